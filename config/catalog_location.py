@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headgate.config.sink_settings import SinkSettings
 
 
-def refuse_catalog(settings: CatalogSettings) -> None:
+def require_location(settings: CatalogSettings) -> None:
     """Refuse a catalog that cannot serve as the sink's lock, or whose folder is missing.
 
     Raises ``CatalogRefused`` or ``ConfigurationError``.
@@ -61,10 +61,10 @@ def is_sql(settings: CatalogSettings) -> bool:
     return str(properties.get("type", "sql")).lower() == "sql" and scheme in SQL_SCHEMES
 
 
-def refuse_places(settings: SinkSettings) -> None:
+def require_locations(settings: SinkSettings) -> None:
     """Refuse the catalog of the sink's table, if it has one. Raises as ``refuse_catalog``."""
     if settings.table.type == ICEBERG:
-        refuse_catalog(settings.catalog)
+        require_location(settings.catalog)
 
 
 def sqlite_file(settings: CatalogSettings) -> Path | None:

@@ -66,7 +66,7 @@ class ChangesSettings:
         return Changes((), self.envelope, self.tombstones).skips
 
     @property
-    def held_ms(self) -> int | None:
+    def hold_ms(self) -> int | None:
         """Return how long added partitions are held at least; ``None``: they stop the sink."""
         fails = self.on_partitions_added is OnPartitionsAdded.FAIL
         return None if fails else self.growth_ms

@@ -60,7 +60,7 @@ def _rule(section: str, column: ColumnSettings) -> ColumnRule:
     try:
         path = path_of(column.path) if column.path else ()
     except ValueError as error:
-        raise _unfit(section, column, f"from = {error}", "write a.b.c") from None
+        raise _unfit_error(section, column, f"from = {error}", "write a.b.c") from None
     return ColumnRule(path, column.unit, column.as_text, column.value, column.default)
 
 
@@ -86,30 +86,32 @@ def _check(section: str, column: ColumnSettings, rule: ColumnRule) -> None:
 
     kind = column_type(column.name, column.type)
     if column.from_record:
-        raise _unfit(section, column, "is from_record and has a rule", "keep one of them")
+        raise _unfit_error(section, column, "is from_record and has a rule", "keep one of them")
     if rule.value is not None and rule.asks():
-        raise _unfit(
+        raise _unfit_error(
             section,
             column,
             "has a constant value and another rule",
             "keep either value or the other rules",
         )
     if rule.unit and rule.unit not in DIGITS:
-        raise _unfit(section, column, f"unit cannot be {rule.unit!r}", "use s, ms, us or ns")
+        raise _unfit_error(section, column, f"unit cannot be {rule.unit!r}", "use s, ms, us or ns")
     if rule.unit and not is_moment(kind.type):
-        raise _unfit(
+        raise _unfit_error(
             section,
             column,
             f"has a unit, but is {column.type}",
             "only times and timestamps have units",
         )
     if rule.as_text and not is_text(kind.type):
-        raise _unfit(section, column, f"is as_text, but is {column.type}", "make it a string")
+        raise _unfit_error(section, column, f"is as_text, but is {column.type}", "make it a string")
     for name, value in (("value", rule.value), ("default", rule.default)):
         try:
             rule.constant(value, kind)
         except ValueError as error:
-            raise _unfit(section, column, f"{name}: {error}", "write one that it takes") from None
+            raise _unfit_error(
+                section, column, f"{name}: {error}", "write one that it takes"
+            ) from None
 
 
 def _check_format(
@@ -126,5 +128,5 @@ def _check_format(
         )
 
 
-def _unfit(section: str, column: ColumnSettings, what: str, hint: str) -> ColumnRuleUnfit:
+def _unfit_error(section: str, column: ColumnSettings, what: str, hint: str) -> ColumnRuleUnfit:
     return ColumnRuleUnfit(f"{section}: {column.name!r} {what}", hint)

@@ -56,7 +56,7 @@ def address(listen: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def check_face(telemetry: TelemetrySettings, http: HttpSettings) -> None:
+def check_http(telemetry: TelemetrySettings, http: HttpSettings) -> None:
     """Raise ``ConfigurationError`` for settings that contradict or expose the sink to strangers."""
     if telemetry.otlp_endpoint and not telemetry.otlp_endpoint.startswith(("http://", "https://")):
         raise ConfigurationError(

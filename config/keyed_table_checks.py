@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from headgate.config.route_checks import policy_of
-from headgate.config.table_declaration import declared
+from headgate.config.table_declaration import declared_table
 from headgate.config.table_settings import SchemaSettings, TableSettings
 from headgate.control_protocol.errors import KeyUnfit
 from headgate.control_protocol.identifiers import TopicPartition
@@ -46,7 +46,7 @@ def check_keyed(settings: SinkSections) -> None:
             "give it the text of the connector's unavailable.value.placeholder, or leave it out",
         ) from None
     if not settings.keyed:
-        _refuse_changes(changes)
+        _require_append(changes)
     elif settings.tables:
         _check_routed(settings)
     else:
@@ -107,7 +107,7 @@ def _check_table(settings: SinkSections, table: TableSettings) -> None:
     if table.columns:
         from headgate.tables.iceberg.table_creation import key_ids
 
-        key_ids(declared(table).schema(), table.key)
+        key_ids(declared_table(table).schema(), table.key)
     _check_envelope(settings, table)
     _check_coordinates(settings, table)
     _check_policies(settings, table)
@@ -127,21 +127,21 @@ class KeysByRoute:
         return may_key(self.routing, topic)
 
 
-def added_to_keyed(
-    settings: SinkSections, stored: Collection[TopicPartition], asked: Iterable[TopicPartition]
+def find_added_partitions(
+    settings: SinkSections, stored: Collection[TopicPartition], requested: Iterable[TopicPartition]
 ) -> list[TopicPartition]:
     """Return those that are not ``stored``, of topics that are and whose records have keys (U8)."""
     known, routed = {at.topic for at in stored}, KeysByRoute(settings.tables.routing)
     return [
         at
-        for at in asked
+        for at in requested
         if at not in stored
         and at.topic in known
         and (settings.table.key or routed.of_topic(at.topic))
     ]
 
 
-def _refuse_changes(changes: ChangesSettings) -> None:
+def _require_append(changes: ChangesSettings) -> None:
     """Refuse settings of row changes without a key, because they would have no effect."""
     for each in fields(changes):
         if getattr(changes, each.name) != each.default:

@@ -15,9 +15,8 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from headgate.config.secret_references import Refused
 from headgate.config.section_keys import Key, keys_of
-from headgate.config.setting_types import Properties, WrongType
+from headgate.config.setting_types import Properties, ReferenceRefused, WrongType
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats.column_options import Constant
@@ -49,7 +48,7 @@ def load(path: str | Path) -> SinkSettings:
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from None
     except ConfigurationError as error:
-        raise type(error)(f"{path}: {_short(error.message)}", _short(error.hint)) from None
+        raise type(error)(f"{path}: {_shorten(error.message)}", _shorten(error.hint)) from None
 
 
 def parse(text: str) -> SinkSettings:
@@ -66,10 +65,10 @@ def parse(text: str) -> SinkSettings:
         source["start_at"] = source["start_at"].isoformat()
     try:
         # As JSON: only there does a strict check take lists for tuples, and texts for choices.
-        plain = json.dumps(_plain(document, SinkSettings))
+        plain = json.dumps(_as_json(document, SinkSettings))
         return _adapter().validate_json(plain, strict=True)
     except ValidationError as error:
-        raise _mistake(error, document) from None
+        raise _first_error(error, document) from None
 
 
 def _check_kafka_keys(kafka: Mapping[str, Any]) -> None:
@@ -78,13 +77,13 @@ def _check_kafka_keys(kafka: Mapping[str, Any]) -> None:
             raise ConfigurationError(
                 f"kafka.{key} is a section",
                 "Kafka's keys contain dots, so write them in quotes: "
-                f'"{_whole(key, value)}" = ...',
+                f'"{_dotted_key(key, value)}" = ...',
             )
         if kafka_keys.refusal_of_key(key) == "":
-            raise _unknown(f'kafka."{key}"', key, kafka_keys.ALLOWED)
+            raise _unknown_key(f'kafka."{key}"', key, kafka_keys.ALLOWED)
 
 
-def _whole(key: str, value: Any) -> str:
+def _dotted_key(key: str, value: Any) -> str:
     """Return the dotted key that became sections of each other for lack of quotes."""
     while isinstance(value, dict):
         inner = next(iter(value), "...")
@@ -92,7 +91,7 @@ def _whole(key: str, value: Any) -> str:
     return key
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     """Cut out the middle of a message that repeats a very long name or value."""
     left_out = len(text) - _CHARACTERS_MAX
     half = _CHARACTERS_MAX // 2
@@ -115,29 +114,29 @@ def _sections(section: type) -> Iterator[type]:
             yield from _sections(key.inner)
 
 
-def _plain(value: Any, hint: Any) -> Any:
+def _as_json(value: Any, hint: Any) -> Any:
     """Return what JSON can hold of a value for a key of this type; null is what no key takes.
 
     A moment becomes a text, but only where constants may stand.
     """
     if isinstance(value, dict) and dataclasses.is_dataclass(hint):
         keys = keys_of(typing.cast("type", hint))
-        return {k: _plain(v, keys[k].hint) if k in keys else None for k, v in value.items()}
+        return {k: _as_json(v, keys[k].hint) if k in keys else None for k, v in value.items()}
     if isinstance(value, dict) and (hint is Properties or typing.get_origin(hint) is Mapping):
-        return {name: _plain(item, str) for name, item in value.items()}
+        return {name: _as_json(item, str) for name, item in value.items()}
     if isinstance(value, list) and typing.get_origin(hint) is tuple:
-        return [_plain(item, typing.get_args(hint)[0]) for item in value]
+        return [_as_json(item, typing.get_args(hint)[0]) for item in value]
     if isinstance(value, date | time) and hint == Constant:
         return value.isoformat()
     return value if isinstance(value, str | int | float) else None
 
 
-def _mistake(error: ValidationError, document: Mapping[str, Any]) -> Exception:
+def _first_error(error: ValidationError, document: Mapping[str, Any]) -> Exception:
     """Return the first mistake in our words. Pydantic's show values, which may be secrets."""
     every = error.errors(include_url=False, include_input=False)
-    first = min(every, key=lambda each: _order(each, document))
+    first = min(every, key=lambda each: _order_of_errors(each, document))
     kind, where, raised = first["type"], first["loc"], first.get("ctx", {}).get("error")
-    if raised and not isinstance(raised, Refused | WrongType):
+    if raised and not isinstance(raised, ReferenceRefused | WrongType):
         return typing.cast("Exception", raised)  # from code of ours that is wrong, not the file
     *parents, last = where
     value: Any = document
@@ -146,20 +145,22 @@ def _mistake(error: ValidationError, document: Mapping[str, Any]) -> Exception:
     keys = _keys_at(parents)
     at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)[1:]
     if kind == "unexpected_keyword_argument":
-        return _unknown(at, str(last), keys)
+        return _unknown_key(at, str(last), keys)
     if kind.startswith("missing"):
         return ConfigurationError(f"{at} is missing", keys[str(last)].sentence)
     value = value[last]
     if raised and raised.key is not None:
         at, value = f'{at}."{raised.key}"', value[raised.key]
-    if isinstance(raised, Refused):
+    if isinstance(raised, ReferenceRefused):
         return ConfigurationError(f"{at} {raised.message}", raised.hint)
     if kind == "enum":
-        return _no_choice(at, value, [str(member) for member in keys[str(last)].hint])
-    return _wrong_type(at, raised.expected if raised else _EXPECTED[kind], value)
+        return _not_a_choice(at, value, [str(member) for member in keys[str(last)].hint])
+    return _wrong_type_error(at, raised.expected if raised else _EXPECTED[kind], value)
 
 
-def _order(error: Mapping[str, Any], document: Mapping[str, Any]) -> list[tuple[int, int]]:
+def _order_of_errors(
+    error: Mapping[str, Any], document: Mapping[str, Any]
+) -> list[tuple[int, int]]:
     """Sort by section, and in it: unknown keys, for they explain missing ones; those; the rest."""
     found: list[tuple[int, int]] = []
     at: Any = document
@@ -180,13 +181,13 @@ def _keys_at(where: Iterable[str | int]) -> Mapping[str, Key]:
     return keys_of(section) if section else {}
 
 
-def _no_choice(at: str, value: Any, choices: Sequence[str]) -> ConfigurationError:
+def _not_a_choice(at: str, value: Any, choices: Sequence[str]) -> ConfigurationError:
     return ConfigurationError(
         f"{at} cannot be {value!r}", f"it is one of {', '.join(choices)}{_nearest(value, choices)}"
     )
 
 
-def _unknown(at: str, key: str, known: Collection[str]) -> ConfigurationError:
+def _unknown_key(at: str, key: str, known: Collection[str]) -> ConfigurationError:
     homes = " or ".join(f"[{section}]" for section in _sections_with(key))
     close = difflib.get_close_matches(key, known, n=1, cutoff=_VERY_CLOSE)
     hint = f"{key} stands in {homes}" if homes and not close else _nearest(key, known).lstrip("; ")
@@ -204,7 +205,7 @@ def _nearest(word: Any, known: Collection[str]) -> str:
     return f"; did you mean {matches[0]}?" if matches else ""
 
 
-def _wrong_type(at: str, expected: str, value: Any) -> ConfigurationError:
+def _wrong_type_error(at: str, expected: str, value: Any) -> ConfigurationError:
     got = {dict: "a section", list: "a list", str: "a text", bool: "a boolean"}.get(
         type(value), f"{type(value).__name__}"
     )

@@ -141,9 +141,9 @@ class TablesSettings:
     """Maximum number of tables created per minute for names from fields, headers or records; the
     records of further ones wait for them."""
     atomic: bool = False
-    """Whether a single call to a REST catalog commits what a decision has pending to all of its
-    tables, so that readers see all of it or nothing. The call waits for the slowest table and
-    leaves out tables that cannot be read; if one table is refused, each table gets its own call."""
+    """Whether a single call to a REST catalog commits a decision's rows to all of its tables, so
+    that readers see all of it or nothing. The call waits for the slowest table and leaves out
+    tables that cannot be read; if one table is refused, each table gets its own call."""
     valid_through_refresh_ms: int = 0
     """A table without new rows gets an empty commit once its valid-through is this far behind the
     ledger's; each transaction does this for a few tables. 0: never."""
@@ -189,9 +189,9 @@ class TablesSettings:
         return any(each.key for each in self.table)
 
     @property
-    def paces(self) -> tuple[Pace, ...]:
-        """Return how long pending commits gather; every section counts, since the first match
-        decides."""
+    def lingers(self) -> tuple[Pace, ...]:
+        """Return how long pending commits wait for others; every section counts, since the first
+        match decides."""
         return tuple(Pace(each.match, each.delivery_linger_ms) for each in self.table)
 
     @property
@@ -220,8 +220,8 @@ NO_TABLE = TableSettings(identifier="")
 """Takes the place of a missing [table]."""
 
 
-def led(table: TableSettings, tables: TablesSettings) -> TableSettings:
-    """Return the table that leads. Raises ``ConfigurationError`` unless there is exactly one."""
+def with_ledger(table: TableSettings, tables: TablesSettings) -> TableSettings:
+    """Return the primary table. Raises ``ConfigurationError`` unless there is exactly one."""
     if not tables:
         if table == NO_TABLE:
             raise ConfigurationError("table is missing", "The table to fill.")

@@ -22,12 +22,12 @@ class QuarantineSettings:
     table: Text = ""
     """The quarantine table, created if missing; empty: the table's name with _quarantine."""
     location: Text = ""
-    """Location of the quarantine; a table of a kind without a catalog is identified by its
+    """Location of the quarantine; a table of a format without a catalog is identified by its
     location. Empty: the catalog chooses, or table.location with _quarantine."""
     type: Text = ""
-    """Kind of the quarantine: iceberg beside a table of any kind; empty: the table's kind."""
+    """Format of the quarantine: iceberg beside a table of any format; empty: the table's."""
     catalog: CatalogSettings = CatalogSettings()
-    """The catalog of a quarantine that is of another kind than the table."""
+    """The catalog of a quarantine that is of another format than the table."""
     dead_letter_topic: Text = ""
     """Topic that also receives every quarantined record, at least once, after the commit; it must
     exist. Empty: none."""

@@ -27,12 +27,12 @@ def applies_live(before: SinkSettings, now: SinkSettings) -> bool:
         was, will = getattr(before, section.name), getattr(now, section.name)
         if was == will:
             continue
-        if section.name not in _NUMBERED or not _numbers_only(was, will):
+        if section.name not in _NUMBERED or not _differ_in_numbers(was, will):
             return False
     return True
 
 
-def _numbers_only(was: object, will: object) -> bool:
+def _differ_in_numbers(was: object, will: object) -> bool:
     assert type(was) is type(will)
     pairs = [
         (getattr(was, f.name), getattr(will, f.name))
@@ -42,13 +42,13 @@ def _numbers_only(was: object, will: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedFile:
     """A file that was refused, and why; the settings stay."""
 
     error: HeadgateError
 
 
-def when_it_holds(before: SinkSettings, now: SinkSettings) -> str:
+def describe_when_adopted(before: SinkSettings, now: SinkSettings) -> str:
     """Describe, for people, when a participant adopts the other settings."""
     return "at the next START" if applies_live(before, now) else "after leaving in order"
 
@@ -60,21 +60,21 @@ class Reload:
     """
 
     def __init__(
-        self, path: Path, holds: Callable[[SinkSettings, SinkSettings], str] = when_it_holds
+        self, path: Path, holds: Callable[[SinkSettings, SinkSettings], str] = describe_when_adopted
     ) -> None:
         self._path = path
         self._holds = holds
         self._seen = self._stamp()
         self._due_s = time.monotonic() + LOOKED_AT_S
-        self._asked = threading.Event()
+        self._requested = threading.Event()
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Read it again even if it is unchanged: a secret that it refers to may have changed."""
-        self._asked.set()
+        self._requested.set()
 
-    def look(self, settings: SinkSettings) -> SinkSettings | Refused | None:
+    def poll(self, settings: SinkSettings) -> SinkSettings | RefusedFile | None:
         """Return new settings, or why they were refused; ``None`` if nothing changed."""
-        if not self.touched():
+        if not self.is_changed():
             return None
         try:
             read = self.read(settings)
@@ -84,7 +84,7 @@ class Reload:
         except HeadgateError as error:
             text = f"{self._path.name} was not adopted: {error}"
             _log.error("sink %s: %s", settings.name, text, extra=about(LogEvent.SINK_NOT_RELOADED))
-            return Refused(error)
+            return RefusedFile(error)
         text = f"{self._path.name} has changed: it applies {how}"
         _log.info("sink %s: %s", settings.name, text, extra=about(LogEvent.SINK_RELOADED))
         return read
@@ -102,10 +102,10 @@ class Reload:
             )
         return read
 
-    def touched(self) -> bool:
+    def is_changed(self) -> bool:
         """Return whether the file was written, or a reread requested, since the last look."""
-        if self._asked.is_set():
-            self._asked.clear()
+        if self._requested.is_set():
+            self._requested.clear()
             self._seen = self._stamp()
             return True
         if time.monotonic() < self._due_s:

@@ -135,10 +135,10 @@ def _check_others(settings: SinkSections) -> None:
         ("on_table_recreated", policies.on_table_recreated, TableRecreatedPolicy.RESTART),
     ):
         if value is lets_go_back:
-            refuse_going_back(settings, f"coordinator.{name} = {value}")
+            refuse_without_tables(settings, f"coordinator.{name} = {value}")
 
 
-def refuse_going_back(settings: SinkSections, what: str) -> None:
+def refuse_without_tables(settings: SinkSections, what: str) -> None:
     """D9: refuse to go back, since the tables hold what a ledger would forget.
 
     Raises ``TablesUnfit``.
@@ -178,7 +178,7 @@ def _check_creation(settings: SinkSections) -> None:
 
 
 def _check_places(settings: SinkSections) -> None:
-    """Refuse two tables in one place: each would take for its own what the other one is pending."""
+    """Refuse two tables in one place: each would take the other one's files for its own."""
     tables = settings.tables
     names = [route.to for route in tables.routing.routes]
     if tables.type != ICEBERG:
@@ -192,28 +192,28 @@ def _check_places(settings: SinkSections) -> None:
         if not ONE_NAME.fullmatch(each.match)
     ]
     for part, of in (("namespace", 0), ("table", 2)):
-        told = {name.rpartition(".")[of] for name in names}
-        several = len(told) > 1 or any("{" in each for each in told)
+        named = {name.rpartition(".")[of] for name in names}
+        several = len(named) > 1 or any("{" in each for each in named)
         for where, location in places:
             if several and location and f"{{{part}}}" not in location:
                 raise TablesUnfit(
                     f"{where}: location = {location!r} is the same for several tables",
                     f"write {{{part}}} into it",
                 )
-    _check_aside(settings, [location for _, location in places if location])
+    _check_quarantine(settings, [location for _, location in places if location])
 
 
-def _check_aside(settings: SinkSections, places: Collection[str]) -> None:
-    tables, aside = settings.tables, settings.quarantine
-    for place in places if aside.location else ():
-        if tables.location_of(aside.table, place) == aside.location.rstrip("/"):
+def _check_quarantine(settings: SinkSections, places: Collection[str]) -> None:
+    tables, quarantine = settings.tables, settings.quarantine
+    for place in places if quarantine.location else ():
+        if tables.location_of(quarantine.table, place) == quarantine.location.rstrip("/"):
             continue
         for route in tables.routing.routes:
             made = pattern_of(tables.location_of(route.to, place))
-            if made.fullmatch(aside.location.rstrip("/")):
+            if made.fullmatch(quarantine.location.rstrip("/")):
                 raise TablesUnfit(
-                    f"quarantine.location = {aside.location!r} may be that of a table to which a "
-                    f"route leads ({route.to})",
+                    f"quarantine.location = {quarantine.location!r} may be that of a table to "
+                    f"which a route leads ({route.to})",
                     "name a place of its own",
                 )
 
@@ -222,7 +222,7 @@ def _check_limits(settings: SinkSections) -> None:
     tables = settings.tables
     if tables.max < 1 or tables.new_per_minute_max < 1:
         raise ConfigurationError("tables.max or tables.new_per_minute_max is below 1", "raise it")
-    _check_pace(settings)
+    _check_linger(settings)
     _check_atomic(settings)
     if tables.create.schema is CreateFrom.OFF and (
         tables.create.partition_by or any(each.partition_by for each in tables.table)
@@ -239,8 +239,8 @@ def _check_limits(settings: SinkSections) -> None:
 
 
 PACE_PART = 8
-"""Pending commits gather for at most this fraction of their expire age: a failed delivery then has
-time."""
+"""Pending commits wait for others for at most this fraction of the age at which they expire, so
+that a failed delivery has time."""
 
 
 def _check_atomic(settings: SinkSections) -> None:
@@ -259,8 +259,8 @@ def _check_atomic(settings: SinkSections) -> None:
             )
 
 
-def _check_pace(settings: SinkSections) -> None:
-    """V4: refuse pending commits that would gather until they expire."""
+def _check_linger(settings: SinkSections) -> None:
+    """V4: refuse a linger in which pending commits would expire."""
     most_ms = settings.coordinator.claim_age_max_ms // PACE_PART
     for each in settings.tables.table:
         if not 0 <= each.delivery_linger_ms <= most_ms:
@@ -268,8 +268,8 @@ def _check_pace(settings: SinkSections) -> None:
                 f"tables.table {each.match!r}: delivery_linger_ms = "
                 f"{each.delivery_linger_ms} is not from 0 to "
                 f"{most_ms}",
-                f"that is 1/{PACE_PART} of coordinator.claim_age_max_ms, after which rows that are "
-                "pending expire",
+                f"that is 1/{PACE_PART} of coordinator.claim_age_max_ms, after which pending rows "
+                "expire",
             )
     if settings.tables.valid_through_refresh_ms < 0:
         raise TablesUnfit("tables.valid_through_refresh_ms is below 0", "0 turns it off")
@@ -291,7 +291,7 @@ def _check_one(settings: SinkSections, each: OneTableSettings) -> None:
         )
     if each.columns:
         try:
-            check_declaration(one_table(settings.tables, "any.table", each))
+            check_declaration(declaration_of_table(settings.tables, "any.table", each))
         except ConfigurationError as error:
             raise type(error)(f"{where}: {error.message}", error.hint) from None
 
@@ -306,7 +306,7 @@ def section_of(tables: TablesSettings, table: str) -> OneTableSettings | None:
     return next((each for each in tables.table if re.fullmatch(each.match, table)), None)
 
 
-def one_table(
+def declaration_of_table(
     tables: TablesSettings, table: str, each: OneTableSettings, inferred: Collection[str] = ()
 ) -> TableSettings:
     """Return the declaration of one table; ``inferred`` are the columns that records show.
@@ -321,8 +321,8 @@ def one_table(
         identifier=table,
         create=tables.create.schema is not CreateFrom.OFF,
         columns=each.columns,
-        partition_by=tuple(first_that_is(text, columns, "partition") for text in by),
-        sort_by=tuple(first_that_is(text, columns, "sort") for text in tables.create.sort_by),
+        partition_by=tuple(pick_partition(text, columns, "partition") for text in by),
+        sort_by=tuple(pick_partition(text, columns, "sort") for text in tables.create.sort_by),
         properties=tables.create.properties,
         location=tables.location_of(table, each.location),
         record_columns=tables.record_columns,
@@ -330,7 +330,7 @@ def one_table(
     )
 
 
-def first_that_is(text: str, columns: set[str], what: str = "partition") -> str:
+def pick_partition(text: str, columns: set[str], what: str = "partition") -> str:
     """N3: pick the first existing column of ``day(a|b)``. Raises ``ConfigurationError``."""
     found = _ONE_OF.search(text)
     if found is None:
@@ -345,7 +345,7 @@ def first_that_is(text: str, columns: set[str], what: str = "partition") -> str:
     return text.replace(found[0], there)
 
 
-class FileTables:
+class DeclaredTables:
     """What the sink file declares for each routed table: implements ``routed_plans.OfTable``."""
 
     def __init__(self, settings: SinkSections) -> None:

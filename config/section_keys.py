@@ -55,9 +55,9 @@ def keys_of(section: type) -> Mapping[str, Key]:
     for field in dataclasses.fields(section):
         hint, extras = hints[field.name], getattr(annotated[field.name], "__metadata__", ())
         name = next((e.alias for e in extras if getattr(e, "alias", None)), field.name)
-        said = [e for e in extras if isinstance(e, str)]
-        said += [word for word in field.name.split("_") if hint is int and word in _UNITS]
-        found[name] = Key(section, field, name, hint, said[0] if said else "")
+        text = [e for e in extras if isinstance(e, str)]
+        text += [word for word in field.name.split("_") if hint is int and word in _UNITS]
+        found[name] = Key(section, field, name, hint, text[0] if text else "")
     return found
 
 
@@ -74,6 +74,6 @@ def sentences(section: type) -> Mapping[str, str]:
         body = next(node.body for node in classes if node.name == each.__name__)
         for field, below in pairwise(body):
             if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
-                said = ast.literal_eval(below.value)
-                found[ast.unparse(field.target)] = " ".join(said.split())
+                text = ast.literal_eval(below.value)
+                found[ast.unparse(field.target)] = " ".join(text.split())
     return found

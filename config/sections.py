@@ -17,10 +17,9 @@ from headgate.config.catalog_settings import CatalogSettings
 from headgate.config.cdc_settings import ChangesSettings
 from headgate.config.http_settings import HttpSettings, TelemetrySettings
 from headgate.config.maintenance_settings import MaintenanceSettings
-from headgate.config.multi_table_settings import NO_TABLE, TablesSettings, led
+from headgate.config.multi_table_settings import NO_TABLE, TablesSettings, with_ledger
 from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
-from headgate.config.secret_references import resolved
-from headgate.config.setting_types import Properties, Secret, Text, TextOrNumber
+from headgate.config.setting_types import Properties, Secret, Text, TextOrNumber, resolve
 from headgate.config.table_settings import ColumnSettings, TableSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import SinkName
@@ -175,7 +174,7 @@ class SinkSections:
     ``kafka`` holds librdkafka's own keys. With ``tables``, the ledger is the ``table`` that leads.
     """
 
-    name: Annotated[SinkName, AfterValidator(resolved)]
+    name: Annotated[SinkName, AfterValidator(resolve)]
     """Name of the sink. It also names the tag that serves as the sink's lock, so never change it.
     """
     source: SourceSettings
@@ -216,7 +215,7 @@ class SinkSections:
         app_name = self.spark.app_name or f"headgate-{self.name}"
         object.__setattr__(self, "source", replace(self.source, group_id=group_id))
         object.__setattr__(self, "spark", replace(self.spark, app_name=app_name))
-        object.__setattr__(self, "table", led(self.table, self.tables))
+        object.__setattr__(self, "table", with_ledger(self.table, self.tables))
         aside = self.quarantine.table or f"{self.table.identifier}_quarantine"
         named = replace(self.quarantine, table=aside)
         if self.tables and self.tables.unmatched is Disposal.QUARANTINE:
@@ -233,11 +232,11 @@ class SinkSections:
 
     @property
     def apart(self) -> bool:
-        """Whether the quarantine is of another kind than the table."""
+        """Whether the quarantine is of another format than the table."""
         return self.quarantine.keeps and self.quarantine.type not in ("", self.table.type)
 
     def type_of(self, table: str) -> str:
-        """The kind of a table of this sink."""
+        """Return the format of a table of this sink."""
         aside = self.apart and table == self.quarantine.table
         return self.quarantine.type if aside else self.table.type
 

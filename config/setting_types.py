@@ -5,15 +5,77 @@ Pydantic builds them from a sink file. Secrets are shown by no ``repr``.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, PlainValidator
 
-from headgate.config.secret_references import REFERENCE, Refused, resolved, withhold_variables
 from headgate.control_protocol.redaction import MASK, without_url_password
 from headgate.data_plane.formats.column_options import Constant
+from headgate.tables.jvm_start import variable, withhold
+
+# Resolves what a sink file refers to instead of holding it: variables and files.
+
+
+REFERENCE = re.compile(r"\$\{(env|file|base64):([^}]+)\}")
+_LIKE_ONE = re.compile(r"\$\{([\w-]+):[^}]*\}?")
+
+
+class ReferenceRefused(ValueError):
+    """What one setting cannot be; the loader puts the setting's name before the message.
+
+    ``key``: the name inside of a section of properties.
+    """
+
+    def __init__(self, message: str, hint: str, *, key: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.key = key
+
+
+def resolve(text: str, *, key: str | None = None) -> str:
+    """Replace ``${env:NAME}``, ``${file:PATH}``, and ``${base64:PATH}`` for a binary file."""
+    if strange := _LIKE_ONE.search(REFERENCE.sub("", text)):
+        raise ReferenceRefused(
+            f"refers to {strange[0]!r}, which is no reference that headgate knows",
+            "write ${env:NAME}, ${file:PATH}, or ${base64:PATH} for a binary file",
+            key=key,
+        )
+    return REFERENCE.sub(lambda match: _resolve_reference(match, key), text)
+
+
+def _resolve_reference(match: re.Match[str], key: str | None) -> str:
+    kind, name = match[1], match[2]
+    if kind == "env":
+        if (found := variable(name)) is None:
+            raise ReferenceRefused(
+                f"refers to the environment variable {name}, which is not set",
+                f"export {name}=...",
+                key=key,
+            )
+        return found
+    try:
+        if kind == "base64":
+            return base64.b64encode(Path(name).read_bytes()).decode()
+        return Path(name).read_text(encoding="utf-8").rstrip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ReferenceRefused(
+            f"refers to the file {name}, which cannot be read",
+            getattr(error, "strerror", None) or "it is not text",
+            key=key,
+        ) from None
+
+
+def withhold_variables(text: str) -> None:
+    """Let no JVM inherit the variables that the text refers to."""
+    for kind, name in REFERENCE.findall(text):
+        if kind == "env":
+            withhold(name)
+
 
 _SECRET_NAME = re.compile(
     r"passw|secret|token$|credential|access-key|key\.pem|account-key|sas-token|user\.info|"
@@ -38,10 +100,10 @@ class WrongType(ValueError):
 def _constant(value: object) -> object:
     if not isinstance(value, str | int | float):
         raise WrongType("a text, a number, a boolean, a date or a time")
-    return resolved(value) if isinstance(value, str) else value
+    return resolve(value) if isinstance(value, str) else value
 
 
-Text = Annotated[str, AfterValidator(resolved)]
+Text = Annotated[str, AfterValidator(resolve)]
 TextOrNumber = Annotated[Text, BeforeValidator(lambda v: str(v) if type(v) is int else v)]
 ConstantText = Annotated[Constant, PlainValidator(_constant)]
 
@@ -68,15 +130,17 @@ class Secret:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> Any:
-        return handler.generate_schema(Annotated[Any, PlainValidator(cls.referred)])
+        return handler.generate_schema(Annotated[Any, PlainValidator(cls.from_reference)])
 
     @classmethod
-    def referred(cls, value: object) -> Secret:
+    def from_reference(cls, value: object) -> Secret:
         """Take a text that must come from outside the sink file; an error does not repeat it."""
         if not isinstance(value, str) or not REFERENCE.fullmatch(value):
-            raise Refused("must be a reference to a secret", "write ${file:PATH} or ${env:NAME}")
+            raise ReferenceRefused(
+                "must be a reference to a secret", "write ${file:PATH} or ${env:NAME}"
+            )
         withhold_variables(value)
-        return cls(resolved(value))
+        return cls(resolve(value))
 
 
 class Properties(Mapping[str, str]):
@@ -115,7 +179,7 @@ class Properties(Mapping[str, str]):
         return hash(frozenset(self._values.items()))
 
     def __repr__(self) -> str:
-        return f"Properties({self.shown()})"
+        return f"Properties({self.masked()})"
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> Any:
@@ -132,15 +196,15 @@ class Properties(Mapping[str, str]):
             if not isinstance(item, str | int | float):
                 raise WrongType("a text, a number or a boolean", key=name)
             text = str(item).lower() if isinstance(item, bool) else str(item)
-            values[name] = resolved(text, key=name)
+            values[name] = resolve(text, key=name)
             if values[name] != text:
                 secret_names.add(name)
-                said = [] if name in NEVER_SECRET else REFERENCE.finditer(text)
-                parts.update(resolved(each[0], key=name) for each in said)
+                texts = [] if name in NEVER_SECRET else REFERENCE.finditer(text)
+                parts.update(resolve(each[0], key=name) for each in texts)
                 withhold_variables(text)
         return cls(values, frozenset(secret_names), frozenset(parts))
 
-    def shown(self) -> dict[str, str]:
+    def masked(self) -> dict[str, str]:
         """Return the properties with secrets masked."""
         return {
             name: MASK if name in self._secret_names else without_url_password(value)

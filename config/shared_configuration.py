@@ -28,7 +28,7 @@ _ADDRESSES = "registry."
 """Options that locate a schema registry or authenticate to it."""
 
 
-def agreed(settings: SinkSettings) -> Mapping[str, str]:
+def agreed_settings(settings: SinkSettings) -> Mapping[str, str]:
     """Return what START carries about this file: short values as text, long ones as digests."""
     quarantine, transform, form = settings.quarantine, settings.transform, settings.format
     rules = rules_of(settings)
@@ -39,34 +39,41 @@ def agreed(settings: SinkSettings) -> Mapping[str, str]:
         "table.columns": _digest({name: astuple(rule) for name, rule in rules.items()})
         if rules
         else "",
-        "table.schema": _schema(settings.table.schema),
+        "table.schema": _schema_settings(settings.table.schema),
         **({"table.type": settings.table.type} if settings.table.type != ICEBERG else {}),
-        **_keyed(settings),
-        "format": _digest([form.type, _said(form.options), form.key_type, _said(form.key_options)]),
+        **_key_settings(settings),
+        "format": _digest(
+            [
+                form.type,
+                _format_options(form.options),
+                form.key_type,
+                _format_options(form.key_options),
+            ]
+        ),
         "quarantine.policy": quarantine.policy.value,
         "quarantine.tombstones": quarantine.tombstones.value,
         "quarantine.table": _text(quarantine.table if quarantine.keeps else ""),
         **({"quarantine.type": quarantine.type} if settings.apart else {}),
         "transform": _digest(asdict(transform)) if transform else "",
-        **_routed(settings),
+        **_route_settings(settings),
     }
 
 
-def _keyed(settings: SinkSettings) -> Mapping[str, str]:
+def _key_settings(settings: SinkSettings) -> Mapping[str, str]:
     """Return the settings that decide which row a record changes; empty without a key."""
     changes, key = settings.changes, settings.table.key
     if not settings.keyed:
         return {}
-    said: list[str] = [
+    values: list[str] = [
         *(changes.envelope, changes.tombstones, changes.on_truncate, changes.unavailable_value)
     ]
     if changes.unavailable_placeholder != PLACEHOLDER:
-        said.append(_text(changes.unavailable_placeholder))
+        values.append(_text(changes.unavailable_placeholder))
     named = {"table.key": _text(", ".join(key))} if key else {}
-    return {**named, "changes": ", ".join(said)}
+    return {**named, "changes": ", ".join(values)}
 
 
-def _routed(settings: SinkSettings) -> Mapping[str, str]:
+def _route_settings(settings: SinkSettings) -> Mapping[str, str]:
     """Return the settings that decide which table takes a record; empty for a single table."""
     tables = settings.tables
     if not tables:
@@ -86,22 +93,22 @@ def _routed(settings: SinkSettings) -> Mapping[str, str]:
         "tables.unmatched": tables.unmatched.value,
         "tables.record_columns": _text(json.dumps(tables.record_columns.named())),
         "tables.table": _digest(rules) if rules else "",
-        "tables.schema": _schema(tables.schema),
+        "tables.schema": _schema_settings(tables.schema),
         "tables.create.schema": tables.create.schema.value,
     }
 
 
-def _schema(schema: SchemaSettings) -> str:
+def _schema_settings(schema: SchemaSettings) -> str:
     readded = ", readd_dropped" if schema.readd_dropped else ""
     kept = schema.incompatible is Incompatible.QUARANTINE
     return schema.unknown_fields + readded + ("" if kept else f", {schema.incompatible}")
 
 
-def _said(options: Properties) -> Mapping[str, str]:
+def _format_options(options: Properties) -> Mapping[str, str]:
     """Drop addresses and secrets; a schema read from a file is not a secret."""
     return {
         name: options[name] if name in ("schema", "descriptor") else shown
-        for name, shown in options.shown().items()
+        for name, shown in options.masked().items()
         if not name.startswith(_ADDRESSES)
     }
 

@@ -58,10 +58,10 @@ def declaration(table: TableSettings) -> TableDeclaration | None:
 
     Columns for a record's origin come last unless the file declares them itself.
     """
-    return declared(table) if table.create else None
+    return declared_table(table) if table.create else None
 
 
-def declared(table: TableSettings) -> TableDeclaration:
+def declared_table(table: TableSettings) -> TableDeclaration:
     """Return the declared columns, whether or not the sink may create the table."""
     from headgate.tables.iceberg.table_creation import TableDeclaration
 
@@ -127,7 +127,7 @@ def transform_plan(
     return TransformPlan(transform.sql, transform.python, schema)
 
 
-def column_type(name: str, kind: str) -> Any:
+def column_type(name: str, type_name: str) -> Any:
     """Return the Arrow field of an optional column, as records are decoded into it.
 
     Raises ``ConfigurationError`` for a type that cannot be read.
@@ -137,7 +137,7 @@ def column_type(name: str, kind: str) -> Any:
 
     from headgate.tables.iceberg.type_parser import parse_columns
 
-    return schema_to_pyarrow(Schema(*parse_columns({name: kind}))).field(0)
+    return schema_to_pyarrow(Schema(*parse_columns({name: type_name}))).field(0)
 
 
 def check_types(table: TableSettings) -> Schema | None:

@@ -11,7 +11,7 @@ from headgate.config.setting_types import ConstantText, Properties, Text, Texts
 from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFields
 
 ICEBERG = "iceberg"
-"""The default kind of table, which needs no other package and supports every feature."""
+"""The default table format, which needs no other package and supports every feature."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +144,10 @@ class TableSettings:
     key. They must be required, and of neither a floating-point nor a nested type; the table also
     needs record columns for partition and offset. Empty: every record adds a row."""
     location: Text = ""
-    """Location of a created table; empty: the catalog chooses. A table of a kind without a catalog
-    is identified by its location."""
+    """Location of a created table; empty: the catalog chooses. A table of a format without a
+    catalog is identified by its location."""
     accept_duplicates: bool = False
-    """Whether to accept a kind of table that guarantees less than exactly once; iceberg, delta and
+    """Whether to accept a table format that guarantees less than exactly once; iceberg, delta and
     hudi guarantee exactly once."""
     shared_with: tuple[Text, ...] = ()
     """Names of other sinks that may write records of the same topics to this table and branch; each

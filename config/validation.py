@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headgate.config.catalog_settings import Backend
 from headgate.config.column_options import check_rules
-from headgate.config.http_settings import check_face
+from headgate.config.http_settings import check_http
 from headgate.config.keyed_table_checks import check_keyed
 from headgate.config.maintenance_settings import check_maintenance
 from headgate.config.route_checks import check_tables
 from headgate.config.table_declaration import check_declaration, check_types, transform_plan
-from headgate.config.table_formats import check_kind
+from headgate.config.table_formats import check_format
 from headgate.config.table_settings import ICEBERG, SchemaSettings
 from headgate.control_protocol.errors import (
     ColumnsCannotEvolve,
@@ -44,22 +44,22 @@ if TYPE_CHECKING:
 def check_reserved(settings: SinkSections) -> None:
     """Raises ``NameReserved`` if a table of the sink would have such a column."""
     table, tables = settings.table, settings.tables
-    _refuse("table.columns", _named(table.columns))
-    _refuse("table.record_columns", _parts(table.record_columns))
-    _refuse("tables.record_columns", _parts(tables.record_columns))
+    _require_unreserved("table.columns", _column_names(table.columns))
+    _require_unreserved("table.record_columns", _record_column_names(table.record_columns))
+    _require_unreserved("tables.record_columns", _record_column_names(tables.record_columns))
     for each in tables.table:
-        _refuse("tables.table.columns", _named(each.columns))
+        _require_unreserved("tables.table.columns", _column_names(each.columns))
 
 
-def _named(columns: Iterable[ColumnSettings]) -> list[str]:
+def _column_names(columns: Iterable[ColumnSettings]) -> list[str]:
     return [column.name for column in columns]
 
 
-def _parts(columns: RecordColumns) -> Iterable[str]:
+def _record_column_names(columns: RecordColumns) -> Iterable[str]:
     return columns.named().values()
 
 
-def _refuse(section: str, names: Iterable[str]) -> None:
+def _require_unreserved(section: str, names: Iterable[str]) -> None:
     for name in names:
         if name.lower() in RESERVED:
             raise NameReserved(
@@ -180,7 +180,7 @@ def check_sink(settings: SinkSections) -> None:
     check_rules(settings)
     transform_plan(settings.transform)
     check_keyed(settings)
-    check_kind(settings)
+    check_format(settings)
 
 
 def _check_structure(settings: SinkSections) -> None:
@@ -192,7 +192,7 @@ def _check_structure(settings: SinkSections) -> None:
     _check_positive(settings)
     _check_times(settings)
     if settings.spark.master and settings.spark.remote:
-        _wrong("spark.master and spark.remote are both set", "keep one of them")
+        _wrong_setting("spark.master and spark.remote are both set", "keep one of them")
     _check_where_spark_runs(settings)
     _check_jvm(settings)
     for section, named in (
@@ -202,23 +202,23 @@ def _check_structure(settings: SinkSections) -> None:
         refuse_arguments(named, named.secret_names, section)
     _check_quarantine(settings)
     _check_transform(settings)
-    check_face(settings.telemetry, settings.http)
+    check_http(settings.telemetry, settings.http)
     check_maintenance(settings.maintenance, settings.coordinator.claim_age_max_ms)
 
 
-def _wrong(message: str, hint: str) -> None:
+def _wrong_setting(message: str, hint: str) -> None:
     raise ConfigurationError(message, hint)
 
 
 def _check_where_spark_runs(settings: SinkSections) -> None:
     spark = settings.spark
     if spark.master and not _MASTER.fullmatch(spark.master):
-        _wrong(
+        _wrong_setting(
             f"spark.master cannot be {spark.master!r}",
             'write "local[*]", "spark://HOST:PORT", "yarn" or "k8s://..."',
         )
     if spark.remote and not _REMOTE.fullmatch(spark.remote):
-        _wrong("spark.remote is no address of Spark Connect", 'write "sc://HOST:PORT"')
+        _wrong_setting("spark.remote is no address of Spark Connect", 'write "sc://HOST:PORT"')
 
 
 def _check_jvm(settings: SinkSections) -> None:
@@ -234,37 +234,37 @@ def _check_jvm(settings: SinkSections) -> None:
 def _check_names(settings: SinkSections) -> None:
     source = settings.source
     if not _SINK_NAME.fullmatch(settings.name):
-        _wrong(
+        _wrong_setting(
             f"name cannot be {settings.name!r}",
             "use up to 63 letters, digits, '-' and '_', beginning with a letter or digit",
         )
     if not source.topics:
-        _wrong("source.topics is empty", "name at least one topic")
+        _wrong_setting("source.topics is empty", "name at least one topic")
     # The election topic must be a single topic, so only the later ones may be patterns.
     for topic in (source.topics[0], settings.control.topic):
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             pattern = topic.startswith("^")
-            _wrong(
+            _wrong_setting(
                 f"{topic!r} cannot be a Kafka topic" + (" here" if pattern else ""),
                 "a pattern may only follow the first" if pattern else _TOPIC_CHARACTERS,
             )
     for topic in source.topics[1:]:
         if not (_is_pattern(topic) if topic.startswith("^") else _TOPIC.fullmatch(topic)):
-            _wrong(
+            _wrong_setting(
                 f"{topic!r} is neither a Kafka topic nor a pattern",
                 f'patterns begin with "^"; else {_TOPIC_CHARACTERS}',
             )
     if kafkas := sorted({*source.topics, settings.control.topic} & _KAFKAS_OWN):
-        _wrong(f"{kafkas[0]} is a topic of Kafka's own", "name a topic of yours")
+        _wrong_setting(f"{kafkas[0]} is a topic of Kafka's own", "name a topic of yours")
     if source.group_id != source.group_id.strip() or not source.group_id.isprintable():
-        _wrong(
+        _wrong_setting(
             f"source.group_id cannot be {source.group_id!r}",
             "use no blank at its ends and no control characters; leave it out for headgate-NAME",
         )
     if len(set(source.topics)) < len(source.topics):
-        _wrong("source.topics names a topic twice", "name each topic once")
+        _wrong_setting("source.topics names a topic twice", "name each topic once")
     if settings.control.topic in source.topics:
-        _wrong(
+        _wrong_setting(
             f"control.topic {settings.control.topic!r} is also a source topic",
             "give the control topic a name of its own",
         )
@@ -275,10 +275,10 @@ def _check_names(settings: SinkSections) -> None:
 def _check_keys(settings: SinkSections) -> None:
     control = settings.control
     if control.accepted_key and not control.key:
-        _wrong("control.accepted_key is set without control.key", "set control.key as well")
+        _wrong_setting("control.accepted_key is set without control.key", "set control.key as well")
     for name, key in (("key", control.key), ("accepted_key", control.accepted_key)):
         if key and len(key.text) < KEY_CHARACTERS_MIN:
-            _wrong(
+            _wrong_setting(
                 f"control.{name} has {len(key.text)} characters",
                 f"use at least {KEY_CHARACTERS_MIN}, such as openssl rand -hex 32 prints",
             )
@@ -294,17 +294,21 @@ def _is_pattern(text: str) -> bool:
 
 def _check_kafka(settings: SinkSections) -> None:
     if not settings.kafka.get("bootstrap.servers"):
-        _wrong('kafka."bootstrap.servers" is missing', 'write "bootstrap.servers" = "host:port"')
+        _wrong_setting(
+            'kafka."bootstrap.servers" is missing', 'write "bootstrap.servers" = "host:port"'
+        )
     for key in settings.kafka:
         reason = kafka_keys.refusal_of_key(key)
         if reason is not None:
-            _wrong(f'kafka."{key}" may not be set', reason or "headgate does not know this key")
+            _wrong_setting(
+                f'kafka."{key}" may not be set', reason or "headgate does not know this key"
+            )
         if settings.kafka[key] != "" and not settings.kafka[key].strip():
-            _wrong(f'kafka."{key}" is blank', "write its value, or remove the key")
+            _wrong_setting(f'kafka."{key}" is blank', "write its value, or remove the key")
     protocol = settings.kafka.get("security.protocol", "").lower()
     mechanisms = {"sasl.mechanism", "sasl.mechanisms"} & {*settings.kafka}
     if protocol.startswith("sasl") and not mechanisms:
-        _wrong(
+        _wrong_setting(
             f'kafka."security.protocol" is {protocol}, and kafka."sasl.mechanism" is not set',
             'set it to what the brokers offer, such as "SCRAM-SHA-512" or "PLAIN"',
         )
@@ -312,26 +316,28 @@ def _check_kafka(settings: SinkSections) -> None:
 
 def _check_table(table: TableSettings) -> None:
     parts = table.identifier.split(".")
-    if len(parts) < 2 or not _are_names(parts):
-        _wrong(
+    if len(parts) < 2 or not _check_are_names(parts):
+        _wrong_setting(
             f"table.identifier cannot be {table.identifier!r}",
             'write "namespace.table", without control characters and without blanks at the ends',
         )
     if not table.branch:
-        _wrong("table.branch is empty", 'write "main", or leave it out')
+        _wrong_setting("table.branch is empty", 'write "main", or leave it out')
     for section, names in (
         ("table.columns", [column.name for column in table.columns]),
         ("table.record_columns", list(table.record_columns.named().values())),
     ):
         if len(set(names)) < len(names) or "" in names:
-            _wrong(f"{section} has a column without a name, or names one twice", "name each once")
+            _wrong_setting(
+                f"{section} has a column without a name, or names one twice", "name each once"
+            )
     _check_record_columns("table.columns", table.columns, table)
     _check_case(table)
     if table.create and not (table.columns or table.record_columns.named()):
-        _wrong("table.create is on, but no column is declared", "add [[table.columns]]")
+        _wrong_setting("table.create is on, but no column is declared", "add [[table.columns]]")
 
 
-def _are_names(parts: Sequence[str]) -> bool:
+def _check_are_names(parts: Sequence[str]) -> bool:
     """Return whether people see of each part what it is."""
     return all(part and part == part.strip() and part.isprintable() for part in parts)
 
@@ -342,7 +348,7 @@ def _check_case(table: TableSettings) -> None:
     named = [column.name for column in table.columns]
     for name in (*named, *table.record_columns.named().values()):
         if first.setdefault(name.lower(), name) != name:
-            _wrong(
+            _wrong_setting(
                 f"the columns {first[name.lower()]!r} and {name!r} differ only in case",
                 "rename one: Spark and other readers cannot tell them apart",
             )
@@ -356,14 +362,14 @@ def _check_record_columns(
     for column in columns:
         part = parts.get(column.name)
         if part and not column.from_record:
-            _wrong(
+            _wrong_setting(
                 f"table.record_columns.{part} = {column.name!r} would overwrite the data of the "
                 f"column {column.name!r} in {section}",
                 "give it a name of its own; or, if the column is meant for it, remove it from "
                 f"{section} or declare it with from_record = true",
             )
         if column.from_record and not part:
-            _wrong(
+            _wrong_setting(
                 f"{section}: {column.name!r} is from_record, but table.record_columns does not "
                 "name it",
                 "name it there, or remove from_record",
@@ -376,27 +382,31 @@ def _check_format(settings: SinkSections) -> None:
     record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
     used = (settings.tables or settings.table).record_columns.key or settings.keyed
     if (wanted.key_type or wanted.key_options) and not used:
-        _wrong(
+        _wrong_setting(
             "format.key_type is set, but no column takes the key", "set table.record_columns.key"
         )
     if wanted.key_type:
         record_format(wanted.key_type, wanted.key_options)
     elif wanted.key_options:
-        _wrong("format.key_options are set without format.key_type", "name the keys' format")
+        _wrong_setting(
+            "format.key_options are set without format.key_type", "name the keys' format"
+        )
 
 
 def _check_quarantine(settings: SinkSections) -> None:
     wanted = settings.quarantine
     parts = wanted.table.split(".")
-    if len(parts) < 2 or not _are_names(parts) or wanted.table == settings.table.identifier:
-        _wrong(
+    if len(parts) < 2 or not _check_are_names(parts) or wanted.table == settings.table.identifier:
+        _wrong_setting(
             f"quarantine.table cannot be {wanted.table!r}",
             'write "namespace.table", and another one than table.identifier',
         )
     if not 0 <= wanted.per_thousand_max <= 1_000:
-        _wrong("quarantine.per_thousand_max is not within 0 and 1000", "1000 allows any rate")
+        _wrong_setting(
+            "quarantine.per_thousand_max is not within 0 and 1000", "1000 allows any rate"
+        )
     if wanted.sample_records_min < 1 or wanted.records_max < 0:
-        _wrong(
+        _wrong_setting(
             "quarantine.sample_records_min is below 1, or records_max below 0",
             "leave them out for the defaults",
         )
@@ -407,18 +417,18 @@ def _check_quarantine(settings: SinkSections) -> None:
 def _check_dead_letters(settings: SinkSections) -> None:
     topic = settings.quarantine.dead_letter_topic
     if not settings.quarantine.keeps:
-        _wrong(
+        _wrong_setting(
             "quarantine.dead_letter_topic is set, but nothing comes into the quarantine",
             'set quarantine.policy = "quarantine", or leave the topic out',
         )
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        _wrong(f"quarantine.dead_letter_topic cannot be {topic!r}", _TOPIC_CHARACTERS)
+        _wrong_setting(f"quarantine.dead_letter_topic cannot be {topic!r}", _TOPIC_CHARACTERS)
     patterns = [name for name in settings.source.topics if name.startswith("^")]
     # A sink that read its own dead letters would see them as bad records forever.
     if topic in (*settings.source.topics, settings.control.topic) or any(
         re.search(pattern, topic) for pattern in patterns
     ):
-        _wrong(
+        _wrong_setting(
             f"quarantine.dead_letter_topic {topic!r} is also a source topic or the control topic",
             "give the dead letters a topic of their own, which no pattern of the source matches",
         )
@@ -428,17 +438,21 @@ def _check_transform(settings: SinkSections) -> None:
     """Check what needs no Spark; the start and ``headgate check`` do the rest."""
     transform, spark = settings.transform, settings.spark
     if transform.sql and transform.python:
-        _wrong("transform.sql and transform.python are both set", "keep one of them")
+        _wrong_setting("transform.sql and transform.python are both set", "keep one of them")
     table, tables = settings.table, settings.tables
     if tables:
         table = replace(table, record_columns=tables.record_columns)
     _check_record_columns("transform.columns", transform.columns, table)
     if transform.columns and not transform:
-        _wrong("transform.columns are set without a transform", "set transform.sql or .python")
+        _wrong_setting(
+            "transform.columns are set without a transform", "set transform.sql or .python"
+        )
     if transform and spark.writer == "in-process":
-        _wrong("a transform needs Spark", 'set spark.writer = "spark", or remove the transform')
+        _wrong_setting(
+            "a transform needs Spark", 'set spark.writer = "spark", or remove the transform'
+        )
     if spark.distribution in ("hash", "range") and spark.writer == "in-process":
-        _wrong(
+        _wrong_setting(
             f"spark.distribution = {spark.distribution} needs Spark",
             "leave it out: the single writer in this process brings rows together anyway",
         )
@@ -452,23 +466,23 @@ def _check_positive(settings: SinkSections) -> None:
             value = getattr(values, key)
             least = 0 if key in zero_allowed else 1
             if type(value) is int and value < least:
-                _wrong(f"{section}.{key} cannot be {value}", f"it must be at least {least}")
+                _wrong_setting(f"{section}.{key} cannot be {value}", f"it must be at least {least}")
             if type(value) is int and key.endswith("_ms") and value > _DURATION_MS_MAX:
-                _wrong(f"{section}.{key} cannot be {value}", "it must be at most a year")
+                _wrong_setting(f"{section}.{key} cannot be {value}", "it must be at most a year")
     if settings.spark.parallelism < 0:
-        _wrong("spark.parallelism is negative", "0 means one per core")
+        _wrong_setting("spark.parallelism is negative", "0 means one per core")
 
 
 def _check_times(settings: SinkSections) -> None:
     coordinator, participant = settings.coordinator, settings.participant
     if coordinator.retry_backoff_ms > coordinator.retry_backoff_max_ms:
-        _wrong(
+        _wrong_setting(
             "coordinator.retry_backoff_ms is above coordinator.retry_backoff_max_ms",
             "the first wait cannot be longer than the longest",
         )
     # Silence proves that a coordinator is gone only if signs of life come more often than that.
     if participant.presence_interval_ms >= coordinator.election_timeout_ms:
-        _wrong(
+        _wrong_setting(
             f"participant.presence_interval_ms ({participant.presence_interval_ms}) is not below "
             f"coordinator.election_timeout_ms ({coordinator.election_timeout_ms})",
             "signs of life must come more often than that silence",
@@ -476,7 +490,7 @@ def _check_times(settings: SinkSections) -> None:
     # A file is as old as its START; a late status is judged one round later (P8, P9).
     least_ms = _ROUNDS_MIN * (coordinator.commit_interval_ms + coordinator.commit_timeout_ms)
     if coordinator.claim_age_max_ms < least_ms:
-        _wrong(
+        _wrong_setting(
             f"coordinator.claim_age_max_ms ({coordinator.claim_age_max_ms}) is below {least_ms}, "
             f"{_ROUNDS_MIN} times commit_interval_ms and commit_timeout_ms together",
             "raise it, and the age of every orphan clean-up with it, or commit more often: files "
@@ -485,14 +499,14 @@ def _check_times(settings: SinkSections) -> None:
     # Nobody polls while a partition waits to be released: Kafka would expel the member.
     poll_ms = _kafka_ms(settings, "max.poll.interval.ms", _MAX_POLL_INTERVAL_MS)
     if participant.release_timeout_ms >= poll_ms:
-        _wrong(
+        _wrong_setting(
             f"participant.release_timeout_ms ({participant.release_timeout_ms}) is not below "
             f'kafka."max.poll.interval.ms" ({poll_ms})',
             "the group would expel a member that still finishes its batch",
         )
     session_ms = _kafka_ms(settings, "session.timeout.ms", _SESSION_TIMEOUT_MS)
     if session_ms > poll_ms:
-        _wrong(
+        _wrong_setting(
             f'kafka."session.timeout.ms" ({session_ms}) is above "max.poll.interval.ms" '
             f"({poll_ms})",
             "Kafka's client refuses that",
@@ -502,5 +516,5 @@ def _check_times(settings: SinkSections) -> None:
 def _kafka_ms(settings: SinkSections, key: str, default: int) -> int:
     text = settings.kafka.get(key, str(default))
     if not text.isdecimal():
-        _wrong(f'kafka."{key}" cannot be {text!r}', "write a whole number of milliseconds")
+        _wrong_setting(f'kafka."{key}" cannot be {text!r}', "write a whole number of milliseconds")
     return int(text)

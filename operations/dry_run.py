@@ -47,8 +47,8 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_format import Use
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.operations.access.kafka import source_topics
-from headgate.operations.access.secondary_tables import with_what_is_needed
-from headgate.operations.access.table import opened_catalog
+from headgate.operations.access.secondary_tables import with_schema_changes
+from headgate.operations.access.tables import open_catalog
 from headgate.runtime.assembly import batch_writer
 from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.start_checks import refuse_table
@@ -68,7 +68,7 @@ _NOT_HERE = (
 """Properties that would place files outside the temporary folder, or make them unreadable here."""
 
 
-class RehearsalCatalog(SqlCatalog):
+class DryRunCatalog(SqlCatalog):
     """``copied``: the names of tables that the real catalog has. ``real`` is only read."""
 
     def __init__(self, folder: Path, real: Catalog | None) -> None:
@@ -143,7 +143,7 @@ class Misfit:
 
 
 @dataclass(frozen=True, slots=True)
-class RehearsedTable:
+class DryRunTable:
     """What one table would get. ``rows``: the first few of the ``records``; ``deletes``: of rows.
 
     ``exists``: whether the table exists; otherwise its declaration was used.
@@ -159,7 +159,7 @@ class RehearsedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
+class DryRun:
     """What the records would become. ``misfits`` are the first few that would not become rows.
 
     For a sink with ``many`` tables: ``unmatched``, how many would go to none; ``stops``, whether it
@@ -167,7 +167,7 @@ class Rehearsal:
     (N5).
     """
 
-    tables: tuple[RehearsedTable, ...]
+    tables: tuple[DryRunTable, ...]
     partitions: Mapping[TopicPartition, PartitionResult]
     misfits: tuple[Misfit, ...]
     many: bool = False
@@ -186,7 +186,7 @@ class Rehearsal:
         return bool(self.bad or self.diverted) or (self.stops and bool(self.unmatched))
 
 
-def rehearse(settings: SinkSettings, records: int) -> Rehearsal:
+def try_records(settings: SinkSettings, records: int) -> DryRun:
     """Take the newest ``records`` of every partition through the sink.
 
     Raises what a start would raise, and the batch's error if it fails for a reason other than its
@@ -199,15 +199,15 @@ def rehearse(settings: SinkSettings, records: int) -> Rehearsal:
         batch = _batch(settings, catalog, records)
         written = BatchWritten(batch.number, {}, ())
         if batch.ranges:
-            written = _written(_tolerant(settings), catalog, batch)
+            written = _write(_keep_rejected(settings), catalog, batch)
         primary = settings.table.identifier
         tables = [
             _table(at.table, files, catalog) for at, files in sorted(written.followed.items())
         ]
-        return Rehearsal(
+        return DryRun(
             tables=tuple(tables) if settings.tables else (_table(primary, written.files, catalog),),
             partitions=written.partitions,
-            misfits=tuple(map(_misfit, _first_rows(written.quarantined, BAD_SHOWN))),
+            misfits=tuple(map(_misfit_of, _first_rows(written.quarantined, BAD_SHOWN))),
             many=bool(settings.tables),
             unmatched=_count(written.quarantined, ROUTE),
             diverted=_count(written.quarantined, TABLE),
@@ -216,9 +216,9 @@ def rehearse(settings: SinkSettings, records: int) -> Rehearsal:
         )
 
 
-def _table(name: str, written: Sequence[WrittenFile], catalog: RehearsalCatalog) -> RehearsedTable:
+def _table(name: str, written: Sequence[WrittenFile], catalog: DryRunCatalog) -> DryRunTable:
     files = [file for file in written if file.kind is FileKind.ROWS]
-    return RehearsedTable(
+    return DryRunTable(
         name,
         name in catalog.copied,
         sum(file.records for file in files),
@@ -231,15 +231,16 @@ def _table(name: str, written: Sequence[WrittenFile], catalog: RehearsalCatalog)
 
 def _count(quarantined: Iterable[WrittenFile], error_class: str) -> int:
     columns = (
-        pq.read_table(_local(file), columns=["error_class"])["error_class"] for file in quarantined
+        pq.read_table(_local_path(file), columns=["error_class"])["error_class"]
+        for file in quarantined
     )
     return sum(column.to_pylist().count(error_class) for column in columns)
 
 
-def _tolerant(settings: SinkSettings) -> SinkSettings:
+def _keep_rejected(settings: SinkSettings) -> SinkSettings:
     """Keep and show every bad record, whatever the sink would do with it."""
     keyed = bool(settings.table.key)  # there, tombstones are changes
-    aside = replace(
+    quarantine = replace(
         settings.quarantine,
         policy=Disposal.QUARANTINE,
         tombstones=settings.quarantine.tombstones if keyed else Disposal.QUARANTINE,
@@ -251,17 +252,17 @@ def _tolerant(settings: SinkSettings) -> SinkSettings:
     writer = settings.spark.writer if settings.transform else WriterKind.IN_PROCESS
     spark = replace(settings.spark, writer=writer, master="local[*]", remote="")
     tables = replace(settings.tables, unmatched=Disposal.QUARANTINE, atomic=False)
-    return replace(settings, quarantine=aside, spark=spark, tables=tables)
+    return replace(settings, quarantine=quarantine, spark=spark, tables=tables)
 
 
 @contextmanager
-def _catalog(settings: SinkSettings, folder: Path) -> Iterator[RehearsalCatalog]:
+def _catalog(settings: SinkSettings, folder: Path) -> Iterator[DryRunCatalog]:
     """Yield a catalog with the primary table and the quarantine. Raises as a start does."""
     with ExitStack() as stack:
         real: Catalog | None = None
         with suppress(TableMissing):  # the catalog has no database yet
-            real = stack.enter_context(opened_catalog(settings))
-        catalog = RehearsalCatalog(folder, real)
+            real = stack.enter_context(open_catalog(settings))
+        catalog = DryRunCatalog(folder, real)
         stack.callback(catalog.close)
         if real is not None and real.table_exists(settings.table.identifier):
             refuse_table(real.load_table(settings.table.identifier), settings)
@@ -314,7 +315,7 @@ def _start(catalog: Catalog, identifier: str) -> TableStart:
     )
 
 
-def _written(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWritten:
+def _write(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWritten:
     with batch_writer(settings, SinkTables.in_catalog(settings, catalog).planning()) as writer:
         writer.submit(batch)
         outcome = None
@@ -324,19 +325,19 @@ def _written(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWri
         raise outcome.fatal or WriteFailed(outcome.reason)
     if isinstance(outcome, BatchNeeds) and settings.tables:
         maker = _maker(settings, catalog)
-        told = with_what_is_needed(settings, catalog, batch, outcome, maker=maker)
-        return _written(settings, catalog, told)
+        told = with_schema_changes(settings, catalog, batch, outcome, maker=maker)
+        return _write(settings, catalog, told)
     if isinstance(outcome, BatchNeeds):
         copied = SinkTables.in_catalog(settings, catalog).open_primary(Use.SECONDARY)
         copied.evolve(copied.read(), outcome.columns)
         table = _start(catalog, settings.table.identifier)
-        return _written(settings, catalog, replace(batch, table=table))
+        return _write(settings, catalog, replace(batch, table=table))
     return outcome
 
 
 def _first_rows(files: Iterable[WrittenFile], count: int) -> Iterator[Mapping[str, Any]]:
     for file in files:
-        with pq.ParquetFile(_local(file)) as parquet:
+        with pq.ParquetFile(_local_path(file)) as parquet:
             for rows in parquet.iter_batches(batch_size=count):
                 for row in rows.slice(0, count).to_pylist():
                     yield row
@@ -345,10 +346,10 @@ def _first_rows(files: Iterable[WrittenFile], count: int) -> Iterator[Mapping[st
                     return
 
 
-def _local(file: WrittenFile) -> str:
+def _local_path(file: WrittenFile) -> str:
     return file.path.removeprefix("file://")
 
 
-def _misfit(row: Mapping[str, Any]) -> Misfit:
+def _misfit_of(row: Mapping[str, Any]) -> Misfit:
     at = TopicPartition(row["topic"], row["partition"])
     return Misfit(at, row["offset"], f"{row['error_class']}: {row['message']}")

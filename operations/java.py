@@ -42,12 +42,12 @@ def java_version() -> int | None:
     ``None`` without a working one.
     """
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [java_command(), "-version"], capture_output=True, text=True, check=True
         ).stderr
     except (OSError, subprocess.CalledProcessError):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(found.group(1)) if found else None
 
 

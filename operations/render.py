@@ -6,29 +6,33 @@ import json
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from headgate.control_protocol.commit_record import KEY_COUNTS
 from headgate.control_protocol.redaction import printable
+from headgate.operations.audit.files import OnProgress
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.status.report import (
     MEND_TABLES,
-    BadRecord,
     PartitionStatus,
+    RejectedRecord,
     StatusReport,
 )
 from headgate.runtime.health import LastError
 
 if TYPE_CHECKING:
     from headgate.operations.check.check import Check
-    from headgate.operations.dry_run import Rehearsal
+    from headgate.operations.dry_run import DryRun
     from headgate.operations.many_tables.list import TablesReport
+
 
 _PAST_SHOWN_MS = 24 * 3_600_000
 _PAST_CHARACTERS_MAX = 80
@@ -50,7 +54,7 @@ def show_checks(console: Console, checks: Iterable[Check]) -> None:
     for check in checks:
         word, colour = _MARKS[check.state]
         line = Text.assemble(
-            (f"{word:<6}", colour), (f"{check.what:<15} ", "bold"), _cut(check.detail)
+            (f"{word:<6}", colour), (f"{check.what:<15} ", "bold"), _shorten(check.detail)
         )
         if check.code:
             line.append(f" [{check.code}]", "dim")
@@ -163,7 +167,7 @@ def show_status(console: Console, report: StatusReport) -> None:
             ],
         )
     )
-    _show_bad(console, report.bad_records)
+    _show_bad(console, report.rejected_records)
     show_notes(console, report.notes)
 
 
@@ -189,7 +193,7 @@ def show_all(console: Console, sinks: Iterable[tuple[str, StatusReport | None, s
     console.print(_table(("sink", "condition", "lag", "epoch", "last rows", "error"), rows))
 
 
-def _show_bad(console: Console, records: Iterable[BadRecord]) -> None:
+def _show_bad(console: Console, records: Iterable[RejectedRecord]) -> None:
     for bad in records:
         where = f"{bad.topic} partition {bad.partition} offset {bad.offset}"
         told = printable(f"{where}, in transaction {bad.transaction}: {bad.reason}")
@@ -221,7 +225,7 @@ def _show_past(console: Console, error: LastError, now_ms: int) -> None:
 
 def show_audit(console: Console, report: AuditReport) -> None:
     """Show the audit, with the verdict last so that it stays on the screen."""
-    aside = report.quarantined_rows is not None
+    quarantined = report.quarantined_rows is not None
     rows = [
         (
             p.topic,
@@ -230,7 +234,7 @@ def show_audit(console: Console, report: AuditReport) -> None:
             p.next_offset,
             p.produced,
             p.in_table,
-            *([p.in_quarantine] if aside else []),
+            *([p.in_quarantine] if quarantined else []),
             p.lost,
             p.twice,
             p.lag,
@@ -239,14 +243,14 @@ def show_audit(console: Console, report: AuditReport) -> None:
     ]
     headings = (
         *("topic", "partition", "began", "next offset", "produced", "in table"),
-        *(["quarantined"] if aside else []),
-        *(_word_of_lost(report), "twice", "lag"),
+        *(["quarantined"] if quarantined else []),
+        *(_word_for_lost(report), "twice", "lag"),
     )
     console.print(_table(headings, rows))
     console.print(
         f"{report.commits} commits and {report.claims} claims in epochs "
         f"{', '.join(map(str, report.epochs)) or 'none'}; {report.live_files} files with "
-        f"{report.live_rows:,} rows{_set_aside(report)}",
+        f"{report.live_rows:,} rows{_describe_not_rows(report)}",
         highlight=False,
         soft_wrap=True,
     )
@@ -266,7 +270,7 @@ def show_audit(console: Console, report: AuditReport) -> None:
     console.print(_verdict(report), soft_wrap=True)
 
 
-def _word_of_lost(report: AuditReport) -> str:
+def _word_for_lost(report: AuditReport) -> str:
     """Name the records that the table lacks: none is lost before that is found."""
     words = {Verdict.NOT_PROVEN: "absent", Verdict.WELL: "deleted by persons"}
     return words.get(report.verdict, "lost") if report.total("lost") else "lost"
@@ -277,7 +281,7 @@ def _verdict(report: AuditReport) -> Text:
     produced, present = report.total("produced"), report.total("in_table")
     lost, twice = report.total("lost"), report.total("twice")
     if produced is not None and present is not None:
-        lost_words = f"{lost:,} {_word_of_lost(report)}" if lost else "none lost"
+        lost_words = f"{lost:,} {_word_for_lost(report)}" if lost else "none lost"
         twice = max(twice or 0, sum(report.surplus.values()))
         twice_words = f"{twice:,} twice" if twice else "none twice"
         kept = report.total("in_quarantine")
@@ -295,12 +299,12 @@ def _verdict(report: AuditReport) -> Text:
     return Text(f"{report.sink} into {report.table}: {words}: {verdict}", colour)
 
 
-def _set_aside(report: AuditReport) -> str:
+def _describe_not_rows(report: AuditReport) -> str:
     kept = f", {report.quarantined_rows:,} quarantined" if report.quarantined_rows else ""
     return kept + (f", {report.skipped_records:,} skipped" if report.skipped_records else "")
 
 
-def show_rehearsal(console: Console, seen: Rehearsal) -> None:
+def show_dry_run(console: Console, seen: DryRun) -> None:
     """Show what records would become, and what would happen to those that do not fit."""
     rows = [
         (at.topic, at.partition, found.range.begin, found.range.end, found.records, found.bad)
@@ -310,23 +314,23 @@ def show_rehearsal(console: Console, seen: Rehearsal) -> None:
     for table in seen.tables:
         name = f"{table.table} " if seen.many else ""
         for row in table.rows:
-            text = _cut(name + json.dumps(row, default=_plain))
+            text = _shorten(name + json.dumps(row, default=_printable))
             console.print(Text.assemble(("row       ", "green"), text), soft_wrap=True)
     for misfit in seen.misfits:
-        text = _cut(printable(f"{misfit.at} offset {misfit.offset}: {misfit.reason}"))
+        text = _shorten(printable(f"{misfit.at} offset {misfit.offset}: {misfit.reason}"))
         console.print(Text.assemble(("bad       ", "red"), text), soft_wrap=True)
     if seen.many:
         lines = [(t.table, t.exists, t.records, t.files, t.file_bytes) for t in seen.tables]
         console.print(_table(("table", "is there", "rows", "files", "bytes"), lines))
-    console.print(Text(_rehearsed(seen), "red" if seen.wrong else "green"), soft_wrap=True)
+    console.print(Text(_describe_dry_run(seen), "red" if seen.wrong else "green"), soft_wrap=True)
 
 
-def _rehearsed(seen: Rehearsal) -> str:
-    records, files, octets = (
+def _describe_dry_run(seen: DryRun) -> str:
+    records, files, size_bytes = (
         sum(getattr(table, what) for table in seen.tables)
         for what in ("records", "files", "file_bytes")
     )
-    words = f"{records:,} rows in {files} files of {octets:,} bytes, {seen.bad:,} bad"
+    words = f"{records:,} rows in {files} files of {size_bytes:,} bytes, {seen.bad:,} bad"
     if seen.many:
         words += f", {seen.unmatched:,} unmatched"
         words += f", {seen.diverted:,} for tables that are gone" if seen.diverted else ""
@@ -338,13 +342,13 @@ def _rehearsed(seen: Rehearsal) -> str:
     return f"{words}, for {there}; nothing was written there"
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     """Leave out the end of a line that nobody could read anyway."""
     left_out = len(text) - _LINE_CHARACTERS_MAX
     return text if left_out <= 0 else f"{text[:_LINE_CHARACTERS_MAX]} ... {left_out:,} more"
 
 
-def _plain(value: object) -> str:
+def _printable(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else printable(str(value))
 
 
@@ -380,3 +384,24 @@ def _long_ago(milliseconds: int) -> str:
 
 def _ago(milliseconds: int) -> str:
     return f"{milliseconds / 1000:.1f} s ago"
+
+
+# Shows a progress bar to a waiting person, and nothing to a script.
+
+
+@contextmanager
+def show_progress() -> Iterator[OnProgress]:
+    """Yield a callback that draws on standard error, one bar per kind of work; gone when done."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bars:
+        tasks: dict[str, int] = {}
+
+        def on_progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what)
+            bars.update(bars.task_ids[tasks[what]], completed=done, total=total or None)
+
+        yield on_progress

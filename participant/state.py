@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum, StrEnum
+from enum import StrEnum
 
 from headgate.control_protocol.errors import StopBefore
 from headgate.control_protocol.events import (
@@ -142,7 +142,7 @@ class PendingStop:
     cuts: int = 1
 
 
-class Timer(Enum):
+class Timer(StrEnum):
     """What a participant does, or may do again, when a time has come."""
 
     LOOK = "look"

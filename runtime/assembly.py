@@ -12,14 +12,14 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.config.catalog_location import refuse_places
+from headgate.config.catalog_location import require_locations
 from headgate.config.catalog_settings import Backend
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.multi_table_settings import CreateFrom, OnMissing
 from headgate.config.sections import WriterKind
-from headgate.config.shared_configuration import agreed
+from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import session_conf
+from headgate.config.table_formats import spark_session_conf
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
@@ -159,7 +159,7 @@ def open_sink(
     with ExitStack() as stack:
         stack.enter_context(_discreet(settings))
         # Before the tables: what they open in a JVM of their own would be the session's.
-        shared = session_conf(settings) is not None
+        shared = spark_session_conf(settings) is not None
         session = stack.enter_context(_session(settings)) if shared else None
         tables = _ready(settings, stack)
         writer = stack.enter_context(batch_writer(settings, tables.planning(), session))
@@ -202,7 +202,7 @@ def _initial(settings: SinkSettings, sender: Sender) -> State:
         sender,
         settings.participant,
         table=settings.table.identifier,
-        configuration=agreed(settings),
+        configuration=agreed_settings(settings),
     )
 
 
@@ -219,7 +219,7 @@ def _discreet(settings: SinkSettings) -> Iterator[None]:
 
 def _ready(settings: SinkSettings, stack: ExitStack) -> SinkTables:
     """Return the sink's tables, once they and the control topic exist."""
-    refuse_places(settings)
+    require_locations(settings)
     require_sources(settings)
     tables = SinkTables(settings, stack).ready()
     ensure_control_topic(settings.kafka, settings.control.topic)
@@ -289,18 +289,18 @@ def identity(settings: SinkSettings, life: Sender) -> Identity:
         life,
         frozenset(settings.table.shared_with),
         settings.control.topic,
-        agreed(settings),
+        agreed_settings(settings),
         secondary_names(settings),
         routing(settings),
         routed=bool(settings.tables),
         makes=settings.tables.create.schema is not CreateFrom.OFF,
         makes_anew=settings.tables.on_missing is OnMissing.CREATE,
         evolves=bool(settings.tables) or evolves,
-        paces=settings.tables.paces,
+        paces=settings.tables.lingers,
         refresh_ms=settings.tables.valid_through_refresh_ms,
         keyed=bool(settings.table.key),
         routed_keys=KeysByRoute(settings.tables.routing),
-        growth_ms=settings.changes.held_ms,
+        growth_ms=settings.changes.hold_ms,
         multiples_only=settings.changes.multiples_only,
     )
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
-from headgate.config.catalog_location import refuse_catalog, sqlite_file
+from headgate.config.catalog_location import require_location, sqlite_file
 from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import session_conf
+from headgate.config.table_formats import spark_session_conf
 from headgate.control_protocol.errors import TableMissing
 from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
 
@@ -53,7 +53,7 @@ def open_iceberg(
     from headgate.runtime.missing_tables import PATIENCE_S, refuse_vanished
     from headgate.tables.iceberg.table_format import IcebergFormat
 
-    refuse_catalog(of)
+    require_location(of)
     database = sqlite_file(of)
     if database and not database.exists():  # connecting to SQLite would create it
         if looking:
@@ -74,7 +74,7 @@ def spark_options(settings: SinkSettings) -> SparkOptions:
     from headgate.data_plane.spark.session import SparkOptions
 
     spark = settings.spark
-    conf = {**(session_conf(settings) or {}), **spark.conf}
+    conf = {**(spark_session_conf(settings) or {}), **spark.conf}
     secret = spark.conf.secret_names | settings.catalog.properties.secret_names
     return SparkOptions(
         spark.master,

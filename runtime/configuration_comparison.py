@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from headgate.config.shared_configuration import agreed, fingerprint
+from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import OtherConfiguration, RetryLater
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind, StartCommit
@@ -37,11 +37,11 @@ def other_running_configuration(
     started = next((e for e in reversed(said) if isinstance(e.event, StartCommit)), None)
     if started is None or not isinstance(started.event, StartCommit):
         return None, {}
-    settled = {"table.identifier": settings.table.identifier, **agreed(settings)}
+    settled = {"table.identifier": settings.table.identifier, **agreed_settings(settings)}
     differences = describe_differences(started.event, settled)
     if not differences:
         return None, {}
-    ours, digests = fingerprint(dict(agreed(settings))), dict[Sender, str]()
+    ours, digests = fingerprint(dict(agreed_settings(settings))), dict[Sender, str]()
     for each in said:
         notice = each.event
         if isinstance(notice, Notice) and notice.kind in (NoticeKind.STARTED, NoticeKind.RELOADED):
@@ -67,7 +67,7 @@ def last_starter_with_other_file(settings: SinkSettings, said: Sequence[Envelope
     for each in reversed(said):
         notice = each.event
         if isinstance(notice, Notice) and (notice.kind, notice.text) == (NoticeKind.ASKED, "start"):
-            ours = fingerprint(dict(agreed(settings)))
+            ours = fingerprint(dict(agreed_settings(settings)))
             return notice.actor if notice.configuration not in ("", ours) else ""
     return ""
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headgate.config.shared_configuration import agreed, fingerprint
+from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import (
     CODE,
@@ -64,7 +64,7 @@ def departing(settings: SinkSettings, sender: Sender) -> Iterator[None]:
 
 def say_started(settings: SinkSettings, sender: Sender, log: ControlLog) -> None:
     """Announce that a process takes part from now on, through the log that it already has open."""
-    digest = fingerprint(dict(agreed(settings)))
+    digest = fingerprint(dict(agreed_settings(settings)))
     page = settings.http.listen
     started = Notice(NoticeKind.STARTED, configuration=digest, page=page)
     try:

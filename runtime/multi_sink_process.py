@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headgate.config.http_settings import HttpSettings, address
-from headgate.config.reload import Reload, when_it_holds
+from headgate.config.reload import Reload, describe_when_adopted
 from headgate.config.sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import (
@@ -138,7 +138,7 @@ class _OneSink:
         due_s = time.monotonic() + pause_s
         self.ended = not again
         while not self._beside.stop.wait(_TURN_S):
-            if self.reload.touched() or (again and time.monotonic() > due_s):
+            if self.reload.is_changed() or (again and time.monotonic() > due_s):
                 return
 
     def _read(self) -> SinkSettings:
@@ -149,7 +149,7 @@ class _OneSink:
     def _holds(self, before: SinkSettings, now: SinkSettings) -> str:
         self._beside.refuse(now)
         self.settings = now
-        return when_it_holds(before, now)
+        return describe_when_adopted(before, now)
 
 
 def refuse_clashes(sinks: Sequence[SinkSettings]) -> None:

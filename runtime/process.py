@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.config.reload import Refused, Reload, applies_live
-from headgate.config.shared_configuration import agreed, fingerprint
+from headgate.config.reload import RefusedFile, Reload, applies_live
+from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import (
     HeadgateError,
@@ -198,13 +198,13 @@ class _Turn:
     def reloaded(self, settings: SinkSettings, sender: Sender) -> SinkSettings | None:
         """Return the new settings if the sink file has some, and log that."""
         reload = self.process.reload
-        found = reload.look(settings) if reload else None
-        if isinstance(found, Refused):
+        found = reload.poll(settings) if reload else None
+        if isinstance(found, RefusedFile):
             text = f"the changed sink file was not adopted: {found.error.message}"
             say(settings, sender, Notice(NoticeKind.RELOADED, found.error.code, text))
             return None
         if found:
-            digest = fingerprint(dict(agreed(found)))
+            digest = fingerprint(dict(agreed_settings(found)))
             say(settings, sender, Notice(NoticeKind.RELOADED, configuration=digest))
         return found
 
@@ -357,7 +357,7 @@ def handle_signals(stop: threading.Event, reloads: Sequence[Reload]) -> Iterator
 
     def ask_for_files(*_: object) -> None:
         for reload in reloads:
-            reload.ask()
+            reload.request()
 
     ends = (signal.SIGINT, signal.SIGTERM)
     before = {int(s): early_signals.usual(s) for s in (*ends, signal.SIGHUP)}

@@ -13,9 +13,9 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, cast
 
 from headgate.config.route_checks import pattern_of
-from headgate.config.shared_configuration import agreed, fingerprint
+from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import kind_of, spec_of, wanted_made
+from headgate.config.table_formats import created_spec, plugin_format_of, spec_of
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
@@ -108,7 +108,7 @@ def secondary_names(settings: SinkSettings) -> tuple[str, ...]:
 
 def routing(settings: SinkSettings) -> str:
     """Fingerprint what decides a row and its table; all members must agree on it (P11, D3)."""
-    return fingerprint(agreed(settings))
+    return fingerprint(agreed_settings(settings))
 
 
 class SinkTables:
@@ -147,7 +147,7 @@ class SinkTables:
 
     def _open_format(self, name: str) -> TableFormat:
         settings = self.settings
-        if found := kind_of(settings, name):
+        if found := plugin_format_of(settings, name):
             self._opening.callback(found.close)
             return found
         from headgate.runtime.catalogs import open_iceberg
@@ -302,7 +302,7 @@ class SinkTables:
         ``inferred`` columns, which records showed, come before those of the sink file. ``raw`` is
         kept: the name before the route turned it into a table name.
         """
-        spec, found = wanted_made(self.settings, table, raw, inferred), self.primary
+        spec, found = created_spec(self.settings, table, raw, inferred), self.primary
         found.refuse(spec)
         return found.create(spec)
 

@@ -22,7 +22,7 @@ from pyiceberg.types import IcebergType
 from headgate.config.catalog_location import is_sql, sqlite_file
 from headgate.config.catalog_settings import CatalogSettings
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_declaration import declaration, declared, quarantine_declaration
+from headgate.config.table_declaration import declaration, declared_table, quarantine_declaration
 from headgate.control_protocol.errors import (
     ConfigurationError,
     MissingRights,
@@ -169,7 +169,7 @@ def refuse_columns(schema: Schema, settings: SinkSettings) -> None:
     """Raises ``TableChanged`` unless every declared column exists with the declared type."""
     identifier = settings.table.identifier
     there = {field.name: field.field_type for field in schema.fields}
-    for field in parse_columns(declared(settings.table).columns):
+    for field in parse_columns(declared_table(settings.table).columns):
         if field.name not in there:
             raise TableChanged(
                 f"{identifier} has no column {field.name!r}",

@@ -19,7 +19,7 @@ from headgate.config.multi_table_settings import (
     OnMissing,
     TablesSettings,
 )
-from headgate.config.route_checks import ONE_NAME, one_table, section_of
+from headgate.config.route_checks import ONE_NAME, declaration_of_table, section_of
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
@@ -140,7 +140,7 @@ class TableMaker:
     def _make(self, table: str, raw: str, each: OneTableSettings, columns: Struct) -> None:
         wholly = mapped(columns, Struct())
         names = [column.name for column in wholly.fields]
-        wanted = one_table(self._settings.tables, table, each, names)
+        wanted = declaration_of_table(self._settings.tables, table, each, names)
         if self._tables.create(wanted, raw, wholly):
             _log.info("table %s was made for %s", table, raw)
 

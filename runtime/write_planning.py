@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from headgate.config.column_options import rules_of
 from headgate.config.multi_table_settings import CreateFrom
-from headgate.config.route_checks import FileTables
+from headgate.config.route_checks import DeclaredTables
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import transform_plan
 from headgate.control_protocol.identifiers import tag_name
@@ -40,7 +40,7 @@ class Planning:
 
 def planning_of(settings: SinkSettings, plans: TablePlans, lookup: TableLookup) -> Planning:
     """Return the plans for these tables, some of which routes may name."""
-    routed = RoutedPlans(lookup, plans, FileTables(settings)) if settings.tables else None
+    routed = RoutedPlans(lookup, plans, DeclaredTables(settings)) if settings.tables else None
     return Planning(settings, plans, routed)
 
 

@@ -29,16 +29,22 @@ def unchecked() -> Iterator[None]:
 def checked(before: State, after: State) -> State:
     """The state after a step. Raises ``AssertionError`` with what does not hold of it."""
     if after is not before and _checks[-1]:
-        broken = [*_broken(after), *_fallen(before, after)]
+        broken = [*_broken(before, after), *_fallen(before, after)]
         assert not broken, f"a participant's state: {'; '.join(broken)}"
     return after
 
 
-def _broken(state: State) -> Iterator[str]:
-    yield from _broken_term(state)
-    yield from _broken_work(state)
-    yield from _broken_run(state)
-    yield from _broken_words(state)
+def _broken(before: State, after: State) -> Iterator[str]:
+    """What a step left alone was looked at before."""
+    term, work = after.term is not before.term, after.work is not before.work
+    if term or after.source is not before.source:
+        yield from _broken_term(after)
+    if work:
+        yield from _broken_work(after)
+    if term or work or after.run is not before.run or after.deadlines is not before.deadlines:
+        yield from _broken_run(after)
+    if term or after.said is not before.said or after.needs is not before.needs:
+        yield from _broken_words(after)
 
 
 def _broken_term(state: State) -> Iterator[str]:

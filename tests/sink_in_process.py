@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 
-from headgate.config.shared_configuration import agreed
+from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration
-from headgate.config.table_formats import other_kind, wanted_table
+from headgate.config.table_formats import plugin_format, table_spec
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import Envelope, Resume
 from headgate.control_protocol.identifiers import Sender, TopicPartition
@@ -102,7 +102,7 @@ class SinkInProcess:
                 Sender(member, "p"),
                 self.settings.participant,
                 table=self.settings.table.identifier,
-                configuration=agreed(self.settings),
+                configuration=agreed_settings(self.settings),
                 deadlines={Timer.ALIVE: 10**9},
             ),
             ParticipantWorld(
@@ -116,13 +116,13 @@ class SinkInProcess:
 
     @property
     def kind(self) -> TableFormat:
-        kind = other_kind(self.settings)
+        kind = plugin_format(self.settings)
         assert kind is not None
         return kind
 
     def _ready(self) -> SinkTables:
-        if kind := other_kind(self.settings):
-            kind.create(wanted_table(self.settings))
+        if kind := plugin_format(self.settings):
+            kind.create(table_spec(self.settings))
         else:
             with closing(open_catalog(self.settings)) as catalog:
                 name = self.settings.table.identifier

@@ -47,7 +47,7 @@ def scan_source(
     return record_offsets(settings.kafka, settings.source.group_id, ranges, on_progress)
 
 
-def control_tail(
+def read_control_tail(
     settings: SinkSettings, records: int, refused: Counter[SkipReason] | None = None
 ) -> list[Envelope]:
     """Return this sink's envelopes among the control topic's last ``records``, oldest first.
@@ -63,13 +63,13 @@ def control_tail(
     read = [settings.wire.read(message, topic_id) for message in messages]
     if refused is not None:
         refused.update(e.reason for e in read if isinstance(e, Skipped) and e.reason in REFUSED)
-        lately = read[_lately(read, time.time_ns() // 1_000_000) :]
+        lately = read[begin_of_last_minute(read, time.time_ns() // 1_000_000) :]
         others = (e for e in lately if isinstance(e, Skipped))
         refused.update(e.reason for e in others if e.reason is SkipReason.OTHER_VERSION)
     return [envelope for envelope in read if isinstance(envelope, Envelope)]
 
 
-def _lately(read: Sequence[Envelope | Skipped], now_ms: int) -> int:
+def begin_of_last_minute(read: Sequence[Envelope | Skipped], now_ms: int) -> int:
     """Return where the last minute begins, by the events that are understood.
 
     What precedes all of these was written before an upgrade.
@@ -79,7 +79,7 @@ def _lately(read: Sequence[Envelope | Skipped], now_ms: int) -> int:
     return before[-1] if before else understood[0][0] if understood else 0
 
 
-def compacted(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, bool | None]:
+def compacted_topics(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, bool | None]:
     """Whether Kafka removes records of these topics that are not the last ones of their keys."""
     cluster = Cluster(kafka)
     found: dict[str, bool | None] = {}

@@ -1,4 +1,4 @@
-"""Opens tables that a ledger has delivered, for commands that add rows to one of them (rule I6)."""
+"""Opens tables that a ledger has filled, for commands that add rows to one of them (rule I6)."""
 
 from __future__ import annotations
 
@@ -28,57 +28,55 @@ from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.secondary_tables import SecondaryTables
 
 
-class DeliveredTables:
-    """Delivered tables; ``ledger`` is as it was read when this was created."""
+class FilledTables:
+    """Secondary tables; ``ledger`` is as it was read when this was created."""
 
     def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
         self._settings = settings
         self._catalog = catalog
-        self.ledger_table, self.ledger = self._opened(settings.tables.ledger)
+        self.ledger_table, self.ledger = self._load(settings.tables.ledger)
 
     def table(self, name: str) -> IcebergTable:
         return IcebergTable(self._catalog, name, self._settings.name, self._settings.table.branch)
 
-    def suspended(self) -> Mapping[str, str]:
+    def reasons_of_suspension(self) -> Mapping[str, str]:
         """Return why each suspended table is suspended."""
         record = self.ledger.record
         return {each.table: each.why for each in record.suspended} if record else {}
 
-    def in_order(self, name: str) -> tuple[Table, TableView]:
+    def load_unchanged(self, name: str) -> tuple[Table, TableView]:
         """Return the table as the ledger left it.
 
         Raises ``ReplayRefused``, and what loading raises.
         """
-        if why := self.suspended().get(name):
+        if why := self.reasons_of_suspension().get(name):
             raise ReplayRefused(
                 f"{name} is suspended: {why}",
                 "headgate tables SINK resume TABLE, with --replay or --reread, opens it",
             )
-        table, view = self._opened(name)
+        table, view = self._load(name)
         delivered = view.record is not None and view.record.primary == self.ledger.uuid
         if view.lineage is not Lineage.CONTAINS_TAG or not delivered:
             raise ReplayRefused(
-                f"{name} is not as sink {self._settings.name} left it, or has not been "
-                "delivered yet",
+                f"{name} is not as sink {self._settings.name} left it, or has received nothing yet",
                 "start the sink: it delivers to the table, or suspends it and says why "
-                "(headgate tables "
-                "SINK); then ask again",
+                "(headgate tables SINK); then ask again",
             )
         return table, view
 
-    def _opened(self, name: str) -> tuple[Table, TableView]:
+    def _load(self, name: str) -> tuple[Table, TableView]:
         iceberg = self.table(name)
         table = iceberg.load()
         return table, iceberg.seen(table)
 
 
-def refuse_one_table(settings: SinkSettings) -> None:
+def require_many_tables(settings: SinkSettings) -> None:
     """Raise ``ConfigurationError`` for a sink without routes."""
     if not settings.tables:
         raise ConfigurationError("this sink fills one table", "only routed tables can be suspended")
 
 
-def refuse_keyed(settings: SinkSettings, names: Collection[str], what: str, hint: str) -> None:
+def require_unkeyed(settings: SinkSettings, names: Collection[str], what: str, hint: str) -> None:
     """Raise ``ReplayUnfit`` for tables with a key, to which nothing older can be given."""
     if keyed := sorted(name for name in names if settings.tables.routing.key_of(name)):
         raise ReplayUnfit(
@@ -95,10 +93,10 @@ def record_of(view: TableView) -> CommitRecord:
     return view.record
 
 
-# Meets what records need of tables without a coordinator, for a rehearsal or a replay.
+# Meets what records need of tables without a coordinator, for a dry run or a replay.
 
 
-def with_what_is_needed(
+def with_schema_changes(
     settings: SinkSettings,
     catalog: Catalog,
     batch: Batch,
@@ -118,19 +116,22 @@ def with_what_is_needed(
     make = maker.wanted if maker else None
     with closing(SecondaryTables(opened, make=make)) as secondaries:
         changed = secondaries.change(wants)
-    if failures := [said.failure for said in changed if said.failure]:
+    if failures := [outcome.failure for outcome in changed if outcome.failure]:
         raise WriteFailed(failures[0])
-    told = {start.table: start for start in batch.told}
-    for said in changed:
-        refused = said.refused if said.uuid else (Refusal((), said.why),)
-        ids, prefix = (said.uuid, said.schema_id, said.spec_id), f"{said.data}/{batch.folder}"
-        told[said.table] = TableStart(said.table, *ids, prefix, refused=refused)
-        if said.any_other:
-            told[""] = replace(told[said.table], table="")
-    return replace(batch, told=tuple(told.values()))
+    starts = {start.table: start for start in batch.told}
+    for outcome in changed:
+        refused = outcome.refused if outcome.uuid else (Refusal((), outcome.why),)
+        ids, prefix = (
+            (outcome.uuid, outcome.schema_id, outcome.spec_id),
+            f"{outcome.data}/{batch.folder}",
+        )
+        starts[outcome.table] = TableStart(outcome.table, *ids, prefix, refused=refused)
+        if outcome.any_other:
+            starts[""] = replace(starts[outcome.table], table="")
+    return replace(batch, told=tuple(starts.values()))
 
 
-def start_of(view: TableView, folder: str) -> TableStart:
+def table_start(view: TableView, folder: str) -> TableStart:
     """Return what a START would say about the table as read; files go to the folder."""
     prefix = f"{view.data_root}/{folder}"
     return TableStart(view.table, view.uuid, view.schema_id, view.spec_id, prefix)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pyroaring import BitMap64
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import weaker
+from headgate.config.table_formats import describe_weaker_guarantee
 from headgate.control_protocol.commit_record import REPLAY, REREAD, CommitRecord, PendingCommit
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -26,33 +26,35 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.data_plane.quarantine.diverted_records import DivertedRecords, given_back
-from headgate.operations.access.kafka import compacted, scan_source, source_topics
-from headgate.operations.access.routed_tables import decided_tables, every_table
-from headgate.operations.access.table import iceberg_of, opened_evidence
+from headgate.operations.access.kafka import compacted_topics, scan_source, source_topics
+from headgate.operations.access.tables import (
+    count_decided_rows,
+    iceberg_of,
+    open_every_table,
+    open_for_audit,
+)
 from headgate.operations.audit.audited_table import (
     Columns,
+    OffsetMove,
     Role,
-    came_after_all,
     examine_pending_commits,
-    expired,
+    expired_finding,
+    find_late_deliveries,
+    find_offset_moves,
+    find_recreated_topics,
     open_audited,
-)
-from headgate.operations.audit.commit_chain import (
-    Move,
-    moved_by_claims,
-    renewed_topics,
 )
 from headgate.operations.audit.files import (
     OnProgress,
+    count_files_of_unknown_sinks,
     examine_row_count,
-    of_other_sinks,
-    of_unknown_sinks,
+    files_of_other_sinks,
 )
 from headgate.operations.audit.keyed_tables import (
-    NOT_FOLDED,
+    NOT_COMPARED,
     KeyedTables,
-    filled_before,
-    offsets_behind,
+    describe_offsets_behind,
+    find_earlier_offsets,
 )
 from headgate.operations.audit.quarantine import QuarantineEvidence, examine_quarantine
 from headgate.operations.audit.records import (
@@ -64,24 +66,22 @@ from headgate.operations.audit.records import (
 from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
 from headgate.operations.audit.source import (
     SourceEvidence,
-    Witness,
-    absent,
-    begins,
-    comparable,
-    examine_commit_counts,
-    judge_partition,
-    passed_over,
-    rewound,
-)
-from headgate.operations.audit.totals import (
+    SourceOffsets,
     WholeTable,
-    accounts,
-    set_aside,
-    shared,
+    assess_skipped_and_quarantined,
+    compare_partition,
+    count_whole_table,
+    describe_totals,
+    examine_commit_counts,
+    find_absent,
+    find_comparable_ranges,
+    find_first_offsets,
+    find_passed_over,
+    find_rewound,
+    find_shared_rows,
     topics_of_others,
-    whole_table,
 )
-from headgate.operations.status.held_partitions import HeldPartition, held_of, told_of_held
+from headgate.operations.status.held_partitions import HeldPartition, describe_held, select_held
 from headgate.runtime.sink_tables import SinkTables, TableAtRest
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.reader import IcebergReader
@@ -89,11 +89,11 @@ from headgate.tables.iceberg.reader import IcebergReader
 _TRIES = 3
 
 
-def _silent(*_: object) -> None: ...
+def _ignore_progress(*_: object) -> None: ...
 
 
 def audit(
-    settings: SinkSettings, *, with_source: bool = True, on_progress: OnProgress = _silent
+    settings: SinkSettings, *, with_source: bool = True, on_progress: OnProgress = _ignore_progress
 ) -> AuditReport:
     """Examine the sink.
 
@@ -102,7 +102,7 @@ def audit(
     ``opened_evidence`` raises if it is gone.
     """
     for tries_left in reversed(range(_TRIES)):
-        with opened_evidence(settings, asks_group=with_source) as tables:
+        with open_for_audit(settings, asks_group=with_source) as tables:
             report, missing = None, None
             try:
                 under_way = SinkAudit(tables, on_progress)
@@ -140,23 +140,23 @@ class SinkAudit:
         self._primary = open_audited(reader, Role.LEDGER if self._many else Role.PRIMARY)
         self._history: History = self._primary.history
         self._files: list[LiveFile] = self._primary.files
-        self._allowed: list[Move] = []
-        self._renewed = renewed_topics(self._history)
+        self._allowed: list[OffsetMove] = []
+        self._renewed = find_recreated_topics(self._history)
         self._findings: list[Finding] = []
         self._proven: list[str] = []
         self._unproven: list[str] = []
         self._expired: list[str] = []  # unproven only if records could not be compared
-        self._remarks: list[str] = list(filter(None, [weaker(settings)]))
+        self._remarks: list[str] = list(filter(None, [describe_weaker_guarantee(settings)]))
         self._whole: WholeTable | None = None
         self._partitions: list[PartitionAudit] = []
-        self._aside: QuarantineEvidence | None = None
+        self._quarantine: QuarantineEvidence | None = None
         self._held: tuple[HeldPartition, ...] = ()
         self._deleted_rows = 0
         self._unlisted = 0  # of those that people deleted, rows whose records nothing tells
         self._deleted: dict[TopicPartition, BitMap64] = {}
         self._removed = 0  # rows that others took away
         self._floors: dict[TopicPartition, int] = {}  # below them, snapshots of others have expired
-        self._take_deleted(self._history)
+        self._note_deleted(self._history)
         self._secondaries: set[str] = set()  # the UUIDs of tables that were examined
         self._mixed = False  # some files hold rows of nobody knows which sink
         self._found_deleted = 0  # records that are missing because people deleted their rows
@@ -175,18 +175,18 @@ class SinkAudit:
         primary = self._primary
         primary.examine(self._on_progress)
         self._findings += primary.findings
-        self._examine_moves()
-        self._weigh_history()
+        self._examine_offset_moves()
+        self._assess_history()
         if self._many:
             return
-        if not self._keyed.one:
+        if not self._keyed.is_single:
             self._examine_row_count()
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
-        if self._keyed.one:
+        if self._keyed.is_single:
             self._keyed.examine(primary)
-            self._take_keyed()
+            self._add_conclusions()
 
-    def _take_deleted(self, history: History) -> None:
+    def _note_deleted(self, history: History) -> None:
         """Note what was deleted from one of the sink's tables, or from its quarantine."""
         self._removed += history.removed_rows
         for at, floor in history.examined_from.items():
@@ -198,7 +198,7 @@ class SinkAudit:
         for at, ranges in deleted.of(topic_ids).items():
             self._deleted[at] = self._deleted.get(at, BitMap64()) | bitmap_of_ranges(ranges)
 
-    def _weigh_history(self) -> None:
+    def _assess_history(self) -> None:
         if self._history.tag is not None and self._history.tag_on_branch is None:
             self._unproven.append(
                 f"whether {self._history.branch} still holds what is under the sink's tag: others "
@@ -210,13 +210,13 @@ class SinkAudit:
             back = "" if any(move.end < move.begin for move in self._allowed) else ", offsets"
             self._proven.append(f"{len(commits)} commits in order: epochs{back} never fall")
 
-    def _examine_moves(self) -> None:
+    def _examine_offset_moves(self) -> None:
         policies = self._settings.coordinator
         allowed = (
             policies.on_rollback is RollbackPolicy.KEEP_OFFSETS
             or policies.on_offset_out_of_range is not OffsetPolicy.FAIL
         )
-        for move in moved_by_claims(self._history):
+        for move in find_offset_moves(self._history):
             if allowed or move.by_operator:
                 why = "" if move.by_operator else ", as a policy of this sink allows"
                 self._unproven.append(f"{move}{why}")
@@ -242,30 +242,38 @@ class SinkAudit:
         if record is None:
             self._unproven.append("the sink has not committed anything yet")
             return
-        began = begins(self._history, from_earliest=self._settings.source.start_at == "earliest")
+        began = find_first_offsets(
+            self._history, from_earliest=self._settings.source.start_at == "earliest"
+        )
         spans = {at: (began.get(at), end) for at, end in sorted(record.offsets.items())}
-        seen = self._scan_tables(record) if self._many else self._scan_primary()
+        seen = self._scan_secondaries(record) if self._many else self._scan_primary()
         if settings.quarantine.keeps:
             found = examine_quarantine(self._tables, self._history, self._on_progress)
-            self._aside, self._findings = found, [*self._findings, *found.findings]
+            self._quarantine, self._findings = found, [*self._findings, *found.findings]
             self._remarks += found.remarks
-            self._take_deleted(found.history)
-        self._weigh_expired(record)
+            self._note_deleted(found.history)
+        self._assess_expired(record)
         for topic in sorted(self._renewed):
             self._unproven.append(
                 f"{topic}: re-created while this sink filled the table, so offsets mean two "
                 "records; only the commits' counts are compared"
             )
         self._unproven += [] if with_source else ["the source was not asked"]
-        source = self._ask_source(record, spans, seen) if with_source else SourceEvidence()
-        self._held = held_of(settings, record, source.topics)
+        source = self._compare_with_source(record, spans, seen) if with_source else SourceEvidence()
+        self._held = select_held(settings, record, source.topics)
         lost: list[Finding] = []
         for at, span in spans.items():
-            told = seen is not None and at.topic not in self._renewed
-            in_table = seen.partitions.get(at, SeenOffsets()) if seen and told else None
-            aside = self._aside.upto(at, span[1]) if self._aside and told else None
+            is_comparable = seen is not None and at.topic not in self._renewed
+            in_table = seen.partitions.get(at, SeenOffsets()) if seen and is_comparable else None
+            quarantined = (
+                self._quarantine.offsets_below(at, span[1])
+                if self._quarantine and is_comparable
+                else None
+            )
             witness = source.witnesses.get(at)
-            partition, new = self._judge(at, span, witness, in_table, aside=aside)
+            partition, new = self._compare_partition(
+                at, span, witness, in_table, quarantined=quarantined
+            )
             self._partitions.append(partition)
             lost += [finding for finding in new if finding.what == "record-lost"]
             twice = [finding for finding in new if finding.what == "record-twice"]
@@ -275,17 +283,17 @@ class SinkAudit:
                 self._findings += twice
             apart = ("record-lost", "record-twice")
             self._findings += [finding for finding in new if finding.what not in apart]
-        self._weigh_lost(lost)
-        self._weigh_skipped()
+        self._assess_lost(lost)
+        self._assess_skipped()
         self._compare_counts(source)
-        self._weigh_whole(record, seen)
+        self._count_whole_table(record, seen)
         self._conclude(seen)
 
-    def _weigh_expired(self, record: CommitRecord) -> None:
-        """D8: a table that is gone does not tell whether it had received what expired."""
-        known = self._secondaries | {self._aside.history.uuid if self._aside else ""}
-        for pending_commit in self._still_expired(record):
-            found = expired(pending_commit)
+    def _assess_expired(self, record: CommitRecord) -> None:
+        """D8: whether a table that is gone had received what expired is unknown."""
+        known = self._secondaries | {self._quarantine.history.uuid if self._quarantine else ""}
+        for pending_commit in self._not_received_since(record):
+            found = expired_finding(pending_commit)
             if pending_commit.secondary in known:
                 self._findings.append(found)
             else:
@@ -295,37 +303,37 @@ class SinkAudit:
                 )
                 self._unproven.append(f"{found.evidence}: {gone}")
 
-    def _still_expired(self, record: CommitRecord) -> Sequence[PendingCommit]:
+    def _not_received_since(self, record: CommitRecord) -> Sequence[PendingCommit]:
         """D8: return what was pending for secondary tables, and which they have not received since.
 
         I6: a table's record also says which of it was written again.
         """
-        came = self._came | (self._aside.came if self._aside else frozenset())
+        came = self._came | (self._quarantine.came if self._quarantine else frozenset())
         return [
             each
             for each in record.expired
             if each not in came
-            and not self._keyed.of_an_earlier_table(each)
+            and not self._keyed.is_of_earlier_table(each)
             and (
                 each.secondary not in self._reread
                 or each.transaction > self._reread[each.secondary]
             )
         ]
 
-    def _coordinates(self) -> tuple[tuple[str, str, str] | None, str]:
+    def _record_columns(self) -> tuple[tuple[str, str, str] | None, str]:
         """Return the columns that identify a row's record, or the topic if no column holds it."""
         places = self._settings.table.record_columns
-        if self._keyed.one:
+        if self._keyed.is_single:
             return (places.topic, places.partition, places.offset), self._settings.source.topics[0]
         return places.coordinates, ""
 
     def _scan_primary(self) -> TableRecords | None:
-        if self._keyed.one:
+        if self._keyed.is_single:
             self._keyed.examine_keys(self._primary)
-            self._take_keyed()
+            self._add_conclusions()
             if self._primary.damaged:
                 return None
-        columns, topic = self._coordinates()
+        columns, topic = self._record_columns()
         if columns is None:
             self._unproven.append(
                 "table.record_columns does not name topic, partition and offset: only counts can "
@@ -341,55 +349,55 @@ class SinkAudit:
                 self._reader,
                 columns,
                 self._primary.damaged,
-                rewound=rewound(self._allowed),
+                rewound=find_rewound(self._allowed),
                 on_progress=self._on_progress,
-                apart=of_other_sinks(self._files, self._history, self._settings.name),
+                apart=files_of_other_sinks(self._files, self._history, self._settings.name),
                 topic=topic,
             )
         except (ValueError, NotImplementedError) as error:  # equality deletes, for example
             self._unproven.append(f"the rows cannot be read here: {error}")
             return None
-        self._tell_shared_files()
-        if told := sum(partition.told for partition in seen.partitions.values()):
-            self._unproven.append(f"{told} rows came again because offsets were set back")
+        self._report_shared_files()
+        if is_comparable := sum(partition.requested for partition in seen.partitions.values()):
+            self._unproven.append(f"{is_comparable} rows came again because offsets were set back")
         if seen.foreign_rows:
             text = f"{seen.foreign_rows} rows of others carry no coordinates"
             theirs = sum(f.added_records for f in self._history.foreign if f.sink is None)
             (self._remarks if seen.foreign_rows <= theirs else self._unproven).append(text)
         return seen
 
-    def _scan_tables(self, record: CommitRecord) -> TableRecords | None:
+    def _scan_secondaries(self, record: CommitRecord) -> TableRecords | None:
         """Examine every table that the ledger has filled."""
-        seen = TableRecords(rewound=rewound(self._allowed))
+        seen = TableRecords(rewound=find_rewound(self._allowed))
         columns = self._settings.tables.record_columns.coordinates
         if columns is None:
             self._unproven.append(
                 "tables.record_columns does not name topic, partition and offset: only counts can "
                 "be compared, not single records"
             )
-        with every_table(self._tables, self._history) as tables:
+        with open_every_table(self._tables, self._history) as tables:
             self._unread = dict(tables.unread)
-            self._scan_each(tables.tables, columns, seen, record)
+            self._examine_secondaries(tables.tables, columns, seen, record)
         return seen if columns else None
 
-    def _scan_each(
+    def _examine_secondaries(
         self,
         tables: Mapping[str, TableAtRest],
         columns: Columns | None,
         seen: TableRecords,
         record: CommitRecord,
     ) -> None:
-        self._tell_suspended(record)
+        self._report_suspended(record)
         rows, complete = 0, self._history.complete
         for name, table in tables.items():
-            received, whole = self._examine_secondary(name, table, columns, seen)
+            received, whole = self._try_secondary(name, table, columns, seen)
             rows, complete = rows + received, complete and whole
         tables = {name: table for name, table in tables.items() if name not in self._unread}
-        decided_for = decided_tables(self._settings, self._history)
+        decided_for = count_decided_rows(self._settings, self._history)
         absent = sorted({*decided_for, *self._unread} - tables.keys())
         self._unproven += [str(error) for error in self._unread.values()]
-        complete = complete and not self._still_expired(record)
-        self._put_again = self._records_put_again(tables)
+        complete = complete and not self._not_received_since(record)
+        self._put_again = self._find_replayed(tables)
         self._proven.append(f"{len(self._files)} live files of {len(tables)} tables: each whole")
         decided = sum(commit.record.records for commit in self._history.commits)
         self._out_of_sight = max(0, decided - rows) if absent else 0
@@ -398,25 +406,26 @@ class SinkAudit:
                 f"{', '.join(absent)} cannot be examined: not there, or not to be read; "
                 f"{self._out_of_sight} rows that the ledger decided are in none of the others"
             )
-        elif anew := sorted(self._keyed.earlier):
+        elif recreated := sorted(self._keyed.earlier):
             self._unproven.append(
-                f"{', '.join(anew)}: re-created, and what had been decided for the table before is "
-                "not there: rows are not counted"
+                f"{', '.join(recreated)}: re-created, and what had been decided for the table "
+                "before is not there: rows are not counted"
             )
         elif complete and decided != rows:
             self._findings.append(
                 Finding(
                     "row-count",
-                    f"the ledger decided {decided} rows, its tables received or are pending {rows}",
+                    f"the ledger decided {decided} rows; {rows} were received by its tables or are "
+                    "pending",
                 )
             )
 
-    def _tell_suspended(self, record: CommitRecord) -> None:
+    def _report_suspended(self, record: CommitRecord) -> None:
         """I1: report suspended tables; that a table takes nothing is not a fault of the sink."""
         for suspended in record.suspended:
             self._remarks.append(f"{suspended.table} is suspended: {suspended.why}")
 
-    def _examine_secondary(
+    def _try_secondary(
         self, name: str, table: TableAtRest, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
         """Return the rows it received or that are pending for it, and whether nothing has expired.
@@ -424,27 +433,27 @@ class SinkAudit:
         Nothing for a table that does not answer.
         """
         try:
-            return self._examine_open(table, columns, seen)
+            return self._examine_secondary(table, columns, seen)
         except Exception as error:
             if isinstance(error, FileNotFoundError) and table.reader.moved():
                 raise  # it was expired or compacted away meanwhile: the audit looks again
             self._unread[name] = catalog_failure(error, f"table {name} cannot be read")
             return 0, False
 
-    def _examine_open(
+    def _examine_secondary(
         self, at_rest: TableAtRest, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
         table = open_audited(at_rest.reader, Role.SECONDARY)
         history, name = table.history, table.history.table
         table.examine(self._on_progress)
         self._files += table.files
-        self._take_deleted(history)
+        self._note_deleted(history)
         self._secondaries.add(history.uuid)
-        if keyed := self._keyed.has(name):
+        if keyed := self._keyed.is_keyed(name):
             self._keyed.examine(table)
             self._keyed.examine_keys(table)
             columns = None
-        if before := filled_before(self._history, name, history.uuid):
+        if before := find_earlier_offsets(self._history, name, history.uuid):
             self._keyed.earlier[name] = before
         absent = [n for n in columns or () if n not in table.reader.columns()]
         if absent:
@@ -454,24 +463,25 @@ class SinkAudit:
             scan_records(
                 table.reader,
                 columns,
-                table.damaged | of_other_sinks(table.files, history, self._settings.name).keys(),
+                table.damaged
+                | files_of_other_sinks(table.files, history, self._settings.name).keys(),
                 rewound=seen.rewound,
                 on_progress=self._on_progress,
                 into=seen,
             )
-        self._came |= self._received_after_all(at_rest)
+        self._came |= self._find_late_deliveries(at_rest)
         pending = examine_pending_commits(
             table, at_rest, self._history, columns=columns, into=seen, keyed=keyed
         )
         self._remarks += table.remarks
-        self._findings += table.prefixed(f"{name}: ")
+        self._findings += table.findings_with_prefix(f"{name}: ")
         delivered = [c.record for c in history.commits if c.record.primary == self._history.uuid]
-        again = self._tell_written_again(name, delivered)
+        again = self._report_rewritten(name, delivered)
         if history.record and history.record.replayed and history.record.replayed.expired:
             self._reread[history.uuid] = history.record.replayed.expired
         return sum(record.records for record in delivered) - again + pending, history.complete
 
-    def _tell_written_again(self, name: str, delivered: Sequence[CommitRecord]) -> int:
+    def _report_rewritten(self, name: str, delivered: Sequence[CommitRecord]) -> int:
         """Tell of rows that commands wrote again; return how many came from the quarantine."""
         again = sum(record.records for record in delivered if record.command == REPLAY)
         if again:
@@ -480,18 +490,20 @@ class SinkAudit:
             self._remarks.append(f"{name}: {rewritten} rows that had expired were written again")
         return again
 
-    def _received_after_all(self, secondary: TableAtRest) -> frozenset[PendingCommit]:
+    def _find_late_deliveries(self, secondary: TableAtRest) -> frozenset[PendingCommit]:
         record = self._history.record
         columns = self._settings.tables.record_columns.coordinates
         present = columns and all(name in secondary.reader.columns() for name in columns)
         pending_commits, primary = record.expired if record else (), self._history.uuid
-        came = came_after_all(secondary, pending_commits, primary, columns if present else None)
+        came = find_late_deliveries(
+            secondary, pending_commits, primary, columns if present else None
+        )
         if rows := sum(pending_commit.rows for pending_commit in came):
             name = secondary.reader.view().table
-            self._remarks.append(f"{name}: {rows} rows expired, and came after all")
+            self._remarks.append(f"{name}: {rows} rows expired, and were delivered after all")
         return came
 
-    def _records_put_again(
+    def _find_replayed(
         self, tables: Mapping[str, TableAtRest]
     ) -> Mapping[TopicPartition, BitMap64]:
         found: dict[TopicPartition, BitMap64] = {}
@@ -516,7 +528,7 @@ class SinkAudit:
                     found.setdefault(place.at, BitMap64()).add(place.offset)
         return found
 
-    def _tell_shared_files(self) -> None:
+    def _report_shared_files(self) -> None:
         """Where other sinks fill the table, a file that others rewrote may hold rows of each."""
         unknown = {
             SinkName(name): dict[str, TopicId]() for name in self._settings.table.shared_with
@@ -526,70 +538,76 @@ class SinkAudit:
         read = set(record.topic_ids.items()) if record else set[tuple[str, TopicId]]()
         sharers = {sink for sink, topics in others.items() if not topics or read & topics.items()}
         own = self._settings.name
-        if sharers and (files := of_unknown_sinks(self._files, self._history, own)):
+        if sharers and (files := count_files_of_unknown_sinks(self._files, self._history, own)):
             self._mixed = True
             self._unproven.append(
                 f"{files} files are of no sink's own folder, and their snapshots do not tell whose "
                 f"rows they hold: those of {own}, or of {', '.join(sorted(sharers))}"
             )
 
-    def _weigh_whole(self, record: CommitRecord, seen: TableRecords | None) -> None:
+    def _count_whole_table(self, record: CommitRecord, seen: TableRecords | None) -> None:
         if seen is None or self._renewed:
             return
         others = {**self._history.others, **topics_of_others(self._history)}
-        self._whole = whole = whole_table(seen, seen.others, record, others)
-        self._findings += shared(whole, self._settings.table.shared_with)
-        self._remarks.append(accounts(whole))
+        self._whole = whole = count_whole_table(seen, seen.others, record, others)
+        self._findings += find_shared_rows(whole, self._settings.table.shared_with)
+        self._remarks.append(describe_totals(whole))
 
-    def _ask_source(
+    def _compare_with_source(
         self,
         record: CommitRecord,
         spans: Mapping[TopicPartition, tuple[int | None, int]],
         seen: TableRecords | None,
     ) -> SourceEvidence:
         """Fold the topics of keyed tables, and compare the others record by record."""
-        self._keyed.moved_past = passed_over(self._history, self._allowed)
-        folded = {at: span for at, span in spans.items() if self._keyed.changed_by(at.topic)}
-        others = {at: span for at, span in spans.items() if at not in folded}
-        source = self._ask_appended(record, others, seen)
-        if folded and source.topics:
-            self._ask_keyed(record, folded, seen, source)
+        self._keyed.moved_past = find_passed_over(self._history, self._allowed)
+        keyed_spans = {at: span for at, span in spans.items() if self._keyed.may_take(at.topic)}
+        others = {at: span for at, span in spans.items() if at not in keyed_spans}
+        source = self._compare_appended(record, others, seen)
+        if keyed_spans and source.topics:
+            self._compare_keyed(record, keyed_spans, seen, source)
         return source
 
-    def _ask_keyed(
+    def _compare_keyed(
         self,
         record: CommitRecord,
-        folded: Mapping[TopicPartition, tuple[int | None, int]],
+        keyed_spans: Mapping[TopicPartition, tuple[int | None, int]],
         seen: TableRecords | None,
         source: SourceEvidence,
     ) -> None:
-        one = self._keyed.one
-        ranges = self._comparable(source, record, folded, seen if one else None)
-        for at in folded if one else ranges:
+        one = self._keyed.is_single
+        ranges = self._comparable_ranges(source, record, keyed_spans, seen if one else None)
+        for at in keyed_spans if one else ranges:
             topic = source.topics.get(at.topic)
             if topic is not None and at.partition in topic.partitions:
-                source.witnesses[at] = Witness(topic.partitions[at.partition], None)
+                source.witnesses[at] = SourceOffsets(topic.partitions[at.partition], None)
         if not one:
-            self._unproven += [f"{at}: {NOT_FOLDED}" for at, span in ranges.items() if span is None]
+            self._unproven += [
+                f"{at}: {NOT_COMPARED}" for at, span in ranges.items() if span is None
+            ]
         try:
             topics = {at.topic: source.topics[at.topic] for at in ranges}
-            self._compacted = compacted(self._settings.kafka, topics)
+            self._compacted = compacted_topics(self._settings.kafka, topics)
         except RetryLater as error:
             self._unproven.append(f"the source was not asked: {error.message}")
             return
         left_out = dict(self._keyed.moved_past)
-        for at in folded if self._aside else ():
-            aside = self._aside.upto(at, folded[at][1]) if self._aside else BitMap64()
+        for at in keyed_spans if self._quarantine else ():
+            quarantined = (
+                self._quarantine.offsets_below(at, keyed_spans[at][1])
+                if self._quarantine
+                else BitMap64()
+            )
             deleted = self._deleted.get(at, BitMap64())
-            left_out[at] = left_out.get(at, BitMap64()) | aside | deleted
+            left_out[at] = left_out.get(at, BitMap64()) | quarantined | deleted
         known = {at: span for at, span in ranges.items() if span is not None}
-        behind = offsets_behind(record, self._allowed)
+        behind = describe_offsets_behind(record, self._allowed)
         self._unproven += behind[:1]
         if not (self._renewed or behind or (one and seen is None)):
-            still = replace(record, expired=tuple(self._still_expired(record)))
-            self._keyed.fold(still, self._history.uuid, known, left_out)
+            still = replace(record, expired=tuple(self._not_received_since(record)))
+            self._keyed.replay(still, self._history.uuid, known, left_out)
 
-    def _ask_appended(
+    def _compare_appended(
         self,
         record: CommitRecord,
         spans: Mapping[TopicPartition, tuple[int | None, int]],
@@ -598,24 +616,24 @@ class SinkAudit:
         try:
             with source_topics(self._settings) as topics:
                 source = SourceEvidence(topics.describe())
-            ranges = self._comparable(source, record, spans, seen)
+            ranges = self._comparable_ranges(source, record, spans, seen)
             offsets = scan_source(
                 self._settings,
                 {at: span for at, span in ranges.items() if span is not None},
                 lambda records: self._on_progress("source records", records, 0),
             )
         except (RetryLater, ConfigurationError) as error:
-            what = "asked" if self._keyed.one else "compared"
+            what = "asked" if self._keyed.is_single else "compared"
             self._unproven.append(f"the source was not {what}: {error.message}")
             return SourceEvidence()
-        missing = passed_over(self._history, self._allowed)
+        missing = find_passed_over(self._history, self._allowed)
         for at in ranges:
             log = source.topics[at.topic].partitions[at.partition]
             expected = offsets[at] - missing.get(at, BitMap64()) if at in offsets else None
-            source.witnesses[at] = Witness(log, expected)
+            source.witnesses[at] = SourceOffsets(log, expected)
         return source
 
-    def _comparable(
+    def _comparable_ranges(
         self,
         source: SourceEvidence,
         record: CommitRecord,
@@ -623,26 +641,26 @@ class SinkAudit:
         seen: TableRecords | None,
     ) -> dict[TopicPartition, OffsetRange | None]:
         known = seen.partitions if seen else {}
-        ranges, unproven = comparable(source.topics, record.topic_ids, spans, known)
+        ranges, unproven = find_comparable_ranges(source.topics, record.topic_ids, spans, known)
         self._unproven += unproven
         return ranges
 
-    def _weigh_lost(self, lost: list[Finding]) -> None:
-        self._harmless = self._keyed.harmless  # the source shows that they are rows of no table
-        self._weigh_appended(lost)
-        self._tell_refused()
-        self._keyed.weigh(self._compacted, self._skipped_records)
-        self._take_keyed()
-        self._partitions = [self._keyed.judged(partition) for partition in self._partitions]
+    def _assess_lost(self, lost: list[Finding]) -> None:
+        self._harmless = self._keyed.passed_over  # the source shows that they are rows of no table
+        self._assess_appended(lost)
+        self._report_refused()
+        self._keyed.assess(self._compacted, self._skipped_records)
+        self._add_conclusions()
+        self._partitions = [self._keyed.with_findings(partition) for partition in self._partitions]
 
-    def _take_keyed(self) -> None:
-        told = self._keyed.taken()
-        self._findings += told.findings
-        self._proven += told.proven
-        self._unproven += told.unproven
-        self._expired += told.expired
+    def _add_conclusions(self) -> None:
+        is_comparable = self._keyed.take_conclusions()
+        self._findings += is_comparable.findings
+        self._proven += is_comparable.proven
+        self._unproven += is_comparable.unproven
+        self._expired += is_comparable.expired
 
-    def _weigh_appended(self, lost: list[Finding]) -> None:
+    def _assess_appended(self, lost: list[Finding]) -> None:
         """Judge missing records: some were deleted or skipped, but the table does not say which.
 
         What is missing below the oldest commit that is left is not known to be lost: what others
@@ -678,14 +696,14 @@ class SinkAudit:
             text = f"{missing} records of the source are absent, and {', '.join(why)}"
             self._unproven.append(text)
 
-    def _tell_refused(self) -> None:
+    def _report_refused(self) -> None:
         """Tell of records that a table did not take: a keyed one may have wrong rows for it."""
-        for table, records in sorted(self._aside.refused.items() if self._aside else ()):
+        for table, records in sorted(self._quarantine.refused.items() if self._quarantine else ()):
             left = {at: some - self._put_again.get(at, BitMap64()) for at, some in records.items()}
             changes = sum(
                 len(some)
                 for at, some in left.items()
-                if (self._keyed.has(table) if table else self._keyed.changed_by(at.topic))
+                if (self._keyed.is_keyed(table) if table else self._keyed.may_take(at.topic))
             )
             others = sum(map(len, left.values())) - changes
             name = table or "the tables that routes name for them"
@@ -699,32 +717,35 @@ class SinkAudit:
                     f"{others} records are in the quarantine, since {name} did not take them"
                 )
 
-    def _judge(
+    def _compare_partition(
         self,
         at: TopicPartition,
         span: tuple[int | None, int],
-        witness: Witness | None,
+        witness: SourceOffsets | None,
         seen: SeenOffsets | None,
         *,
-        aside: BitMap64 | None,
+        quarantined: BitMap64 | None,
     ) -> tuple[PartitionAudit, list[Finding]]:
         again = self._put_again.get(at)
-        if self._keyed.alone(at.topic):  # whatever was put again is in the fold
-            seen, again = seen if self._keyed.one else None, None
-        elif witness is not None and self._keyed.changed_by(at.topic):
-            witness = replace(witness, offsets=self._keyed.appended(at))
-        deleted, gone = self._deleted.get(at, BitMap64()), absent(span, witness, seen, aside)
+        if self._keyed.takes_all(at.topic):  # whatever was put again is in the fold
+            seen, again = seen if self._keyed.is_single else None, None
+        elif witness is not None and self._keyed.may_take(at.topic):
+            witness = replace(witness, offsets=self._keyed.find_appended(at))
+        deleted, gone = (
+            self._deleted.get(at, BitMap64()),
+            find_absent(span, witness, seen, quarantined),
+        )
         self._absent[at] = gone - deleted
         self._found_deleted += len(gone & deleted)
-        return judge_partition(
-            at, span, witness, seen, aside=aside, put_again=again, deleted=deleted
+        return compare_partition(
+            at, span, witness, seen, quarantined=quarantined, put_again=again, deleted=deleted
         )
 
-    def _weigh_skipped(self) -> None:
+    def _assess_skipped(self) -> None:
         """What the source shows to be nothing for its tables is as it should be."""
-        findings, unproven = set_aside(self._history, self._settings)
+        findings, unproven = assess_skipped_and_quarantined(self._history, self._settings)
         self._findings += findings
-        whole = self._history.complete and self._skipped_records <= self._keyed.harmless
+        whole = self._history.complete and self._skipped_records <= self._keyed.passed_over
         (self._remarks if whole else self._unproven).extend(unproven)
 
     @property
@@ -733,10 +754,10 @@ class SinkAudit:
 
     def _compare_counts(self, source: SourceEvidence) -> None:
         topic_ids = {name: topic.topic_id for name, topic in source.topics.items()}
-        witnesses: Mapping[TopicPartition, Witness] = source.witnesses
+        witnesses: Mapping[TopicPartition, SourceOffsets] = source.witnesses
         what = "hold as many rows as the source has records"
-        if self._keyed.one:
-            witnesses = self._keyed.counted(witnesses, self._compacted)
+        if self._keyed.is_single:
+            witnesses = self._keyed.sources_of_replay(witnesses, self._compacted)
             what = "count each record that the source has of them"
         findings, compared = examine_commit_counts(self._history, witnesses, topic_ids)
         self._findings += findings
@@ -746,7 +767,7 @@ class SinkAudit:
     def _conclude(self, seen: TableRecords | None) -> None:
         surplus = self._whole is not None and bool(self._whole.surplus)
         if seen is not None and not self._renewed and not surplus:
-            where = "in the table and its quarantine" if self._aside else "in the table"
+            where = "in the table and its quarantine" if self._quarantine else "in the table"
             beyond = "" if self._allowed else ", none beyond the stored offsets"
             self._proven.append(f"no record is {where} twice{beyond}")
         (self._remarks if self._conclude_source() else self._unproven).extend(self._expired)
@@ -754,8 +775,8 @@ class SinkAudit:
 
     def _conclude_source(self) -> bool:
         """Return whether the table was proven to hold everything that the source holds."""
-        if self._keyed.one:
-            return not self._findings and self._keyed.proves(self._compacted)
+        if self._keyed.is_single:
+            return not self._findings and self._keyed.proves_all(self._compacted)
         compared = [partition.lost == 0 for partition in self._partitions]
         if compared and all(compared):
             forward = any(move.begin < move.end for move in self._allowed)
@@ -786,7 +807,7 @@ class SinkAudit:
             rows=self._whole.rows if self._whole else None,
             distinct=self._whole.distinct if self._whole else None,
             surplus=self._whole.surplus if self._whole else {},
-            quarantined_rows=self._aside.rows if self._aside else None,
+            quarantined_rows=self._quarantine.rows if self._quarantine else None,
             skipped_records=self._skipped_records,
             partitions=tuple(self._partitions),
             # What was disproved must not be listed as proven next to the finding.
@@ -797,5 +818,5 @@ class SinkAudit:
             deleted_rows=self._deleted_rows,
             held=self._held,
             unread=tuple(sorted(self._unread)),
-            waiting=tuple(told_of_held(self._settings, self._held, history.commits)),
+            waiting=tuple(describe_held(self._settings, self._held, history.commits)),
         )

@@ -6,19 +6,172 @@ steps; their roles say what their commits must look like.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import pairwise
 
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
-from headgate.control_protocol.table_history import History, LiveFile, TableReader
-from headgate.operations.audit.commit_chain import examine_chain
-from headgate.operations.audit.files import OnProgress, examine_commits, examine_live, landed
-from headgate.operations.audit.records import TableRecords, scan_draft, scan_records
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.table_history import History, LiveFile, SinkCommit, TableReader
+from headgate.operations.audit.files import (
+    OnProgress,
+    examine_commits,
+    examine_live_files,
+    find_delivered,
+)
+from headgate.operations.audit.records import TableRecords, scan_records, scan_staged_files
 from headgate.operations.audit.report import Finding
 from headgate.runtime.sink_tables import TableAtRest
 from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.reader import IcebergReader
+
+# Checks what the sequence of commit records alone proves: epochs, order, offsets, counts. Pure.
+
+
+def examine_chain(
+    history: History, *, receives: bool = False, ledger: bool = False
+) -> list[Finding]:
+    """Return every finding, in the order of the branch.
+
+    ``receives``: another table decides its commits (rule D5). ``ledger``: the table decides
+    for others, and has no rows itself.
+    """
+    findings = [Finding("record-unreadable", text) for text in history.unreadable]
+    findings += _examine_tag(history)
+    for commit in history.commits:
+        expected = 0 if ledger else commit.record.records
+        findings += _examine_counts(commit, expected, receives=receives)
+    for before, after in pairwise(history.commits):
+        if before.record.primary == after.record.primary:
+            findings += _examine_order(before, after, receives=receives)
+        findings += _examine_offset_order(before, after)
+    return findings
+
+
+def _examine_tag(history: History) -> Iterator[Finding]:
+    newest = history.commits[-1] if history.commits else None
+    if history.tag is None:
+        if history.claimed or newest:
+            yield Finding("tag-missing", f"{history.table}: the sink's tag was deleted")
+        return
+    if history.tag_on_branch is False:
+        reason = "was rolled back to before it" if history.complete else "does not hold it any more"
+        yield Finding(
+            "rolled-back",
+            f"the sink's tag is on snapshot {history.tag}, but {history.branch} {reason}",
+        )
+    elif newest and history.tag != newest.snapshot_id:
+        yield Finding(
+            "tag-behind",
+            f"the sink's tag is on snapshot {history.tag}, but its newest commit on "
+            f"{history.branch} is {newest.where}",
+        )
+
+
+def _examine_counts(commit: SinkCommit, expected: int, *, receives: bool) -> Iterator[Finding]:
+    if expected != commit.added_records:
+        yield Finding(
+            "record-count",
+            f"{commit.where}: its record claims {expected} rows, its snapshot's "
+            f"summary says {commit.added_records}",
+        )
+    if commit.record.claim and commit.record.records and not receives:
+        yield Finding("claim-with-rows", f"{commit.where}: a claim of an epoch added rows")
+
+
+def _examine_order(before: SinkCommit, after: SinkCommit, *, receives: bool) -> Iterator[Finding]:
+    one, two = before.record, after.record
+    if two.transaction.epoch < one.transaction.epoch:
+        yield Finding("epoch-fell", f"{after.where} comes after {before.where}")
+    elif two.replays and two.transaction == one.transaction:
+        pass  # I6: giving rows back is not a transaction of its own
+    elif two.same_commit(one):
+        yield Finding("commit-twice", f"{after.where} repeats {before.where}")
+    elif two.transaction <= one.transaction:
+        yield Finding("transaction-order", f"{after.where} comes after {before.where}")
+    elif two.transaction.epoch == one.transaction.epoch and two.coordinator != one.coordinator:
+        yield Finding(
+            "two-coordinators",
+            f"epoch {one.transaction.epoch} was used by {one.coordinator} and by {two.coordinator}",
+        )
+    if two.transaction.epoch > one.transaction.epoch and not two.claim and not receives:
+        yield Finding("epoch-unclaimed", f"{after.where} opens its epoch without a claim")
+    if two.group_id != one.group_id:
+        yield Finding(
+            "group-changed",
+            f"{after.where}: written under group {two.group_id!r}, before under {one.group_id!r}",
+        )
+
+
+def _examine_offset_order(before: SinkCommit, after: SinkCommit) -> Iterator[Finding]:
+    one, two = before.record, after.record
+    for partition, begin in sorted(one.offsets.items()):
+        end = two.offsets.get(partition)
+        if _is_recreated(one, two, partition.topic) or end == begin:
+            continue
+        if end is None:
+            yield Finding("offsets-lost", f"{after.where}: {partition} has no offset any more")
+        elif end < begin and not two.claim:
+            yield Finding(
+                "offsets-went-back", f"{after.where}: {partition} went back from {begin} to {end}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMove:
+    """A claim that started a partition at ``end`` though the epoch before had reached ``begin``."""
+
+    where: str
+    partition: TopicPartition
+    begin: int
+    end: int
+    by_operator: bool = False
+    command: str | None = None
+
+    def __str__(self) -> str:
+        by_hand = f"headgate {self.command or 'offsets set or resume --accept'}"
+        who = by_hand if self.by_operator else "a claim"
+        return f"{self.where}: {who} moved {self.partition} from {self.begin} to {self.end}"
+
+
+def find_offset_moves(history: History) -> Iterator[OffsetMove]:
+    """Yield where an epoch started elsewhere than the last one ended, by policy or by a person."""
+    for before, after in pairwise(history.commits):
+        one, two = before.record, after.record
+        for partition, begin in sorted(one.offsets.items()):
+            end = two.offsets.get(partition, begin)
+            if two.claim and end != begin and not _is_recreated(one, two, partition.topic):
+                yield OffsetMove(after.where, partition, begin, end, two.by_operator, two.command)
+
+
+def find_recreated_topics(history: History) -> frozenset[str]:
+    """Return topics that were re-created in between: the same offsets stand for other records."""
+    return frozenset(
+        topic
+        for before, after in pairwise(history.commits)
+        for topic in before.record.topic_ids.keys() & after.record.topic_ids.keys()
+        if _is_recreated(before.record, after.record, topic)
+    )
+
+
+def _is_recreated(one: CommitRecord, two: CommitRecord, topic: str) -> bool:
+    """Return whether the topic was re-created between the commits, so that its offsets restart."""
+    return one.topic_ids.get(topic) != two.topic_ids.get(topic)
+
+
+def added_ranges(before: CommitRecord, after: CommitRecord) -> Mapping[TopicPartition, OffsetRange]:
+    """Return the range that a commit says it added, per partition."""
+    ranges = {}
+    for partition, end in after.offsets.items():
+        begin = (
+            0 if _is_recreated(before, after, partition.topic) else before.offsets.get(partition, 0)
+        )
+        if begin < end:
+            ranges[partition] = OffsetRange(begin, end)
+    return ranges
+
 
 Columns = tuple[str, str, str]
 """The columns that hold topic, partition and offset."""
@@ -53,13 +206,13 @@ class AuditedTable:
     def examine(self, on_progress: OnProgress) -> None:
         """Check the commits, and the live files; a ledger has none."""
         ledger = self.role is Role.LEDGER
-        self.findings += examine_chain(self.history, follows=self.role.receives, ledger=ledger)
+        self.findings += examine_chain(self.history, receives=self.role.receives, ledger=ledger)
         if not ledger:
             self.findings += examine_commits(self.reader, self.history, on_progress)
-            live, self.damaged = examine_live(self.reader, self.files, on_progress)
+            live, self.damaged = examine_live_files(self.reader, self.files, on_progress)
             self.findings += live
 
-    def prefixed(self, prefix: str) -> list[Finding]:
+    def findings_with_prefix(self, prefix: str) -> list[Finding]:
         """Return the findings with the table's name, or what else says which one it is."""
         return [Finding(each.what, f"{prefix}{each.evidence}") for each in self.findings]
 
@@ -96,13 +249,13 @@ def examine_pending_commits(
             f"{whom}"
         )
         if keyed and isinstance(table.reader, IcebergReader):
-            table.findings += examine_pending(table.reader, pending_commit, primary.uuid)
+            table.findings += check_pending_files(table.reader, pending_commit, primary.uuid)
         else:
             table.findings += _read_pending(at_rest, pending_commit.manifest, columns, into)
     return rows
 
 
-def examine_pending(
+def check_pending_files(
     reader: IcebergReader, pending_commit: PendingCommit, primary: str
 ) -> list[Finding]:
     """Check that the files of a pending commit exist, unless it was delivered after ``reader`` read
@@ -110,14 +263,14 @@ def examine_pending(
 
     A running sink removes key files as soon as they are delivered (D7).
     """
-    missing = _examine_files(reader, pending_commit)
+    missing = _find_missing_files(reader, pending_commit)
     if not missing:
         return []
     now = reader.afresh().view().settled
     return [] if now is not None and now.delivers(pending_commit, primary) else missing
 
 
-def _examine_files(reader: IcebergReader, pending_commit: PendingCommit) -> list[Finding]:
+def _find_missing_files(reader: IcebergReader, pending_commit: PendingCommit) -> list[Finding]:
     """Check that the files of a pending commit exist, with rows or with keys."""
     io = reader.table.io
     try:
@@ -139,7 +292,7 @@ def _read_pending(
     try:
         files = table.drafted(manifest, columns or ())
         if columns:
-            scan_draft(files, columns, into)
+            scan_staged_files(files, columns, into)
     except FileNotFoundError as error:
         return [Finding("pending-commit-missing", f"{manifest} cannot be delivered: {error}")]
     return []
@@ -148,7 +301,7 @@ def _read_pending(
 # Finds what expired (rule D8): late deliveries may have brought it all the same.
 
 
-def expired(pending_commit: PendingCommit) -> Finding:
+def expired_finding(pending_commit: PendingCommit) -> Finding:
     """Report what was pending for a secondary table that has not received it (rule D8)."""
     which = "transaction" if pending_commit.manifest else "transactions up to"
     return Finding(
@@ -158,7 +311,7 @@ def expired(pending_commit: PendingCommit) -> Finding:
     )
 
 
-def came_after_all(
+def find_late_deliveries(
     secondary: TableAtRest,
     pending_commits: Collection[PendingCommit],
     primary: str,
@@ -180,7 +333,7 @@ def came_after_all(
         if (
             view.record
             and view.record.delivers(pending_commit, primary)
-            and _of_one(view.record, pending_commit)
+            and _delivers_only(view.record, pending_commit)
         ):
             came.add(pending_commit)
             continue
@@ -190,11 +343,11 @@ def came_after_all(
             }
         except FileNotFoundError:
             continue
-    known = landed(reader, files_of, primary) if files_of else {}
+    known = find_delivered(reader, files_of, primary) if files_of else {}
     untold = [pending_commit for pending_commit, is_so in known.items() if is_so is None]
-    live = _live_records(reader, columns) if untold and columns else TableRecords()
+    live = _scan_live_records(reader, columns) if untold and columns else TableRecords()
     came |= {pending_commit for pending_commit, is_so in known.items() if is_so}
-    came |= {d for d in untold if columns and _all_there(secondary, d, columns, live)}
+    came |= {d for d in untold if columns and _has_all_rows(secondary, d, columns, live)}
     together = {
         pending_commit.transaction for pending_commit in came
     }  # one call brings all of a transaction
@@ -203,7 +356,7 @@ def came_after_all(
     )
 
 
-def _of_one(record: CommitRecord, pending_commit: PendingCommit) -> bool:
+def _delivers_only(record: CommitRecord, pending_commit: PendingCommit) -> bool:
     """Return whether the record is of the delivery of this pending commit, and of no later one."""
     return (
         record.transaction == pending_commit.transaction
@@ -211,24 +364,26 @@ def _of_one(record: CommitRecord, pending_commit: PendingCommit) -> bool:
     )
 
 
-def _live_records(reader: TableReader, columns: Columns) -> TableRecords:
+def _scan_live_records(reader: TableReader, columns: Columns) -> TableRecords:
     try:
         return scan_records(reader, columns, frozenset(), rewound={}, on_progress=lambda *_: None)
     except (ValueError, NotImplementedError):
         return TableRecords()
 
 
-def _all_there(
+def _has_all_rows(
     secondary: TableAtRest,
     pending_commit: PendingCommit,
     columns: Columns,
     live: TableRecords,
 ) -> bool:
-    wanted = TableRecords()
+    pending_records = TableRecords()
     try:
-        scan_draft(secondary.drafted(pending_commit.manifest, columns), columns, wanted)
+        scan_staged_files(
+            secondary.drafted(pending_commit.manifest, columns), columns, pending_records
+        )
     except (FileNotFoundError, ValueError, NotImplementedError):
         return False
-    return bool(wanted.partitions) and all(
-        seen.offsets <= live.of(at).offsets for at, seen in wanted.partitions.items()
+    return bool(pending_records.partitions) and all(
+        seen.offsets <= live.of(at).offsets for at, seen in pending_records.partitions.items()
     )

@@ -3,38 +3,288 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from headgate.config.route_checks import source_of
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import Generations
 from headgate.control_protocol.events import TableStart
-from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    TopicId,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.quarantine_policy import Disposal
+from headgate.control_protocol.table_history import TableReader
+from headgate.data_plane.batch.record_numbers import bitmap
 from headgate.data_plane.batch.routed_table import RoutedTable
 from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan, plan_of_table
+from headgate.data_plane.cdc.operations import Operation
+from headgate.data_plane.cdc.policy import Tombstones
+from headgate.data_plane.quarantine.poison_search import read_apart
+from headgate.data_plane.quarantine.prefilter import others
+from headgate.data_plane.routing.router import Router
+from headgate.data_plane.write.change_decode import ChangeReading
 from headgate.data_plane.write.write_batch import chunks_of
 from headgate.kafka.record_fetch import Chunk
-from headgate.operations.audit.replay_compare import WRONG, Fault, Faults, Held, compare
-from headgate.operations.audit.replay_records import (
-    Fold,
-    ReadRecords,
-    Shares,
-    fold_batch,
-    fold_source,
-    fold_table,
+from headgate.operations.audit.replay_compare import (
+    OURS,
+    SLICE_BYTES,
+    WRONG,
+    Fault,
+    Faults,
+    SliceCount,
+    Slices,
+    SourcePartition,
+    compare,
 )
-from headgate.operations.audit.replay_spill import SLICE_BYTES, Slices, Slicing
 from headgate.operations.audit.report import Finding
 from headgate.runtime.write_planning import source_plan
 from headgate.tables.iceberg.reader import IcebergReader
-from headgate.tables.iceberg.upsert.key_reader import Sources
+from headgate.tables.iceberg.upsert.delete_files import positions_of
+from headgate.tables.iceberg.upsert.key_index import KeyHash
+from headgate.tables.iceberg.upsert.key_reader import UNKNOWN, Sources
+
+# Reads the source's records as changes, with the sink's own code, and the table's rows.
+#
+# Both are split into slices by the hash of their keys: the material of a fold.
+
+
+Shares = Callable[[Chunk], Iterable[tuple[int, Chunk]]]
+"""The records of a chunk that are of folds, each with the number of its fold."""
+
+WAITING_BYTES_MAX = SLICE_BYTES
+"""So many bytes of records wait in all folds together."""
+
+
+@dataclass(slots=True)
+class ReadRecords:
+    """Which offsets hold records, by partition, and which of these are the fold's ``own``.
+
+    Of its own ones so many change nothing: ``passed_over``, skipped by the envelope or the policy
+    for tombstones; ``bad``, by their contents.
+    """
+
+    offsets: dict[TopicPartition, BitMap64] = field(default_factory=dict)
+    own: dict[TopicPartition, BitMap64] = field(default_factory=dict)
+    passed_over: int = 0
+    bad: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableReplay:
+    """Where records and rows of a table are set aside, and by which hash of their keys."""
+
+    start: TableStart
+    plan: WriterPlan
+    folder: Path
+    slicing: SliceCount
+    hashed: KeyHash = field(default_factory=KeyHash)
+    sources: Sources = field(default_factory=Sources)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Return the table's columns; any may be null, since a deleting record has no row."""
+        return pa.schema(
+            [each.with_nullable(nullable=True) for each in self.plan.shape.arrow_schema()]
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*(each.remove_metadata() for each in self.columns), *OURS])
+
+    def slices(self, name: str) -> Slices:
+        return Slices(self.folder, name, self.schema, self.slicing)
+
+    def hash_keys(self, columns: Sequence[pa.Array]) -> Sequence[pa.Array]:
+        """Hash the keys, whose ``columns`` have the table's types."""
+        return [
+            pa.array(word) for word in self.hashed([_without_extension(each) for each in columns])
+        ]
+
+    def number_of(self, at: TopicPartition) -> int:
+        """Return a partition's number; the topic counts only if the table has a column for it."""
+        with_topic = "topic" in self.plan.source.record_columns
+        return self.sources.number(at.topic if with_topic else "", at.partition)
+
+
+def source_batch(
+    start: TableStart,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    topic_ids: Mapping[str, TopicId],
+) -> Batch:
+    """Return the ranges as a batch that is read and never written."""
+    first = TransactionId(Epoch(0), TransactionNumber(0))
+    return Batch(1, first, start, ranges, 1, topic_ids)
+
+
+def replay_source(
+    table_replays: Sequence[TableReplay],
+    batch: Batch,
+    left_out: Mapping[TopicPartition, BitMap64],
+    on_progress: Callable[[int], None],
+    *,
+    chunks: Generator[Chunk, None, None],
+    shares: Shares = lambda chunk: [(0, chunk)],
+) -> list[tuple[Slices, ReadRecords]]:
+    """Read the ``chunks`` of a batch, and close them, into slices of each fold. ``left_out``:
+    offsets that never were changes.
+
+    Raises what reading a batch raises, and ``Unreachable`` if there is no room for them.
+    """
+    sifting = _Prefilter(batch, left_out)
+    readings = [
+        _SourceReader(table_replay, replace(batch, table=table_replay.start), sifting.offsets)
+        for table_replay in table_replays
+    ]
+    done = 0
+    with closing(chunks) as every:
+        for chunk in every:
+            for number, records in shares(sifting.filter(chunk)):
+                readings[number].add_chunk(records)
+            while sum(each.slices.waiting_bytes for each in readings) > WAITING_BYTES_MAX:
+                max(readings, key=lambda each: each.slices.waiting_bytes).slices.flush()
+            done += len(chunk.offsets)
+            on_progress(done)
+    for reading in readings:
+        reading.slices.flush()
+    return [(reading.slices, reading.read) for reading in readings]
+
+
+def replay_table(table_replay: TableReplay, reader: TableReader) -> Slices:
+    """Read the live rows into slices. Raises as ``TableReader.scan``, and as ``fold_source``."""
+    slices, columns = table_replay.slices("rows"), table_replay.columns
+    changes = table_replay.plan.source.changes
+    assert changes is not None, "only keyed tables are folded"
+    parts = table_replay.plan.source.record_columns
+    _, files = reader.scan(columns.names)
+    for file in files:
+        for batch in file.batches():
+            rows = [_cast(batch.column(each.name), each.type) for each in columns]
+            named = dict(zip(columns.names, rows, strict=True))
+            topics = named[parts["topic"]] if "topic" in parts else None
+            numbers = table_replay.sources.numbers(topics, named[parts["partition"]])
+            offsets = pc.fill_null(pc.cast(named[parts["offset"]], pa.int64()), UNKNOWN)
+            ours = [
+                *table_replay.hash_keys([named[name] for name in changes.key]),
+                pa.array(numbers),
+                offsets,
+            ]
+            deletes = pa.array(np.zeros(batch.num_rows, np.bool_))
+            slices.add(pa.RecordBatch.from_arrays([*rows, *ours, deletes], schema=slices.schema))
+    slices.flush()
+    return slices
+
+
+class _Prefilter:
+    """Notes the ``offsets`` of all records of one batch, by partition."""
+
+    def __init__(self, batch: Batch, left_out: Mapping[TopicPartition, BitMap64]) -> None:
+        self.offsets = {at: BitMap64() for at in batch.ranges}
+        self._left_out = [left_out.get(at, BitMap64()) for at in batch.ranges]
+
+    def filter(self, chunk: Chunk) -> Chunk:
+        """The records that may be changes."""
+        wanted = np.ones(len(chunk.offsets), np.bool_)
+        for place, at in enumerate(self.offsets):
+            here = np.flatnonzero(chunk.places == place)
+            found = bitmap(pa.array(chunk.offsets[here]))
+            self.offsets[at] |= found
+            if out := found & self._left_out[place]:
+                wanted[here[np.isin(chunk.offsets[here], positions_of(out))]] = False
+        return chunk if wanted.all() else chunk.where(wanted)
+
+
+class _SourceReader:
+    """The records of one fold on their way into slices."""
+
+    def __init__(
+        self, table_replay: TableReplay, batch: Batch, offsets: dict[TopicPartition, BitMap64]
+    ) -> None:
+        changes = table_replay.plan.source.changes
+        assert changes is not None, "only keyed tables are folded"
+        self._replay = table_replay
+        self._key = changes.key
+        self._deleting = changes.tombstones is Tombstones.DELETE
+        self._partitions = list(batch.ranges)
+        self._numbers = np.array([table_replay.number_of(at) for at in self._partitions], np.int32)
+        self._reading = ChangeReading(
+            *(table_replay.plan, batch, table_replay.plan.shape.arrow_schema()),
+            mapping=table_replay.plan.name_mapping(),
+        )
+        self.slices = table_replay.slices("records")
+        self.read = ReadRecords(offsets, {at: BitMap64() for at in self._partitions})
+
+    def add_chunk(self, chunk: Chunk) -> None:
+        for place in np.unique(chunk.places).tolist():
+            offsets = chunk.offsets[chunk.places == place]
+            self.read.own[self._partitions[place]] |= bitmap(pa.array(offsets))
+        chunk = self._drop_null_values(chunk)
+        if not len(chunk.offsets):
+            return
+        read = read_apart(chunk, self._reading.schema, self._reading.read)
+        refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
+        self.read.bad += len(refused)
+        records = chunk.where(others(chunk, refused)) if refused else chunk
+        ordered = self._reading.operations(read.rows)
+        upserts, deletes = ordered == Operation.UPSERT, ordered == Operation.DELETE
+        self.read.passed_over += int((ordered >= Operation.SKIP).sum())
+        rows = self._reading.rows(read.rows, upserts)
+        keys = [rows.column(name) for name in self._key]
+        self._add(rows.columns, keys, records.where(upserts), deletes=False)
+        gone = self._reading.keys(read.rows, deletes)
+        count = int(deletes.sum())
+        nothing = [pa.nulls(count, each.type) for each in self._replay.columns]
+        self._add(nothing, [gone[name] for name in self._key], records.where(deletes), deletes=True)
+
+    def _add(
+        self,
+        columns: Sequence[pa.Array],
+        keys: Sequence[pa.Array],
+        records: Chunk,
+        *,
+        deletes: bool,
+    ) -> None:
+        count = len(records.offsets)
+        if count:
+            ours = [
+                *self._replay.hash_keys(keys),
+                pa.array(self._numbers[records.places]),
+                pa.array(records.offsets),
+                pa.array(np.full(count, deletes)),
+            ]
+            self.slices.add(
+                pa.RecordBatch.from_arrays([*columns, *ours], schema=self.slices.schema)
+            )
+
+    def _drop_null_values(self, chunk: Chunk) -> Chunk:
+        """Skip records without a value if they delete nothing."""
+        if self._deleting or not chunk.values.array.null_count:
+            return chunk
+        there = np.asarray(chunk.values.array.is_valid())
+        self.read.passed_over += int((~there).sum())
+        return chunk.where(there)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)
+
+
+def _without_extension(column: pa.Array) -> pa.Array:
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
+
 
 Chunks = Callable[[WriterPlan, Batch], Generator[Chunk, None, None]]
 
@@ -66,7 +316,7 @@ class SourceRanges:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldEvidence:
+class ReplayResult:
     """The result of the comparison. ``sources``: the partitions' numbers in ``faults``."""
 
     read: ReadRecords
@@ -113,7 +363,7 @@ class FoldEvidence:
                 "their records have one"
             )
 
-    def of(self, at: TopicPartition, *faults: Fault) -> int:
+    def count(self, at: TopicPartition, *faults: Fault) -> int:
         """Return how many rows of a partition have one of these faults."""
         numbers = [number for number, known in self.sources.items() if known == at]
         return sum(self.faults.count(fault, number) for fault in faults for number in numbers)
@@ -126,14 +376,14 @@ class FoldEvidence:
 
 
 @contextmanager
-def folding(
+def open_replay(
     settings: SinkSettings, source: SourceRanges, slice_bytes: int = SLICE_BYTES
-) -> Iterator[Folding]:
+) -> Iterator[Replay]:
     with tempfile.TemporaryDirectory(prefix="headgate-audit-") as folder:
-        yield Folding(settings, source, Path(folder), slice_bytes)
+        yield Replay(settings, source, Path(folder), slice_bytes)
 
 
-class Folding:
+class Replay:
     """One reading of the source, for tables that share it. ``add`` them, then ``read``, and then
     each may be ``compared``."""
 
@@ -142,13 +392,13 @@ class Folding:
     ) -> None:
         self._settings, self._source = settings, source
         self._folder, self._slice_bytes = folder, slice_bytes
-        self._tables: list[tuple[IcebergReader, Fold]] = []
+        self._tables: list[tuple[IcebergReader, TableReplay]] = []
         self._read: Sequence[tuple[Slices, ReadRecords]] = ()
 
     def add(self, reader: IcebergReader) -> int:
         """Return the table's number. Raises ``ConfigurationError``."""
-        start = _start(reader)
-        reading = source_plan(self._settings, self._batch(start))
+        start = _table_start(reader)
+        reading = source_plan(self._settings, self._source_batch(start))
         if self._settings.tables:
             reading = source_of(self._settings, reading, start.table)
         plan = plan_of_table(reader.table, start, reading)
@@ -156,9 +406,11 @@ class Folding:
         records = sum(len(span) for span in self._source.ranges.values())
         folder = self._folder / str(len(self._tables))
         folder.mkdir()
-        slicing = Slicing(max(rows, records), self._slice_bytes)
-        fold = Fold(start, plan, folder, slicing, sources=Sources(self._source.generations))
-        self._tables.append((reader, fold))
+        slicing = SliceCount(max(rows, records), self._slice_bytes)
+        table_replay = TableReplay(
+            start, plan, folder, slicing, sources=Sources(self._source.generations)
+        )
+        self._tables.append((reader, table_replay))
         return len(self._tables) - 1
 
     def read(
@@ -173,45 +425,47 @@ class Folding:
         Raises what reading a batch raises, and ``Unreachable`` where there is no room for them on
         disk.
         """
-        folds = [fold for _, fold in self._tables]
-        plan, batch = folds[0].plan, self._batch(folds[0].start)
+        table_replays = [table_replay for _, table_replay in self._tables]
+        plan, batch = table_replays[0].plan, self._source_batch(table_replays[0].start)
         more: dict[str, Shares] = {}
         if shares:
-            tables = {f.start.table: RoutedTable(f.start.table, f.plan) for f in folds}
+            tables = {f.start.table: RoutedTable(f.start.table, f.plan) for f in table_replays}
             source = replace(plan.source, routing=self._settings.tables.routing)
             plan = replace(plan, source=source, tables=tables)
             more["shares"] = shares(source, batch)
         left_out = self._source.left_out
         every = chunks(plan, batch)
-        self._read = fold_source(folds, batch, left_out, on_progress, chunks=every, **more)
+        self._read = replay_source(
+            table_replays, batch, left_out, on_progress, chunks=every, **more
+        )
 
-    def compared(self, number: int, earlier: Offsets = _NONE) -> FoldEvidence:
+    def compare(self, number: int, earlier: Offsets = _NONE) -> ReplayResult:
         """``earlier``: up to where an earlier table of that name was filled.
 
         Raises as ``TableReader.scan``, and ``Unreachable`` as ``read``.
         """
-        (reader, fold), (changes, read) = self._tables[number], self._read[number]
+        (reader, table_replay), (changes, read) = self._tables[number], self._read[number]
         ranges = self._source.ranges
-        live = fold_table(fold, reader)
-        sources = {fold.source(at): at for at in ranges}
-        held = Held(
+        live = replay_table(table_replay, reader)
+        sources = {table_replay.number_of(at): at for at in ranges}
+        held = SourcePartition(
             {source: ranges[at].begin for source, at in sources.items()},
             {source: read.offsets[at] for source, at in sources.items()},
-            _later_columns(reader),
-            fold.sources,
+            _columns_added_later(reader),
+            table_replay.sources,
             {source: earlier[at] for source, at in sources.items() if at in earlier},
         )
         floors = reader.history().examined_from
         faults = Faults(floors={source: floors.get(at, 0) for source, at in sources.items()})
-        for part in range(fold.slicing.count):
+        for part in range(table_replay.slicing.count):
             compare(changes.read(part), live.read(part), held, faults)
-        return FoldEvidence(read, faults, sources)
+        return ReplayResult(read, faults, sources)
 
-    def _batch(self, start: TableStart) -> Batch:
-        return fold_batch(start, self._source.ranges, self._source.topic_ids)
+    def _source_batch(self, start: TableStart) -> Batch:
+        return source_batch(start, self._source.ranges, self._source.topic_ids)
 
 
-def _start(reader: IcebergReader) -> TableStart:
+def _table_start(reader: IcebergReader) -> TableStart:
     table = reader.table
     return TableStart(
         table=".".join(table.name()),
@@ -222,10 +476,84 @@ def _start(reader: IcebergReader) -> TableStart:
     )
 
 
-def _later_columns(reader: IcebergReader) -> frozenset[str]:
+def _columns_added_later(reader: IcebergReader) -> frozenset[str]:
     """Return columns that some of the table's schemas lack: older rows have no value in them."""
     schemas = reader.table.schemas().values()
     ids = [{each.field_id for each in schema.fields} for schema in schemas]
     everywhere = set.intersection(*ids)
     now = reader.table.schema().fields
     return frozenset(each.name for each in now if each.field_id not in everywhere)
+
+
+# A source's records told apart by the sink's routes: which keyed table each is of, or none.
+
+
+@dataclass(slots=True)
+class OtherRecords:
+    """Offsets of records that are of no table of a fold: the sink passed over those ``let_go``,
+    and what the ``absent`` ones came to nobody can see. The rest is rows of other tables."""
+
+    let_go: dict[TopicPartition, BitMap64] = field(default_factory=dict)
+    absent: dict[TopicPartition, BitMap64] = field(default_factory=dict)
+
+
+class RoutedSplit:
+    """``Shares`` of one batch, by the sink's own code; what is in no fold is noted in ``others``.
+
+    ``tables``: the names of the folds, each with the offsets up to which its records count.
+    """
+
+    def __init__(
+        self,
+        source: SourcePlan,
+        batch: Batch,
+        tables: Sequence[tuple[str, Offsets]],
+        others: OtherRecords,
+    ) -> None:
+        assert source.routing is not None, "chosen for it"
+        self._handling, self._routing = source.handling, source.routing
+        self._partitions = list(batch.ranges)
+        self._numbers = {name: number for number, (name, _) in enumerate(tables)}
+        self._ends = [
+            np.array([until.get(at, 0) for at in self._partitions], np.int64) for _, until in tables
+        ]
+        self._others = others
+        self._router = Router(source, batch, self._note_bad)
+
+    def __call__(self, chunk: Chunk) -> Iterator[tuple[int, Chunk]]:
+        for target, some in self._router.split(chunk):
+            if target is None:
+                self._note_unmatched(some)
+            elif (number := self._numbers.get(target.table)) is not None:
+                delivered = some.offsets < self._ends[number][some.places]
+                yield number, some.where(delivered)
+                self._note(self._others.absent, some.where(~delivered))
+            elif self._routing.key_of(target.table):
+                self._note(self._others.absent, some)
+            elif self._handling.tombstones is Disposal.SKIP:
+                self._note(self._others.let_go, _is_empty(some))
+
+    def _note_unmatched(self, chunk: Chunk) -> None:
+        untold = self._handling.untold_tombstones or self._handling.unmatched
+        if untold is Disposal.SKIP:
+            self._note(self._others.let_go, _is_empty(chunk))
+        if self._handling.unmatched is Disposal.SKIP:
+            there = np.asarray(chunk.values.array.is_valid())
+            self._note(self._others.let_go, chunk.where(there))
+
+    def _note_bad(self, chunk: Chunk, bad: Mapping[int, str]) -> None:
+        if self._handling.policy is Disposal.SKIP:
+            wanted = np.zeros(len(chunk.offsets), np.bool_)
+            wanted[list(bad)] = True
+            self._note(self._others.let_go, chunk.where(wanted))
+
+    def _note(self, into: dict[TopicPartition, BitMap64], chunk: Chunk) -> None:
+        for place in np.unique(chunk.places).tolist():
+            found = bitmap(pa.array(chunk.offsets[chunk.places == place]))
+            at = self._partitions[place]
+            into[at] = into.get(at, BitMap64()) | found
+
+
+def _is_empty(chunk: Chunk) -> Chunk:
+    """The records without a value."""
+    return chunk.where(np.asarray(chunk.values.array.is_null()))

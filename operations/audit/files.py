@@ -22,9 +22,9 @@ def examine_commits(
     """Check that each commit's files hold what its record says, and none is committed twice."""
     findings: list[Finding] = []
     brought_by: dict[str, str] = {}
-    asked = [each for each in history.commits if each.record.records or each.added_files]
-    for done, (commit, added) in enumerate(zip(asked, in_turn(reader.added, asked), strict=True)):
-        on_progress("commits", done, len(asked))
+    read = [each for each in history.commits if each.record.records or each.added_files]
+    for done, (commit, added) in enumerate(zip(read, in_turn(reader.added, read), strict=True)):
+        on_progress("commits", done, len(read))
         if added is None:
             continue
         records, where = sum(count for _, count in added), commit.where
@@ -65,7 +65,7 @@ def examine_row_count(history: History, files: list[LiveFile]) -> tuple[list[Fin
     return [Finding("row-count", evidence)], []
 
 
-def landed(
+def find_delivered(
     reader: TableReader, files_of: Mapping[PendingCommit, Collection[str]], primary: str
 ) -> Mapping[PendingCommit, bool | None]:
     """Return whether a delivery has brought each pending commit's files into the table, whatever
@@ -76,14 +76,14 @@ def landed(
     """
     history = reader.history()
     oldest = min(pending_commit.transaction for pending_commit in files_of)
-    told = {file.path for file in reader.live_files()}
+    listed = {file.path for file in reader.live_files()}
     for commit in history.commits:
         if commit.record.records and commit.record.transaction >= oldest:
-            told |= {path for path, _ in reader.added(commit) or ()}
+            listed |= {path for path, _ in reader.added(commit) or ()}
     known = [c.record.transaction for c in history.commits if c.record.primary == primary]
 
     def judged(pending_commit: PendingCommit, paths: Collection[str]) -> bool | None:
-        if not told.isdisjoint(paths):
+        if not listed.isdisjoint(paths):
             return True
         reaches = history.complete or (bool(known) and known[0] < pending_commit.transaction)
         return False if reaches else None
@@ -93,37 +93,37 @@ def landed(
     }
 
 
-def of_other_sinks(
+def files_of_other_sinks(
     files: list[LiveFile], history: History, own: SinkName
 ) -> Mapping[str, SinkName]:
     """Return the files that other sinks added, and which sink: also behind an expiry."""
-    authors = _authors(files, history, own)
+    authors = _sink_of_each_file(files, history, own)
     return {path: sink for path, sink in authors.items() if sink not in (None, own)}
 
 
-def of_unknown_sinks(files: list[LiveFile], history: History, own: SinkName) -> int:
+def count_files_of_unknown_sinks(files: list[LiveFile], history: History, own: SinkName) -> int:
     """Return how many files may hold rows of several sinks: others have rewritten or added them."""
-    return sum(sink is None for sink in _authors(files, history, own).values())
+    return sum(sink is None for sink in _sink_of_each_file(files, history, own).values())
 
 
-def _authors(
+def _sink_of_each_file(
     files: list[LiveFile], history: History, own: SinkName
 ) -> Mapping[str, SinkName | None]:
     """Return each file's sink. Where its snapshot has expired, its folder tells."""
     brought = {found.snapshot_id: found.sink for found in history.foreign}
     brought |= dict.fromkeys((commit.snapshot_id for commit in history.commits), own)
     data = (file for file in files if not file.deletes)
-    return {file.path: brought.get(file.added_by) or folder_of(file.path) for file in data}
+    return {file.path: brought.get(file.added_by) or sink_of_folder(file.path) for file in data}
 
 
-def folder_of(path: str) -> SinkName | None:
+def sink_of_folder(path: str) -> SinkName | None:
     """Return the sink in whose folder the file lies, if it is one's."""
     _, folder, below = path.rpartition("/headgate/")
     name, deeper, _ = below.partition("/")
     return SinkName(name) if folder and deeper else None
 
 
-def examine_live(
+def examine_live_files(
     reader: TableReader, files: list[LiveFile], on_progress: OnProgress
 ) -> tuple[list[Finding], frozenset[str]]:
     """Check that each file is referenced once, exists, and has the size and rows that are claimed.

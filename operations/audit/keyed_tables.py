@@ -22,15 +22,19 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.data_plane.routing.keyed_routes import may_key, may_name
-from headgate.operations.audit.audited_table import AuditedTable
-from headgate.operations.audit.changelog_replay import FoldEvidence, SourceRanges, folding
-from headgate.operations.audit.commit_chain import Move
+from headgate.operations.audit.audited_table import AuditedTable, OffsetMove
+from headgate.operations.audit.changelog_replay import (
+    OtherRecords,
+    ReplayResult,
+    RoutedSplit,
+    SourceRanges,
+    open_replay,
+)
 from headgate.operations.audit.files import OnProgress
 from headgate.operations.audit.records import count_keys
 from headgate.operations.audit.replay_compare import Fault
-from headgate.operations.audit.replay_routing import Others, RoutedShares
 from headgate.operations.audit.report import Finding, PartitionAudit
-from headgate.operations.audit.source import Witness
+from headgate.operations.audit.source import SourceOffsets
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.storage.read_ahead import in_turn
 
@@ -38,7 +42,7 @@ from headgate.tables.storage.read_ahead import in_turn
 
 
 @dataclass(slots=True)
-class Deaths:
+class DeleteCounts:
     """The result. ``puzzling`` commits do not add up, and others changed the table as well."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -46,9 +50,11 @@ class Deaths:
     puzzling: int = 0
 
 
-def examine_deaths(reader: IcebergReader, history: History, on_progress: OnProgress) -> Deaths:
+def compare_delete_counts(
+    reader: IcebergReader, history: History, on_progress: OnProgress
+) -> DeleteCounts:
     """Compare the rows that each commit added and removed with the counts in its record (U10)."""
-    deaths = Deaths()
+    deaths = DeleteCounts()
     by_others = not history.complete or any(each.operation != "replace" for each in history.foreign)
     commits = [commit for commit in history.commits if commit.record.keys is not None]
     for done, (commit, died) in enumerate(zip(commits, in_turn(reader.died, commits), strict=True)):
@@ -81,15 +87,15 @@ def _adds_up(counts: KeyCounts, rows: int, died: int) -> bool:
     )
 
 
-DEATHS_UNTOLD = "this kind of table does not tell which rows each commit removed"
-NOT_FOLDED = (
+DELETES_UNKNOWN = "this table format does not tell which rows each commit removed"
+NOT_COMPARED = (
     "a keyed table holds the last record of each key: they were not compared with the "
     "source, so some may be missing or outdated"
 )
 
 
 @dataclass(slots=True)
-class Told:
+class Conclusions:
     """Findings, and what is proven or not; ``expired``: unproven only without the source."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -98,7 +104,7 @@ class Told:
     expired: list[str] = field(default_factory=list)
 
 
-def offsets_behind(record: CommitRecord, moves: Sequence[Move]) -> list[str]:
+def describe_offsets_behind(record: CommitRecord, moves: Sequence[OffsetMove]) -> list[str]:
     """Return why the table does not show the records up to the stored offsets, if it does not."""
     return [
         f"{move.partition}: offsets were set back from {move.begin}, and the sink has not "
@@ -108,33 +114,35 @@ def offsets_behind(record: CommitRecord, moves: Sequence[Move]) -> list[str]:
     ]
 
 
-def told_of_deaths(reader: IcebergReader, history: History, on_progress: OnProgress) -> Told:
+def examine_deleted_rows(
+    reader: IcebergReader, history: History, on_progress: OnProgress
+) -> Conclusions:
     """Check that each commit removed as many rows as its record counts (U10)."""
-    told, deaths = Told(), examine_deaths(reader, history, on_progress)
-    told.findings += deaths.findings
+    conclusions, deaths = Conclusions(), compare_delete_counts(reader, history, on_progress)
+    conclusions.findings += deaths.findings
     if deaths.right:
-        told.proven.append(
+        conclusions.proven.append(
             f"{deaths.right} commits made as many rows die as they updated, deleted and superseded"
         )
     if deaths.puzzling:
-        told.expired.append(
+        conclusions.expired.append(
             f"{deaths.puzzling} commits made other rows die than they count, and others changed "
             "the table"
         )
-    return told
+    return conclusions
 
 
-def told_of_rows(history: History, live_rows: int) -> Told:
+def examine_live_rows(history: History, live_rows: int) -> Conclusions:
     """Check that as many rows are live as the commits inserted and did not delete (U10)."""
-    told = Told()
+    conclusions = Conclusions()
     counts = [commit.record.keys for commit in history.commits if commit.record.keys]
     expected = sum(each.inserted - each.deleted for each in counts)
     if any(not found.upkeep for found in history.foreign) or not history.complete:
-        told.expired.append(
+        conclusions.expired.append(
             "live rows are not counted: others changed the table, or older commits have expired"
         )
     elif expected != live_rows:
-        told.findings.append(
+        conclusions.findings.append(
             Finding(
                 "row-count",
                 f"{live_rows} rows are live, the commits inserted {expected} more than they "
@@ -142,51 +150,51 @@ def told_of_rows(history: History, live_rows: int) -> Told:
             )
         )
     else:
-        told.proven.append(
+        conclusions.proven.append(
             f"{expected} rows are live: as many as the commits inserted and did not delete"
         )
-    return told
+    return conclusions
 
 
-def told_of_keys(
+def examine_keys(
     reader: TableReader,
     history: History,
     files: Sequence[LiveFile],
     *,
     key: tuple[str, ...],
     memory_bytes: int,
-) -> Told:
+) -> Conclusions:
     """Check that no key has two live rows (U1)."""
-    told = Told()
+    conclusions = Conclusions()
     absent = [name for name in key if name not in reader.columns()]
     if absent or history.head is None:
-        told.unproven.append(f"the table has no column {', '.join(absent) or 'filled yet'}")
-        return told
+        conclusions.unproven.append(f"the table has no column {', '.join(absent) or 'filled yet'}")
+        return conclusions
     rows_max = sum(file.records for file in files if not file.deletes)
     try:
         rows, different = count_keys(reader, key, rows_max, memory_bytes)
     except (ValueError, NotImplementedError) as error:  # pyiceberg cannot read equality deletes
-        told.unproven.append(f"the keys cannot be read here: {error}")
-        return told
+        conclusions.unproven.append(f"the keys cannot be read here: {error}")
+        return conclusions
     if rows != different:
         text = f"{rows} live rows have {different} different keys"
-        told.findings.append(Finding("key-twice", text))
+        conclusions.findings.append(Finding("key-twice", text))
     else:
-        told.proven.append(f"each of {rows} live rows has a key of its own")
-    return told
+        conclusions.proven.append(f"each of {rows} live rows has a key of its own")
+    return conclusions
 
 
-def told_of_fold(
-    fold: FoldEvidence,
+def assess_replay(
+    result: ReplayResult,
     history: History,
     compacted: Mapping[str, bool | None],
     unexplained: int,
-) -> Told:
+) -> Conclusions:
     """Report the comparison. Nothing tells which rows others deleted or the sink skipped.
 
     ``unexplained``: how many records the sink skipped beyond those that change nothing.
     """
-    told, faults = Told(), fold.faults
+    conclusions, faults = Conclusions(), result.faults
     removed = sum(snapshot.removed_rows for snapshot in history.foreign)
     missing = faults.count(Fault.LOST)
     behind = missing + faults.count(Fault.OUTDATED)
@@ -199,18 +207,18 @@ def told_of_fold(
                 f"of {faults.old} of them the records lie below the oldest commit that is left: "
                 "whether somebody deleted them has expired"
             )
-        told.unproven.append(f"{missing} keys have no row, and {', '.join(why)}")
+        conclusions.unproven.append(f"{missing} keys have no row, and {', '.join(why)}")
     elif behind and behind <= unexplained:
         besides = (Fault.LOST, Fault.OUTDATED)
-        told.unproven.append(
+        conclusions.unproven.append(
             f"{behind} keys lack the row of their last record, and the sink skipped "
             f"{unexplained} records that can be read now"
         )
-    told.findings += fold.findings(frozenset(besides))
-    told.unproven += fold.unproven(compacted)
+    conclusions.findings += result.findings(frozenset(besides))
+    conclusions.unproven += result.unproven(compacted)
     compared = f"{faults.rows:,} rows are the last records of their keys, value by value"
-    told.proven.append(f"{compared}: of {faults.records:,} changes that the source holds")
-    return told
+    conclusions.proven.append(f"{compared}: of {faults.records:,} changes that the source holds")
+    return conclusions
 
 
 # Compares keyed tables with the source, one or many.
@@ -218,7 +226,7 @@ def told_of_fold(
 
 @dataclass(slots=True)
 class KeyedTable:
-    """One keyed table. ``offsets``: how far it was delivered to.
+    """One keyed table. ``offsets``: up to where it has received the records.
 
     ``fold``: its comparison, for an Iceberg ``reader``.
     """
@@ -228,7 +236,7 @@ class KeyedTable:
     history: History
     offsets: Offsets
     whole: bool = True
-    fold: FoldEvidence | None = None
+    result: ReplayResult | None = None
 
 
 @dataclass(slots=True)
@@ -237,16 +245,16 @@ class KeyedTables:
 
     settings: SinkSettings
     on_progress: OnProgress
-    told: Told = field(default_factory=Told)
+    conclusions: Conclusions = field(default_factory=Conclusions)
     tables: dict[str, KeyedTable] = field(default_factory=dict)
     moved_past: Mapping[TopicPartition, BitMap64] = field(default_factory=dict)
     earlier: dict[str, Offsets] = field(default_factory=dict)
-    """By table that was made anew, how far the one before was filled."""
-    others: dict[str, Others] = field(default_factory=dict)
+    """By table that was created again, how far the one before was filled."""
+    others: dict[str, OtherRecords] = field(default_factory=dict)
     """By topic, which was compared whole, the records that are of no keyed table."""
 
     @property
-    def one(self) -> bool:
+    def is_single(self) -> bool:
         """Return whether the sink has one table, and that has a key: all records go there."""
         return bool(self.settings.table.key)
 
@@ -255,31 +263,31 @@ class KeyedTables:
             return self.settings.table.key
         return self.settings.tables.routing.key_of(table)
 
-    def has(self, table: str) -> bool:
+    def is_keyed(self, table: str) -> bool:
         return bool(self.key_of(table))
 
-    def changed_by(self, topic: str) -> bool:
+    def may_take(self, topic: str) -> bool:
         """Return whether records of the topic may go to a keyed table."""
         if not self.settings.keyed:
             return False
-        return self.one or may_key(self.settings.tables.routing, topic)
+        return self.is_single or may_key(self.settings.tables.routing, topic)
 
-    def takes(self, topic: str) -> set[str]:
+    def tables_of(self, topic: str) -> set[str]:
         """Return the existing keyed tables that records of a topic may go to."""
-        if self.one or not self.tables:
+        if self.is_single or not self.tables:
             return set(self.tables)
         routing = self.settings.tables.routing
         return {name for name in self.tables if may_name(routing, topic, name)}
 
-    def alone(self, topic: str) -> bool:
+    def takes_all(self, topic: str) -> bool:
         """Return whether all records of the topic go to one keyed table."""
-        if self.one or not self.settings.keyed:
-            return self.one
+        if self.is_single or not self.settings.keyed:
+            return self.is_single
         target = self.settings.tables.routing.named_by(topic)
-        return target is not None and self.has(target.table)
+        return target is not None and self.is_keyed(target.table)
 
-    def of_an_earlier_table(self, pending_commit: PendingCommit) -> bool:
-        """Return whether it was pending for a keyed table of that name that was made anew since."""
+    def is_of_earlier_table(self, pending_commit: PendingCommit) -> bool:
+        """Return whether it was decided for a keyed table that was created again since."""
         known = self.tables.get(pending_commit.table)
         return known is not None and pending_commit.secondary != known.history.uuid
 
@@ -289,13 +297,13 @@ class KeyedTables:
         name, damaged = history.table, bool(table.damaged)
         known = reader if isinstance(reader, IcebergReader) else None
         whole = known is not None and not damaged
-        self.tables[name] = KeyedTable(name, known, history, _delivered_upto(history), whole)
+        self.tables[name] = KeyedTable(name, known, history, _offsets_of(history), whole)
         if known is not None:
-            self._say(name, told_of_deaths(known, history, self.on_progress))
+            self._add(name, examine_deleted_rows(known, history, self.on_progress))
         else:
-            self._say(name, Told(unproven=[DEATHS_UNTOLD]))
+            self._add(name, Conclusions(unproven=[DELETES_UNKNOWN]))
         live_rows = sum(-file.records if file.deletes else file.records for file in files)
-        self._say(name, told_of_rows(history, live_rows))
+        self._add(name, examine_live_rows(history, live_rows))
 
     def examine_keys(self, table: AuditedTable) -> None:
         """Read the keys of a table's live rows, unless files of it are damaged."""
@@ -303,85 +311,88 @@ class KeyedTables:
         name = history.table
         if table.damaged:  # nobody can read the rows, or tell which of them are dead
             text = "files are missing or damaged: keys and rows were not read"
-            self._say(name, Told(unproven=[text]))
+            self._add(name, Conclusions(unproven=[text]))
             return
         key, memory_bytes = self.key_of(name), self.settings.changes.index_memory_bytes
-        self._say(name, told_of_keys(reader, history, files, key=key, memory_bytes=memory_bytes))
+        self._add(name, examine_keys(reader, history, files, key=key, memory_bytes=memory_bytes))
 
-    def fold(
+    def replay(
         self,
         record: CommitRecord,
         primary: str,
         ranges: Mapping[TopicPartition, OffsetRange],
         left_out: Mapping[TopicPartition, BitMap64],
     ) -> None:
-        """Compare each table with its topics, as far as it was delivered to.
+        """Compare each table with its topics, as far as it has received their records.
 
         ``ranges``: of the source, up to the offsets of the ``record`` of the ``primary``, a table's
         UUID; ``left_out``: records that never were changes.
         """
-        late = {d.table for d in record.expired if not self.of_an_earlier_table(d)}
+        late = {d.table for d in record.expired if not self.is_of_earlier_table(d)}
         for name in sorted(self.tables.keys() & late):
-            self.told.unproven.append(
-                f"{name}: changes that were pending for too long never came: {NOT_FOLDED}"
+            self.conclusions.unproven.append(
+                f"{name}: changes that were pending for too long were never delivered: "
+                f"{NOT_COMPARED}"
             )
-        for topics in self._groups({at.topic for at in ranges}):
+        for topics in self._group_topics({at.topic for at in ranges}):
             own = {at: span for at, span in ranges.items() if at.topic in topics}
-            names = sorted(set[str]().union(*map(self.takes, topics)))
+            names = sorted(set[str]().union(*map(self.tables_of, topics)))
             if not names:
-                self.told.unproven.append(
+                self.conclusions.unproven.append(
                     f"{', '.join(sorted(topics))}: no keyed table is there that its records go to"
                 )
-            upto = {
-                name: self._upto(record, primary, name)
+            until = {
+                name: self._delivered_offsets(record, primary, name)
                 for name in names
                 if name not in late and self.tables[name].whole
             }
             source = SourceRanges(own, record.topic_ids, left_out, record.generations)
-            self._compare(upto, source)
+            self._compare(until, source)
 
-    def _groups(self, topics: set[str]) -> list[set[str]]:
+    def _group_topics(self, topics: set[str]) -> list[set[str]]:
         """Topics, those together whose records go to one table."""
         groups: list[tuple[set[str], set[str]]] = []
         for topic in sorted(topics):
-            some, names = {topic}, self.takes(topic)
+            some, names = {topic}, self.tables_of(topic)
             for other in [each for each in groups if each[1] & names]:
                 groups.remove(other)
                 some, names = some | other[0], names | other[1]
             groups.append((some, names))
         return [some for some, _ in groups]
 
-    def _upto(self, record: CommitRecord, primary: str, name: str) -> Offsets:
+    def _delivered_offsets(self, record: CommitRecord, primary: str, name: str) -> Offsets:
         table = self.tables[name]
-        return table.offsets if _pending(record, primary, table) else record.offsets
+        return table.offsets if _has_pending(record, primary, table) else record.offsets
 
-    def _compare(self, upto: Mapping[str, Offsets], source: SourceRanges) -> None:
-        if not upto:
+    def _compare(self, until: Mapping[str, Offsets], source: SourceRanges) -> None:
+        if not until:
             return
-        others = Others()
-        with folding(self.settings, source) as folded:
+        others = OtherRecords()
+        with open_replay(self.settings, source) as source_replay:
             numbers = {}
-            for name in upto:
-                with self._unproven(name):
-                    numbers[name] = folded.add(cast("IcebergReader", self.tables[name].reader))
-            ends = [(name, upto[name]) for name in numbers]
+            for name in until:
+                with self._unproven_on_error(name):
+                    numbers[name] = source_replay.add(
+                        cast("IcebergReader", self.tables[name].reader)
+                    )
+            ends = [(name, until[name]) for name in numbers]
             if not numbers:
                 return
-            with self._unproven(*numbers):
-                folded.read(
+            with self._unproven_on_error(*numbers):
+                source_replay.read(
                     lambda records: self.on_progress("source records", records, 0),
                     shares=None
-                    if self.one
-                    else lambda plan, batch: RoutedShares(plan, batch, ends, others),
+                    if self.is_single
+                    else lambda plan, batch: RoutedSplit(plan, batch, ends, others),
                 )
                 for name, number in numbers.items():
-                    with self._unproven(name):
+                    with self._unproven_on_error(name):
                         earlier = self.earlier.get(name, Offsets())
-                        self.tables[name].fold = folded.compared(number, earlier)
+                        self.tables[name].result = source_replay.compare(number, earlier)
                 self.others.update(dict.fromkeys({at.topic for at in source.ranges}, others))
 
     @contextmanager
-    def _unproven(self, *names: str) -> Iterator[None]:
+    def _unproven_on_error(self, *names: str) -> Iterator[None]:
         """What stands in the way of a comparison is said of these tables."""
         try:
             yield
@@ -392,86 +403,97 @@ class KeyedTables:
         else:
             return
         for name in names:
-            self._say(name, Told(unproven=[text]))
+            self._add(name, Conclusions(unproven=[text]))
 
-    def appended(self, at: TopicPartition) -> BitMap64 | None:
+    def find_appended(self, at: TopicPartition) -> BitMap64 | None:
         """Offsets of the source's records that are rows of tables without a key, or set aside.
 
         ``None`` where nobody knows which they are.
         """
         others = self.others.get(at.topic)
-        folds = [fold for name in self.takes(at.topic) if (fold := self.tables[name].fold)]
-        if others is None or not folds or at not in folds[0].read.offsets:
+        results = [
+            result for name in self.tables_of(at.topic) if (result := self.tables[name].result)
+        ]
+        if others is None or not results or at not in results[0].read.offsets:
             return None
-        found = folds[0].read.offsets[at].copy()
-        told = (others.let_go, others.absent, self.moved_past)
-        for known in (*told, *(fold.read.own for fold in folds)):
+        found = results[0].read.offsets[at].copy()
+        elsewhere = (others.let_go, others.absent, self.moved_past)
+        for known in (*elsewhere, *(result.read.own for result in results)):
             found -= known.get(at, BitMap64())
         return found
 
     @property
-    def harmless(self) -> int:
+    def passed_over(self) -> int:
         """How many records the sink passed over as they are."""
-        folds = [table.fold for table in self.tables.values() if table.fold]
+        results = [table.result for table in self.tables.values() if table.result]
         groups = {id(others): others for others in self.others.values()}
         let_go = sum(len(some) for others in groups.values() for some in others.let_go.values())
-        return let_go + sum(fold.read.passed_over + fold.read.bad for fold in folds)
+        return let_go + sum(result.read.passed_over + result.read.bad for result in results)
 
-    def weigh(self, compacted: Mapping[str, bool | None], skipped: int) -> None:
+    def assess(self, compacted: Mapping[str, bool | None], skipped: int) -> None:
         """Report the results of the comparisons. ``skipped``: records that the sink skipped."""
-        unexplained = skipped - self.harmless
+        unexplained = skipped - self.passed_over
         for name, table in sorted(self.tables.items()):
-            if table.fold is None:
-                self._say(name, Told(unproven=[NOT_FOLDED]))
+            if table.result is None:
+                self._add(name, Conclusions(unproven=[NOT_COMPARED]))
             else:
-                weighed = told_of_fold(table.fold, table.history, compacted, unexplained)
-                self._say(name, weighed)
+                weighed = assess_replay(table.result, table.history, compacted, unexplained)
+                self._add(name, weighed)
 
-    def counted(
-        self, witnesses: Mapping[TopicPartition, Witness], compacted: Mapping[str, bool | None]
-    ) -> Mapping[TopicPartition, Witness]:
+    def sources_of_replay(
+        self,
+        witnesses: Mapping[TopicPartition, SourceOffsets],
+        compacted: Mapping[str, bool | None],
+    ) -> Mapping[TopicPartition, SourceOffsets]:
         """Return the source's records as the one table's fold read them, where none is gone."""
-        folds = [table.fold for table in self.tables.values() if table.fold]
+        results = [table.result for table in self.tables.values() if table.result]
         return {
-            at: Witness(witnesses[at].log, offsets)
-            for fold in folds
-            for at, offsets in fold.read.offsets.items()
+            at: SourceOffsets(witnesses[at].log, offsets)
+            for result in results
+            for at, offsets in result.read.offsets.items()
             if compacted.get(at.topic) is False
         }
 
-    def proves(self, compacted: Mapping[str, bool | None]) -> bool:
+    def proves_all(self, compacted: Mapping[str, bool | None]) -> bool:
         """Return whether the one table was compared with all that the source holds."""
-        folds = [table.fold for table in self.tables.values()]
-        return all(fold is not None and not any(fold.unproven(compacted)) for fold in folds)
+        results = [table.result for table in self.tables.values()]
+        return all(result is not None and not any(result.unproven(compacted)) for result in results)
 
-    def judged(self, partition: PartitionAudit) -> PartitionAudit:
+    def with_findings(self, partition: PartitionAudit) -> PartitionAudit:
         """Return the partition with the findings of its tables' comparisons."""
         at = TopicPartition(partition.topic, partition.partition)
-        folds = [fold for name in self.takes(at.topic) if (fold := self.tables[name].fold)]
-        folds = [fold for fold in folds if at in fold.read.offsets]
-        if not folds:
+        results = [
+            result for name in self.tables_of(at.topic) if (result := self.tables[name].result)
+        ]
+        results = [result for result in results if at in result.read.offsets]
+        if not results:
             return partition
         return replace(
             partition,
-            produced=len(folds[0].read.offsets[at]),
-            lost=(partition.lost or 0) + sum(fold.of(at, Fault.LOST, Fault.ANEW) for fold in folds),
-            invented=(partition.invented or 0) + sum(fold.of(at, Fault.INVENTED) for fold in folds),
+            produced=len(results[0].read.offsets[at]),
+            lost=(partition.lost or 0)
+            + sum(result.count(at, Fault.LOST, Fault.ANEW) for result in results),
+            invented=(partition.invented or 0)
+            + sum(result.count(at, Fault.INVENTED) for result in results),
         )
 
-    def taken(self) -> Told:
+    def take_conclusions(self) -> Conclusions:
         """Return what was told since this was last asked."""
-        told, self.told = self.told, Told()
-        return told
+        conclusions, self.conclusions = self.conclusions, Conclusions()
+        return conclusions
 
-    def _say(self, name: str, said: Told) -> None:
-        told, prefix = self.told, "" if self.one else f"{name}: "  # nobody asks which one
-        told.findings += [replace(f, evidence=f"{prefix}{f.evidence}") for f in said.findings]
-        told.proven += [f"{prefix}{text}" for text in said.proven]
-        told.unproven += [f"{prefix}{text}" for text in said.unproven]
-        told.expired += [f"{prefix}{text}" for text in said.expired]
+    def _add(self, name: str, added: Conclusions) -> None:
+        conclusions = self.conclusions
+        prefix = "" if self.is_single else f"{name}: "  # nobody asks which one
+        conclusions.findings += [
+            replace(f, evidence=f"{prefix}{f.evidence}") for f in added.findings
+        ]
+        conclusions.proven += [f"{prefix}{text}" for text in added.proven]
+        conclusions.unproven += [f"{prefix}{text}" for text in added.unproven]
+        conclusions.expired += [f"{prefix}{text}" for text in added.expired]
 
 
-def filled_before(ledger: History, table: str, uuid: str) -> Offsets:
+def find_earlier_offsets(ledger: History, table: str, uuid: str) -> Offsets:
     """Return how far an earlier table of that name was filled, as the ledger's commits tell."""
     for record in (commit.record for commit in reversed(ledger.commits)):
         own = (
@@ -487,7 +509,7 @@ def filled_before(ledger: History, table: str, uuid: str) -> Offsets:
     return Offsets()
 
 
-def _pending(record: CommitRecord, primary: str, table: KeyedTable) -> bool:
+def _has_pending(record: CommitRecord, primary: str, table: KeyedTable) -> bool:
     """Return whether the table lacks something that was decided (D6)."""
     delivered = table.history.record
     pending = [
@@ -501,5 +523,5 @@ def _pending(record: CommitRecord, primary: str, table: KeyedTable) -> bool:
     )
 
 
-def _delivered_upto(history: History) -> Offsets:
+def _offsets_of(history: History) -> Offsets:
     return history.record.offsets if history.record else Offsets()

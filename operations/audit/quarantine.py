@@ -15,23 +15,23 @@ from headgate.control_protocol.table_history import History, TableReader
 from headgate.data_plane.quarantine.diverted_records import MEANT_FOR
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE
 from headgate.data_plane.routing.targets import NO_ROUTE
-from headgate.operations.access.routed_tables import own_tables
+from headgate.operations.access.tables import own_tables
 from headgate.operations.audit.audited_table import (
     AuditedTable,
     Role,
-    came_after_all,
     examine_pending_commits,
+    find_late_deliveries,
     open_audited,
 )
-from headgate.operations.audit.files import OnProgress, of_other_sinks
+from headgate.operations.audit.files import OnProgress, files_of_other_sinks
 from headgate.operations.audit.records import (
     SeenOffsets,
     TableRecords,
-    rows_where,
     scan_records,
+    select_rows,
 )
 from headgate.operations.audit.report import Finding
-from headgate.operations.audit.source import EVERYTHING, between, difference
+from headgate.operations.audit.source import EVERYTHING, describe_difference, select_between
 from headgate.runtime.sink_tables import SinkTables, TableAtRest
 
 COLUMNS = ("topic", "partition", "offset")
@@ -54,16 +54,16 @@ class QuarantineEvidence:
     remarks: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
-    def upto(self, at: TopicPartition, end: int) -> BitMap64:
+    def offsets_below(self, at: TopicPartition, end: int) -> BitMap64:
         """Return the partition's offsets below the table's; more may wait there (rule Q5).
 
-        Rows that the quarantine is pending count: the table has decided them (rule D3).
+        Rows that are pending for the quarantine count: the table has decided them (rule D3).
         """
         there, pending = (
             records.partitions.get(at, SeenOffsets()).offsets
             for records in (self.records, self.pending)
         )
-        return between(there | pending, 0, end)
+        return select_between(there | pending, 0, end)
 
 
 def examine_quarantine(
@@ -79,13 +79,15 @@ def examine_quarantine(
         table = open_audited(at_rest.reader, Role.QUARANTINE)
         evidence = _examine(table, at_rest, primary, on_progress, routed=bool(settings.tables))
     own = table.history.uuid
-    evidence.remarks += [*table.remarks, *_kept_elsewhere(primary, own)]
-    evidence.findings = table.prefixed(f"quarantine {table.history.table}: ")
+    evidence.remarks += [*table.remarks, *_describe_former_quarantines(primary, own)]
+    evidence.findings = table.findings_with_prefix(f"quarantine {table.history.table}: ")
     former = {d.table for d in primary.record.expired if d.secondary != own} - own_tables(settings)
     for name in sorted(former - primary.filled.keys()):
         try:
             with tables.at_rest(name) as former_table:
-                evidence.came |= came_after_all(former_table, primary.record.expired, uuid, COLUMNS)
+                evidence.came |= find_late_deliveries(
+                    former_table, primary.record.expired, uuid, COLUMNS
+                )
         except HeadgateError:
             continue  # nothing tells, so what expired stays a finding
     return evidence
@@ -104,13 +106,13 @@ def _examine(
     table.examine(on_progress)
     evidence = QuarantineEvidence(history)
     if history.head is not None:
-        left_out = table.damaged | of_other_sinks(table.files, history, record.sink).keys()
+        left_out = table.damaged | files_of_other_sinks(table.files, history, record.sink).keys()
         evidence.records = scan_records(
             table.reader, COLUMNS, left_out, rewound={}, on_progress=on_progress
         )
         if routed:
             evidence.refused = _records_refused_by_tables(table.reader, left_out)
-    evidence.came = came_after_all(at_rest, record.expired, primary.uuid, COLUMNS)
+    evidence.came = find_late_deliveries(at_rest, record.expired, primary.uuid, COLUMNS)
     table.findings += _examine_offsets(history, evidence.records.partitions)
     examine_pending_commits(table, at_rest, primary, columns=COLUMNS, into=evidence.pending)
     evidence.rows = sum(len(seen.offsets) for seen in evidence.records.partitions.values())
@@ -129,7 +131,7 @@ def _records_refused_by_tables(
     _, files = quarantine.scan(present)
     for file in (file for file in files if file.path not in left_out):
         classes = (ROUTE, TABLE)
-        for row in (r for b in file.batches() for r in rows_where(b, "error_class", classes)):
+        for row in (r for b in file.batches() for r in select_rows(b, "error_class", classes)):
             if str(row.get("message") or "").startswith(NO_ROUTE):
                 continue
             records = found.setdefault(row.get(MEANT_FOR) or "", {})
@@ -138,7 +140,7 @@ def _records_refused_by_tables(
     return found
 
 
-def _kept_elsewhere(primary: History, uuid: str) -> Iterator[str]:
+def _describe_former_quarantines(primary: History, uuid: str) -> Iterator[str]:
     """Name the former quarantines that took bad records before the one with this UUID (Q2)."""
     kept: Counter[str] = Counter()
     for commit in primary.commits:
@@ -162,5 +164,7 @@ def _examine_offsets(
             places = "; ".join(f"offset {offset} again in {path}" for offset, path in seen.examples)
             yield Finding("record-twice", f"{at}: {seen.twice} rows too many: {places}")
         end = stored.get(at, 0)
-        beyond = between(seen.offsets, end, EVERYTHING)
-        yield from difference("record-beyond", f"{at}: at or beyond its offset {end}", beyond)
+        beyond = select_between(seen.offsets, end, EVERYTHING)
+        yield from describe_difference(
+            "record-beyond", f"{at}: at or beyond its offset {end}", beyond
+        )

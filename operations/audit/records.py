@@ -40,13 +40,13 @@ class SeenOffsets:
     """The offsets of one partition that the table holds, and those that it holds repeatedly.
 
     ``rewound``: offsets that a person told the sink to read again; repeated rows of theirs count in
-    ``told``, not in ``twice``.
+    ``requested``, not in ``twice``.
     """
 
     offsets: BitMap64 = field(default_factory=BitMap64)
     rewound: BitMap64 = field(default_factory=BitMap64)
     twice: int = 0
-    told: int = 0
+    requested: int = 0
     examples: list[tuple[int, str]] = field(default_factory=list)
     """Some repeated offsets, each with a file that repeats it."""
 
@@ -54,9 +54,9 @@ class SeenOffsets:
         """Count the rows of one file; ``values`` has no nulls."""
         fresh = bitmap(values)
         again = fresh & self.offsets
-        told = again & self.rewound
-        again -= told
-        self.told += len(told)
+        requested = again & self.rewound
+        again -= requested
+        self.requested += len(requested)
         inside = len(values) - len(fresh)
         if inside:
             repeated = [offset for offset, n in Counter(values.to_pylist()).items() if n > 1]
@@ -125,29 +125,29 @@ def scan_records(
         sink = (apart or {}).get(file.path)
         into_one = found if sink is None else found.others.setdefault(sink, TableRecords())
         for batch in file.batches() if batches is None else batches:
-            _count_in(into_one, batch, columns, file.path, only_topic=topic)
+            _count_records(into_one, batch, columns, file.path, only_topic=topic)
     for seen in found.partitions.values():
         seen.offsets.run_optimize()
     return found
 
 
-def scan_draft(
+def scan_staged_files(
     files: Iterable[FileRows], columns: tuple[str, str, str], into: TableRecords
 ) -> None:
     """Count the rows of files that no snapshot lists yet."""
     for file in files:
         for batch in file.batches():
-            _count_in(into, batch, columns, file.path)
+            _count_records(into, batch, columns, file.path)
 
 
-def rows_where(rows: pa.RecordBatch, name: str, values: Sequence[str]) -> list[dict[str, Any]]:
+def select_rows(rows: pa.RecordBatch, name: str, values: Sequence[str]) -> list[dict[str, Any]]:
     """Return the rows whose column has one of these values."""
     wanted = pc.is_in(leaf(rows, name), value_set=pa.array(values))
     found: list[dict[str, Any]] = rows.filter(wanted).to_pylist()
     return found
 
 
-def places_of(
+def positions_of(
     rows: pa.RecordBatch, columns: tuple[str, str, str], wanted: Mapping[TopicPartition, BitMap64]
 ) -> Iterator[int]:
     """Yield the positions of rows whose records are wanted; ``rows`` has no nulls there."""
@@ -169,13 +169,13 @@ def count_keys(
     found, different = 0, 0
     for part in range(parts):
         hashes = np.concatenate(
-            [np.zeros((0, 2), np.uint64), *_hashes_of(reader, key, hashed, (part, parts))]
+            [np.zeros((0, 2), np.uint64), *_hash_keys(reader, key, hashed, (part, parts))]
         )
         found, different = found + len(hashes), different + len(np.unique(hashes, axis=0))
     return found, different
 
 
-def _hashes_of(
+def _hash_keys(
     reader: TableReader, key: tuple[str, ...], hashed: KeyHash, part: tuple[int, int]
 ) -> Iterator[npt.NDArray[np.uint64]]:
     """Yield hashes of rows that belong to the part: its number, and the number of parts."""
@@ -188,7 +188,7 @@ def _hashes_of(
                 yield words[words[:, 0] % np.uint64(parts) == number] if parts > 1 else words
 
 
-def _count_in(
+def _count_records(
     found: TableRecords,
     batch: pa.RecordBatch,
     columns: tuple[str, str, str],

@@ -7,18 +7,136 @@ key; if it deletes, there must be no row at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import errno
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from headgate.control_protocol.errors import Unreachable
 from headgate.native.kernels import Flags, Integers, Words
 from headgate.operations.audit.records import EXAMPLES_MAX
-from headgate.operations.audit.replay_spill import DELETES, HIGH, LOW, OFFSET, OURS, SOURCE
 from headgate.tables.iceberg.upsert.key_reader import Sources
+
+# Sets rows aside on disk by the hash of their key, so that one slice of them fits into memory.
+
+
+HIGH, LOW, SOURCE, OFFSET, DELETES = (
+    f"headgate.{part}" for part in ("high", "low", "source", "offset", "deletes")
+)
+"""Extra columns: the key's hash, and the record's partition number, offset, and whether it deletes.
+
+If the record is unknown, number and offset are negative.
+"""
+
+OURS = pa.schema(
+    [
+        (HIGH, pa.uint64()),
+        (LOW, pa.uint64()),
+        (SOURCE, pa.int32()),
+        (OFFSET, pa.int64()),
+        (DELETES, pa.bool_()),
+    ]
+)
+SLICE_BYTES = 64 * 1024 * 1024
+SLICES_MAX = 4_096
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+@dataclass(slots=True)
+class SliceCount:
+    """The number of slices, derived from the size of the first rows.
+
+    ``rows``: about how many there will be; ``bytes_max``: the limit of one slice.
+    """
+
+    rows: int
+    bytes_max: int = SLICE_BYTES
+    count: int = 0
+
+    def decide(self, rows: pa.Table) -> int:
+        if not self.count:
+            a_row = rows.nbytes / max(1, rows.num_rows)
+            self.count = min(SLICES_MAX, 1 + int(self.rows * a_row / self.bytes_max))
+        return self.count
+
+
+@dataclass(slots=True)
+class Slices:
+    """Rows that were added, to be read back slice by slice from files ``name`` in the folder."""
+
+    folder: Path
+    name: str
+    schema: pa.Schema
+    slicing: SliceCount
+    _waiting: list[pa.RecordBatch] = field(default_factory=list)
+    _bytes: int = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows of the schema, which ends with ``OURS``.
+
+        Raises ``Unreachable`` without room.
+        """
+        self._waiting.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= self.slicing.bytes_max:
+            self.flush()
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._bytes
+
+    def flush(self) -> None:
+        """Write what is buffered. Raises ``Unreachable`` without room."""
+        rows = pa.Table.from_batches(self._waiting, self.schema)
+        self._waiting, self._bytes = [], 0
+        numbers = _number_slices(rows, self.slicing.decide(rows))
+        order = np.argsort(numbers, kind="stable")
+        rows = rows.take(pa.array(order))
+        begins = np.searchsorted(numbers[order], np.arange(self.slicing.count + 1))
+        for number in np.flatnonzero(np.diff(begins)).tolist():
+            begin, end = int(begins[number]), int(begins[number + 1])
+            self._append(number, rows.slice(begin, end - begin))
+
+    def read(self, number: int) -> pa.Table:
+        path = self._path(number)
+        found = list(_open_streams(path)) if path.exists() else []
+        return pa.concat_tables([self.schema.empty_table(), *found]).combine_chunks()
+
+    def _append(self, number: int, rows: pa.Table) -> None:
+        try:
+            with (
+                self._path(number).open("ab") as file,
+                pa.ipc.new_stream(file, self.schema, options=_COMPRESSED) as stream,
+            ):
+                stream.write_table(rows)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise Unreachable(
+                f"{self.folder} has no room for the records that the audit sets aside",
+                "name a folder with more room in TMPDIR, or audit with --no-source",
+            ) from error
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{self.name}-{number}.arrow"
+
+
+def _number_slices(rows: pa.Table, count: int) -> Words:
+    high: Words = rows.column(HIGH).to_numpy()
+    return high % np.uint64(count)
+
+
+def _open_streams(path: Path) -> Iterator[pa.Table]:
+    """Yield the tables of a file, each appended by one ``flush``."""
+    with path.open("rb") as file:
+        end = path.stat().st_size
+        while file.tell() < end:
+            yield pa.ipc.open_stream(file).read_all()
 
 
 class Fault(StrEnum):
@@ -97,7 +215,7 @@ class Faults:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SourcePartition:
     """What the source holds, by its number: its first offset, and the offsets with records.
 
     ``later``: columns that some of the table's schemas lack; ``sources`` tells which of them are
@@ -111,24 +229,24 @@ class Held:
     earlier: Mapping[int, int] = field(default_factory=dict)
 
 
-def compare(records: pa.Table, rows: pa.Table, held: Held, faults: Faults) -> None:
+def compare(records: pa.Table, rows: pa.Table, held: SourcePartition, faults: Faults) -> None:
     """Compare replayed records with the table's rows, and note what differs in ``faults``.
 
     Both have the table's columns, then the internal ones of ``OURS``.
     """
     faults.records += records.num_rows
-    last, crossed = _last(records, held.sources)
-    ids = _numbered(last, rows)
+    last, crossed = _select_last(records, held.sources)
+    ids = _number_keys(last, rows)
     of_last, of_rows = ids[: last.num_rows], ids[last.num_rows :]
     place = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
     place[of_last] = np.arange(last.num_rows)
-    _Slice(last, rows, place[of_rows], held=held, faults=faults).judge(crossed)
+    _Slice(last, rows, place[of_rows], held=held, faults=faults).compare(crossed)
 
 
-def _last(records: pa.Table, known: Sources) -> tuple[pa.Table, Flags]:
+def _select_last(records: pa.Table, known: Sources) -> tuple[pa.Table, Flags]:
     """Return the last record of each key, and which keys have records without an order."""
-    high, low = _words(records)
-    sources, offsets = _array(records, SOURCE), _array(records, OFFSET)
+    high, low = _hash_words(records)
+    sources, offsets = _to_numpy(records, SOURCE), _to_numpy(records, OFFSET)
     order = np.lexsort((offsets, sources, known.ages(sources), low, high))
     high, low, sources = high[order], low[order], sources[order]
     same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
@@ -142,9 +260,9 @@ def _last(records: pa.Table, known: Sources) -> tuple[pa.Table, Flags]:
     return records.take(pa.array(order[chosen])), crossed
 
 
-def _numbered(one: pa.Table, other: pa.Table) -> Integers:
+def _number_keys(one: pa.Table, other: pa.Table) -> Integers:
     """Number the keys of both tables' rows: equal keys get equal numbers."""
-    (high, low), (more_high, more_low) = _words(one), _words(other)
+    (high, low), (more_high, more_low) = _hash_words(one), _hash_words(other)
     high, low = np.concatenate([high, more_high]), np.concatenate([low, more_low])
     order = np.lexsort((low, high))
     high, low = high[order], low[order]
@@ -158,15 +276,21 @@ class _Slice:
     """The last records of some keys, and the rows; ``place``: the key's position for each row."""
 
     def __init__(
-        self, last: pa.Table, rows: pa.Table, place: Integers, *, held: Held, faults: Faults
+        self,
+        last: pa.Table,
+        rows: pa.Table,
+        place: Integers,
+        *,
+        held: SourcePartition,
+        faults: Faults,
     ) -> None:
         self._last, self._rows, self._place = last, rows, place
         self._held, self._faults = held, faults
-        self._sources, self._offsets = _array(rows, SOURCE), _array(rows, OFFSET)
-        self._last_sources, self._last_offsets = _array(last, SOURCE), _array(last, OFFSET)
+        self._sources, self._offsets = _to_numpy(rows, SOURCE), _to_numpy(rows, OFFSET)
+        self._last_sources, self._last_offsets = _to_numpy(last, SOURCE), _to_numpy(last, OFFSET)
         self._deletes = np.asarray(last.column(DELETES).combine_chunks()).astype(np.bool_)
 
-    def judge(self, crossed: Flags) -> None:
+    def compare(self, crossed: Flags) -> None:
         own = (self._sources >= 0) & (self._offsets >= 0)
         known = own & (self._place >= 0)
         puzzling = np.zeros(len(own), np.bool_)
@@ -180,25 +304,25 @@ class _Slice:
             & (self._offsets[known] == self._last_offsets[at])
             & ~self._deletes[at]
         )
-        right, doubled = self._once(right)
+        right, doubled = self._split_first(right)
         self._note(Fault.TWICE, doubled)
         self._note_wrong(own & ~right & ~doubled, known, right)
         there = np.zeros(len(self._last_sources), np.bool_)
         there[self._place[known]] = True
         lost = ~self._deletes & ~there & ~crossed
-        earlier = self._of_an_earlier_table()
+        earlier = self._is_of_earlier_table()
         self._note_last(Fault.ANEW, lost & earlier)
         self._note_last(Fault.LOST, lost & ~earlier)
         self._compare_values(right)
 
-    def _of_an_earlier_table(self) -> Flags:
+    def _is_of_earlier_table(self) -> Flags:
         """Return which last records went into an earlier table of that name."""
         found = np.zeros(len(self._last_sources), np.bool_)
         for source, end in self._held.earlier.items():
             found |= (self._last_sources == source) & (self._last_offsets < end)
         return found
 
-    def _once(self, right: Flags) -> tuple[Flags, Flags]:
+    def _split_first(self, right: Flags) -> tuple[Flags, Flags]:
         """Split right rows into the first one of each key and the others."""
         places = np.flatnonzero(right)
         _, first = np.unique(self._place[places], return_index=True)
@@ -208,7 +332,7 @@ class _Slice:
 
     def _note_wrong(self, wrong: Flags, known: Flags, right: Flags) -> None:
         """Note why these rows are not those of the last records of their keys."""
-        held, aged = self._held_at(wrong)
+        held, aged = self._find_in_source(wrong)
         older = np.zeros(len(wrong), np.bool_)
         at = self._place[known]
         own, last = self._sources[known], self._last_sources[at]
@@ -225,7 +349,7 @@ class _Slice:
         self._note(Fault.AGED, wrong & ~older & aged)
         self._note(Fault.VANISHED, wrong & ~older & ~held & ~aged)
 
-    def _held_at(self, some: Flags) -> tuple[Flags, Flags]:
+    def _find_in_source(self, some: Flags) -> tuple[Flags, Flags]:
         """Return which rows have a record at their offset in the source, and which are too old."""
         held, aged = np.zeros(len(some), np.bool_), np.zeros(len(some), np.bool_)
         for row in np.flatnonzero(some).tolist():
@@ -241,8 +365,8 @@ class _Slice:
         self._faults.rows += len(offsets)
         wrong, new = np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_)
         for name in rows.schema.names[: -len(OURS)]:
-            ours, theirs = (_whole(table, name) for table in (records, rows))
-            places = np.array(differing(ours, theirs), np.int64)
+            ours, theirs = (_combine_chunks(table, name) for table in (records, rows))
+            places = np.array(find_differences(ours, theirs), np.int64)
             if not len(places):
                 continue
             empty = np.asarray(theirs.is_null())[places] & (name in self._held.later)
@@ -266,34 +390,34 @@ class _Slice:
             self._faults.note(fault, self._last_sources[some], self._last_offsets[some])
 
 
-def differing(one: pa.Array, other: pa.Array, begin: int = 0) -> list[int]:
+def find_differences(one: pa.Array, other: pa.Array, begin: int = 0) -> list[int]:
     """Return the positions where two arrays of one type differ; NaN equals NaN."""
-    one, other = _bits(one), _bits(other)
+    one, other = _view_bits(one), _view_bits(other)
     if one.equals(other):
         return []
     if len(one) == 1:
         return [begin] if repr(one[0].as_py()) != repr(other[0].as_py()) else []
     half = len(one) // 2
-    return differing(one[:half], other[:half], begin) + differing(
+    return find_differences(one[:half], other[:half], begin) + find_differences(
         one[half:], other[half:], begin + half
     )
 
 
-def _bits(values: pa.Array) -> pa.Array:
+def _view_bits(values: pa.Array) -> pa.Array:
     """Return fractions as their bits, which also makes NaN equal to NaN."""
     if pa.types.is_floating(values.type):
         return values.view(pa.int64() if values.type.bit_width == 64 else pa.int32())
     return values
 
 
-def _whole(table: pa.Table, name: str) -> pa.Array:
+def _combine_chunks(table: pa.Table, name: str) -> pa.Array:
     return table.column(name).combine_chunks()
 
 
-def _words(table: pa.Table) -> tuple[Words, Words]:
+def _hash_words(table: pa.Table) -> tuple[Words, Words]:
     return table.column(HIGH).to_numpy(), table.column(LOW).to_numpy()
 
 
-def _array(table: pa.Table, name: str) -> Integers:
+def _to_numpy(table: pa.Table, name: str) -> Integers:
     found: Integers = table.column(name).to_numpy()
     return found

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from pyroaring import BitMap64
 
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import TopicState
 from headgate.control_protocol.table_history import History
-from headgate.operations.audit.commit_chain import Move, ranges_of
-from headgate.operations.audit.records import EXAMPLES_MAX, SeenOffsets
+from headgate.operations.audit.audited_table import OffsetMove, added_ranges
+from headgate.operations.audit.records import EXAMPLES_MAX, SeenOffsets, TableRecords
 from headgate.operations.audit.report import Finding, PartitionAudit
 
 EVERYTHING = 2**63
 
 
-def begins(history: History, *, from_earliest: bool) -> dict[TopicPartition, int | None]:
+def find_first_offsets(
+    history: History, *, from_earliest: bool
+) -> dict[TopicPartition, int | None]:
     """Return where the sink started in each partition; ``None`` if that expired with old snapshots.
 
     The first claim records it (rule C2), and no later one: whatever is left when that has expired
@@ -39,7 +42,7 @@ def begins(history: History, *, from_earliest: bool) -> dict[TopicPartition, int
                 if record.by_operator:
                     found[at] = min(found[at] or 0, offset)
                 continue
-            if number == 0 and not history.complete and not _first_claim(record):
+            if number == 0 and not history.complete and not _find_first_claim(record):
                 found[at] = unknown
             else:
                 found[at] = offset if record.claim else 0
@@ -49,11 +52,13 @@ def begins(history: History, *, from_earliest: bool) -> dict[TopicPartition, int
     return found
 
 
-def _first_claim(record: CommitRecord) -> bool:
+def _find_first_claim(record: CommitRecord) -> bool:
     return record.claim and record.transaction.epoch == 1
 
 
-def passed_over(history: History, moves: Sequence[Move]) -> dict[TopicPartition, BitMap64]:
+def find_passed_over(
+    history: History, moves: Sequence[OffsetMove]
+) -> dict[TopicPartition, BitMap64]:
     """Return offsets that these moves skipped, and that no later commit covered."""
     forward = {(move.where, move.partition): move for move in moves if move.begin < move.end}
     missing: defaultdict[TopicPartition, BitMap64] = defaultdict(BitMap64)
@@ -63,13 +68,13 @@ def passed_over(history: History, moves: Sequence[Move]) -> dict[TopicPartition,
                 if where == after.where:
                     missing[at].add_range(move.begin, move.end)
             continue
-        for at, span in ranges_of(before.record, after.record).items():
+        for at, span in added_ranges(before.record, after.record).items():
             if at in missing:
                 missing[at].remove_range(span.begin, span.end)
     return dict(missing)
 
 
-def rewound(moves: Sequence[Move]) -> dict[TopicPartition, BitMap64]:
+def find_rewound(moves: Sequence[OffsetMove]) -> dict[TopicPartition, BitMap64]:
     """Return offsets that a person told the sink to read again."""
     again: defaultdict[TopicPartition, BitMap64] = defaultdict(BitMap64)
     for move in moves:
@@ -79,7 +84,7 @@ def rewound(moves: Sequence[Move]) -> dict[TopicPartition, BitMap64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class SourceOffsets:
     """One partition as the source shows it now: its log, and the offsets that hold records."""
 
     log: OffsetRange
@@ -91,10 +96,10 @@ class SourceEvidence:
     """What the brokers know; ``witnesses`` only for partitions that can be compared."""
 
     topics: Mapping[str, TopicState] = field(default_factory=dict)
-    witnesses: dict[TopicPartition, Witness] = field(default_factory=dict)
+    witnesses: dict[TopicPartition, SourceOffsets] = field(default_factory=dict)
 
 
-def comparable(
+def find_comparable_ranges(
     topics: Mapping[str, TopicState],
     topic_ids: Mapping[str, TopicId],
     spans: Mapping[TopicPartition, tuple[int | None, int]],
@@ -114,15 +119,15 @@ def comparable(
         elif topic_ids.get(at.topic, topic.topic_id) != topic.topic_id:
             unproven.append(f"{at}: the topic was re-created since")
         else:
-            known = _first_row(at, seen, unproven) if begin is None else begin
+            known = _find_first_row(at, seen, unproven) if begin is None else begin
             log = topic.partitions[at.partition]
             if known is not None and known < min(log.begin, end):
                 unproven.append(f"{at}: offsets below {log.begin} are no longer in the source")
-            ranges[at] = _retained_part(log, known, end)
+            ranges[at] = _find_retained_part(log, known, end)
     return ranges, unproven
 
 
-def _first_row(
+def _find_first_row(
     at: TopicPartition, seen: Mapping[TopicPartition, SeenOffsets], unproven: list[str]
 ) -> int | None:
     """Return the best known beginning of a partition whose first claim has expired."""
@@ -134,20 +139,20 @@ def _first_row(
     return first
 
 
-def _retained_part(log: OffsetRange, begin: int | None, end: int) -> OffsetRange | None:
+def _find_retained_part(log: OffsetRange, begin: int | None, end: int) -> OffsetRange | None:
     if begin is None:
         return None
     first = min(max(begin, log.begin), end)
     return OffsetRange(first, max(first, min(end, log.end)))
 
 
-def judge_partition(
+def compare_partition(
     at: TopicPartition,
     span: tuple[int | None, int],
-    witness: Witness | None,
+    witness: SourceOffsets | None,
     seen: SeenOffsets | None,
     *,
-    aside: BitMap64 | None = None,
+    quarantined: BitMap64 | None = None,
     put_again: BitMap64 | None = None,
     deleted: BitMap64 | None = None,
 ) -> tuple[PartitionAudit, list[Finding]]:
@@ -163,14 +168,16 @@ def judge_partition(
     produced = in_table = lost = twice = invented = lag = None
     inside = None
     if seen is not None:
-        inside = between(seen.offsets, begin or 0, end)
+        inside = select_between(seen.offsets, begin or 0, end)
         in_table, twice = len(inside), seen.twice
-        findings += _table_alone(at, end, seen)
-        both = (inside & aside) - seen.rewound if aside is not None else BitMap64()
+        findings += _compare_without_source(at, end, seen)
+        both = (inside & quarantined) - seen.rewound if quarantined is not None else BitMap64()
         both -= put_again or BitMap64()
         twice += len(both)
-        findings += difference("record-twice", f"{at}: in the table and in its quarantine", both)
-        inside = inside | aside if aside is not None else inside
+        findings += describe_difference(
+            "record-twice", f"{at}: in the table and in its quarantine", both
+        )
+        inside = inside | quarantined if quarantined is not None else inside
     if witness is not None:
         lag = witness.log.end - end
         if not witness.log.begin <= end <= witness.log.end:
@@ -181,10 +188,12 @@ def judge_partition(
         produced = len(witness.offsets)
         if inside is not None:
             missing = witness.offsets - inside - (deleted or BitMap64())
-            extra = between(inside, witness.log.begin, end) - witness.offsets
+            extra = select_between(inside, witness.log.begin, end) - witness.offsets
             lost, invented = len(missing), len(extra)
-            findings += difference("record-lost", f"{at}: in the source, not in the table", missing)
-            findings += difference(
+            findings += describe_difference(
+                "record-lost", f"{at}: in the source, not in the table", missing
+            )
+            findings += describe_difference(
                 "record-invented", f"{at}: in the table, not in the source", extra
             )
     audit = PartitionAudit(
@@ -194,7 +203,7 @@ def judge_partition(
         next_offset=end,
         produced=produced,
         in_table=in_table,
-        in_quarantine=None if aside is None else len(aside),
+        in_quarantine=None if quarantined is None else len(quarantined),
         lost=lost,
         twice=twice,
         invented=invented,
@@ -203,37 +212,39 @@ def judge_partition(
     return audit, findings
 
 
-def absent(
+def find_absent(
     span: tuple[int | None, int],
-    witness: Witness | None,
+    witness: SourceOffsets | None,
     seen: SeenOffsets | None,
-    aside: BitMap64 | None,
+    quarantined: BitMap64 | None,
 ) -> BitMap64:
     """Return the records that the source holds, and neither table nor quarantine."""
     if witness is None or witness.offsets is None or seen is None:
         return BitMap64()
-    inside = between(seen.offsets, span[0] or 0, span[1])
-    return witness.offsets - (inside | aside if aside is not None else inside)
+    inside = select_between(seen.offsets, span[0] or 0, span[1])
+    return witness.offsets - (inside | quarantined if quarantined is not None else inside)
 
 
-def _table_alone(at: TopicPartition, end: int, seen: SeenOffsets) -> list[Finding]:
+def _compare_without_source(at: TopicPartition, end: int, seen: SeenOffsets) -> list[Finding]:
     findings = []
     if seen.twice:
         places = "; ".join(f"offset {offset} again in {path}" for offset, path in seen.examples)
         findings.append(Finding("record-twice", f"{at}: {seen.twice} rows too many: {places}"))
-    beyond = between(seen.offsets, end, EVERYTHING) - seen.rewound
-    findings += difference("record-beyond", f"{at}: at or beyond the stored offset {end}", beyond)
+    beyond = select_between(seen.offsets, end, EVERYTHING) - seen.rewound
+    findings += describe_difference(
+        "record-beyond", f"{at}: at or beyond the stored offset {end}", beyond
+    )
     return findings
 
 
-def between(offsets: BitMap64, begin: int, end: int) -> BitMap64:
+def select_between(offsets: BitMap64, begin: int, end: int) -> BitMap64:
     kept = offsets.copy()
     kept.remove_range(0, begin)
     kept.remove_range(end, EVERYTHING * 2 - 1)
     return kept
 
 
-def difference(what: str, where: str, offsets: BitMap64) -> list[Finding]:
+def describe_difference(what: str, where: str, offsets: BitMap64) -> list[Finding]:
     if not offsets:
         return []
     first = [offset for offset, _ in zip(offsets, range(EXAMPLES_MAX), strict=False)]
@@ -243,7 +254,9 @@ def difference(what: str, where: str, offsets: BitMap64) -> list[Finding]:
 
 
 def examine_commit_counts(
-    history: History, witnesses: Mapping[TopicPartition, Witness], topic_ids: Mapping[str, TopicId]
+    history: History,
+    witnesses: Mapping[TopicPartition, SourceOffsets],
+    topic_ids: Mapping[str, TopicId],
 ) -> tuple[list[Finding], int]:
     """Compare each commit's rows with the records in its ranges; also count compared commits."""
     findings: list[Finding] = []
@@ -252,18 +265,18 @@ def examine_commit_counts(
         return findings, compared
     stored = history.record.offsets  # what lies beyond it (offsets were set back) was not read
     for before, after in pairwise(history.commits):
-        ranges = ranges_of(before.record, after.record)
+        ranges = added_ranges(before.record, after.record)
         same_topics = all(
             after.record.topic_ids.get(at.topic) == topic_ids.get(at.topic) for at in ranges
         )
         retained = all(
-            _retained(witnesses.get(at), span) and span.end <= stored.get(at, 0)
+            _is_retained(witnesses.get(at), span) and span.end <= stored.get(at, 0)
             for at, span in ranges.items()
         )
         if after.record.claim or not (same_topics and retained):
             continue
         compared += 1
-        source = sum(_records(witnesses[at], span) for at, span in ranges.items())
+        source = sum(_count_records(witnesses[at], span) for at, span in ranges.items())
         record = after.record
         if source != record.read:
             spans = ", ".join(f"{at} {span}" for at, span in sorted(ranges.items()))
@@ -279,12 +292,118 @@ def examine_commit_counts(
     return findings, compared
 
 
-def _retained(witness: Witness | None, span: OffsetRange) -> bool:
+def _is_retained(witness: SourceOffsets | None, span: OffsetRange) -> bool:
     if witness is None or witness.offsets is None:
         return False
     return span.begin >= witness.log.begin
 
 
-def _records(witness: Witness, span: OffsetRange) -> int:
+def _count_records(witness: SourceOffsets, span: OffsetRange) -> int:
     assert witness.offsets is not None  # checked by _retained
     return int(witness.offsets.range_cardinality(span.begin, span.end))
+
+
+# Counts the table as a whole: rows, records, and why there are more rows than records. Pure.
+#
+# A reader counts all rows, whoever wrote them. So this includes rows that other sinks wrote from
+# the same source, and rows that came again because a person set offsets back.
+
+
+OFFSETS_SET = "offsets set"
+UNEXPLAINED = "unexplained"
+
+
+@dataclass(slots=True)
+class WholeTable:
+    """Rows with coordinates of the sink's partitions, the distinct records, and the surplus.
+
+    ``surplus`` by cause: another sink (``sink NAME``), ``OFFSETS_SET``, or unknown.
+    """
+
+    rows: int = 0
+    distinct: int = 0
+    surplus: dict[str, int] = field(default_factory=dict)
+
+    def count(self, cause: str, rows: int) -> None:
+        if rows:
+            self.surplus[cause] = self.surplus.get(cause, 0) + rows
+
+
+def count_whole_table(
+    own: TableRecords,
+    others: Mapping[SinkName, TableRecords],
+    record: CommitRecord,
+    their_topics: Mapping[SinkName, Mapping[str, TopicId]],
+) -> WholeTable:
+    """Count what the sinks wrote of this sink's partitions, its own rows first."""
+    whole = WholeTable()
+    for at in record.offsets:
+        seen = own.partitions.get(at, SeenOffsets())
+        whole.count(OFFSETS_SET, seen.requested)
+        whole.count(UNEXPLAINED, seen.twice)
+        whole.rows += len(seen.offsets) + seen.requested + seen.twice
+        known = seen.offsets.copy()
+        for sink, theirs in sorted(others.items()):
+            if _same_topic(at, record, their_topics.get(sink, {})):
+                _count_theirs(whole, sink, theirs.partitions.get(at, SeenOffsets()), known)
+        whole.distinct += len(known)
+    return whole
+
+
+def _count_theirs(whole: WholeTable, sink: SinkName, seen: SeenOffsets, known: BitMap64) -> None:
+    rows = len(seen.offsets) + seen.requested + seen.twice
+    whole.rows += rows
+    whole.count(f"sink {sink}", rows - len(seen.offsets - known))
+    known |= seen.offsets
+
+
+def _same_topic(at: TopicPartition, record: CommitRecord, theirs: Mapping[str, TopicId]) -> bool:
+    """Compare topic ids: a topic of the same name on another cluster holds other records."""
+    known = theirs.get(at.topic)
+    return known is None or known == record.topic_ids.get(at.topic, known)
+
+
+def topics_of_others(history: History) -> Mapping[SinkName, Mapping[str, TopicId]]:
+    """Return the topics of each other sink on the branch, as its newest commit names them."""
+    foreign = [found for found in history.foreign if found.topic_ids]
+    return {found.sink: found.topic_ids for found in foreign if found.sink is not None}
+
+
+def find_shared_rows(whole: WholeTable, meant: Collection[str]) -> Iterator[Finding]:
+    """Report rows that another sink repeated, unless the sink file says that it should."""
+    for cause, rows in sorted(whole.surplus.items()):
+        kind, _, sink = cause.partition(" ")
+        if kind == "sink" and sink not in meant:
+            yield Finding(
+                "records-shared",
+                f"{rows} rows repeat records of this source: sink {sink} fills the same table "
+                "and branch from it, which table.shared_with does not name",
+            )
+
+
+def assess_skipped_and_quarantined(
+    history: History, settings: SinkSettings
+) -> tuple[list[Finding], list[str]]:
+    """Check that the settings permit records that are neither a row nor quarantined.
+
+    Returns findings, and what cannot be proven.
+    """
+    findings, unproven = [], []
+    skipped = sum(commit.record.skipped for commit in history.commits)
+    if skipped and not settings.limits.may_skip:
+        evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"
+        findings.append(Finding("skipped", evidence))
+    elif skipped:
+        unproven.append(f"{skipped} records were skipped: nothing tells which")
+    kept = sum(commit.record.quarantined for commit in history.commits)
+    if kept and not settings.quarantine.keeps:
+        evidence = f"{kept} records were quarantined, but this sink has no quarantine"
+        findings.append(Finding("quarantined", evidence))
+    return findings, unproven
+
+
+def describe_totals(whole: WholeTable) -> str:
+    """Return the sum in words."""
+    more = ", ".join(f"{rows:,} by {cause}" for cause, rows in sorted(whole.surplus.items()))
+    surplus = f", {whole.rows - whole.distinct:,} more than records: {more}" if more else ""
+    return f"{whole.rows:,} rows of {whole.distinct:,} different records{surplus}"

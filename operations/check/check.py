@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from headgate.config.sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import other_kind, traits_of
+from headgate.config.table_formats import format_traits, plugin_format
 from headgate.control_protocol.errors import (
     ClockDiffers,
     ConfigurationError,
@@ -32,19 +32,21 @@ from headgate.kafka.consumer_group import require_group_settings
 from headgate.kafka.control_topic import control_topic_exists, takes_append_time
 from headgate.native.kernels import InPython, loops
 from headgate.operations.access.kafka import source_topics
-from headgate.operations.access.routed_tables import routed
-from headgate.operations.check.catalog import TableCheck
+from headgate.operations.access.tables import check_routed_tables
 from headgate.operations.check.keys_and_transform import check_keys, check_transform
-from headgate.operations.check.other_formats import KindCheck
-from headgate.operations.check.quarantine import check_rights_aside
-from headgate.operations.check.records import check_records, looked_at
+from headgate.operations.check.records import can_dry_run, check_records, check_rows, shows_records
 from headgate.operations.check.required_grants import RIGHTS, Rights, Role
-from headgate.operations.check.sample_dry_run import check_rows, rehearsable
-from headgate.operations.check.state import NotChecked, StateCheck
+from headgate.operations.check.table import (
+    KindCheck,
+    NotChecked,
+    StateCheck,
+    TableCheck,
+    check_quarantine_rights,
+)
 from headgate.operations.http.app import require_server
 from headgate.operations.http.certificates import tls_of
 from headgate.operations.java import java_version, require_java
-from headgate.operations.many_tables.list import routes
+from headgate.operations.many_tables.list import check_routes
 from headgate.runtime.configuration_comparison import (
     SIGNS_MISSED,
     other_running_configuration,
@@ -88,40 +90,40 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     if role is not Role.SINK:
         return _check_role(settings, RIGHTS[role])
     questions = _Questions(settings)
-    questions.ask("settings", lambda: _settings(settings))
-    cluster = questions.ask_for("broker", lambda: Cluster(settings.kafka), _brokers)
+    questions.ask("settings", lambda: _describe_settings(settings))
+    cluster = questions.ask_for("broker", lambda: Cluster(settings.kafka), _check_brokers)
     if cluster:
-        questions.ask("source topics", lambda: _source(settings, cluster))
-        questions.ask("control topic", lambda: _control_topic(settings, cluster))
-        questions.ask("consumer group", lambda: _group(settings, cluster))
-        if questions.well("control topic"):
-            questions.ask("control events", lambda: _events(settings, cluster))
-            questions.ask("participants", lambda: _participants(settings))
-            questions.ask("clock", lambda: _clock(settings))
+        questions.ask("source topics", lambda: _check_source(settings, cluster))
+        questions.ask("control topic", lambda: _check_control_topic(settings, cluster))
+        questions.ask("consumer group", lambda: _check_group(settings, cluster))
+        if questions.are_well("control topic"):
+            questions.ask("control events", lambda: _check_events(settings, cluster))
+            questions.ask("participants", lambda: _check_participants(settings))
+            questions.ask("clock", lambda: _check_clock(settings))
         if settings.quarantine.dead_letter_topic:
-            questions.ask("dead-letter topic", lambda: _dead_letter_topic(settings, cluster))
-        if looked_at(settings) and questions.well("source topics"):
+            questions.ask("dead-letter topic", lambda: _check_dead_letter_topic(settings, cluster))
+        if shows_records(settings) and questions.are_well("source topics"):
             questions.ask("records", lambda: check_records(settings))
-        if settings.tables and questions.well("source topics"):
+        if settings.tables and questions.are_well("source topics"):
             _ask_routes(questions, settings)
-    asks_group = questions.well("source topics", "consumer group")
+    asks_group = questions.are_well("source topics", "consumer group")
     table = _table_check(settings, asks_group=asks_group)
     _ask_of_table(questions, table, settings)
-    if rehearsable(settings) and questions.well("source topics", "table"):
+    if can_dry_run(settings) and questions.are_well("source topics", "table"):
         questions.ask("rows", lambda: check_rows(settings))
-    questions.ask("writer", lambda: _writer(settings))
+    questions.ask("writer", lambda: _check_writer(settings))
     if settings.http.listen or settings.http.certificate or settings.telemetry.otlp_endpoint:
-        questions.ask("http", lambda: _http(settings))
-    if settings.spark.writes and questions.well("writer", "storage"):
+        questions.ask("http", lambda: _check_http(settings))
+    if settings.spark.writes and questions.are_well("writer", "storage"):
         questions.ask("executors", table.executors)
-    if settings.transform and questions.well("writer", "table"):
+    if settings.transform and questions.are_well("writer", "table"):
         questions.ask("transform", lambda: check_transform(settings))
     return tuple(questions.answers)
 
 
 def _table_check(settings: SinkSettings, *, asks_group: bool = False) -> StateCheck:
-    if kind := other_kind(settings):
-        return KindCheck(settings, kind, asks_group=asks_group)
+    if plugin := plugin_format(settings):
+        return KindCheck(settings, plugin, asks_group=asks_group)
     return TableCheck(settings, asks_group=asks_group)
 
 
@@ -129,10 +131,10 @@ def _ask_of_table(questions: _Questions, table: StateCheck, settings: SinkSettin
     """Ask about the sink's table and its quarantine, as far as their format has the question."""
     if table.catalog:
         questions.ask("catalog", table.catalog)
-        if not questions.well("catalog"):
+        if not questions.are_well("catalog"):
             return
     questions.ask("table", table.table)
-    well = questions.well("table")
+    well = questions.are_well("table")
     if well and table.rights:
         questions.ask("catalog rights", table.rights)
     if well and table.exists:
@@ -140,43 +142,43 @@ def _ask_of_table(questions: _Questions, table: StateCheck, settings: SinkSettin
         if table.files:
             questions.ask("files", table.files)
         if settings.tables:
-            questions.ask("routed tables", lambda: routed(settings))
+            questions.ask("routed tables", lambda: check_routed_tables(settings))
         _ask_state(questions, table)
     if table.lock:
         questions.ask("lock", table.lock)
     if settings.quarantine.keeps and well:
         questions.ask("quarantine", table.quarantine)
-        if settings.apart and questions.well("quarantine"):
-            questions.ask("quarantine rights", lambda: check_rights_aside(settings))
+        if settings.apart and questions.are_well("quarantine"):
+            questions.ask("quarantine rights", lambda: check_quarantine_rights(settings))
     questions.ask("storage", table.storage)
 
 
 def _ask_routes(questions: _Questions, settings: SinkSettings) -> None:
-    questions.ask("routes", lambda: routes(settings))
+    questions.ask("routes", lambda: check_routes(settings))
     if settings.tables.keyed:
         questions.ask("keys", lambda: check_keys(settings))
 
 
 def _ask_state(questions: _Questions, table: StateCheck) -> None:
     questions.ask("sink state", table.sink_state)
-    if questions.well("sink state", "source topics"):
+    if questions.are_well("sink state", "source topics"):
         questions.ask("stored offsets", table.stored_offsets)
 
 
 def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
     questions = _Questions(settings)
-    questions.ask("settings", lambda: _settings(settings))
-    cluster = questions.ask_for("broker", lambda: Cluster(settings.kafka), _brokers)
+    questions.ask("settings", lambda: _describe_settings(settings))
+    cluster = questions.ask_for("broker", lambda: Cluster(settings.kafka), _check_brokers)
     if cluster:
-        questions.ask("source topics", lambda: _source(settings, cluster, rights))
-        questions.ask("control topic", lambda: _control_topic(settings, cluster, rights))
-        questions.ask("consumer group", lambda: _group(settings, cluster, rights))
+        questions.ask("source topics", lambda: _check_source(settings, cluster, rights))
+        questions.ask("control topic", lambda: _check_control_topic(settings, cluster, rights))
+        questions.ask("consumer group", lambda: _check_group(settings, cluster, rights))
     table = _table_check(settings)
     if table.catalog:
         questions.ask("catalog", table.catalog)
-    if not table.catalog or questions.well("catalog"):
+    if not table.catalog or questions.are_well("catalog"):
         questions.ask("table", table.table)
-        if table.rights and questions.well("table") and rights.commits:
+        if table.rights and questions.are_well("table") and rights.commits:
             questions.ask("catalog rights", table.rights)
     return tuple(questions.answers)
 
@@ -221,27 +223,30 @@ class _Questions:
             return question(things[0])
 
         self.ask(what, both)
-        return things[0] if self.well(what) else None
+        return things[0] if self.are_well(what) else None
 
-    def well(self, *names: str) -> bool:
+    def are_well(self, *names: str) -> bool:
         """Return whether all of these were asked and none is wrong."""
         states = {answer.what: answer.state for answer in self.answers}
         return all(states.get(name, State.WRONG) is not State.WRONG for name in names)
 
 
-def _settings(settings: SinkSettings) -> str:
+def _describe_settings(settings: SinkSettings) -> str:
+    guarantee = format_traits(settings).guarantee
     return (
         f"sink {settings.name!r}: {', '.join(settings.source.topics)} into "
-        f"{settings.table.identifier} ({settings.table.branch}), {traits_of(settings).guarantee}"
+        f"{settings.table.identifier} ({settings.table.branch}), {guarantee}"
     )
 
 
-def _brokers(cluster: Cluster) -> str:
+def _check_brokers(cluster: Cluster) -> str:
     count = cluster.brokers()
     return f"{count} broker{'s' if count != 1 else ''} answer{'s' if count == 1 else ''}"
 
 
-def _source(settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]) -> str:
+def _check_source(
+    settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]
+) -> str:
     with source_topics(settings) as topics:
         found = topics.describe()
     for name in found:
@@ -249,14 +254,14 @@ def _source(settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Ro
         if granted and (lacking := granted.lacks(*rights.source)):
             raise MissingRights(
                 f"topic {name}: not allowed to {', '.join(lacking)}",
-                f"grant {_listed(rights.source)} to the principal",
+                f"grant {_join_words(rights.source)} to the principal",
             )
     return ", ".join(
         f"{name} ({len(topic.partitions)} partitions)" for name, topic in found.items()
     )
 
 
-def _control_topic(
+def _check_control_topic(
     settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]
 ) -> str:
     name = settings.control.topic
@@ -277,7 +282,7 @@ def _control_topic(
     if topic and (lacking := topic.lacks(*needed)):
         raise MissingRights(
             f"control topic {name}: not allowed to {', '.join(lacking)}",
-            f"grant {_listed(needed)} to the principal",
+            f"grant {_join_words(needed)} to the principal",
         )
     written = " and written" if "write" in needed else ""
     fit = "is as it should be, and " if looks else ""
@@ -290,7 +295,7 @@ def _control_topic(
     return f"{name} {fit}may be read{written}{own_time}"
 
 
-def _clock(settings: SinkSettings) -> str:
+def _check_clock(settings: SinkSettings) -> str:
     """Compare this machine's clock with the brokers' as the newest event shows it."""
     topic, interval_ms = settings.control.topic, settings.participant.presence_interval_ms
     newest_ms = newest_append_time(settings.kafka, topic, settings.source.group_id)
@@ -298,8 +303,8 @@ def _clock(settings: SinkSettings) -> str:
         raise NotChecked(f"{topic} does not say what time the brokers have")
     ahead_ms = time.time_ns() // 1_000_000 - newest_ms
     if ahead_ms > interval_ms:  # nothing was said lately; or by this clock only
-        said = recent_envelopes(settings)
-        if heard(said, newest_ms, SIGNS_MISSED * interval_ms).ended is not False:
+        heard_events = recent_envelopes(settings)
+        if heard(heard_events, newest_ms, SIGNS_MISSED * interval_ms).ended is not False:
             raise NotChecked("nobody is at work, so that no event says what time the brokers have")
         wait_s = 2 * interval_ms / 1000
         next_ms = newest_append_time(settings.kafka, topic, settings.source.group_id, wait_s)
@@ -315,18 +320,18 @@ def _clock(settings: SinkSettings) -> str:
     return f"within {max(1, -(-abs(ahead_ms) // 1000))} s of the brokers'"
 
 
-def _participants(settings: SinkSettings) -> str:
+def _check_participants(settings: SinkSettings) -> str:
     """P11: ask what a start asks: whether those at work have this file."""
-    said, now_ms = recent_envelopes(settings), time.time_ns() // 1_000_000
-    error, _ = other_running_configuration(settings, said, now_ms)
+    heard_events, now_ms = recent_envelopes(settings), time.time_ns() // 1_000_000
+    error, _ = other_running_configuration(settings, heard_events, now_ms)
     if error:
         raise error
     silent_ms = SIGNS_MISSED * settings.participant.presence_interval_ms
-    alive = heard(said, now_ms, silent_ms).alive
+    alive = heard(heard_events, now_ms, silent_ms).alive
     return f"{len(alive)} at work, with this sink file" if alive else "none is at work"
 
 
-def _events(settings: SinkSettings, cluster: Cluster) -> str:
+def _check_events(settings: SinkSettings, cluster: Cluster) -> str:
     """Report who could speak for the sink, and whether this principal may do more than it needs."""
     name = settings.control.topic
     granted = cluster.topic(name)
@@ -341,7 +346,9 @@ def _events(settings: SinkSettings, cluster: Cluster) -> str:
     return f"not signed: anybody who may write to {name} is heard (docs/guides/security.md)"
 
 
-def _group(settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]) -> str:
+def _check_group(
+    settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]
+) -> str:
     name = settings.source.group_id
     if "read" in rights.group:
         require_group_settings(settings.kafka, name, settings.source.group_protocol.value)
@@ -350,18 +357,18 @@ def _group(settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Rol
     if group.lacks(*rights.group):
         raise MissingRights(
             f"consumer group {name} may not be {may}",
-            f"grant {_listed(rights.group)} to the principal",
+            f"grant {_join_words(rights.group)} to the principal",
         )
     state = "has no members" if group.state in ("dead", "empty") else f"is {group.state}"
     return f"{name} may be {may}, and {state} now"
 
 
-def _listed(operations: tuple[str, ...]) -> str:
+def _join_words(operations: tuple[str, ...]) -> str:
     *most, last = (operation.upper() for operation in operations)
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _dead_letter_topic(settings: SinkSettings, cluster: Cluster) -> str:
+def _check_dead_letter_topic(settings: SinkSettings, cluster: Cluster) -> str:
     name = settings.quarantine.dead_letter_topic
     topic = cluster.topic(name)
     if topic is None:
@@ -377,21 +384,21 @@ def _dead_letter_topic(settings: SinkSettings, cluster: Cluster) -> str:
     return f"{name} may be written"
 
 
-def _writer(settings: SinkSettings) -> str:
+def _check_writer(settings: SinkSettings) -> str:
     without = (
         "; installed without a C compiler, which makes it slower (docs/reference/performance.md)"
     )
-    return _engine(settings) + (without if isinstance(loops(), InPython) else "")
+    return _check_engine(settings) + (without if isinstance(loops(), InPython) else "")
 
 
-def _connect_server(remote: str) -> str:
+def _check_connect_server(remote: str) -> str:
     if remote.startswith("local"):
         require_java()
         return f"Spark Connect in this process, with Java {java_version()}"
     host, _, port = remote.removeprefix("sc://").partition("/")[0].rpartition(":")
     if not host:
         host, port = port, "15002"  # Spark's own default
-    if error := _not_accepted(host, port):
+    if error := _refused_error(host, port):
         raise Unreachable(
             f"spark.remote: nothing answers at {host}:{port}: {error}",
             "start the Spark Connect server, or correct the address",
@@ -399,14 +406,14 @@ def _connect_server(remote: str) -> str:
     return f"Spark Connect: {host}:{port} accepts connections"
 
 
-def _standalone_master(master: str) -> None:
+def _check_standalone_master(master: str) -> None:
     """Raise ``Unreachable`` if none of a standalone cluster's masters accepts a connection."""
     if not master.startswith("spark://"):
         return
     errors = []
     for at in master.removeprefix("spark://").split(","):
         host, _, port = at.rpartition(":")
-        if (error := _not_accepted(host or port, port if host else "7077")) is None:
+        if (error := _refused_error(host or port, port if host else "7077")) is None:
             return
         errors.append(error)
     raise Unreachable(
@@ -415,7 +422,7 @@ def _standalone_master(master: str) -> None:
     )
 
 
-def _not_accepted(host: str, port: str) -> Exception | None:
+def _refused_error(host: str, port: str) -> Exception | None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S_MAX).close()
     except (OSError, ValueError) as error:
@@ -423,7 +430,7 @@ def _not_accepted(host: str, port: str) -> Exception | None:
     return None
 
 
-def _http(settings: SinkSettings) -> str:
+def _check_http(settings: SinkSettings) -> str:
     """Ask what a participant asks before it serves its state or sends metrics."""
     require_libraries(settings.telemetry)
     if settings.http.listen:
@@ -435,7 +442,7 @@ def _http(settings: SinkSettings) -> str:
     return "; ".join(filter(None, (where, sent))) or "the certificate can be used"
 
 
-def _engine(settings: SinkSettings) -> str:
+def _check_engine(settings: SinkSettings) -> str:
     if settings.spark.writer is WriterKind.IN_PROCESS:
         return "in-process, without Spark"
     for module, extra in (("pyspark", "spark"), ("pandas", "spark")):
@@ -450,7 +457,7 @@ def _engine(settings: SinkSettings) -> str:
                 "spark.remote is set, but grpcio is not installed",
                 "pip install 'headgate[spark-connect]'",
             )
-        return _connect_server(settings.spark.remote)
-    _standalone_master(settings.spark.master or settings.spark.conf.get("spark.master", ""))
+        return _check_connect_server(settings.spark.remote)
+    _check_standalone_master(settings.spark.master or settings.spark.conf.get("spark.master", ""))
     require_java()
     return f"Spark with Java {java_version()}"

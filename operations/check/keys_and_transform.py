@@ -16,10 +16,9 @@ from headgate.data_plane.routing.keyed_routes import may_key, may_name
 from headgate.data_plane.spark.job import transformed_nothing
 from headgate.data_plane.spark.session import open_session
 from headgate.data_plane.spark.transform import transformation
-from headgate.operations.access.kafka import compacted, source_topics
-from headgate.operations.access.routed_tables import own_tables
-from headgate.operations.access.table import iceberg_of, refuse_other_kind
-from headgate.operations.check.state import NotChecked
+from headgate.operations.access.kafka import compacted_topics, source_topics
+from headgate.operations.access.tables import iceberg_of, own_tables, require_iceberg
+from headgate.operations.check.table import NotChecked
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import look_at_tables
 from headgate.runtime.write_planning import record_columns, shaping
@@ -39,7 +38,7 @@ def check_keys(settings: SinkSettings) -> str:
         return "no topic goes to a table with a key"
     names = {named.table for name in known if (named := routing.named_by(name))}
     telling = [name for name in known if routing.named_by(name) is None]
-    refuse_other_kind(settings)
+    require_iceberg(settings)
     try:
         with look_at_tables(settings) as tables:
             if telling:
@@ -51,32 +50,32 @@ def check_keys(settings: SinkSettings) -> str:
                 if isinstance(answer, HeadgateError):
                     unread.append(answer)
                 else:
-                    _refuse(settings, name, iceberg_of(answer.reader).table)
+                    _require_key(settings, name, iceberg_of(answer.reader).table)
             for error in unread:
                 raise error
     except TableMissing:  # the catalog has no database yet, and so no table
         pass
-    said = [f"{name} by {', '.join(routing.key_of(name))}" for name in sorted(names)]
-    return "; ".join([*said, *_told(settings, telling)])
+    notes = [f"{name} by {', '.join(routing.key_of(name))}" for name in sorted(names)]
+    return "; ".join([*notes, *_describe_keyed_topics(settings, telling)])
 
 
-def _told(settings: SinkSettings, topics: list[str]) -> list[str]:
+def _describe_keyed_topics(settings: SinkSettings, topics: list[str]) -> list[str]:
     """What a person should know of topics whose records name keyed tables."""
     if not topics:
         return []
-    said = [f"records of {', '.join(topics)} name tables"]
+    notes = [f"records of {', '.join(topics)} name tables"]
     if settings.changes.tombstones is not Tombstones.DELETE:
-        found = compacted(settings.kafka, topics)
-        said += [
+        found = compacted_topics(settings.kafka, topics)
+        notes += [
             f"{name} is compacted: of a key that was deleted it may hold no more than a record "
             "without a value, which deletes nothing here"
             for name in topics
             if found[name]
         ]
-    return said
+    return notes
 
 
-def _refuse(settings: SinkSettings, name: str, table: Table) -> None:
+def _require_key(settings: SinkSettings, name: str, table: Table) -> None:
     try:
         wanted = key_text(table.schema(), settings.tables.routing.key_of(name))
     except KeyUnfit as error:
@@ -100,7 +99,7 @@ def check_transform(settings: SinkSettings) -> str:
     assert transform is not None, "asked only when there is one"
     transformation(transform)
     try:
-        plan = _plan(settings)
+        plan = _transform_plan(settings)
     except TableMissing:
         raise NotChecked(
             f"{transform.name} can be read; its columns were not compared because there is no table"
@@ -116,7 +115,7 @@ def check_transform(settings: SinkSettings) -> str:
     return f"{transform.name} gives {', '.join(columns)}"
 
 
-def _plan(settings: SinkSettings) -> WriterPlan:
+def _transform_plan(settings: SinkSettings) -> WriterPlan:
     source = SourcePlan({}, record_columns=settings.table.record_columns.named())
     tables = settings.tables
     with look_at_tables(settings) as opened:

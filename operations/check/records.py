@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from headgate.config.multi_table_settings import OneTableSettings
 from headgate.config.route_checks import section_of
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_formats import plugin_format
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.errors import EnvelopeUnfit, RecordsWouldStop
 from headgate.control_protocol.quarantine_policy import Disposal
@@ -16,21 +17,23 @@ from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.data_plane.formats.column_options import FROM
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.data_plane.formats.record_format import DefaultingFormat
+from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.data_plane.routing.keyed_routes import may_key
 from headgate.kafka.record_samples import newest_records
 from headgate.operations.access.kafka import source_topics
+from headgate.operations.dry_run import DryRun, try_records
 
 SAMPLE_RECORDS = 200
 _TOPICS_MAX = 3
 _FRAMED = {"connect-json": "a schema and a payload in each record", "avro-registry": "Avro"}
 
 
-def looked_at(settings: SinkSettings) -> bool:
+def shows_records(settings: SinkSettings) -> bool:
     """Return whether the sink's format has fields that show what its records are."""
     wanted = settings.format
     made = record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
-    told = not settings.tables or settings.tables.keyed
-    return told and FROM in getattr(made, "rules", ())
+    shows = not settings.tables or settings.tables.keyed
+    return shows and FROM in getattr(made, "rules", ())
 
 
 def check_records(settings: SinkSettings) -> str:
@@ -42,20 +45,20 @@ def check_records(settings: SinkSettings) -> str:
         known = sorted(topics.describe())
     routing = settings.tables.routing
     names = [n for n in known if not settings.tables or may_key(routing, n)][:_TOPICS_MAX]
-    said = []
+    descriptions = []
     for name in names:
         records = newest_records(settings.kafka, name, SAMPLE_RECORDS)
-        said.append(judged(settings, name, [value for _, value in records]))
-        refuse_keys(settings, name, [key for key, value in records if value is None])
-    return "; ".join(said)
+        descriptions.append(describe_values(settings, name, [value for _, value in records]))
+        require_keys(settings, name, [key for key, value in records if value is None])
+    return "; ".join(descriptions)
 
 
-def judged(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -> str:
+def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -> str:
     """Describe these values. Raises ``EnvelopeUnfit`` if no change among them fits."""
-    looks = _looks(settings, settings.format.type, values)
+    looks = _looks_of(settings, settings.format.type, values)
     if not looks.records:
         return f"{topic} has no records yet"
-    if other := _other_format(settings, values, looks):
+    if other := _guess_format(settings, values, looks):
         raise EnvelopeUnfit(
             f"{topic}: {looks.records} records were looked at, and none is read as "
             f"{settings.format.type}: they have {_FRAMED[other]}",
@@ -65,12 +68,12 @@ def judged(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -
     text = f"{topic}: of {looks.records} records {found or 'no value can be read'}"
     text += f", {looks.tombstones} without a value" if looks.tombstones else ""
     text += f", {looks.unreadable} not to be read: {looks.why}" if looks.unreadable else ""
-    text += _replaced_nulls(settings, values)
+    text += _describe_replaced_nulls(settings, values)
     envelope = looks.envelope
-    table = table_of(settings, topic)
-    if envelope is None or not table.key or _fits(settings, table, looks):
-        _refuse_stopping(settings, table, looks, text)
-    if envelope is None or _fits(settings, table, looks):
+    table = declaration_of(settings, topic)
+    if envelope is None or not table.key or _any_fits(settings, table, looks):
+        _require_startable(settings, table, looks, text)
+    if envelope is None or _any_fits(settings, table, looks):
         return text
     if not table.key:
         if envelope is Envelope.PLAIN:
@@ -85,29 +88,29 @@ def judged(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -
     )
 
 
-def _refuse_stopping(
+def _require_startable(
     settings: SinkSettings, table: TableSettings | OneTableSettings, looks: Looks, text: str
 ) -> None:
     """Raise ``RecordsWouldStop`` where a start would stop, or keep not one record."""
-    aside = settings.quarantine
+    quarantine = settings.quarantine
     if looks.unreadable and not looks.envelopes:
         raise RecordsWouldStop(
             text, f"{settings.format.type} reads none of them: correct format.type or its options"
         )
-    if looks.unreadable and aside.policy is Disposal.FAIL:
+    if looks.unreadable and quarantine.policy is Disposal.FAIL:
         raise RecordsWouldStop(
             f"{text}; quarantine.policy is fail, so the sink would stop there",
             'set quarantine.policy = "quarantine", or mend the producer',
         )
     unkeyed = not settings.tables and not table.key
-    if looks.tombstones and unkeyed and aside.tombstones is Disposal.FAIL:
+    if looks.tombstones and unkeyed and quarantine.tombstones is Disposal.FAIL:
         raise RecordsWouldStop(
             f"{text}; quarantine.tombstones is fail, so the sink would stop there",
             'set quarantine.tombstones = "skip" or "quarantine"',
         )
 
 
-def _replaced_nulls(settings: SinkSettings, values: Sequence[bytes | None]) -> str:
+def _describe_replaced_nulls(settings: SinkSettings, values: Sequence[bytes | None]) -> str:
     """Name the columns whose nulls the records' own schemas let a converter replace."""
     options = ValueOptions.taken(settings.format.options).of_format
     records = record_format(settings.format.type, options)
@@ -122,12 +125,12 @@ def _replaced_nulls(settings: SinkSettings, values: Sequence[bytes | None]) -> s
     )
 
 
-def refuse_keys(settings: SinkSettings, topic: str, keys: Sequence[bytes | None]) -> None:
+def require_keys(settings: SinkSettings, topic: str, keys: Sequence[bytes | None]) -> None:
     """Refuse keys of deleting records that are records themselves, if the sink reads them as text.
 
     The sink would take each for the value of its only key column. Raises ``EnvelopeUnfit``.
     """
-    table = table_of(settings, topic)
+    table = declaration_of(settings, topic)
     alike = settings.changes.of(table.key)
     own = (settings.tables or settings.table).record_columns.key
     if settings.format.key_type or not alike or alike.tombstones is not Tombstones.DELETE:
@@ -150,13 +153,13 @@ def _is_object(key: bytes) -> bool:
         return False
 
 
-def _looks(settings: SinkSettings, format_name: str, values: Sequence[bytes | None]) -> Looks:
+def _looks_of(settings: SinkSettings, format_name: str, values: Sequence[bytes | None]) -> Looks:
     own = format_name == settings.format.type
     options = ValueOptions.taken(settings.format.options).of_format if own else {}
     return looks_of(values, lambda: record_format(format_name, options))
 
 
-def table_of(settings: SinkSettings, topic: str) -> TableSettings | OneTableSettings:
+def declaration_of(settings: SinkSettings, topic: str) -> TableSettings | OneTableSettings:
     """Return what the sink file declares about the table that takes the topic's records.
 
     Of several tables it is the first one with a key.
@@ -172,7 +175,9 @@ def table_of(settings: SinkSettings, topic: str) -> TableSettings | OneTableSett
     return section or OneTableSettings(match="")
 
 
-def _fits(settings: SinkSettings, table: TableSettings | OneTableSettings, looks: Looks) -> bool:
+def _any_fits(
+    settings: SinkSettings, table: TableSettings | OneTableSettings, looks: Looks
+) -> bool:
     """Return whether any value is what the settings say.
 
     A flattened row may lack its marks, and a plain one may have columns with their names.
@@ -186,7 +191,7 @@ def _fits(settings: SinkSettings, table: TableSettings | OneTableSettings, looks
     return looks.envelopes[envelope] + plain > 0
 
 
-def _other_format(
+def _guess_format(
     settings: SinkSettings, values: Sequence[bytes | None], looks: Looks
 ) -> str | None:
     """Return the format that reads all of the values if the settings' own reads none."""
@@ -196,6 +201,64 @@ def _other_format(
     if there and all(value[:1] == b"\0" for value in there):
         return "avro-registry"
     if there and looks.envelopes[Envelope.PLAIN] == len(there):
-        enclosed = _looks(settings, "connect-json", values)
+        enclosed = _looks_of(settings, "connect-json", values)
         return "connect-json" if enclosed.envelopes.total() == len(there) else None
     return None
+
+
+# Asks the question of ``headgate check`` about rows: whether the newest records become some.
+
+
+def can_dry_run(settings: SinkSettings) -> bool:
+    """Return whether records can be tried here: Iceberg's tables, and no transform by Spark."""
+    return plugin_format(settings) is None and not settings.transform
+
+
+def check_rows(settings: SinkSettings) -> str:
+    """Take some of the newest records through the sink, as ``run --dry-run`` does.
+
+    Raises ``RecordsWouldStop``, and what a batch of these records would raise.
+    """
+    with source_topics(settings) as topics:
+        partitions = sum(len(topic.partitions) for topic in topics.describe().values())
+    return describe_dry_run(
+        settings, try_records(settings, max(1, SAMPLE_RECORDS // max(1, partitions)))
+    )
+
+
+def describe_dry_run(settings: SinkSettings, seen: DryRun) -> str:
+    """Describe what the records would become. Raises ``RecordsWouldStop``."""
+    accepted = sum(each.records for each in seen.partitions.values())
+    quarantine = sum(each.quarantined + each.skipped for each in seen.partitions.values())
+    records, bad = accepted + quarantine, seen.bad
+    if not records:
+        return "there are no records yet"
+    text = f"the {records} newest records fit the columns"
+    if bad:
+        unlike = (f"{TOMBSTONE}:", f"{ROUTE}:", f"{TABLE}:")
+        found = [each for each in seen.misfits if not each.reason.startswith(unlike)]
+        first = "".join(f": {each.at} at {each.offset}, {each.reason}" for each in found[:1])
+        text = f"of the {records} newest records {bad} do not fit the columns{first}"
+    if others := quarantine - bad:
+        text += f"; {others} have no value, or no table"
+    _require_dry_run_startable(settings, seen, text, none_fits=bad == records)
+    return text
+
+
+def _require_dry_run_startable(
+    settings: SinkSettings, seen: DryRun, text: str, *, none_fits: bool
+) -> None:
+    """Raise ``RecordsWouldStop`` where a start would stop, or keep not one record."""
+    quarantine = settings.quarantine
+    if seen.bad and quarantine.policy is Disposal.FAIL:
+        raise RecordsWouldStop(
+            f"{text}; quarantine.policy is fail, so the sink would stop there",
+            'set quarantine.policy = "quarantine", correct the columns, or mend the producer',
+        )
+    if none_fits:
+        raise RecordsWouldStop(text, "correct [[table.columns]], or format.type and its options")
+    if seen.tombstones and not settings.keyed and quarantine.tombstones is Disposal.FAIL:
+        raise RecordsWouldStop(
+            f"{text}; quarantine.tombstones is fail, so the sink would stop there",
+            'set quarantine.tombstones = "skip" or "quarantine"',
+        )

@@ -46,54 +46,56 @@ RIGHTS: Mapping[Role, Rights] = {
 }
 
 
-def commands(settings: SinkSettings, role: Role, principal: str) -> str:
+def grant_commands(settings: SinkSettings, role: Role, principal: str) -> str:
     """Return what an administrator pastes into a shell, and into the catalog's database."""
     rights = RIGHTS[role]
     lines = [f"# {role.value} of sink {settings.name}; B holds the bootstrap servers"]
     for topic in settings.source.topics:
         if topic.startswith("^"):
             lines.append(f"# every topic that matches {topic} needs the same as the next line")
-        lines.append(_acl(principal, rights.source, "topic", topic.removeprefix("^")))
-    lines.append(_acl(principal, rights.control, "topic", settings.control.topic))
-    lines.append(_acl(principal, rights.group, "group", settings.source.group_id))
+        lines.append(_acl_command(principal, rights.source, "topic", topic.removeprefix("^")))
+    lines.append(_acl_command(principal, rights.control, "topic", settings.control.topic))
+    lines.append(_acl_command(principal, rights.group, "group", settings.source.group_id))
     if role is Role.SINK and settings.quarantine.dead_letter_topic:
         letters = ("read", "write", "describe")
-        lines.append(_acl(principal, letters, "topic", settings.quarantine.dead_letter_topic))
+        lines.append(
+            _acl_command(principal, letters, "topic", settings.quarantine.dead_letter_topic)
+        )
         group = f"{settings.source.group_id}-dead-letters"
-        lines.append(_acl(principal, ("read", "describe"), "group", group))
-    return "\n".join([*lines, "", *_catalogs(settings, role, principal), ""])
+        lines.append(_acl_command(principal, ("read", "describe"), "group", group))
+    return "\n".join([*lines, "", *_catalog_lines(settings, role, principal), ""])
 
 
-def _acl(principal: str, operations: tuple[str, ...], kind: str, name: str) -> str:
+def _acl_command(principal: str, operations: tuple[str, ...], kind: str, name: str) -> str:
     words = [
         *("--add", "--allow-principal", f"User:{principal}"),
-        *(word for o in operations for word in ("--operation", _spelt(o))),
+        *(word for o in operations for word in ("--operation", _acl_name(o))),
         *(f"--{kind}", name),
     ]
     start = 'kafka-acls --bootstrap-server "$B" --command-config admin.conf'
     return f"{start} {shlex.join(words)}"
 
 
-def _spelt(operation: str) -> str:
+def _acl_name(operation: str) -> str:
     """Spell ``describe_configs`` as kafka-acls does."""
     return "".join(part.capitalize() for part in operation.split("_"))
 
 
-def _catalogs(settings: SinkSettings, role: Role, principal: str) -> list[str]:
+def _catalog_lines(settings: SinkSettings, role: Role, principal: str) -> list[str]:
     table, aside = settings.table.identifier, settings.quarantine.table
     creates = role is Role.SINK and settings.table.create
     if settings.apart:
         its_own = settings.quarantine.catalog
         return [
-            *_catalog(settings.catalog, [table], role, principal, creates=creates),
+            *_catalog_line(settings.catalog, [table], role, principal, creates=creates),
             "",
-            *_catalog(its_own, [aside], role, principal, creates=role is Role.SINK),
+            *_catalog_line(its_own, [aside], role, principal, creates=role is Role.SINK),
         ]
     tables = [table, aside] if settings.quarantine.keeps else [table]
-    return _catalog(settings.catalog, tables, role, principal, creates=creates)
+    return _catalog_line(settings.catalog, tables, role, principal, creates=creates)
 
 
-def _catalog(
+def _catalog_line(
     catalog: CatalogSettings, tables: list[str], role: Role, principal: str, *, creates: bool
 ) -> list[str]:
     named = " and ".join(tables)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.operations.cli.options import as_json_option, loaded, sink_file
+from headgate.operations.cli.options import as_json_option, load_settings, sink_file
 from headgate.operations.terminal import print_json
 
 if TYPE_CHECKING:
     from headgate.config.sink_settings import SinkSettings
-    from headgate.operations.control.delete_rows import Asked, Deleted
+    from headgate.operations.control.delete_rows import Deleted, RowDeletion
 
 _LATER = (
     "no reader shows them any more; their bytes go with headgate maintain, when files are "
@@ -48,23 +48,25 @@ def delete(
     """
     if where is None and aside is None:
         raise click.UsageError("give --where, --quarantine-where, or both")
-    settings = loaded(ctx, sink)
+    settings = load_settings(ctx, sink)
     # imports Arrow: not for every command
-    from headgate.operations.control.delete_rows import Asked
+    from headgate.operations.control.delete_rows import RowDeletion
 
-    asked = Asked(where, aside, tables)
-    if (dry_run or not yes) and not _agreed(settings, asked, dry_run=dry_run, as_json=as_json):
+    deletion = RowDeletion(where, aside, tables)
+    if (dry_run or not yes) and not _confirm(settings, deletion, dry_run=dry_run, as_json=as_json):
         return
-    _carry_out(settings, asked, as_json=as_json)
+    _carry_out(settings, deletion, as_json=as_json)
 
 
-def _agreed(settings: SinkSettings, asked: Asked, *, dry_run: bool, as_json: bool) -> bool:
+def _confirm(
+    settings: SinkSettings, deletion: RowDeletion, *, dry_run: bool, as_json: bool
+) -> bool:
     """Return whether there is something to delete and the user has seen it and agrees."""
     from headgate.operations.control.delete_rows import plan
 
-    planned = plan(settings, asked)
+    planned = plan(settings, deletion)
     if not as_json:
-        _say(settings, planned, "would be deleted")
+        _report(settings, planned, "would be deleted")
     elif dry_run:
         print_json([asdict(each) for each in planned])
     if dry_run or not any(each.rows for each in planned):
@@ -72,21 +74,21 @@ def _agreed(settings: SinkSettings, asked: Asked, *, dry_run: bool, as_json: boo
     return click.confirm("Delete them?", abort=True, err=as_json)
 
 
-def _carry_out(settings: SinkSettings, asked: Asked, *, as_json: bool) -> None:
+def _carry_out(settings: SinkSettings, deletion: RowDeletion, *, as_json: bool) -> None:
     from headgate.operations.control.delete_rows import carry_out
 
     done = []
-    for each in carry_out(settings, asked):
+    for each in carry_out(settings, deletion):
         done.append(each)
         if not as_json:
-            _say(settings, [each], "deleted")
+            _report(settings, [each], "deleted")
     if as_json:
         print_json([asdict(each) for each in done])
     elif any(each.rows for each in done):
         click.echo(_LATER)
 
 
-def _say(settings: SinkSettings, tables: list[Deleted], what: str) -> None:
+def _report(settings: SinkSettings, tables: list[Deleted], what: str) -> None:
     for each in tables:
         text = f"{each.table}: {each.rows} rows in {each.files} files {what}"
         if each.pending:

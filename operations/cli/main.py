@@ -23,11 +23,11 @@ from headgate.operations.cli.options import (
     as_json_option,
     deleted_back_option,
     echo_positions,
-    loaded,
-    loaded_all,
+    load_all,
+    load_settings,
     sink_file,
     sink_files,
-    worst,
+    worst_exit_code,
 )
 from headgate.operations.cli.status import status
 from headgate.operations.cli.stop import restart, start, stop
@@ -68,7 +68,7 @@ class _Headgate(click.Group):
             try:
                 return cast("click.Command", point.load())
             except Exception as error:  # noqa: BLE001 - a stranger's module, imported just now
-                return _unloadable(cmd_name, f"from {point.value}: {error}")
+                return _command_that_fails(cmd_name, f"from {point.value}: {error}")
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -96,7 +96,7 @@ class _Headgate(click.Group):
             ctx.exit(error.exit_code)
 
 
-def _unloadable(name: str, why: str) -> click.Command:
+def _command_that_fails(name: str, why: str) -> click.Command:
     """Return a command that says why there is none: ``--help`` has to list the others."""
 
     @click.command(
@@ -165,7 +165,7 @@ def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
 
     Nothing that it writes as a test stays (docs/guides/catalogs.md).
     """
-    settings = loaded(ctx, sink)
+    settings = load_settings(ctx, sink)
     from headgate.operations.check.check import check as ask
     from headgate.operations.check.check import exit_code
     from headgate.operations.check.required_grants import Role
@@ -185,7 +185,7 @@ def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
 @click.pass_context
 def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
     """Serve a status page and metrics over HTTP (docs/guides/http.md)."""
-    every = loaded_all(ctx, sinks)
+    every = load_all(ctx, sinks)
     from headgate.operations.http.app import serve as serve_all
     from headgate.runtime.console_log import show_log
 
@@ -201,14 +201,14 @@ def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
 @click.pass_context
 def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: bool) -> None:
     """Show the events on the control topic."""
-    settings = loaded(ctx, sink)
+    settings = load_settings(ctx, sink)
     from headgate.operations.render import show_event
-    from headgate.operations.status.event_tail import events as said
-    from headgate.operations.status.event_tail import fields
+    from headgate.operations.status.event_tail import event_fields
+    from headgate.operations.status.event_tail import follow_events as said
 
     shown = console()
     try:
-        for told in map(fields, said(settings, last, follow=follow)):
+        for told in map(event_fields, said(settings, last, follow=follow)):
             if as_json:
                 click.echo(settings.redacted(json.dumps(told)))
             else:
@@ -232,12 +232,11 @@ def audit(
 
     Exits with 0 only if all is well; see --accept-unproven.
     """
-    settings = loaded(ctx, sink)
+    settings = load_settings(ctx, sink)
     from headgate.operations.audit.audit import audit as judge
-    from headgate.operations.progress_bar import shown_progress
-    from headgate.operations.render import show_audit
+    from headgate.operations.render import show_audit, show_progress
 
-    with shown_progress() as on_progress:
+    with show_progress() as on_progress:
         report = judge(settings, with_source=not no_source, on_progress=on_progress)
     if as_json:
         print_json(report.as_json())
@@ -266,7 +265,7 @@ def tables(
 
     docs/guides/many-tables.md says what they show.
     """
-    settings = loaded(ctx, sink)
+    settings = load_settings(ctx, sink)
     from headgate.operations.cli.tables import resume, show
 
     if action == "resume":
@@ -297,7 +296,7 @@ def offsets(
 
     An OFFSET is a number, "earliest", "latest" or a time: trips=2026-01-31T06:00:00Z.
     """
-    settings = loaded(ctx, sink)
+    settings = load_settings(ctx, sink)
     from headgate.operations.cli.offsets import move, show
 
     if action == "set":
@@ -328,13 +327,13 @@ def run(ctx: click.Context, sinks: tuple[Path, ...], rehearsed: int | None) -> N
         _run_several(ctx, sinks)
     if rehearsed is not None:
         early_signals.let_go()
-    settings = loaded(ctx, sinks[0])
+    settings = load_settings(ctx, sinks[0])
     if rehearsed is not None:
-        from headgate.operations.dry_run import rehearse
-        from headgate.operations.render import show_rehearsal
+        from headgate.operations.dry_run import try_records
+        from headgate.operations.render import show_dry_run
 
-        seen = rehearse(settings, rehearsed)
-        show_rehearsal(console(), seen)
+        seen = try_records(settings, rehearsed)
+        show_dry_run(console(), seen)
         ctx.exit(1 if seen.wrong else 0)
     from headgate.operations.cli.run import run as participate
 
@@ -343,13 +342,13 @@ def run(ctx: click.Context, sinks: tuple[Path, ...], rehearsed: int | None) -> N
 
 
 def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
-    files = loaded_all(ctx, sinks)
+    files = load_all(ctx, sinks)
     from headgate.operations.cli.run import run_several
 
     errors = run_several(files, verbose=bool(ctx.find_root().params["verbose"]))
     for name, error in errors.items():
         click.echo(f"headgate: sink {name}: {error}", err=True)
-    ctx.exit(worst(error.exit_code for error in errors.values()))
+    ctx.exit(worst_exit_code(error.exit_code for error in errors.values()))
 
 
 @main.command()
@@ -357,7 +356,7 @@ def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
 @click.pass_context
 def pause(ctx: click.Context, sink: Path) -> None:
     """Make the sink stop fetching until it is resumed."""
-    settings = loaded(ctx, sink)
+    settings = load_settings(ctx, sink)
     from headgate.operations.control.pause import pause as ask
 
     record = ask(settings)
@@ -383,7 +382,7 @@ def resume(
 
     With --accept, resolve what stopped it.
     """
-    settings = loaded(ctx, sink)
+    settings = load_settings(ctx, sink)
     if accepted:
         from headgate.operations.control.resolve_stop import accept
 
@@ -410,10 +409,10 @@ def rights(ctx: click.Context, sink: Path, role: str, principal: str) -> None:
 
     They are commands to paste.
     """
-    settings = loaded(ctx, sink)
-    from headgate.operations.check.required_grants import Role, commands
+    settings = load_settings(ctx, sink)
+    from headgate.operations.check.required_grants import Role, grant_commands
 
-    click.echo(commands(settings, Role(role), principal), nl=False)
+    click.echo(grant_commands(settings, Role(role), principal), nl=False)
 
 
 @main.command()
@@ -440,7 +439,7 @@ def rollback(
 
     The sink has to be stopped.
     """
-    settings = loaded(ctx, sink)
+    settings = load_settings(ctx, sink)
     from headgate.operations.control.rollback import carry_out, plan_rollback, show_on_branch
 
     looks = branch is not None
@@ -472,7 +471,7 @@ def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
 
     docs/guides/maintenance.md says when the sink does so by itself.
     """
-    settings = loaded(ctx, sink)
+    settings = load_settings(ctx, sink)
     from headgate.operations.cli.maintain import carry_out
 
     ctx.exit(carry_out(settings, **asked))

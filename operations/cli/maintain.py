@@ -10,7 +10,7 @@ import click
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import Unreachable
 from headgate.operations.control.maintain import STEPS, maintain
-from headgate.operations.progress_bar import shown_progress
+from headgate.operations.render import show_progress
 from headgate.operations.terminal import print_json
 from headgate.runtime.maintenance.rounds import Done
 
@@ -25,19 +25,19 @@ def carry_out(
 ) -> int:
     """Return the exit code. Raises as ``maintain``."""
     found: list[Done] = []
-    with shown_progress() as on_progress:
+    with show_progress() as on_progress:
         for done in maintain(
             settings, tables, only or STEPS, dry_run=dry_run, on_progress=on_progress
         ):
             found.append(done)
             if not as_json:
-                click.echo(settings.redacted(said(done, dry_run=dry_run)))
+                click.echo(settings.redacted(describe(done, dry_run=dry_run)))
     if as_json:
         print_json([asdict(done) for done in found])
     return Unreachable.exit_code if any(done.failed for done in found) else 0
 
 
-def said(done: Done, *, dry_run: bool) -> str:
+def describe(done: Done, *, dry_run: bool) -> str:
     """Return what people read about one table."""
     would = "would: " if dry_run else ""
     about = f"about {done.into_files}" if dry_run else str(done.into_files)

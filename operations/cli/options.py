@@ -32,12 +32,12 @@ deleted_back_option = click.option(
 )
 
 
-def loaded(ctx: click.Context, sink: Path) -> SinkSettings:
+def load_settings(ctx: click.Context, sink: Path) -> SinkSettings:
     """Load the settings, and keep them so that the error handler can mask their secrets.
 
     Commands call it before they import what they work with: a mistake in the file is told at once.
     """
-    with uncollected():
+    with without_garbage_collection():
         from headgate.config.load import load
 
         ctx.find_root().obj = load(sink)
@@ -46,7 +46,7 @@ def loaded(ctx: click.Context, sink: Path) -> SinkSettings:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Pause garbage collection: it takes a third of the time of imports, and finds little."""
     if not gc.isenabled():
         yield
@@ -59,14 +59,14 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def loaded_all(ctx: click.Context, sinks: Sequence[Path]) -> Mapping[Path, SinkSettings]:
+def load_all(ctx: click.Context, sinks: Sequence[Path]) -> Mapping[Path, SinkSettings]:
     """Return the settings of several sink files. Raises as ``load``, and for a file named twice."""
     if len(set(sinks)) < len(sinks):
         raise SinksClash("a sink file is named twice", "name each file once")
-    return {sink: loaded(ctx, sink) for sink in sinks}
+    return {sink: load_settings(ctx, sink) for sink in sinks}
 
 
-def worst(codes: Iterable[int]) -> int:
+def worst_exit_code(codes: Iterable[int]) -> int:
     """Return the most urgent exit code: 1, else the largest."""
     found = set(codes)
     return 1 if 1 in found else max(found, default=0)

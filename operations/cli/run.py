@@ -26,7 +26,7 @@ def run(settings: SinkSettings, *, verbose: bool = False, sink_file: Path | None
     keep_freed_memory()
     show_log([settings], verbose=verbose)
     with log_life(settings):
-        run_sink(settings, measuring=_measuring, sink_file=sink_file)
+        run_sink(settings, measuring=_open_meters, sink_file=sink_file)
 
 
 def run_several(
@@ -35,8 +35,8 @@ def run_several(
     """Block until SIGINT or SIGTERM, or until no sink is left; return the errors, by sink."""
     keep_freed_memory()
     show_log(list(files.values()), verbose=verbose)
-    return run_side_by_side(files, measuring=_measuring)
+    return run_side_by_side(files, measuring=_open_meters)
 
 
-def _measuring(settings: SinkSettings) -> AbstractContextManager[SinkMeters | None]:
+def _open_meters(settings: SinkSettings) -> AbstractContextManager[SinkMeters | None]:
     return faced(settings) if settings.http.listen else measure(settings)

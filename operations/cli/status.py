@@ -6,7 +6,11 @@ from pathlib import Path
 
 import click
 
-from headgate.operations.cli.options import as_json_option, loaded, uncollected
+from headgate.operations.cli.options import (
+    as_json_option,
+    load_settings,
+    without_garbage_collection,
+)
 from headgate.operations.terminal import console, print_json
 
 
@@ -42,24 +46,24 @@ def status(
     if folder is not None:
         if sink or every_s is not None:
             raise click.UsageError("--all FOLDER takes neither a sink file nor --watch")
-        from headgate.operations.cli.status_all import show
+        from headgate.operations.cli.status_views import show
 
         ctx.exit(show(console(), folder, as_json=as_json))
     if sink is None:
         raise click.UsageError("name a sink file, or --all FOLDER")
-    with uncollected():
-        settings = loaded(ctx, sink)
+    with without_garbage_collection():
+        settings = load_settings(ctx, sink)
         from headgate.operations.render import show_status
         from headgate.operations.status.status import status as look
 
     if every_s is not None:
-        from headgate.operations.cli.watch import watch
+        from headgate.operations.cli.status_views import watch
 
         if as_json:
             raise click.UsageError("--watch does not go with --json; repeat the command")
         watch(console(), settings, every_s)
         return
-    with uncollected():
+    with without_garbage_collection():
         report = look(settings)
     if as_json:
         print_json(report.as_json())

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.operations.cli.options import echo_positions, loaded, sink_file
+from headgate.operations.cli.options import echo_positions, load_settings, sink_file
 
 if TYPE_CHECKING:
-    from headgate.operations.control.stop import Stopping
+    from headgate.operations.control.stop import StopResult
 
 
 @click.command()
@@ -21,7 +21,7 @@ def stop(ctx: click.Context, sink: Path) -> None:
 
     The table stores it: who is started meanwhile waits, too.
     """
-    settings = loaded(ctx, sink)
+    settings = load_settings(ctx, sink)
     from headgate.operations.control.stop import stop as ask
 
     _echo_stopped(ask(settings), "stopped: no participant works until headgate start")
@@ -35,7 +35,7 @@ def start(ctx: click.Context, sink: Path) -> None:
 
     Its processes wait for that, or are started by you.
     """
-    settings = loaded(ctx, sink)
+    settings = load_settings(ctx, sink)
     from headgate.operations.control.stop import start as ask
 
     record = ask(settings)
@@ -48,13 +48,13 @@ def start(ctx: click.Context, sink: Path) -> None:
 @click.pass_context
 def restart(ctx: click.Context, sink: Path) -> None:
     """Make every participant leave in order and come again."""
-    settings = loaded(ctx, sink)
+    settings = load_settings(ctx, sink)
     from headgate.operations.control.stop import restart as ask
 
     _echo_stopped(ask(settings), "restarted: running processes continue within seconds")
 
 
-def _echo_stopped(done: Stopping, text: str) -> None:
+def _echo_stopped(done: StopResult, text: str) -> None:
     click.echo(text)
     if done.participants:
         click.echo(f"not seen leaving yet: {', '.join(done.participants)}")

@@ -38,26 +38,32 @@ def resume(settings: SinkSettings, names: Sequence[str], *, replay: bool | None)
     ``replay``: also replay what the quarantine took in; ``False``: also what expired.
     """
     if replay is None:
-        _tell_resumed(resume_tables(settings, names))
+        _report_resumed(resume_tables(settings, names))
     elif replay:
-        from headgate.operations.many_tables.replay_quarantined import refuse_replay, replay_tables
+        from headgate.operations.many_tables.replay_quarantined import (
+            replay_tables,
+            require_replayable,
+        )
 
-        refuse_replay(settings, names)
-        _tell_resumed(resume_and_open(settings, names))
-        _tell("replayed", replay_tables(settings, names), "nothing waits in the quarantine")
+        require_replayable(settings, names)
+        _report_resumed(resume_and_open(settings, names))
+        _report("replayed", replay_tables(settings, names), "nothing waits in the quarantine")
     else:
-        from headgate.operations.many_tables.rewrite_expired import refuse_reread, reread_tables
+        from headgate.operations.many_tables.rewrite_expired import (
+            require_rewritable,
+            rewrite_tables,
+        )
 
-        refuse_reread(settings, names)
-        _tell_resumed(resume_and_open(settings, names))
-        _tell("reread", reread_tables(settings, names), "nothing has expired")
+        require_rewritable(settings, names)
+        _report_resumed(resume_and_open(settings, names))
+        _report("reread", rewrite_tables(settings, names), "nothing has expired")
 
 
-def _tell_resumed(names: Sequence[str]) -> None:
+def _report_resumed(names: Sequence[str]) -> None:
     for name in names:
         click.echo(f"resumed: {name}")
 
 
-def _tell(what: str, given: Sequence[object], nothing: str) -> None:
+def _report(what: str, given: Sequence[object], nothing: str) -> None:
     for each in given or (nothing,):
         click.echo(f"{what}: {each}")

@@ -19,23 +19,23 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import DeletionRefused, DeletionUnsettled, HeadgateError
 from headgate.control_protocol.table_history import TableReader
-from headgate.operations.access.routed_tables import every_table
-from headgate.operations.access.table import (
+from headgate.operations.access.tables import (
     iceberg_of,
-    opened_reader,
-    refuse_other_kind,
+    open_every_table,
+    open_reader,
+    require_iceberg,
 )
 from headgate.operations.audit.quarantine import COLUMNS
-from headgate.operations.control.maintain import behind_a_commit
-from headgate.operations.control.operator_claim import actor, tell
-from headgate.operations.control.set_offsets import stored
+from headgate.operations.control.maintain import wait_for_commits
+from headgate.operations.control.operator_claim import actor, announce
+from headgate.operations.control.set_offsets import record_for_claim
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, retry_until_settled
 from headgate.tables.iceberg.row_deletion import Deletion, parse_predicate
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RowDeletion:
     """What to delete:
 
     ``where`` in the sink's tables or only in ``tables``, ``aside`` in its quarantine.
@@ -50,8 +50,8 @@ class Asked:
 class Deleted:
     """How many rows of a table match, and in how many files; or how many were deleted.
 
-    ``pending``: rows that the sink still has pending the table; ``expired``: rows that it pending
-    for too long, and that ``--reread`` would write (I6). They were not searched.
+    ``pending``: rows that are still pending for the table; ``expired``: rows that were pending for
+    too long, and that ``--reread`` would write (I6). They were not searched.
     """
 
     table: str
@@ -62,23 +62,23 @@ class Deleted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _TableDeletion:
     table: str
     predicate: BooleanExpression
     pending: int
     expired: int
 
 
-def plan(settings: SinkSettings, asked: Asked) -> list[Deleted]:
+def plan(settings: SinkSettings, asked: RowDeletion) -> list[Deleted]:
     """Return what would be deleted now, table by table; nothing is changed.
 
     Raises ``PredicateUnfit`` and ``DeletionRefused`` for an invalid request, and what other
     commands raise for a table that is not as the sink left it.
     """
     found = []
-    with _wanted(settings, asked) as (catalog, every):
+    with _open_tables(settings, asked) as (catalog, every):
         for each in every:
-            with _told(each.table):
+            with _naming_table(each.table):
                 doomed = _deletion(settings, catalog, each).doomed()
             found.append(
                 Deleted(each.table, doomed.count, len(doomed.alive), each.pending, each.expired)
@@ -86,20 +86,20 @@ def plan(settings: SinkSettings, asked: Asked) -> list[Deleted]:
     return found
 
 
-def carry_out(settings: SinkSettings, asked: Asked) -> Iterator[Deleted]:
+def carry_out(settings: SinkSettings, asked: RowDeletion) -> Iterator[Deleted]:
     """Delete what matches by then; yield the result for each table.
 
     Raises as ``plan`` if something is refused before anything is deleted, and
     ``DeletionUnsettled``: the tables before that one are done.
     """
-    with _wanted(settings, asked) as (catalog, every):
+    with _open_tables(settings, asked) as (catalog, every):
         deletions = [_deletion(settings, catalog, each) for each in every]
         for each, deletion in zip(every, deletions, strict=True):
-            with _told(each.table):
+            with _naming_table(each.table):
                 deletion.require_allowed()
         for each, deletion in zip(every, deletions, strict=True):
-            quiet = behind_a_commit(settings, catalog, each.table)
-            with _told(each.table):
+            quiet = wait_for_commits(settings, catalog, each.table)
+            with _naming_table(each.table):
                 outcome = retry_until_settled(deletion.settle, quiet, threading.Event())
             if outcome is not Settled.LANDED:
                 raise DeletionUnsettled(
@@ -107,33 +107,37 @@ def carry_out(settings: SinkSettings, asked: Asked) -> Iterator[Deleted]:
                     "run the same command again: nothing is done twice",
                 )
             yield Deleted(each.table, deletion.rows, deletion.files, each.pending, each.expired)
-    tell(settings, "delete")  # not what: the predicate may name the person to forget
+    announce(settings, "delete")  # not what: the predicate may name the person to forget
 
 
 @contextmanager
-def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, list[_Wanted]]]:
+def _open_tables(
+    settings: SinkSettings, asked: RowDeletion
+) -> Iterator[tuple[Catalog, list[_TableDeletion]]]:
     """Yield each table with its predicate, and what is pending for it. Raises as ``plan``."""
-    refuse_other_kind(settings)
+    require_iceberg(settings)
     if settings.table.key:
-        raise _fold_of_its_source(settings.table.identifier)
+        raise _keyed_refused(settings.table.identifier)
     where = None if asked.where is None else parse_predicate(asked.where)
     aside = None if asked.aside is None else parse_predicate(asked.aside)
     if aside is not None and not settings.quarantine.keeps:
         raise DeletionRefused(
             f"sink {settings.name} has no quarantine", "leave --quarantine-where out"
         )
-    with opened_reader(settings) as opened:
-        record = stored(settings, opened.reader.view())
+    with open_reader(settings) as opened:
+        record = record_for_claim(settings, opened.reader.view())
         catalog = iceberg_of(opened.reader).table.catalog
         pending = opened.undelivered(record)
         known, expired = [settings.table.identifier], dict[str, int]()
         if settings.tables:
-            with every_table(opened, opened.reader.history()) as tables:
+            with open_every_table(opened, opened.reader.history()) as tables:
                 known = sorted({*tables.tables, *tables.unread})
                 for name, error in tables.unread.items():  # its rows would stay, unsaid
                     if where is not None and (name in asked.tables or not asked.tables):
                         raise error
-                expired = {n: _expired(record, each.reader) for n, each in tables.tables.items()}
+                expired = {
+                    n: _count_expired(record, each.reader) for n, each in tables.tables.items()
+                }
         if strange := sorted(set(asked.tables) - set(known)):
             raise DeletionRefused(
                 f"{', '.join(strange)} is not a table of sink {settings.name}",
@@ -141,13 +145,13 @@ def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, lis
             )
         predicates = {} if where is None else dict.fromkeys(asked.tables or known, where)
         if keyed := sorted(n for n in predicates if settings.tables.routing.key_of(n)):
-            raise _fold_of_its_source(", ".join(keyed))
+            raise _keyed_refused(", ".join(keyed))
         if aside is not None:
             predicates[settings.quarantine.table] = aside
         yield (
             catalog,
             [
-                _Wanted(
+                _TableDeletion(
                     table,
                     predicate,
                     sum(
@@ -162,7 +166,7 @@ def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, lis
         )
 
 
-def _expired(record: CommitRecord, reader: TableReader) -> int:
+def _count_expired(record: CommitRecord, reader: TableReader) -> int:
     """Return how many rows of the table expired and were not written again."""
     view = reader.view()
     done = view.record.replayed.expired if view.record and view.record.replayed else None
@@ -174,7 +178,7 @@ def _expired(record: CommitRecord, reader: TableReader) -> int:
     )
 
 
-def _fold_of_its_source(tables: str) -> DeletionRefused:
+def _keyed_refused(tables: str) -> DeletionRefused:
     return DeletionRefused(
         f"{tables} has a key: its rows are the fold of its source, which would bring them back",
         "send a record that deletes the key (docs/guides/upserts-and-deletes.md), then headgate "
@@ -182,7 +186,7 @@ def _fold_of_its_source(tables: str) -> DeletionRefused:
     )
 
 
-def _deletion(settings: SinkSettings, catalog: Catalog, each: _Wanted) -> Deletion:
+def _deletion(settings: SinkSettings, catalog: Catalog, each: _TableDeletion) -> Deletion:
     of = settings.name, settings.table.branch
     columns = _columns(settings, each.table)
     return Deletion(catalog, each.table, of, each.predicate, asked_by=actor(), columns=columns)
@@ -197,7 +201,7 @@ def _columns(settings: SinkSettings, table: str) -> tuple[str, str, str] | None:
 
 
 @contextmanager
-def _told(table: str) -> Iterator[None]:
+def _naming_table(table: str) -> Iterator[None]:
     """Name the table in errors of catalogs and storage."""
     try:
         yield

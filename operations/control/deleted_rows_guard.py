@@ -15,8 +15,7 @@ from headgate.control_protocol.deleted_records import refuse_read_again as refus
 from headgate.control_protocol.errors import DeletedBack
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.table_history import Newest
-from headgate.operations.access.routed_tables import every_table
-from headgate.operations.access.table import opened_reader
+from headgate.operations.access.tables import open_every_table, open_reader
 from headgate.operations.control.removed_snapshots import RemovedSnapshots
 
 _HINT = (
@@ -26,16 +25,16 @@ _HINT = (
 _HEAD = Newest(1, 2**63)
 
 
-def refuse_rows_back(name: str, removed: RemovedSnapshots) -> None:
+def require_no_rows_back(name: str, removed: RemovedSnapshots) -> None:
     """Raise ``DeletedBack`` if the target still has rows that people deleted since."""
     if rows := max(removed.deleted, removed.unlisted):
-        upto = "up to " if removed.unlisted else ""
+        until = "up to " if removed.unlisted else ""
         raise DeletedBack(
-            f"{name}: {upto}{rows} rows that people deleted (headgate delete) would be back", _HINT
+            f"{name}: {until}{rows} rows that people deleted (headgate delete) would be back", _HINT
         )
 
 
-def refuse_read_again(
+def require_not_read_again(
     settings: SinkSettings,
     before: Mapping[TopicPartition, int],
     after: Mapping[TopicPartition, int],
@@ -47,11 +46,11 @@ def refuse_read_again(
     what opening the tables raises.
     """
     if again := read_again(before, after):
-        for name, deleted in _lists(settings):
+        for name, deleted in _deletions_of_tables(settings):
             refuse_of_one(name, deleted, again, topic_ids, hint=_HINT)
 
 
-def refuse_unknown(name: str) -> None:
+def refuse_unknown_deletions(name: str) -> None:
     """Raise ``DeletedBack`` where the table's list of what was deleted is gone with the table."""
     raise DeletedBack(
         f"{name}: records are read again, and the table that knew which of their rows people had "
@@ -60,17 +59,17 @@ def refuse_unknown(name: str) -> None:
     )
 
 
-def _lists(settings: SinkSettings) -> Iterator[tuple[str, DeletedRecords]]:
+def _deletions_of_tables(settings: SinkSettings) -> Iterator[tuple[str, DeletedRecords]]:
     """Yield what people deleted from each table of the sink, and from its quarantine."""
-    with opened_reader(settings) as opened:
+    with open_reader(settings) as opened:
         history = opened.reader.history()
         yield settings.table.identifier, history.deleted
         if settings.tables:
-            with every_table(opened, history) as tables:
+            with open_every_table(opened, history) as tables:
                 for error in tables.unread.values():  # nothing tells what was deleted from it
                     raise error
                 for name, secondary in tables.tables.items():
                     yield name, secondary.reader.history(_HEAD).deleted
         if settings.quarantine.keeps:
-            with opened.at_rest(settings.quarantine.table) as aside:
-                yield settings.quarantine.table, aside.reader.history(_HEAD).deleted
+            with opened.at_rest(settings.quarantine.table) as quarantine:
+                yield settings.quarantine.table, quarantine.reader.history(_HEAD).deleted

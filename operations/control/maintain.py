@@ -11,11 +11,11 @@ from pyiceberg.catalog import Catalog
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import MaintenanceUnfit
 from headgate.control_protocol.identifiers import tag_name
-from headgate.operations.access.table import (
+from headgate.operations.access.tables import (
+    open_catalog,
     open_primary,
-    opened_aside,
-    opened_catalog,
-    refuse_other_kind,
+    open_quarantine_catalog,
+    require_iceberg,
 )
 from headgate.runtime.maintenance.rounds import Done, OnProgress, Round
 from headgate.runtime.maintenance.scheduler import (
@@ -44,7 +44,7 @@ def maintain(
     that is not maintained, and what reading the sink's own table raises.
     """
     if not settings.apart:
-        refuse_other_kind(settings)
+        require_iceberg(settings)
     with open_primary(settings) as primary:
         view = primary.read()
     known, suspended = tables_to_maintain(settings, view), suspension_reasons(view)
@@ -52,7 +52,7 @@ def maintain(
         raise MaintenanceUnfit(
             f"{', '.join(strange)} is not maintained by this sink", f"it has: {', '.join(known)}"
         )
-    with (opened_aside if settings.apart else opened_catalog)(settings) as catalog:
+    with (open_quarantine_catalog if settings.apart else open_catalog)(settings) as catalog:
         places = find_locations(catalog, known)
         for name in known if not tables else [name for name in known if name in tables]:
             if name in suspended:
@@ -69,24 +69,24 @@ def maintain(
                     beside=places.beside(name),
                     unread=tuple(places.unread),
                     dry_run=dry_run,
-                    quiet=behind_a_commit(settings, catalog, name),
+                    quiet=wait_for_commits(settings, catalog, name),
                     ending=ending or threading.Event(),
                     on_progress=on_progress,
                 )
                 try:
-                    _do(one, steps)
+                    _maintain_table(one, steps)
                 except Exception as error:  # noqa: BLE001 - it becomes one of ours
                     one.done.failed = str(catalog_failure(error, f"{name} is not maintained"))
                 yield one.done
 
 
-def _do(one: Round, steps: Collection[str]) -> None:
+def _maintain_table(one: Round, steps: Collection[str]) -> None:
     for step in (one.compact, one.expire, one.remove_orphans):
         if step.__name__.removeprefix("remove_") in steps:
             step()
 
 
-def behind_a_commit(settings: SinkSettings, catalog: Catalog, table: str) -> Callable[[], None]:
+def wait_for_commits(settings: SinkSettings, catalog: Catalog, table: str) -> Callable[[], None]:
     """Return a function that waits until a live sink has committed, at most half an interval ago.
 
     Its next commit is then half an interval away, or more. A sink that has not committed for two

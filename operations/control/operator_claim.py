@@ -1,7 +1,7 @@
 """Makes a claim whose coordinator is a person (rule C2), on the sink's own table.
 
 It requires what every commit requires (rule C1): if the sink is running after all, one of the two
-is refused. It raises the epoch, so that nothing said before counts any more.
+is refused. It raises the epoch, so that no earlier event counts any more.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from headgate.config.shared_configuration import agreed, fingerprint
+from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord, PendingCommit
 from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, Unknown
-from headgate.operations.access.table import open_primary
+from headgate.operations.access.tables import open_primary
 from headgate.runtime.lifecycle_notices import say
 from headgate.tables.iceberg.commit_request import RollbackSnapshot
 
@@ -40,7 +40,7 @@ _ANSWER_MS = 8_000
 
 
 @contextmanager
-def acting(actor: str) -> Iterator[None]:
+def acting_as(actor: str) -> Iterator[None]:
     """Name somebody other than this process's user, within this context."""
     before = _ACTOR.set(actor[:_CHARS_MAX])
     try:
@@ -60,18 +60,18 @@ def actor() -> str:
     return f"{user}@{socket.gethostname()}"[:_CHARS_MAX]
 
 
-def tell(settings: SinkSettings, what: str) -> None:
+def announce(settings: SinkSettings, what: str) -> None:
     """Announce on the control topic what was done, by whom, and with which sink file; best effort.
 
     For people, and for those that wait for a start (P11).
     """
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
-    digest = fingerprint(dict(agreed(settings)))
+    digest = fingerprint(dict(agreed_settings(settings)))
     notice = Notice(NoticeKind.ASKED, text=what, actor=actor(), configuration=digest)
     say(settings, sender, notice, answer_ms=_ANSWER_MS)
 
 
-def operators_claim(before: CommitRecord, command: str, **changes: Any) -> CommitRecord:
+def make_claim(before: CommitRecord, command: str, **changes: Any) -> CommitRecord:
     """Return the claim that follows ``before``, made by ``command``; it adds no rows."""
     return replace(
         before,
@@ -86,7 +86,7 @@ def operators_claim(before: CommitRecord, command: str, **changes: Any) -> Commi
     )
 
 
-def claiming_secondaries(settings: SinkSettings, claim: CommitRecord) -> CommitRecord:
+def with_secondary_claims(settings: SinkSettings, claim: CommitRecord) -> CommitRecord:
     """D9: claim the secondary tables too, because records are read again before the next START."""
     uuids = set(claim.secondaries.values())
     claims = tuple(
@@ -103,7 +103,7 @@ def claiming_secondaries(settings: SinkSettings, claim: CommitRecord) -> CommitR
     return replace(claim, pending_commits=(*kept, *claims))
 
 
-def land(
+def commit_claim(
     settings: SinkSettings,
     view: TableView,
     claim: CommitRecord,
@@ -121,10 +121,10 @@ def land(
         if back is None:
             outcome = table.commit(attempt)
         else:
-            # No other kind is rolled back.
+            # No other format is rolled back.
             outcome = cast("IcebergTable", table).commit(attempt, back)
         unknown = isinstance(outcome, Unknown)
         if isinstance(outcome, Landed) or (unknown and claim.same_commit(table.read().record)):
-            tell(settings, claim.command or "claim")
+            announce(settings, claim.command or "claim")
             return
     raise RetryLater(f"{failed.message}: {outcome.reason}", failed.hint)

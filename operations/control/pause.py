@@ -20,8 +20,8 @@ from headgate.control_protocol.ports import SinkTable
 from headgate.kafka.cluster import ANSWER_S_MAX, silent
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
 from headgate.kafka.control_topic import control_topic_exists
-from headgate.operations.access.table import open_primary
-from headgate.operations.control.operator_claim import tell
+from headgate.operations.access.tables import open_primary
+from headgate.operations.control.operator_claim import announce
 
 _SAID_AGAIN_S = 5.0
 LOOKED_AT_S = 0.2
@@ -35,15 +35,15 @@ def pause(settings: SinkSettings, patience_s: float | None = None) -> CommitReco
     Raises ``ControlTopicUnfit`` without a control topic, what opening the table raises, and
     ``RetryLater`` if nobody took the request within ``patience_s``.
     """
-    return ask(settings, Pause(), lambda record: record.paused, patience_s)
+    return send_until(settings, Pause(), lambda record: record.paused, patience_s)
 
 
 def resume(settings: SinkSettings, patience_s: float | None = None) -> CommitRecord:
     """Return the record that ends the pause: where the sink continues. Raises as ``pause``."""
-    return ask(settings, Resume(), lambda record: not record.paused, patience_s)
+    return send_until(settings, Resume(), lambda record: not record.paused, patience_s)
 
 
-def ask(
+def send_until(
     settings: SinkSettings,
     event: Pause | Resume,
     holds: Callable[[CommitRecord], bool],
@@ -57,28 +57,28 @@ def ask(
             f"control topic {topic} does not exist, so nobody would hear the request",
             "start the sink first, or correct control.topic",
         )
-    patience_s = patience_of(settings) if patience_s is None else patience_s
+    patience_s = default_patience_s(settings) if patience_s is None else patience_s
     times = KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms)
     with open_primary(settings) as table:
         table.read()  # without a table there is nobody to ask
         group = {"group.id": settings.source.group_id}
         log = KafkaLog({**config, **group}, topic, times, settings.wire)
         try:
-            said = _envelope(settings, event)
-            record = _say_until_it_holds(said, log, table, (holds, patience_s))
-            tell(settings, type(event).__name__.lower())
+            request = _envelope(settings, event)
+            record = _send_until(request, log, table, (holds, patience_s))
+            announce(settings, type(event).__name__.lower())
             return record
         finally:
             log.close()
 
 
-def patience_of(settings: SinkSettings) -> float:
+def default_patience_s(settings: SinkSettings) -> float:
     """Return how many seconds a request is worth waiting for."""
     return settings.coordinator.commit_timeout_ms / 1000 + _PATIENCE_S
 
 
-def _say_until_it_holds(
-    said: Envelope,
+def _send_until(
+    request: Envelope,
     log: KafkaLog,
     table: SinkTable,
     awaited: tuple[Callable[[CommitRecord], bool], float],
@@ -89,25 +89,25 @@ def _say_until_it_holds(
     record = table.read().record
     while True:
         if time.monotonic() >= again_s:
-            log.append([_seeing(said, record)])
+            log.append([_with_newest_transaction(request, record)])
             again_s = time.monotonic() + _SAID_AGAIN_S
         record = table.read().record
         if record is not None and holds(record):
             return record
         if time.monotonic() - begun_s >= patience_s:
             raise RetryLater(
-                f"sink {said.sink} did not take the request within {patience_s:g} s",
+                f"sink {request.sink} did not take the request within {patience_s:g} s",
                 "is a participant running? headgate status shows it; then try again",
             )
         time.sleep(LOOKED_AT_S)
 
 
-def _seeing(said: Envelope, record: CommitRecord | None) -> Envelope:
+def _with_newest_transaction(request: Envelope, record: CommitRecord | None) -> Envelope:
     """C11: the request carries the table's newest transaction, and counts until it is answered."""
     if record is None:
-        return said
+        return request
     newest = record.transaction
-    return replace(said, epoch=newest.epoch, transaction=newest.number)
+    return replace(request, epoch=newest.epoch, transaction=newest.number)
 
 
 def _envelope(settings: SinkSettings, event: Pause | Resume) -> Envelope:

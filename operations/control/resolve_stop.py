@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate.config.keyed_table_checks import KeysByRoute
-from headgate.config.route_checks import refuse_going_back
+from headgate.config.route_checks import refuse_without_tables
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
@@ -43,9 +43,12 @@ from headgate.coordinator.settings import (
 )
 from headgate.coordinator.state import Identity, State
 from headgate.operations.access.kafka import source_topics
-from headgate.operations.access.table import opened_tables
-from headgate.operations.control.deleted_rows_guard import refuse_read_again, refuse_unknown
-from headgate.operations.control.operator_claim import actor, tell
+from headgate.operations.access.tables import open_tables
+from headgate.operations.control.deleted_rows_guard import (
+    refuse_unknown_deletions,
+    require_not_read_again,
+)
+from headgate.operations.control.operator_claim import actor, announce
 from headgate.runtime.sink_tables import routing, secondary_names
 
 _BACK = (RollbackPolicy.KEEP_OFFSETS, RollbackPolicy.FOLLOW_TABLE)
@@ -70,7 +73,7 @@ CHOICES: Mapping[str, tuple[str, tuple[Any, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class ClaimedSink:
     """The sink whose claim it is, and the state that it is based on."""
 
     identity: Identity
@@ -92,16 +95,16 @@ def accept(
     that no choice answers, and ``RetryLater`` if it is unknown whether the claim landed.
     """
     wanted = tuple(wanted)
-    chosen = _parsed(wanted)
+    chosen = _parse_choices(wanted)
     for code, choice in chosen.items():
         if choice in _GOING_BACK:
-            refuse_going_back(settings, f"{code}={choice}")
+            refuse_without_tables(settings, f"{code}={choice}")
     start_ms = settings.source.start_at_ms
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     with ExitStack() as opening:
-        primary, secondaries = opening.enter_context(opened_tables(settings))
+        primary, secondaries = opening.enter_context(open_tables(settings))
         topics = opening.enter_context(source_topics(settings))
-        world = World(
+        world = ClaimedSink(
             Identity(
                 settings.name,
                 settings.source.group_id,
@@ -112,7 +115,7 @@ def accept(
                 routed=bool(settings.tables),
                 keyed=bool(settings.table.key),
                 routed_keys=KeysByRoute(settings.tables.routing),
-                growth_ms=settings.changes.held_ms,
+                growth_ms=settings.changes.hold_ms,
                 multiples_only=settings.changes.multiples_only,
                 deleted_back=deleted_back,
             ),
@@ -127,18 +130,18 @@ def accept(
                 return
             if view.settled is None:
                 if "HG-202" in chosen:
-                    refuse_unknown(view.table)
+                    refuse_unknown_deletions(view.table)
                 return
             before = view.record.offsets if view.record else Offsets()
-            refuse_read_again(settings, before, record.offsets, record.topic_ids)
+            require_not_read_again(settings, before, record.offsets, record.topic_ids)
 
         answered = resolve_stop(world, settings.coordinator, chosen, kept_deleted)
-        tell(settings, " ".join(["resume", *(f"--accept {text}" for text in wanted)]))
+        announce(settings, " ".join(["resume", *(f"--accept {text}" for text in wanted)]))
         return answered
 
 
 def resolve_stop(
-    world: World,
+    world: ClaimedSink,
     settings: CoordinatorSettings,
     chosen: Mapping[str, Any],
     allows: Callable[[TableView, CommitRecord], None] = lambda *_: None,
@@ -150,7 +153,7 @@ def resolve_stop(
     left = dict(chosen)
     while True:
         try:
-            attempt = _attempt(world, settings, view)
+            attempt = _make_attempt(world, settings, view)
             break
         except StopSink as error:
             if error.code not in left:
@@ -171,7 +174,9 @@ def resolve_stop(
     return answered
 
 
-def _attempt(world: World, settings: CoordinatorSettings, view: TableView) -> CommitAttempt:
+def _make_attempt(
+    world: ClaimedSink, settings: CoordinatorSettings, view: TableView
+) -> CommitAttempt:
     state = State(world.identity, settings, phase=Phase.RECOVERING)
     state, (asked,) = table_found(state, view)
     if isinstance(asked, DescribeSecondaries):
@@ -183,7 +188,7 @@ def _attempt(world: World, settings: CoordinatorSettings, view: TableView) -> Co
     return claiming.attempt
 
 
-def _with_secondaries(world: World, state: State, asked: DescribeSecondaries) -> State:
+def _with_secondaries(world: ClaimedSink, state: State, asked: DescribeSecondaries) -> State:
     """Judge secondary tables like a coordinator, which looks a second time at what seems wrong
     (D9)."""
     assert world.secondaries is not None
@@ -205,7 +210,7 @@ def _land(table: PrimaryTable, attempt: CommitAttempt) -> None:
     raise RetryLater(f"nothing was accepted: {outcome.reason}", "try again")
 
 
-def _parsed(wanted: Iterable[str]) -> dict[str, Any]:
+def _parse_choices(wanted: Iterable[str]) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     for text in wanted:
         code, _, word = text.partition("=")

@@ -37,27 +37,30 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.operations.access.kafka import source_topics
-from headgate.operations.access.routed_tables import filled_tables
-from headgate.operations.access.table import (
+from headgate.operations.access.tables import (
     iceberg_of,
+    open_catalog,
+    open_filled_tables,
     open_primary,
-    opened_catalog,
-    opened_reader,
-    refuse_other_kind,
+    open_reader,
+    require_iceberg,
 )
-from headgate.operations.control.deleted_rows_guard import refuse_read_again, refuse_rows_back
+from headgate.operations.control.deleted_rows_guard import (
+    require_no_rows_back,
+    require_not_read_again,
+)
 from headgate.operations.control.operator_claim import (
-    claiming_secondaries,
-    land,
-    operators_claim,
-    tell,
+    announce,
+    commit_claim,
+    make_claim,
+    with_secondary_claims,
 )
 from headgate.operations.control.removed_snapshots import (
     RemovedSnapshots,
     ancestors,
     removed_snapshots,
 )
-from headgate.operations.control.set_offsets import intact, require_stopped
+from headgate.operations.control.set_offsets import record_if_unchanged, require_stopped
 from headgate.runtime.sink_tables import SinkTables, TableAtRest
 from headgate.tables.iceberg.commit_request import RollbackSnapshot
 from headgate.tables.iceberg.history import summary_of
@@ -121,7 +124,7 @@ class RollbackPlan:
     """
 
     view: TableView
-    going: RollbackTarget
+    goal: RollbackTarget
     tables: tuple[TableRollback, ...]
     record: CommitRecord
     dropped: tuple[str, ...]
@@ -134,7 +137,7 @@ class RollbackPlan:
     @property
     def target(self) -> int:
         """Return the snapshot that the primary table goes back to."""
-        return self.going.snapshot
+        return self.goal.snapshot
 
     @property
     def rows(self) -> int:
@@ -185,33 +188,33 @@ def plan_rollback(
     of others in between, and for records that the source no longer holds; ``DeletedBack``; and
     ``RetryLater`` and ``StopSink`` as ``offsets set`` does.
     """
-    refuse_other_kind(settings)
+    require_iceberg(settings)
     if not look_only:
         require_stopped(settings)
     with open_primary(settings) as primary:
         view = primary.read()
-    before = intact(settings, view)
+    before = record_if_unchanged(settings, view)
     if before.going_back != to:
         refuse_unfinished(before, settings.name)
-    with opened_reader(settings) as opened:
+    with open_reader(settings) as opened:
         table = iceberg_of(opened.reader).table
         if table.metadata.snapshot_by_id(view.head or 0) is None:
             raise RetryLater("the table has moved on since it was read", "try again")
-        target, record = _target(settings, table, to)
+        target, record = _find_target(settings, table, to)
         name = settings.table.identifier
-        going = RollbackTarget(
+        goal = RollbackTarget(
             settings, to, target.snapshot_id, record, before, view.uuid, look_only, deleted_back
         )
-        removed = removed_snapshots(settings.name, table.metadata, view.head, going.snapshot)
+        removed = removed_snapshots(settings.name, table.metadata, view.head, goal.snapshot)
         if not removed.snapshots:
             raise ConfigurationError(f"the table is at {to} already", "name an earlier transaction")
-        own = _plan_table(going, name, table, removed)
+        own = _plan_table(goal, name, table, removed)
         if not deleted_back:
-            refuse_read_again(settings, before.offsets, record.offsets, before.topic_ids)
-        secondaries = _plan_secondaries(going, opened, view) if settings.tables else ()
+            require_not_read_again(settings, before.offsets, record.offsets, before.topic_ids)
+        secondaries = _plan_secondaries(goal, opened, view) if settings.tables else ()
     plan = RollbackPlan(
         view=view,
-        going=going,
+        goal=goal,
         tables=(*secondaries, own),
         record=replace(
             before,
@@ -229,7 +232,7 @@ def plan_rollback(
             "--drop-foreign also removes their snapshots from the branch",
         )
     with source_topics(settings) as topics:
-        refuse_lost(record, topics.describe())
+        require_in_source(record, topics.describe())
     return plan
 
 
@@ -242,33 +245,33 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
     failed = RetryLater(
         f"sink {settings.name} was not rolled back", "look with headgate status, and try again"
     )
-    view, going = plan.view, plan.going
+    view, goal = plan.view, plan.goal
     if plan.secondaries:
         view = _fence(settings, plan, failed)
         assert view.record is not None, "the claim is under the tag"
-        going = replace(going, before=view.record)
-        _move_secondaries(going, plan)
+        goal = replace(goal, before=view.record)
+        _move_secondaries(goal, plan)
     assert view.record is not None, "planned on a record"
-    claim = operators_claim(
+    claim = make_claim(
         view.record,
         "rollback",
         offsets=plan.record.offsets,
         topic_ids=plan.record.topic_ids,
         valid_through_ms=plan.record.valid_through_ms,
         generations=plan.record.generations,
-        **(_pending(settings, going) if settings.tables else {}),
+        **(_pending_at_target(settings, goal) if settings.tables else {}),
     )
     back = RollbackSnapshot(plan.target, plan.kept_as, KEPT_MS)
-    land(settings, view, claiming_secondaries(settings, claim), failed, back=back)
+    commit_claim(settings, view, with_secondary_claims(settings, claim), failed, back=back)
 
 
 def _fence(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> TableView:
     """D10: put the claim that tables are going back under the ledger's tag, unless it is there."""
-    going = plan.going
-    if going.before.going_back is not None:
+    goal = plan.goal
+    if goal.before.going_back is not None:
         return plan.view
-    fence = operators_claim(going.before, "rollback", going_back=going.to)
-    land(settings, plan.view, fence, failed)
+    fence = make_claim(goal.before, "rollback", going_back=goal.to)
+    commit_claim(settings, plan.view, fence, failed)
     with open_primary(settings) as primary:
         view = primary.read()
     if not fence.same_commit(view.record):
@@ -276,16 +279,14 @@ def _fence(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> Ta
     return view
 
 
-def _pending(settings: SinkSettings, going: RollbackTarget) -> Mapping[str, Any]:
-    """Return what the ledger has pending there: for the quarantine what is pending now (O4), for
-    the tables nothing.
-    """
-    quarantine, before = settings.quarantine.table, going.before
-    expired = (d for d in before.expired if d.table == quarantine or going.reaches(d.transaction))
+def _pending_at_target(settings: SinkSettings, goal: RollbackTarget) -> Mapping[str, Any]:
+    """Return the ledger's pending commits there: the quarantine's as of now (O4), and no others."""
+    quarantine, before = settings.quarantine.table, goal.before
+    expired = (d for d in before.expired if d.table == quarantine or goal.reaches(d.transaction))
     return {
         "going_back": None,
         "pending_commits": tuple(d for d in before.pending_commits if d.table == quarantine),
-        "expired": tuple(dict.fromkeys((*going.record.expired, *expired))),
+        "expired": tuple(dict.fromkeys((*goal.record.expired, *expired))),
     }
 
 
@@ -294,14 +295,14 @@ def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> N
 
     Raises as ``make_branch``.
     """
-    with opened_catalog(settings) as catalog:
+    with open_catalog(settings) as catalog:
         for each in reversed(plan.tables):  # the primary one first: it says whether there is a sink
             if each.target is not None:
                 make_branch(catalog.load_table(each.table), branch, each.target, KEPT_MS)
-    tell(settings, f"rollback --to-branch {branch}")
+    announce(settings, f"rollback --to-branch {branch}")
 
 
-def refuse_lost(record: CommitRecord, topics: Mapping[str, TopicState]) -> None:
+def require_in_source(record: CommitRecord, topics: Mapping[str, TopicState]) -> None:
     """Raise ``ConfigurationError`` if the source has lost what would be read again."""
     for at, offset in sorted(record.offsets.items()):
         topic = topics.get(at.topic)
@@ -323,7 +324,7 @@ def refuse_lost(record: CommitRecord, topics: Mapping[str, TopicState]) -> None:
             )
 
 
-def _target(settings: SinkSettings, table: Table, to: str) -> tuple[Snapshot, CommitRecord]:
+def _find_target(settings: SinkSettings, table: Table, to: str) -> tuple[Snapshot, CommitRecord]:
     """Return the commit that is meant; a ledger's must be on its branch, unless a tag keeps it."""
     metadata = table.metadata
     ref, head = metadata.refs.get(to), metadata.refs.get(settings.table.branch)
@@ -347,37 +348,36 @@ def _target(settings: SinkSettings, table: Table, to: str) -> tuple[Snapshot, Co
 
 
 def _plan_secondaries(
-    going: RollbackTarget, opened: SinkTables, view: TableView
+    goal: RollbackTarget, opened: SinkTables, view: TableView
 ) -> tuple[TableRollback, ...]:
     """Plan the way back of every table that the ledger has filled.
 
     Raises ``ConfigurationError`` for one that cannot go there, ``RetryLater`` while rows are
     pending.
     """
-    settings, before = going.settings, going.before
+    settings, before = goal.settings, goal.before
     sure = {*view.filled, *(pending_commit.table for pending_commit in before.pending_commits)}
-    found = dict(filled_tables(opened, sure))
+    found = dict(open_filled_tables(opened, sure))
     rests = {name: each for name, each in found.items() if isinstance(each, TableAtRest)}
     tables = {name: iceberg_of(each.reader).table for name, each in rests.items()}
     suspended = {each.table for each in before.suspended}
     if stuck := suspended | (view.filled.keys() - tables.keys() - {settings.quarantine.table}):
         raise ConfigurationError(
             f"{', '.join(sorted(stuck))}: suspended, gone, or not to be read, and cannot "
-            "go back with "
-            "the other tables",
-            "fix it, grant the right to read it, and end its suspending first: "
+            "go back with the other tables",
+            "fix it, grant the right to read it, and resume it first: "
             "headgate tables SINK resume TABLE",
         )
-    _refuse_pending(going, opened)
+    _require_nothing_pending(goal, opened)
     for name, table in tables.items():
-        _refuse_changed(going, name, table, view.filled.get(name))
-    return tuple(_plan_secondary(going, name, table) for name, table in sorted(tables.items()))
+        _require_unchanged(goal, name, table, view.filled.get(name))
+    return tuple(_plan_secondary(goal, name, table) for name, table in sorted(tables.items()))
 
 
-def _refuse_changed(going: RollbackTarget, name: str, table: Table, filled: str | None) -> None:
-    settings = going.settings
+def _require_unchanged(goal: RollbackTarget, name: str, table: Table, filled: str | None) -> None:
+    settings = goal.settings
     now = IcebergTable(table.catalog, name, settings.name, settings.table.branch).seen(table)
-    delivered = now.record is not None and now.record.primary == going.primary
+    delivered = now.record is not None and now.record.primary == goal.primary
     if now.lineage is not Lineage.CONTAINS_TAG or not delivered or filled not in (None, now.uuid):
         raise ConfigurationError(
             f"{name} is not as sink {settings.name} left it",
@@ -385,67 +385,65 @@ def _refuse_changed(going: RollbackTarget, name: str, table: Table, filled: str 
         )
 
 
-def _refuse_pending(going: RollbackTarget, opened: SinkTables) -> None:
+def _require_nothing_pending(goal: RollbackTarget, opened: SinkTables) -> None:
     """Refuse while rows are pending: a delivery could follow the rollback, or miss on the way
     back."""
-    quarantine = going.settings.quarantine.table
-    undelivered = opened.undelivered(going.before)
+    quarantine = goal.settings.quarantine.table
+    undelivered = opened.undelivered(goal.before)
     pending = {
         pending_commit.table
         for pending_commit in undelivered
         if pending_commit.manifest and pending_commit.table != quarantine
     }
-    if pending and not going.look_only:
+    if pending and not goal.look_only:
         raise RetryLater(
             f"{', '.join(sorted(pending))}: rows are still pending for it",
             "start the sink until headgate tables shows that nothing is pending, and stop it again",
         )
 
 
-def _plan_secondary(going: RollbackTarget, name: str, table: Table) -> TableRollback:
-    removed = _removed_from_secondary(going, name, table)
+def _plan_secondary(goal: RollbackTarget, name: str, table: Table) -> TableRollback:
+    removed = _find_removed(goal, name, table)
     if removed is None:
         return TableRollback(name, None, done=True)
-    planned = _plan_table(going, name, table, removed)
+    planned = _plan_table(goal, name, table, removed)
     return replace(planned, foreign=tuple(f"{name}: {text}" for text in planned.foreign))
 
 
 def _plan_table(
-    going: RollbackTarget, name: str, table: Table, removed: RemovedSnapshots
+    goal: RollbackTarget, name: str, table: Table, removed: RemovedSnapshots
 ) -> TableRollback:
-    if not going.deleted_back:
-        refuse_rows_back(name, removed)
-    _refuse_merged(going, name, table, removed)
+    if not goal.deleted_back:
+        require_no_rows_back(name, removed)
+    _require_own_commit(goal, name, table, removed)
     return TableRollback(name, removed.target, removed.rows, removed.foreign)
 
 
-def _removed_from_secondary(
-    going: RollbackTarget, name: str, table: Table
-) -> RemovedSnapshots | None:
+def _find_removed(goal: RollbackTarget, name: str, table: Table) -> RemovedSnapshots | None:
     """Return what leaves the table's branch; ``None`` if an earlier try has moved it."""
-    metadata, sink = table.metadata, going.settings.name
-    ref = metadata.refs.get(going.settings.table.branch)
+    metadata, sink = table.metadata, goal.settings.name
+    ref = metadata.refs.get(goal.settings.table.branch)
     snapshots = list(ancestors(metadata, ref.snapshot_id if ref else None))
     records = [decode(sink, summary_of(snapshot)) for snapshot in snapshots]
-    if going.before.going_back is not None and any(map(going.before.same_commit, records)):
+    if goal.before.going_back is not None and any(map(goal.before.same_commit, records)):
         return None
-    if (kept := metadata.refs.get(going.to)) is not None:
+    if (kept := metadata.refs.get(goal.to)) is not None:
         return removed_snapshots(sink, metadata, ref.snapshot_id if ref else None, kept.snapshot_id)
-    if going.record.going_back is not None and any(map(going.record.same_commit, records)):
+    if goal.record.going_back is not None and any(map(goal.record.same_commit, records)):
         raise ConfigurationError(
-            f"{name}: the tag {going.to} is gone, which kept what the rollback left",
+            f"{name}: the tag {goal.to} is gone, which kept what the rollback left",
             "name a transaction: what left this table cannot come back by itself",
         )
     later = [
         number
         for number, record in enumerate(records)
-        if record and record.primary == going.primary and not going.reaches(record.transaction)
+        if record and record.primary == goal.primary and not goal.reaches(record.transaction)
     ]
     count = max(later) + 1 if later else 0
     target = snapshots[later[-1]].parent_snapshot_id if later else snapshots[0].snapshot_id
     if target is not None and metadata.snapshot_by_id(target) is None:
         raise ConfigurationError(
-            f"{name}: its snapshot of transaction {going.record.transaction} has expired",
+            f"{name}: its snapshot of transaction {goal.record.transaction} has expired",
             "name a later transaction",
         )
     gap = target is None and (snapshots[-1].sequence_number or 0) > 1
@@ -453,71 +451,68 @@ def _removed_from_secondary(
     return RemovedSnapshots(sink, target, tuple(snapshots[:count]), unlisted)
 
 
-def _refuse_merged(
-    going: RollbackTarget, name: str, table: Table, removed: RemovedSnapshots
+def _require_own_commit(
+    goal: RollbackTarget, name: str, table: Table, removed: RemovedSnapshots
 ) -> None:
     """D5: refuse a target inside a delivery of several transactions: it has no snapshot there."""
-    newest = _newest(going, table, removed.target)
+    newest = _newest_record(goal, table, removed.target)
     decided = [
         pending_commit
-        for pending_commit in going.record.pending_commits
+        for pending_commit in goal.record.pending_commits
         if pending_commit.secondary == str(table.metadata.table_uuid)
         and pending_commit.manifest
-        and pending_commit not in going.before.expired
-        and not (newest and newest.delivers(pending_commit, going.primary))
+        and pending_commit not in goal.before.expired
+        and not (newest and newest.delivers(pending_commit, goal.primary))
     ]
-    if decided and not going.look_only:
+    if decided and not goal.look_only:
         delivered = min(found.transaction for found in removed.own) if removed.own else None
         raise ConfigurationError(
             f"{name} took rows of {decided[0].transaction} and later ones in one commit"
             + (f", {delivered}" if delivered else ""),
-            "name a transaction before or after them; with delivery_linger_ms, create "
-            "such a point with "
-            "headgate pause, wait for that interval, and stop the sink",
+            "name a transaction before or after them; with delivery_linger_ms, create such a "
+            "point with headgate pause, wait for that interval, and stop the sink",
         )
 
 
-def _newest(going: RollbackTarget, table: Table, target: int | None) -> CommitRecord | None:
+def _newest_record(goal: RollbackTarget, table: Table, target: int | None) -> CommitRecord | None:
     """Return the record that the table has at its target."""
-    records = (
-        decode(going.settings.name, summary_of(s)) for s in ancestors(table.metadata, target)
-    )
+    records = (decode(goal.settings.name, summary_of(s)) for s in ancestors(table.metadata, target))
     return next(filter(None, records), None)
 
 
-def _move_secondaries(going: RollbackTarget, plan: RollbackPlan) -> None:
+def _move_secondaries(goal: RollbackTarget, plan: RollbackPlan) -> None:
     """Move every table that is not back yet, under the transaction of the ledger's claim.
 
     Raises ``RetryLater`` if one was not moved, or if that is unknown: repeat the command.
     """
-    with opened_catalog(going.settings) as catalog:
+    with open_catalog(goal.settings) as catalog:
         for planned in plan.secondaries:
             if not planned.done:
                 _move(
-                    going, catalog, planned, RollbackSnapshot(planned.target, plan.kept_as, KEPT_MS)
+                    goal, catalog, planned, RollbackSnapshot(planned.target, plan.kept_as, KEPT_MS)
                 )
 
 
 def _move(
-    going: RollbackTarget, catalog: Catalog, planned: TableRollback, back: RollbackSnapshot
+    goal: RollbackTarget, catalog: Catalog, planned: TableRollback, back: RollbackSnapshot
 ) -> None:
-    settings = going.settings
+    settings = goal.settings
     table = IcebergTable(catalog, planned.table, settings.name, settings.table.branch)
     view, loaded = table.read(), catalog.load_table(planned.table)
-    if _plan_secondary(going, planned.table, loaded) != planned:
-        raise _unfinished(going, f"{planned.table} was changed meanwhile")
-    staying = _newest(going, loaded, planned.target)
-    claim = replace(_claim(going), replayed=staying.replayed if staying else None)
+    if _plan_secondary(goal, planned.table, loaded) != planned:
+        raise _unfinished_error(goal, f"{planned.table} was changed meanwhile")
+    staying = _newest_record(goal, loaded, planned.target)
+    claim = replace(_secondary_claim(goal), replayed=staying.replayed if staying else None)
     outcome = table.commit(CommitAttempt(view, claim), back)
     if isinstance(outcome, Landed):
         return
     if not (isinstance(outcome, Unknown) and claim.same_commit(table.read().record)):
-        raise _unfinished(going, f"{planned.table}: {outcome.reason}")
+        raise _unfinished_error(goal, f"{planned.table}: {outcome.reason}")
 
 
-def _claim(going: RollbackTarget) -> CommitRecord:
+def _secondary_claim(goal: RollbackTarget) -> CommitRecord:
     """Return what each table's record says: like a delivery's (D5), with the target's offsets."""
-    fence, record = going.before, going.record
+    fence, record = goal.before, goal.record
     return CommitRecord(
         sink=fence.sink,
         group_id=fence.group_id,
@@ -528,13 +523,13 @@ def _claim(going: RollbackTarget) -> CommitRecord:
         valid_through_ms=record.valid_through_ms,
         command=fence.command,
         actor=fence.actor,
-        primary=going.primary,
+        primary=goal.primary,
         generations=record.generations,
     )
 
 
-def _unfinished(going: RollbackTarget, why: str) -> RetryLater:
+def _unfinished_error(goal: RollbackTarget, why: str) -> RetryLater:
     return RetryLater(
-        f"sink {going.settings.name} is not wholly rolled back: {why}",
+        f"sink {goal.settings.name} is not wholly rolled back: {why}",
         "run the same command again; until it has ended no participant commits (HG-260)",
     )

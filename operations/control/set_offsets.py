@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from headgate.config.keyed_table_checks import added_to_keyed
+from headgate.config.keyed_table_checks import find_added_partitions
 from headgate.config.sections import timestamp_ms
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord, refuse_unfinished
@@ -24,9 +24,13 @@ from headgate.control_protocol.ports import (
 )
 from headgate.coordinator.status_validation import carried_on
 from headgate.operations.access.kafka import source_topics
-from headgate.operations.access.table import open_primary
-from headgate.operations.control.deleted_rows_guard import refuse_read_again
-from headgate.operations.control.operator_claim import claiming_secondaries, land, operators_claim
+from headgate.operations.access.tables import open_primary
+from headgate.operations.control.deleted_rows_guard import require_not_read_again
+from headgate.operations.control.operator_claim import (
+    commit_claim,
+    make_claim,
+    with_secondary_claims,
+)
 from headgate.operations.status.status import status
 
 _WORDS = ("earliest", "latest")
@@ -76,32 +80,32 @@ def plan_moves(
     ``RetryLater`` if table or source do not answer; ``StopSink`` if the table is not in order, or
     if what people deleted would be read again.
     """
-    parsed = [_parsed(text) for text in wanted]
+    parsed = [_parse(text) for text in wanted]
     if not parsed:
         raise ConfigurationError("no offset is named", _FORM)
     require_stopped(settings)
     with open_primary(settings) as table:
         view = table.read()
-    record = stored(settings, view)
+    record = record_for_claim(settings, view)
     with source_topics(settings) as topics:
         described = topics.describe()
-        asked = _expanded(parsed, described, topics.offsets_at)
-    _refuse_added(settings, record, asked)
+        partitions = _expand(parsed, described, topics.offsets_at)
+    _require_not_added(settings, record, partitions)
     moves = [
-        OffsetMove(at, record.offsets.get(at, 0), _resolved(at, text, described, record))
-        for at, text in sorted(asked.items())
+        OffsetMove(at, record.offsets.get(at, 0), _resolve(at, text, described, record))
+        for at, text in sorted(partitions.items())
     ]
     if not deleted_back:
         after = {move.partition: move.end for move in moves}
-        refuse_read_again(settings, record.offsets, after, record.topic_ids)
+        require_not_read_again(settings, record.offsets, after, record.topic_ids)
     return OffsetPlan(view, record, tuple(move for move in moves if move.begin != move.end))
 
 
-def _refuse_added(
-    settings: SinkSettings, record: CommitRecord, asked: Iterable[TopicPartition]
+def _require_not_added(
+    settings: SinkSettings, record: CommitRecord, partitions: Iterable[TopicPartition]
 ) -> None:
     """U8: only a coordinator can tell when no older record comes any more."""
-    if added := added_to_keyed(settings, record.offsets, asked):
+    if added := find_added_partitions(settings, record.offsets, partitions):
         raise ConfigurationError(
             f"{', '.join(map(str, added))}: added to a topic of a keyed table, and keys may have "
             "moved there",
@@ -117,7 +121,7 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
     """
     moved = {move.partition: move.end for move in plan.moves}
     offsets = Offsets({**plan.record.offsets, **moved})
-    claim = operators_claim(
+    claim = make_claim(
         plan.record,
         "offsets set",
         offsets=offsets,
@@ -127,11 +131,11 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
         f"the offsets of sink {settings.name} were not moved",
         "look with headgate offsets show, and try again",
     )
-    land(settings, plan.view, claiming_secondaries(settings, claim), failed)
+    commit_claim(settings, plan.view, with_secondary_claims(settings, claim), failed)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Requested:
     """``partition``: ``None`` for the whole topic. ``place``: a number, a word or a time."""
 
     topic: str
@@ -139,17 +143,17 @@ class _Wanted:
     place: str
 
 
-def _parsed(text: str) -> _Wanted:
+def _parse(text: str) -> _Requested:
     where, _, place = text.partition("=")
     topic, _, partition = where.rpartition("/")
     numbered = place.isdecimal()
     if not where or not (numbered or place in _WORDS or _time_ms(place) is not None):
         raise ConfigurationError(f"{text!r} is not an offset of a partition", _FORM)
     if topic and partition.isdecimal():
-        return _Wanted(topic, int(partition), place)
+        return _Requested(topic, int(partition), place)
     if numbered:
         raise ConfigurationError(f"{text!r} is not an offset of a partition", _FORM)
-    return _Wanted(where, None, place)
+    return _Requested(where, None, place)
 
 
 def _time_ms(place: str) -> int | None:
@@ -160,8 +164,8 @@ def _time_ms(place: str) -> int | None:
         return None
 
 
-def _expanded(
-    wanted: Iterable[_Wanted],
+def _expand(
+    wanted: Iterable[_Requested],
     described: Mapping[str, TopicState],
     offsets_at: Callable[[int], Offsets],
 ) -> Mapping[TopicPartition, str]:
@@ -194,17 +198,17 @@ def require_stopped(settings: SinkSettings) -> None:
         )
 
 
-def stored(settings: SinkSettings, view: TableView) -> CommitRecord:
+def record_for_claim(settings: SinkSettings, view: TableView) -> CommitRecord:
     """Return the record that a person's claim may follow.
 
     Raises as ``intact``, and if a rollback of many tables has not ended (D10).
     """
-    record = intact(settings, view)
+    record = record_if_unchanged(settings, view)
     refuse_unfinished(record, settings.name)
     return record
 
 
-def intact(settings: SinkSettings, view: TableView) -> CommitRecord:
+def record_if_unchanged(settings: SinkSettings, view: TableView) -> CommitRecord:
     """Return the record of a table that is as the sink left it.
 
     Raises ``ConfigurationError`` without one, ``StopSink`` for a table that was changed.
@@ -226,7 +230,7 @@ def intact(settings: SinkSettings, view: TableView) -> CommitRecord:
     return view.record
 
 
-def _resolved(
+def _resolve(
     at: TopicPartition, text: str, described: Mapping[str, TopicState], record: CommitRecord
 ) -> int:
     topic = described.get(at.topic)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import RetryLater
-from headgate.operations.access.table import open_primary, opened_reader
-from headgate.operations.control.operator_claim import land, operators_claim, tell
+from headgate.operations.access.tables import open_primary, open_reader
+from headgate.operations.control.operator_claim import announce, commit_claim, make_claim
 from headgate.operations.control.pause import pause
-from headgate.operations.control.set_offsets import stored
+from headgate.operations.control.set_offsets import record_for_claim
 from headgate.operations.status.status import status
 from headgate.runtime.health import Condition
 
@@ -27,60 +27,60 @@ _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Stopping:
+class StopResult:
     """``record`` is what the table says; ``participants`` had not left when patience ran out."""
 
     record: CommitRecord
     participants: tuple[str, ...]
 
 
-def stop(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> Stopping:
+def stop(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> StopResult:
     """Stop the sink, and wait until its participants have left.
 
     If the sink is working, it commits what is written first. Raises ``ConfigurationError`` for a
     sink without a record, ``StopSink`` for a table that is not in order, ``RetryLater`` if the
     request was not stored.
     """
-    before = standing(settings)
+    before = read_record(settings)
     if not before.stopped:
         if status(settings).condition in (Condition.RUNNING, Condition.IDLE):
             with suppress(RetryLater):  # it stops all the same, and reads again what was under way
                 pause(settings)
-        before = _wish(settings, "stop", stopped=True, paused=before.paused)
-    return Stopping(before, _leaving(settings, patience_s))
+        before = _request(settings, "stop", stopped=True, paused=before.paused)
+    return StopResult(before, _wait_until_gone(settings, patience_s))
 
 
 def start(settings: SinkSettings) -> CommitRecord:
     """End a stop; waiting processes continue within seconds. Raises as ``stop``."""
-    before = standing(settings)
-    return _wish(settings, "start", stopped=False) if before.stopped else before
+    before = read_record(settings)
+    return _request(settings, "start", stopped=False) if before.stopped else before
 
 
-def restart(settings: SinkSettings) -> Stopping:
+def restart(settings: SinkSettings) -> StopResult:
     """Make every participant leave and come again. Raises as ``stop``.
 
     A sink that was stopped is started.
     """
     stopping = stop(settings)
-    return Stopping(start(settings), stopping.participants)
+    return StopResult(start(settings), stopping.participants)
 
 
-def standing(settings: SinkSettings) -> CommitRecord:
+def read_record(settings: SinkSettings) -> CommitRecord:
     """Return the sink's record, as its table says now."""
     with open_primary(settings) as table:
-        return stored(settings, table.read())
+        return record_for_claim(settings, table.read())
 
 
-def _wish(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
+def _request(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
     """Store the request in the table's record; try again if the running sink commits first."""
     failed = RetryLater(f"sink {settings.name}: {command} was not stored", "try again")
     for tries_left in reversed(range(_TRIES)):
         with open_primary(settings) as table:
             view = table.read()
-        record = _acknowledged(settings, stored(settings, view))
-        claim = operators_claim(record, command, **wanted)
+        record = _acknowledge_delivered(settings, record_for_claim(settings, view))
+        claim = make_claim(record, command, **wanted)
         try:
-            land(settings, view, claim, failed)
+            commit_claim(settings, view, claim, failed)
         except RetryLater:
             if not tries_left:
                 raise
@@ -89,7 +89,7 @@ def _wish(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
     raise AssertionError("the last try returns or raises")
 
 
-def _acknowledged(settings: SinkSettings, record: CommitRecord) -> CommitRecord:
+def _acknowledge_delivered(settings: SinkSettings, record: CommitRecord) -> CommitRecord:
     """D7: acknowledge what the quarantine shows as delivered: it may be another one at the next
     start.
 
@@ -97,11 +97,11 @@ def _acknowledged(settings: SinkSettings, record: CommitRecord) -> CommitRecord:
     """
     if settings.tables or not record.pending_commits:
         return record
-    with opened_reader(settings) as tables:
+    with open_reader(settings) as tables:
         return replace(record, pending_commits=tables.undelivered(record))
 
 
-def _leaving(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:
+def _wait_until_gone(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:
     """Return who is still there, and tell them again: one notice may not have been confirmed."""
     until_s = time.monotonic() + patience_s
     again_s = time.monotonic() + _SAID_AGAIN_S
@@ -109,7 +109,7 @@ def _leaving(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:
         if time.monotonic() > until_s:
             break
         if time.monotonic() > again_s:
-            tell(settings, "stop")
+            announce(settings, "stop")
             again_s = time.monotonic() + _SAID_AGAIN_S
         time.sleep(_LOOKED_AT_S)
     return alive

@@ -20,7 +20,7 @@ from headgate.control_protocol.offsets import Offsets
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class ParticipantArrived:
     """A participant was given its first partitions."""
 
     member: str
@@ -28,7 +28,7 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class Leads:
+class CoordinatorLeads:
     """A coordinator opened its first transaction."""
 
     member: str
@@ -36,7 +36,7 @@ class Leads:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class TransactionEnding:
     """A transaction's END-COMMIT: participants write, and nothing of it is committed yet."""
 
     member: str
@@ -44,7 +44,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class FilesReported:
     """A participant has written its files of a transaction."""
 
     member: str
@@ -53,7 +53,7 @@ class Announced:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class TransactionCommitted:
     """A transaction is in the table."""
 
     transaction: TransactionId
@@ -61,11 +61,13 @@ class Committed:
     records: int
 
 
-Happening = Arrived | Leads | Ending | Announced | Committed
+Happening = (
+    ParticipantArrived | CoordinatorLeads | TransactionEnding | FilesReported | TransactionCommitted
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ParticipantSeen:
     """A participant, as its last sign of life shows it."""
 
     owned: Mapping[TopicPartition, PartitionPresence]
@@ -82,7 +84,7 @@ class Observation:
     ended: TransactionId | None = None
     commits: int = 0
     settled: Offsets = field(default_factory=Offsets)
-    participants: dict[str, Seen] = field(default_factory=dict)
+    participants: dict[str, ParticipantSeen] = field(default_factory=dict)
 
     @property
     def in_table(self) -> int:
@@ -97,52 +99,52 @@ class Observation:
                 ends[at] = max(ends.get(at, 0), presence.end_offset or 0)
         return ends
 
-    def hear(self, envelope: Envelope) -> Happening | None:
+    def on_event(self, envelope: Envelope) -> Happening | None:
         """Take one whole event, in the order of the log."""
         match envelope.event:
             case Presence() as presence:
-                return self._sign_of_life(envelope.sender.member, presence)
+                return self._on_presence(envelope.sender.member, presence)
             case WriteStatus(claims=claims):
                 records = sum(claim.records for claim in claims.values())
-                return Announced(envelope.sender.member, _transaction(envelope), records)
+                return FilesReported(envelope.sender.member, _transaction(envelope), records)
         if envelope.epoch < self.epoch:
             return None  # a fenced coordinator's last words
         match envelope.event:
             case StartCommit(offsets=offsets):
-                return self._start(envelope, offsets)
+                return self._on_start(envelope, offsets)
             case EndCommit():
                 self.ended = _transaction(envelope)
-                return Ending(envelope.sender.member, self.ended)
+                return TransactionEnding(envelope.sender.member, self.ended)
             case AckCommit() | AbortCommit() as settlement:
                 self.settled = self.settled.moved(settlement.offsets)
-                return self._settle(_transaction(envelope), settlement)
+                return self._on_ack(_transaction(envelope), settlement)
         return None
 
-    def _start(self, envelope: Envelope, offsets: Offsets) -> Leads | None:
+    def _on_start(self, envelope: Envelope, offsets: Offsets) -> CoordinatorLeads | None:
         self.opened = _transaction(envelope)
         self.settled = self.settled.moved(offsets)
         if envelope.epoch == self.epoch:
             return None
         self.epoch, self.ended = envelope.epoch, None
         self.coordinator = envelope.sender.member
-        return Leads(self.coordinator, self.epoch)
+        return CoordinatorLeads(self.coordinator, self.epoch)
 
-    def _settle(
+    def _on_ack(
         self, transaction: TransactionId, settlement: AckCommit | AbortCommit
-    ) -> Committed | None:
+    ) -> TransactionCommitted | None:
         if self.ended == transaction:
             self.ended = None
         for table in settlement.tables:
             if table.snapshot_id is not None:
                 self.commits += 1
-                return Committed(transaction, table.snapshot_id, table.records)
+                return TransactionCommitted(transaction, table.snapshot_id, table.records)
         return None
 
-    def _sign_of_life(self, member: str, presence: Presence) -> Arrived | None:
+    def _on_presence(self, member: str, presence: Presence) -> ParticipantArrived | None:
         before = self.participants.get(member)
-        self.participants[member] = Seen(presence.owned, presence.state)
+        self.participants[member] = ParticipantSeen(presence.owned, presence.state)
         if presence.owned and not (before and before.owned):
-            return Arrived(member, tuple(sorted(presence.owned)))
+            return ParticipantArrived(member, tuple(sorted(presence.owned)))
         return None
 
 

@@ -24,20 +24,19 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.audit.report import AuditReport
-from headgate.operations.demo.failover_scenario import Play
+from headgate.operations.demo.failover_scenario import FailoverScenario
 from headgate.operations.demo.final_report import (
     Contents,
-    contents,
+    read_contents,
+    show_audit_result,
     show_contents,
-    show_judgement,
     show_next,
 )
 from headgate.operations.demo.processes import ParticipantProcess
 from headgate.operations.demo.producer import TripStream, create_topic
 from headgate.operations.demo.s3_server import BUCKET, EmbeddedS3
 from headgate.operations.demo.screen import Screen
-from headgate.operations.demo.sink_file import PARTITIONS, TOPIC, sink_file_text
-from headgate.operations.demo.workspace import demo_folder
+from headgate.operations.demo.workspace import PARTITIONS, TOPIC, demo_folder, sink_file_text
 from headgate.operations.local_kafka.broker import (
     KAFKA_VERSION,
     EmbeddedKafka,
@@ -166,7 +165,7 @@ def _jars(screen: Screen) -> Path:
         return fetch_broker_jars(on_progress=on_progress)
 
 
-def _cast(show: Show, cast: ExitStack) -> Play:
+def _cast(show: Show, cast: ExitStack) -> FailoverScenario:
     options, screen, settings = show.options, show.screen, show.settings
     bootstrap = settings.kafka["bootstrap.servers"]
     create_topic(bootstrap, TOPIC, partitions=PARTITIONS)
@@ -186,10 +185,10 @@ def _cast(show: Show, cast: ExitStack) -> Play:
     stream = TripStream(bootstrap, TOPIC, records=options.records, seed=options.seed)
     cast.callback(stream.stop)
     stream.start()
-    return Play(screen, log, stream, participants)
+    return FailoverScenario(screen, log, stream, participants)
 
 
-def _stop(screen: Screen, play: Play) -> None:
+def _stop(screen: Screen, play: FailoverScenario) -> None:
     screen.say("all in", "the stream is over, and the table holds as many records", "bold green")
     for survivor in play.survivors:
         with screen.working(f"stopping pid {survivor.pid}"):
@@ -197,11 +196,11 @@ def _stop(screen: Screen, play: Play) -> None:
         screen.say("stopped", f"pid {survivor.pid} ended in order when asked to")
 
 
-def _judge(show: Show, play: Play) -> bool:
+def _judge(show: Show, play: FailoverScenario) -> bool:
     screen = show.screen
-    held = contents(show.settings)
+    held = read_contents(show.settings)
     show_contents(screen, held)
-    report = show_judgement(screen, show.settings)
+    report = show_audit_result(screen, show.settings)
     complaints = [*_about_kill(play, held), *_about_records(show.options.records, report)]
     screen.tell()
     for complaint in complaints:
@@ -216,7 +215,7 @@ def _judge(show: Show, play: Play) -> bool:
     return not complaints
 
 
-def _about_kill(play: Play, held: Contents) -> Iterator[str]:
+def _about_kill(play: FailoverScenario, held: Contents) -> Iterator[str]:
     """Yield why the demo proves nothing about a coordinator's death, if so."""
     kill = play.kill
     if kill is None:

@@ -16,13 +16,13 @@ from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.multipart_status import Assembler
 from headgate.control_protocol.ports import ControlLog
 from headgate.operations.demo.control_topic_state import (
-    Announced,
-    Arrived,
-    Committed,
-    Ending,
+    CoordinatorLeads,
+    FilesReported,
     Happening,
-    Leads,
     Observation,
+    ParticipantArrived,
+    TransactionCommitted,
+    TransactionEnding,
     pid_of,
 )
 from headgate.operations.demo.processes import ParticipantProcess
@@ -44,7 +44,7 @@ class Kill:
     at_s: float
 
 
-class Play:
+class FailoverScenario:
     """Runs until the stream is over and in the table. ``kill`` stays ``None`` without a chance."""
 
     def __init__(
@@ -76,17 +76,17 @@ class Play:
         ``signals``: those that this process received; one of them raises ``KeyboardInterrupt``.
         """
         with self._screen.playing():
-            while not self._drained():
+            while not self._is_drained():
                 if signals:  # the handler's own may have met a finalizer, which swallows it
                     raise KeyboardInterrupt
                 for record in self._log.read(READ_MS):
-                    self._hear(record.envelope)
+                    self._on_event(record.envelope)
                 for participant in self.survivors:
                     participant.check()
                 self._check_moving()
                 self._screen.show(self._scene())
 
-    def _drained(self) -> bool:
+    def _is_drained(self) -> bool:
         return self._stream.confirmed == self._stream.records == self._observation.in_table
 
     def _scene(self) -> Scene:
@@ -102,37 +102,37 @@ class Play:
             logs = ", ".join(str(participant.log) for participant in self.survivors)
             raise HeadgateError(f"nothing has moved for {STUCK_SECONDS_MAX:.0f} s", f"see {logs}")
 
-    def _hear(self, envelope: Envelope) -> None:
+    def _on_event(self, envelope: Envelope) -> None:
         whole = self._assembler.add(envelope)
-        happening = self._observation.hear(whole) if whole else None
+        happening = self._observation.on_event(whole) if whole else None
         # Kill before anything is drawn: a moment later the commit might have landed.
-        if isinstance(happening, Ending) and self._ripe(happening):
+        if isinstance(happening, TransactionEnding) and self._is_time_to_kill(happening):
             self._do_kill(happening)
         elif happening:
-            self._tell(happening)
+            self._report(happening)
 
-    def _ripe(self, end: Ending) -> bool:
+    def _is_time_to_kill(self, end: TransactionEnding) -> bool:
         """Return whether to kill the coordinator: rows under way, and somebody to take over."""
         return (
             self.kill is None
             and self._observation.commits >= COMMITS_BEFORE_KILL
             and self._on_their_way > 0
-            and self._all_read
+            and self._is_all_read
             and pid_of(end.member) in self._participants
         )
 
     @property
-    def _all_read(self) -> bool:
+    def _is_all_read(self) -> bool:
         """Return whether each participant has partitions."""
         seen = self._observation.participants
-        reading = {pid_of(member) for member, said in seen.items() if said.owned}
+        reading = {pid_of(member) for member, text in seen.items() if text.owned}
         return reading >= self._participants.keys()
 
     @property
     def _on_their_way(self) -> int:
         return self._stream.confirmed - self._observation.in_table
 
-    def _do_kill(self, end: Ending) -> None:
+    def _do_kill(self, end: TransactionEnding) -> None:
         pid = pid_of(end.member)
         by_signal = self._participants[pid].kill()
         self.kill = Kill(pid, by_signal, end.transaction, time.monotonic())
@@ -148,31 +148,31 @@ class Play:
             "silence", "Kafka misses its heartbeats after 6 s and gives its partitions to the other"
         )
 
-    def _tell(self, happening: Happening) -> None:
+    def _report(self, happening: Happening) -> None:
         say = self._screen.say
         match happening:
-            case Arrived(member, partitions):
+            case ParticipantArrived(member, partitions):
                 numbers = ", ".join(str(at.partition) for at in partitions)
                 say("participant", f"pid {pid_of(member)} reads partitions {numbers}")
-                if self._all_read:
+                if self._is_all_read:
                     self._stream.go_on()
-            case Leads():
-                self._tell_leader(happening)
-            case Announced(member, transaction, records):
+            case CoordinatorLeads():
+                self._report_leader(happening)
+            case FilesReported(member, transaction, records):
                 if self.kill and transaction == self.kill.transaction and records:
                     say(
                         "void",
                         f"pid {pid_of(member)} wrote {records:,} rows of {transaction}; "
                         "nobody commits them, they are read again",
                     )
-            case Committed(transaction, snapshot_id, records):
+            case TransactionCommitted(transaction, snapshot_id, records):
                 say(
                     "commit",
                     f"{transaction!s:<6} {records:>9,} rows   snapshot {snapshot_id}",
                     "bold green",
                 )
 
-    def _tell_leader(self, leader: Leads) -> None:
+    def _report_leader(self, leader: CoordinatorLeads) -> None:
         pid = pid_of(leader.member)
         if self.kill and self.taken_over_s is None:
             self.taken_over_s = time.monotonic() - self.kill.at_s

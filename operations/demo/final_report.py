@@ -18,14 +18,13 @@ from rich.text import Text
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.table_history import History, SinkCommit
-from headgate.operations.access.table import opened_table
+from headgate.operations.access.tables import open_table
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
 from headgate.operations.demo.control_topic_state import pid_of
 from headgate.operations.demo.screen import Screen
-from headgate.operations.demo.sink_file import CATALOG_FILE, TABLE
-from headgate.operations.progress_bar import shown_progress
-from headgate.operations.render import show_audit
+from headgate.operations.demo.workspace import CATALOG_FILE, TABLE
+from headgate.operations.render import show_audit, show_progress
 from headgate.tables.iceberg.history import read_history
 
 ROWS_SHOWN = 4
@@ -48,8 +47,8 @@ class Contents:
         )
 
 
-def contents(settings: SinkSettings) -> Contents:
-    with opened_table(settings) as table:
+def read_contents(settings: SinkSettings) -> Contents:
+    with open_table(settings) as table:
         history = read_history(table, settings.name, settings.table.branch)
         scan = table.scan(selected_fields=COLUMNS_SHOWN, limit=ROWS_SHOWN)
         return Contents(history, scan.to_arrow().to_pylist())
@@ -97,9 +96,9 @@ def _cell(value: object) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else str(value)
 
 
-def show_judgement(screen: Screen, settings: SinkSettings) -> AuditReport:
+def show_audit_result(screen: Screen, settings: SinkSettings) -> AuditReport:
     screen.head("The audit: every record of the topic against every row of the table")
-    with shown_progress() as on_progress:
+    with show_progress() as on_progress:
         report = audit(settings, on_progress=on_progress)
     show_audit(screen.console, report)
     return report
@@ -123,14 +122,14 @@ def next_commands(
     sink_file: Path, survivor_log: Path, *, kafka_runs: bool, here: bool = True
 ) -> list[tuple[str, str]]:
     """Return what there is to see, each with the command that works from the current folder."""
-    headgate, sink = headgate_command(), _typed(sink_file)
-    catalog = _typed(sink_file.with_name(CATALOG_FILE))
-    pyiceberg = _typed(Path(sys.executable).with_name("pyiceberg"))
+    headgate, sink = headgate_command(), _shell_path(sink_file)
+    catalog = _shell_path(sink_file.with_name(CATALOG_FILE))
+    pyiceberg = _shell_path(Path(sys.executable).with_name("pyiceberg"))
     # Without Kafka there is no topic to compare with: the table alone must prove it.
     alone = "" if kafka_runs else " --accept-unproven"
     files = [
         ("the sink's file", f"less {sink}"),
-        ("the survivor's log", f"less {_typed(survivor_log)}"),
+        ("the survivor's log", f"less {_shell_path(survivor_log)}"),
     ]
     table = [
         ("where it stands", f"{headgate} status {sink}"),
@@ -153,9 +152,9 @@ def headgate_command() -> str:
     """Return how to call this ``headgate`` from here: by its name if it is on the path."""
     own = Path(sys.executable).with_name("headgate")
     found = shutil.which(own.name)
-    return own.name if found and Path(found) == own else _typed(own)
+    return own.name if found and Path(found) == own else _shell_path(own)
 
 
-def _typed(path: Path) -> str:
+def _shell_path(path: Path) -> str:
     relative = os.path.relpath(path)
     return shlex.quote(str(path) if relative.startswith("..") else relative)

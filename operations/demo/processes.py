@@ -65,16 +65,16 @@ class ParticipantProcess:
         try:
             code = self._process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            raise self._ended("did not end when asked to") from None
+            raise self._exit_error("did not end when asked to") from None
         if code:
-            raise self._ended(f"ended with {code} when asked to stop")
+            raise self._exit_error(f"ended with {code} when asked to stop")
 
     def check(self) -> None:
         """Raises ``HeadgateError`` with the end of its log if it ended by itself."""
         code = self._process.poll()
         if code is not None:
-            raise self._ended(f"ended by itself with {code}")
+            raise self._exit_error(f"ended by itself with {code}")
 
-    def _ended(self, how: str) -> HeadgateError:
+    def _exit_error(self, how: str) -> HeadgateError:
         lines = self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
         return HeadgateError(f"participant {self.pid} {how}; {self.log} ends:\n" + "\n".join(lines))

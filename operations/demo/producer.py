@@ -82,7 +82,7 @@ def produce(
     delivery = _Delivery(bootstrap, topic)
     began = time.monotonic()
     sent = 0
-    for stride in _strides(records):
+    for stride in _split_strides(records):
         for number, value in enumerate(stride, sent):
             delivery.send(value, number % partitions)
         sent += len(stride)
@@ -115,7 +115,7 @@ class _Delivery:
         while True:
             try:
                 self._producer.produce(
-                    self._topic, value, partition=partition, on_delivery=self._heard
+                    self._topic, value, partition=partition, on_delivery=self._on_delivery
                 )
             except BufferError:  # the queue is full: answers make room
                 self._producer.poll(0.1)
@@ -138,14 +138,14 @@ class _Delivery:
         if self.count != sent:
             raise Unreachable(f"{self._where}: {self.count} of {sent} records confirmed")
 
-    def _heard(self, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.confirmed[message.partition()] += 1
         else:
             self._failure = self._failure or error
 
 
-def _strides(records: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
+def _split_strides(records: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
     source = iter(records)
     while stride := tuple(islice(source, STRIDE)):
         yield stride
@@ -206,14 +206,14 @@ class TripStream:
 
     def _run(self) -> None:
         try:
-            produce(self._bootstrap, self._topic, self._paced(), on_progress=self._count)
+            produce(self._bootstrap, self._topic, self._paced_trips(), on_progress=self._count)
         except HeadgateError as error:
             self._failure = error
 
     def _count(self, confirmed: int) -> None:
         self._confirmed = confirmed
 
-    def _paced(self) -> Iterator[bytes]:
+    def _paced_trips(self) -> Iterator[bytes]:
         due_s = time.monotonic()
         for number, trip in enumerate(islice(trips(self._seed), self.records)):
             if number % STRIDE == 0:

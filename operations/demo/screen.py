@@ -102,10 +102,10 @@ class Screen:
         now_s = time.monotonic()
         if self._live and now_s - self._drawn_s >= FRAME_S:
             self._drawn_s = now_s
-            self._live.update(drawn(scene), refresh=True)
+            self._live.update(draw(scene), refresh=True)
 
 
-def drawn(scene: Scene) -> RenderableType:
+def draw(scene: Scene) -> RenderableType:
     return Panel(
         Group(_amounts(scene), Text(), _partitions(scene), Text(), _processes(scene)),
         title="Kafka topic trips -> Iceberg table demo.trips",
@@ -157,7 +157,7 @@ def _partitions(scene: Scene) -> Table:
 def _processes(scene: Scene) -> Table:
     table = _plain_table("process", "part", "state")
     seen = scene.observation
-    states = {pid_of(member): said.state for member, said in seen.participants.items()}
+    states = {pid_of(member): words.state for member, words in seen.participants.items()}
     leader = pid_of(seen.coordinator) if seen.coordinator else None
     for pid, lives in scene.processes.items():
         part = f"coordinator of epoch {seen.epoch}" if pid == leader else "participant"

@@ -72,7 +72,7 @@ def follow(followed: Sequence[tuple[ServedSink, Reload]], stop: threading.Event)
     with ExitStack() as redactions:
         while not stop.wait(LOOKED_AT_S):
             for sink, reload in followed:
-                found = reload.look(sink.settings)
+                found = reload.poll(sink.settings)
                 if isinstance(found, SinkSettings):
                     redactions.enter_context(redacting(found.redaction))
                     sink.adopt(found)

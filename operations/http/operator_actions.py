@@ -8,7 +8,7 @@ from typing import Any
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.operations.access.table import open_primary
+from headgate.operations.access.tables import open_primary
 from headgate.operations.control import rollback
 from headgate.operations.control import stop as stopping
 from headgate.operations.control.pause import pause, resume
@@ -48,21 +48,21 @@ def _toggle(
 def _stop(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
     """Stop the sink; stored in the table, so that it stays stopped when processes restart."""
     _refuse_unknown(given, frozenset())
-    before = stopping.standing(settings)
+    before = stopping.read_record(settings)
     done = None if dry_run else stopping.stop(settings)
     return _wished(dry_run, before, done)
 
 
 def _start(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
     _refuse_unknown(given, frozenset())
-    before = stopping.standing(settings)
-    done = None if dry_run else stopping.Stopping(stopping.start(settings), ())
+    before = stopping.read_record(settings)
+    done = None if dry_run else stopping.StopResult(stopping.start(settings), ())
     return _wished(dry_run, before, done, starts=True)
 
 
 def _restart(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
     _refuse_unknown(given, frozenset())
-    before = stopping.standing(settings)
+    before = stopping.read_record(settings)
     done = None if dry_run else stopping.restart(settings)
     return {**_wished(dry_run, before, done), "changes": True}
 
@@ -70,7 +70,7 @@ def _restart(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str
 def _wished(
     dry_run: bool,  # noqa: FBT001
     before: CommitRecord,
-    done: stopping.Stopping | None,
+    done: stopping.StopResult | None,
     *,
     starts: bool = False,
 ) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from headgate.config.http_settings import HttpSettings, is_loopback
 from headgate.control_protocol.errors import HeadgateError, Unreachable
-from headgate.operations.control.operator_claim import acting
+from headgate.operations.control.operator_claim import acting_as
 from headgate.operations.http import operator_actions, status_page
 from headgate.operations.http.responses import HTML, Answer, document, of_error, refusal, text
 from headgate.operations.http.sink_views import ServedSink
@@ -220,7 +220,7 @@ def _api(sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: 
     if not isinstance(given, dict):
         return refusal(400, "the body is not a JSON object")
     try:
-        with acting(f"http {request.peer}".rstrip()):
+        with acting_as(f"http {request.peer}".rstrip()):
             return document(200, move(sink.settings, given, dry_run))
     finally:
         sink.forget()

@@ -85,7 +85,7 @@ def sink_page(report: StatusReport, now_ms: int) -> str:
         _participants(report),
         "<h2>Last commits</h2>",
         _commits(report.transactions[:20]),
-        *_bad_records(report),
+        *_rejected_records(report),
     ]
     return _page(f"{report.sink}: {report.condition}", body, now_ms)
 
@@ -240,12 +240,12 @@ def _commits(commits: Sequence[TransactionStatus]) -> str:
     return _table(heads, rows, set(range(3, len(heads))))
 
 
-def _bad_records(report: StatusReport) -> list[str]:
-    if not report.bad_records:
+def _rejected_records(report: StatusReport) -> list[str]:
+    if not report.rejected_records:
         return []
     rows = [
         (_e(f"{b.topic}/{b.partition}"), f"{b.offset:,}", _e(b.transaction), _e(b.reason))
-        for b in report.bad_records
+        for b in report.rejected_records
     ]
     heads = ("partition", "offset", "transaction", "reason")
     return ["<h2>Last bad records</h2>", _table(heads, rows, {1}, {3})]

@@ -39,7 +39,7 @@ class ProposedChanges:
     def envelope(self) -> Envelope:
         return self.looks.envelope or Envelope.PLAIN
 
-    def key_among(self, proposal: Proposal) -> tuple[tuple[str, ...], bool]:
+    def choose_key(self, proposal: Proposal) -> tuple[tuple[str, ...], bool]:
         """Return the columns of the key, and whether they are a guess: the first suitable one."""
         known = dict(proposal.columns)
         if self.key and all(name in known for name in self.key):
@@ -63,7 +63,7 @@ def propose_changes(records: Sequence[KeyAndValue]) -> ProposedChanges:
         name,
         looks,
         tuple(json.dumps(row).encode() for row in rows if row is not None),
-        _common(key for key in keys if key),
+        _common_value(key for key in keys if key),
     )
 
 
@@ -90,7 +90,7 @@ def _row(document: Document, envelope: Envelope) -> Document | None:
     return {name: value for name, value in document.items() if name not in MARKS}
 
 
-def _common(keys: Iterable[Document]) -> tuple[str, ...]:
+def _common_value(keys: Iterable[Document]) -> tuple[str, ...]:
     """Return the fields of the keys, if all have the same."""
     found = {tuple(key) for key in keys}
     return found.pop() if len(found) == 1 else ()

@@ -39,14 +39,14 @@ class Proposal:
     others: int
 
 
-class _Unclear(Exception):
+class _NoType(Exception):
     """No column type fits all values."""
 
 
 def propose(values: Iterable[bytes | None]) -> Proposal:
     """Return the columns of these records' values, in the order in which their fields appeared."""
     documents = [_document(value) for value in values]
-    guess = _Guess()
+    guess = _ColumnGuess()
     columns = guess.fields([document for document in documents if document is not None], "")
     others = documents.count(None)
     return Proposal(tuple(columns), tuple(guess.left_out), len(documents), others)
@@ -60,7 +60,7 @@ def _document(value: bytes | None) -> Mapping[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-class _Guess:
+class _ColumnGuess:
     def __init__(self) -> None:
         self.left_out: list[tuple[str, str]] = []
         self._columns = 0
@@ -76,19 +76,19 @@ class _Guess:
         for name, there in contents.items():
             try:
                 typed.append((name, self._field(name, there, f"{path}{name}", folded)))
-            except _Unclear as unclear:
+            except _NoType as unclear:
                 self.left_out.append((f"{path}{name}", str(unclear)))
         return typed
 
     def _field(self, name: str, contents: list[Any], path: str, folded: set[str]) -> str:
         if not _NAME.fullmatch(name):
-            raise _Unclear("a column cannot have this name")
+            raise _NoType("a column cannot have this name")
         if path == name and name.lower() in RESERVED:
-            raise _Unclear("Iceberg keeps this name for itself")
+            raise _NoType("Iceberg keeps this name for itself")
         if name.lower() in folded:
-            raise _Unclear("another column has this name but for case")
+            raise _NoType("another column has this name but for case")
         if self._columns == COLUMNS_MAX:
-            raise _Unclear(f"there are {COLUMNS_MAX} columns already")
+            raise _NoType(f"there are {COLUMNS_MAX} columns already")
         self._columns += 1
         kind = self._type(contents, path)
         folded.add(name.lower())
@@ -98,11 +98,11 @@ class _Guess:
         there = [content for content in contents if content is not None]
         kinds = {type(content) for content in there}
         if not kinds:
-            raise _Unclear("it is null or empty in every record")
+            raise _NoType("it is null or empty in every record")
         if kinds == {bool}:
             return "boolean"
         if kinds == {int}:
-            return _whole(there)
+            return _integer_type(there)
         if kinds <= {int, float}:
             return "double"
         if kinds == {str}:
@@ -113,7 +113,9 @@ class _Guess:
             return f"list<{self._type([each for some in there for each in some], f'{path}[]')}>"
         if kinds <= {str, dict, list}:
             return "string"
-        raise _Unclear("its values are of several kinds: " + ", ".join(sorted(map(_called, kinds))))
+        raise _NoType(
+            "its values are of several kinds: " + ", ".join(sorted(map(_json_type_name, kinds)))
+        )
 
     def _object(self, objects: list[dict[str, Any]], path: str) -> str:
         if path.count(".") + path.count("[]") >= DEPTH_MAX:
@@ -123,19 +125,19 @@ class _Guess:
             return f"map<string, {self._type(contents, f'{path}[]')}>"
         fields = self.fields(objects, f"{path}.")
         if not fields:
-            raise _Unclear("no field of it has a type")
+            raise _NoType("no field of it has a type")
         return f"struct<{', '.join(f'{name}: {kind}' for name, kind in fields)}>"
 
 
-def _whole(numbers: list[int]) -> str:
+def _integer_type(numbers: list[int]) -> str:
     if all(number in _LONG for number in numbers):
         return "long"
     if max(map(abs, numbers)) < 10**38:
         return "decimal(38, 0)"
-    raise _Unclear("its numbers have more than 38 digits")
+    raise _NoType("its numbers have more than 38 digits")
 
 
-def _called(kind: type) -> str:
+def _json_type_name(kind: type) -> str:
     names = {bool: "boolean", int: "number", float: "number", str: "text", dict: "object"}
     return names.get(kind, "array")
 
@@ -151,18 +153,18 @@ def _parses(parse: Callable[[str], object]) -> Callable[[str], bool]:
     return fits
 
 
-def _zoned(text: str) -> None:
+def _parse_zoned(text: str) -> None:
     if not re.search(r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$", text):
         raise ValueError
     timestamp_of(text, "us", zoned=True)
 
 
-def _unzoned(text: str) -> None:
+def _parse_unzoned(text: str) -> None:
     timestamp_of(text, "us", zoned=False)
 
 
 _TIMES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("date", _parses(days_of)),
-    ("timestamptz", _parses(_zoned)),
-    ("timestamp", _parses(_unzoned)),
+    ("timestamptz", _parses(_parse_zoned)),
+    ("timestamp", _parses(_parse_unzoned)),
 )

@@ -156,36 +156,36 @@ def sink_file(
         "name": name,
         "file": f"{name}.toml",
         "home": folder.resolve(),
-        "topic": _quoted(topic or name),
+        "topic": _quote(topic or name),
         "kafka": "\n".join(
-            f"{_quoted(key)} = {_quoted(value)}" for key, value in (_KAFKA | dict(kafka)).items()
+            f"{_quote(key)} = {_quote(value)}" for key, value in (_KAFKA | dict(kafka)).items()
         ),
     }
     if changes is None:
         return _TEMPLATE.format(**parts, **_APPENDED, columns=_COLUMNS), None
     proposal = replace(propose(changes.rows), records=changes.looks.records)
-    said, key = _changes(changes, proposal)
+    texts, key = _changes(changes, proposal)
     columns = _columns(topic or name, proposal, key)
-    return _TEMPLATE.format(**parts, **said, columns=columns), proposal
+    return _TEMPLATE.format(**parts, **texts, columns=columns), proposal
 
 
 def _changes(
     changes: ProposedChanges, proposal: Proposal
 ) -> tuple[Mapping[str, str], Sequence[str]]:
     """Return the file's settings for changes, and the columns of their key."""
-    said = {**_APPENDED, "format": changes.format_name}
+    texts = {**_APPENDED, "format": changes.format_name}
     if changes.envelope is Envelope.PLAIN or not proposal.columns:
-        return said, ()
-    key, guessed = changes.key_among(proposal)
+        return texts, ()
+    key, guessed = changes.choose_key(proposal)
     if not key:
-        return said, ()
+        return texts, ()
     why = "a guess: it must be the primary key" if guessed else "as the messages' keys have it"
-    said["key"] = f"key = {json.dumps(key)}  # {why}"
-    said["changes"] = (
+    texts["key"] = f"key = {json.dumps(key)}  # {why}"
+    texts["changes"] = (
         f"[changes]{' ' * 28}# docs/guides/upserts-and-deletes.md\n"
-        f"envelope = {_quoted(changes.envelope)}\n\n"
+        f"envelope = {_quote(changes.envelope)}\n\n"
     )
-    return said, key
+    return texts, key
 
 
 def _columns(topic: str, proposal: Proposal, key: Sequence[str]) -> str:
@@ -196,13 +196,13 @@ def _columns(topic: str, proposal: Proposal, key: Sequence[str]) -> str:
             "write the columns by hand: headgate init without --from-topic has an example",
         )
     lines = [f"# Proposed from {proposal.records} records: check that they hold for all others."]
-    for name, kind in proposal.columns:
-        lines += ["[[table.columns]]", f"name = {_quoted(name)}", f"type = {_quoted(kind)}"]
+    for name, type_text in proposal.columns:
+        lines += ["[[table.columns]]", f"name = {_quote(name)}", f"type = {_quote(type_text)}"]
         lines += ["required = true", ""] if name in key else [""]
-    lines += [f"# Left out, {_quoted(name)}: {reason}" for name, reason in proposal.left_out]
+    lines += [f"# Left out, {_quote(name)}: {reason}" for name, reason in proposal.left_out]
     return "\n".join(lines) + "\n" * bool(proposal.left_out)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a TOML string; JSON's escapes are a subset of TOML's."""
     return json.dumps(text)

@@ -12,6 +12,6 @@ import click
 @click.option("--port", default=9092, show_default=True, type=click.IntRange(1, 65_535))
 def command(folder: Path, port: int) -> None:
     """Run a real Kafka on this machine until Ctrl-C."""
-    from headgate.operations.local_kafka.broker import keep
+    from headgate.operations.local_kafka.broker import run_until_stopped
 
-    keep(folder, port, click.echo)
+    run_until_stopped(folder, port, click.echo)

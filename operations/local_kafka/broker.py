@@ -172,7 +172,7 @@ class EmbeddedKafka:
 
     def _await_answer(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not _answers(self._port):
+        while not _answers_requests(self._port):
             if process.poll() is not None or time.monotonic() > deadline:
                 why = "did not answer in time" if process.poll() is None else "ended at once"
                 raise Unreachable(f"the embedded Kafka {why}; its log ends:\n{self._tail()}")
@@ -249,7 +249,7 @@ def free_port() -> int:
     raise Unreachable(f"none of 100 ports from {PORTS.start} to {PORTS.stop} is free on {HOST}")
 
 
-def _answers(port: int) -> bool:
+def _answers_requests(port: int) -> bool:
     """Return whether an ApiVersions request is answered: the port accepts long before that."""
     body = struct.pack(">hhih", 18, 0, 1, -1)  # key, version, correlation id, no client id
     try:
@@ -263,7 +263,7 @@ def _answers(port: int) -> bool:
 # Runs the embedded broker for people who try headgate out; it is not for production.
 
 
-def keep(
+def run_until_stopped(
     folder: Path, port: int, say: Callable[[str], None], stop: threading.Event | None = None
 ) -> None:
     """Run until ``stop``, SIGINT or SIGTERM; a later start finds its data again.
@@ -275,7 +275,7 @@ def keep(
         raise ConfigurationError(
             f"{folder} holds something else", "name a folder that is empty, or not there yet"
         )
-    _refuse_taken(port)
+    _require_free(port)
     stop = stop or threading.Event()
     if threading.current_thread() is threading.main_thread():
         take_over(lambda *_: stop.set())
@@ -288,7 +288,7 @@ def keep(
     say("ended; the data stay")
 
 
-def _refuse_taken(port: int) -> None:
+def _require_free(port: int) -> None:
     """Refuse a port in use: another broker there would answer in this one's place."""
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not one that just ended

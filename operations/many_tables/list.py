@@ -1,4 +1,4 @@
-"""Lists the tables that a sink's routes fill, what each has received and is pending, and topics.
+"""Lists the tables that a sink's routes fill, what each has received, what is pending, and topics.
 
 The list has the tables that carry the sink's tag, that the ledger remembers (filled, pending now or
 before, suspended), and that its topics name.
@@ -20,8 +20,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.kafka import source_topics
-from headgate.operations.access.routed_tables import decided_tables, each_table
-from headgate.operations.access.table import opened_reader
+from headgate.operations.access.tables import count_decided_rows, open_one_by_one, open_reader
 from headgate.runtime.sink_tables import Answer, TableAtRest
 from headgate.tables.iceberg.catalog import catalog_failure
 
@@ -34,9 +33,9 @@ class FilledTable:
     """One table. ``state``: ``open``, ``suspended``, ``resuming``, ``missing`` or ``unreachable``;
     ``reason`` says why.
 
-    ``transaction``: the last one that it was delivered to for; ``keys``: what that commit's records
-    did to a table with a key. ``valid_through_ms`` is the ledger's if nothing is pending (V1), else
-    as of that delivery.
+    ``transaction``: the last one whose rows it received; ``keys``: what that commit's records did
+    to a table with a key. ``valid_through_ms`` is the ledger's if nothing is pending (V1), else as
+    of that delivery.
     """
 
     table: str
@@ -75,7 +74,7 @@ def tables(settings: SinkSettings) -> TablesReport:
         raise ConfigurationError(
             "this sink fills one table", "headgate status shows it; [tables] is for many"
         )
-    with opened_reader(settings) as opened:
+    with open_reader(settings) as opened:
         history = opened.reader.history()
         record = history.record
         pending: dict[str, int] = {}
@@ -83,30 +82,30 @@ def tables(settings: SinkSettings) -> TablesReport:
             pending[pending_commit.table] = (
                 pending.get(pending_commit.table, 0) + pending_commit.records
             )
-        decided = decided_tables(settings, history)
-        named = _named_by_topics(settings, record)
+        decided = count_decided_rows(settings, history)
+        named = _names_of_topics(settings, record)
         found = {
-            name: _answered(name, table, pending.get(name, 0))
-            for name, table in each_table(opened, history, named)
+            name: _table_or_error(name, table, pending.get(name, 0))
+            for name, table in open_one_by_one(opened, history, named)
         }
         suspended = {each.table: each for each in (record.suspended if record else ())}
         known = {*found, *pending, *suspended, *decided, *named, *history.filled}
         names = sorted(known - {settings.quarantine.table})
-        tables = (found.get(name) or _missing(name, pending.get(name, 0)) for name in names)
+        tables = (found.get(name) or _missing_table(name, pending.get(name, 0)) for name in names)
         return TablesReport(
             settings.tables.ledger,
             str(record.transaction) if record else None,
-            tuple(_judged(table, suspended.get(table.table), record) for table in tables),
+            tuple(_with_suspension(table, suspended.get(table.table), record) for table in tables),
         )
 
 
-def _named_by_topics(settings: SinkSettings, record: CommitRecord | None) -> set[str]:
+def _names_of_topics(settings: SinkSettings, record: CommitRecord | None) -> set[str]:
     """Return tables of the topics that the ledger knows, if the topic alone decides."""
     topics = sorted(record.topic_ids) if record else []
     return {target.table for target in settings.tables.routing.tables_of(topics).values()}
 
 
-def _judged(
+def _with_suspension(
     table: FilledTable, suspended: Suspended | None, record: CommitRecord | None
 ) -> FilledTable:
     if suspended is not None:
@@ -117,24 +116,24 @@ def _judged(
     return table
 
 
-def _missing(name: str, pending: int) -> FilledTable:
+def _missing_table(name: str, pending: int) -> FilledTable:
     reason = "there is no such table, or it may not be read: its records are not in it"
     return FilledTable(name, "missing", None, pending, None, None, None, reason)
 
 
-def _answered(name: str, table: Answer, pending: int) -> FilledTable:
+def _table_or_error(name: str, table: Answer, pending: int) -> FilledTable:
     """Return what a table says, or why it says nothing: then the others are asked all the same."""
     if isinstance(table, TableAtRest):
         try:
-            return _filled(name, table, pending)
+            return _describe_table(name, table, pending)
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             table = catalog_failure(error, f"table {name} cannot be read")
     if isinstance(table, MissingRights):
-        return _missing(name, pending)
+        return _missing_table(name, pending)
     return FilledTable(name, "unreachable", None, pending, None, None, None, str(table))
 
 
-def _filled(name: str, table: TableAtRest, pending: int) -> FilledTable:
+def _describe_table(name: str, table: TableAtRest, pending: int) -> FilledTable:
     history = table.reader.history(_LAST)
     if history.record is None:
         history = table.reader.history()
@@ -151,22 +150,22 @@ def _filled(name: str, table: TableAtRest, pending: int) -> FilledTable:
     )
 
 
-def routes(settings: SinkSettings) -> str:
+def check_routes(settings: SinkSettings) -> str:
     """Return each route with topics that it takes, and colliding names.
 
     Raises as ``source_topics``.
     """
     with source_topics(settings) as topics:
         known = sorted(topics.describe())
-    told = [*_taken(settings, known), *_collisions(settings, known)]
+    notes = [*_describe_unrouted(settings, known), *_describe_collisions(settings, known)]
     if settings.tables.create.schema is CreateFrom.OFF:
-        told.append(
+        notes.append(
             "tables.create.schema is off: records for tables that do not exist are unmatched"
         )
-    return "; ".join(told)
+    return "; ".join(notes)
 
 
-def _taken(settings: SinkSettings, topics: list[str]) -> Iterator[str]:
+def _describe_unrouted(settings: SinkSettings, topics: list[str]) -> Iterator[str]:
     routing = settings.tables.routing
     takes: dict[int, list[str]] = {number: [] for number in range(len(routing.routes))}
     for topic in topics:
@@ -181,7 +180,7 @@ def _taken(settings: SinkSettings, topics: list[str]) -> Iterator[str]:
         yield f"no route takes {', '.join(alone[:EXAMPLES_MAX])}"
 
 
-def _collisions(settings: SinkSettings, topics: list[str]) -> Iterator[str]:
+def _describe_collisions(settings: SinkSettings, topics: list[str]) -> Iterator[str]:
     routing = settings.tables.routing
     winners = routing.tables_of(topics)
     for topic in topics:

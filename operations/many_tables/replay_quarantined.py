@@ -49,15 +49,15 @@ from headgate.data_plane.quarantine.diverted_records import (
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
 from headgate.operations.access.secondary_tables import (
-    DeliveredTables,
+    FilledTables,
     record_of,
-    refuse_keyed,
-    refuse_one_table,
-    start_of,
-    with_what_is_needed,
+    require_many_tables,
+    require_unkeyed,
+    table_start,
+    with_schema_changes,
 )
-from headgate.operations.access.table import opened_catalog, refuse_other_kind
-from headgate.operations.control.operator_claim import actor, tell
+from headgate.operations.access.tables import open_catalog, require_iceberg
+from headgate.operations.control.operator_claim import actor, announce
 from headgate.participant.embedded_source import Record
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.catalog import naming_table
@@ -71,7 +71,7 @@ _FOLDER = "headgate"
 
 
 @dataclass(frozen=True, slots=True)
-class GivenBack:
+class ReplayedTable:
     """What one table was given back.
 
     ``left``: records that cannot be its rows, and stay in place.
@@ -86,15 +86,15 @@ class GivenBack:
         return f"{self.table}: {self.records} records replayed{left}"
 
 
-def refuse_replay(settings: SinkSettings, names: Collection[str] = ()) -> None:
+def require_replayable(settings: SinkSettings, names: Collection[str] = ()) -> None:
     """Raise ``ReplayUnfit`` if records cannot be replayed into these tables.
 
     That is so if the sink file does not say how a record becomes its row, and for tables with a
     key: what they have taken since may be newer. Raises ``ConfigurationError`` for a sink of one
     table.
     """
-    refuse_other_kind(settings)
-    refuse_one_table(settings)
+    require_iceberg(settings)
+    require_many_tables(settings)
     if not settings.quarantine.keeps:
         raise ReplayUnfit(
             f"sink {settings.name} keeps no records in a quarantine", "there is nothing to replay"
@@ -106,58 +106,62 @@ def refuse_replay(settings: SinkSettings, names: Collection[str] = ()) -> None:
             "send the rows of the quarantine to the topic again",
         )
     kept = "; the quarantine keeps the records"
-    refuse_keyed(settings, names, "the quarantine holds", kept)
+    require_unkeyed(settings, names, "the quarantine holds", kept)
 
 
-def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[GivenBack, ...]:
+def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[ReplayedTable, ...]:
     """Replay what the quarantine holds for these tables; without names, for all that are open.
 
     Raises ``ReplayUnfit``, ``ReplayRefused``, ``RetryLater`` if somebody else is faster, and what
     opening and writing tables raises. What was replayed by then is in the tables once.
     """
-    refuse_replay(settings, names)
-    with opened_catalog(settings) as catalog:
-        desk = _Desk(settings, catalog)
-        given = tuple(map(desk.give_back, sorted(names) if names else desk.waiting()))
-    tell(settings, f"{REPLAY} {' '.join(each.table for each in given)}".rstrip())
+    require_replayable(settings, names)
+    with open_catalog(settings) as catalog:
+        session = _ReplaySession(settings, catalog)
+        given = tuple(
+            map(session.replay, sorted(names) if names else session.tables_with_records())
+        )
+    announce(settings, f"{REPLAY} {' '.join(each.table for each in given)}".rstrip())
     return given
 
 
-class _Desk:
+class _ReplaySession:
     """The ledger and the quarantine as they were read, for one table after the other."""
 
     def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
         self._settings = settings
         self._catalog = catalog
-        self._tables = DeliveredTables(settings, catalog)
-        self._aside = self._diverted(settings.quarantine.table)
+        self._tables = FilledTables(settings, catalog)
+        self._quarantine = self._open_quarantine(settings.quarantine.table)
 
-    def waiting(self) -> Iterator[str]:
+    def tables_with_records(self) -> Iterator[str]:
         """Yield the tables with records in the quarantine that are neither suspended nor keyed."""
-        suspended, routing = self._tables.suspended(), self._settings.tables.routing
-        return (n for n in self._aside.tables() if n not in suspended and not routing.key_of(n))
+        suspended, routing = self._tables.reasons_of_suspension(), self._settings.tables.routing
+        return (
+            n for n in self._quarantine.tables() if n not in suspended and not routing.key_of(n)
+        )
 
-    def give_back(self, name: str) -> GivenBack:
+    def replay(self, name: str) -> ReplayedTable:
         """Commit portion by portion; the table's own record says where the next one begins."""
-        places: Sequence[Place] = self._aside.places(name)
-        given = GivenBack(name)
+        places: Sequence[Place] = self._quarantine.places(name)
+        given = ReplayedTable(name)
         while True:
-            _, view = self._tables.in_order(name)
+            _, view = self._tables.load_unchanged(name)
             before = record_of(view).replayed
             left = [place for place in places if not given_back(place, before)]
             if not left:
                 return given
             portion, behind = left[:PORTION], left[PORTION:]
-            upto = _upto(self._aside.record, before, portion, behind)
-            written = self._written(name, portion)
+            until = _replayed_up_to(self._quarantine.record, before, portion, behind)
+            written = self._write(name, portion)
             files = tuple(file for some in written.followed.values() for file in some)
             records = sum(result.records for result in written.partitions.values())
-            self._commit(view, files, records, upto)
+            self._commit(view, files, records, until)
             bad = len(portion) - records
-            given = GivenBack(name, given.records + records, given.left + bad)
-            places = self._still(name, portion, places)
+            given = ReplayedTable(name, given.records + records, given.left + bad)
+            places = self._still_there(name, portion, places)
 
-    def _still(
+    def _still_there(
         self, name: str, portion: Sequence[Place], places: Sequence[Place]
     ) -> Sequence[Place]:
         """Return the places that the quarantine holds by now.
@@ -165,10 +169,13 @@ class _Desk:
         No call covers two tables: so what was deleted from it after the portion was read is noticed
         here. Raises ``DeletedMeanwhile``.
         """
-        before, self._aside = self._aside, self._diverted(self._settings.quarantine.table)
-        if self._aside.head == before.head:
+        before, self._quarantine = (
+            self._quarantine,
+            self._open_quarantine(self._settings.quarantine.table),
+        )
+        if self._quarantine.head == before.head:
             return places
-        there = self._aside.places(name)
+        there = self._quarantine.places(name)
         if gone := sorted(set(portion) - set(there), key=lambda place: (place.at, place.offset)):
             named = ", ".join(f"{place.at} offset {place.offset}" for place in gone[:_NAMED_MAX])
             raise DeletedMeanwhile(
@@ -178,7 +185,7 @@ class _Desk:
             )
         return there
 
-    def _diverted(self, name: str) -> DivertedRecords:
+    def _open_quarantine(self, name: str) -> DivertedRecords:
         """Raises ``ReplayRefused``, ``ReplayUnfit``."""
         sink, branch = self._settings.name, self._settings.table.branch
         with naming_table(name):
@@ -191,7 +198,7 @@ class _Desk:
             )
         if view.record.primary != self._tables.ledger.uuid:
             raise ReplayRefused(
-                f"the quarantine {name} was delivered by another table than "
+                f"the quarantine {name} was filled by another table than "
                 f"{self._tables.ledger.table}",
                 "start the sink: its error says what to do",
             )
@@ -204,16 +211,16 @@ class _Desk:
             )
         return found
 
-    def _written(self, name: str, portion: Sequence[Place]) -> BatchWritten:
+    def _write(self, name: str, portion: Sequence[Place]) -> BatchWritten:
         """Write the portion's records to files of the table.
 
         Raises ``WriteFailed``, ``StopSink``.
         """
-        settings = _only_to(self._settings, name)
+        settings = _route_only_to(self._settings, name)
         ranges = _ranges(portion)
         wanted = {(place.at, place.offset) for place in portion}
         records: dict[TopicPartition, dict[int, Record]] = {at: {} for at in ranges}
-        for record in self._aside.records(name, ranges):
+        for record in self._quarantine.records(name, ranges):
             at = TopicPartition(record.topic, record.partition)
             if (at, record.offset) in wanted:
                 records[at][record.offset] = record
@@ -221,11 +228,11 @@ class _Desk:
         folder = f"{_FOLDER}/{settings.name}/replayed-{uuid.uuid4().hex[:12]}"
         batch = Batch(
             number=1,
-            transaction=self._aside.record.transaction,
-            table=start_of(self._tables.ledger, folder),
+            transaction=self._quarantine.record.transaction,
+            table=table_start(self._tables.ledger, folder),
             ranges=ranges,
             target_file_bytes=settings.coordinator.target_file_bytes,
-            topic_ids=self._aside.record.topic_ids,
+            topic_ids=self._quarantine.record.topic_ids,
             folder=folder,
         )
         for _ in range(_TRIES):
@@ -233,7 +240,7 @@ class _Desk:
             outcome = planning.written(batch, lambda plan: write_put(plan, batch, chunk))  # noqa: B023
             if not isinstance(outcome, BatchNeeds):
                 break
-            batch = with_what_is_needed(settings, self._catalog, batch, outcome)
+            batch = with_schema_changes(settings, self._catalog, batch, outcome)
         if isinstance(outcome, BatchFailed):
             raise outcome.fatal or WriteFailed(outcome.reason)
         if isinstance(outcome, BatchNeeds):
@@ -241,23 +248,23 @@ class _Desk:
         return outcome
 
     def _commit(
-        self, view: TableView, files: tuple[WrittenFile, ...], records: int, upto: Replayed
+        self, view: TableView, files: tuple[WrittenFile, ...], records: int, until: Replayed
     ) -> None:
-        """Commit in one call; retry if the sink has delivered the table meanwhile.
+        """Commit in one call; retry if the sink has delivered to the table meanwhile.
 
         Nobody else replays.
         """
         table = self._tables.table(view.table)
         reason, before = "", record_of(view).replayed
         for _ in range(_TRIES):
-            record = _given_back(record_of(view), records, upto)
+            record = _with_replayed(record_of(view), records, until)
             outcome = table.commit(CommitAttempt(view, record, files))
             if isinstance(outcome, Landed):
                 return
             reason = outcome.reason
-            _, view = self._tables.in_order(view.table)
+            _, view = self._tables.load_unchanged(view.table)
             now = record_of(view)
-            if now.replayed == upto and not isinstance(outcome, Refused):
+            if now.replayed == until and not isinstance(outcome, Refused):
                 return
             if now.replayed != before or not isinstance(outcome, Refused):
                 break
@@ -267,8 +274,11 @@ class _Desk:
         )
 
 
-def _upto(
-    aside: CommitRecord, before: Replayed | None, portion: Sequence[Place], behind: Sequence[Place]
+def _replayed_up_to(
+    quarantine: CommitRecord,
+    before: Replayed | None,
+    portion: Sequence[Place],
+    behind: Sequence[Place],
 ) -> Replayed:
     """Return how far the table has everything once it has this portion.
 
@@ -279,19 +289,19 @@ def _upto(
     done = {place.at: place.offset + 1 for place in portion}
     unfinished = {place.at for place in behind}
     offsets = {}
-    for at, end in aside.offsets.items():
-        topic_id = aside.topic_ids.get(at.topic)
+    for at, end in quarantine.offsets.items():
+        topic_id = quarantine.topic_ids.get(at.topic)
         passed = known.passed(at, topic_id) if topic_id is not None else 0
         offsets[at] = max(passed, done.get(at, 0) if at in unfinished else end)
-    return Replayed(Offsets(offsets), aside.topic_ids, known.expired)
+    return Replayed(Offsets(offsets), quarantine.topic_ids, known.expired)
 
 
-def _given_back(record: CommitRecord, records: int, upto: Replayed) -> CommitRecord:
+def _with_replayed(record: CommitRecord, records: int, until: Replayed) -> CommitRecord:
     """Return the record of the last delivery, with what was given back added."""
-    return replace(record, records=records, replayed=upto, command=REPLAY, actor=actor())
+    return replace(record, records=records, replayed=until, command=REPLAY, actor=actor())
 
 
-def _only_to(settings: SinkSettings, name: str) -> SinkSettings:
+def _route_only_to(settings: SinkSettings, name: str) -> SinkSettings:
     """Send all records to the table that they were meant for, whatever today's routes say.
 
     What cannot be its row stays in the quarantine.
@@ -302,7 +312,7 @@ def _only_to(settings: SinkSettings, name: str) -> SinkSettings:
         unmatched=Disposal.FAIL,
         atomic=False,
     )
-    aside = replace(
+    quarantine = replace(
         settings.quarantine,
         policy=Disposal.SKIP,
         tombstones=Disposal.SKIP,
@@ -310,7 +320,7 @@ def _only_to(settings: SinkSettings, name: str) -> SinkSettings:
         records_max=0,
         dead_letter_topic="",
     )
-    return replace(settings, tables=tables, quarantine=aside)
+    return replace(settings, tables=tables, quarantine=quarantine)
 
 
 def _ranges(portion: Sequence[Place]) -> dict[TopicPartition, OffsetRange]:

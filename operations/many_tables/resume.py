@@ -1,4 +1,4 @@
-"""Ends the suspending of tables: an event on the control topic, and the ledger's answer (I5)."""
+"""Resumes suspended tables: an event on the control topic, and the ledger's answer (I5)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from headgate.control_protocol.errors import (
     TableStillSuspended,
 )
 from headgate.control_protocol.events import Resume
-from headgate.operations.access.secondary_tables import refuse_one_table
-from headgate.operations.access.table import opened_reader
-from headgate.operations.control.pause import LOOKED_AT_S, ask, patience_of
+from headgate.operations.access.secondary_tables import require_many_tables
+from headgate.operations.access.tables import open_reader
+from headgate.operations.control.pause import LOOKED_AT_S, default_patience_s, send_until
 
 _GONE_HINT = (
     "restore it, and ask again; or name it, and the sink creates it again if tables.create says how"
@@ -34,7 +34,7 @@ def resume_tables(
     their names. Raises ``TableStillSuspended`` if something is still wrong, ``ConfigurationError``
     for a table that is not suspended, and as ``pause``.
     """
-    suspended, gone = _suspended(settings)
+    suspended, gone = _read_suspended(settings)
     strangers = sorted(set(names) - suspended.keys())
     if strangers or not suspended:
         raise ConfigurationError(
@@ -42,7 +42,7 @@ def resume_tables(
             "headgate tables SINK lists those that are",
         )
     asked = {name: suspended[name] for name in (names or suspended)}
-    kept = {name for name in asked if name in gone and not (names and _makes(settings, name))}
+    kept = {name for name in asked if name in gone and not (names and _may_create(settings, name))}
     wanted = {n: each for n, each in asked.items() if n not in kept and not each.resuming}
     refused = [f"{name} stays suspended: {suspended[name].why}" for name in sorted(kept)]
     if kept == asked.keys():
@@ -55,7 +55,7 @@ def resume_tables(
             for name, before in wanted.items()
         )
 
-    record = ask(settings, Resume(tuple(sorted(wanted))), answered, patience_s)
+    record = send_until(settings, Resume(tuple(sorted(wanted))), answered, patience_s)
     left = [p for p in record.suspended if p.table in wanted and not p.resuming]
     still = [f"{suspended.table} stays suspended: {suspended.why}" for suspended in left]
     if still or refused:
@@ -72,7 +72,7 @@ def resume_and_open(
     Returns the names of those that were suspended. Raises as ``resume_tables``, and ``RetryLater``
     if one does not open within ``patience_s``.
     """
-    suspended, gone = _suspended(settings)
+    suspended, gone = _read_suspended(settings)
     wanted = tuple(sorted(suspended.keys() & set(names) if names else suspended))
     if any(not suspended[name].resuming for name in wanted):
         resume_tables(settings, wanted, patience_s)
@@ -87,32 +87,30 @@ def _wait_until_open(
     patience_s: float | None,
 ) -> None:
     """Wait until the tables take rows; those that were ``gone``, until their first rows are in."""
-    patience_s = patience_of(settings) if patience_s is None else patience_s
+    patience_s = default_patience_s(settings) if patience_s is None else patience_s
     until_s = time.monotonic() + patience_s + settings.coordinator.commit_interval_ms / 1_000
-    while waiting := _not_open(settings, names, gone):
+    while waiting := _find_unopened(settings, names, gone):
         if time.monotonic() >= until_s:
             name, (why, then) = next(iter(sorted(waiting.items())))
             raise RetryLater(f"{', '.join(sorted(waiting))}: {name} {why}", then)
         time.sleep(LOOKED_AT_S)
 
 
-def _not_open(
+def _find_unopened(
     settings: SinkSettings, names: Collection[str], gone: Collection[str]
 ) -> dict[str, tuple[str, str]]:
-    """Return of each table that takes no rows yet why not, and what to do."""
-    delivered = (
-        "it is first delivered what is pending for it (headgate tables SINK); then ask again"
-    )
-    suspended, _ = _suspended(settings)
+    """Return, by table that takes no rows yet, why not and what to do."""
+    delivered = "it receives what is pending for it first (headgate tables SINK); then ask again"
+    suspended, _ = _read_suspended(settings)
     waiting = {n: ("is resuming, but not open yet", delivered) for n in names if n in suspended}
-    if anew := (set(names) & set(gone)) - waiting.keys():
-        with opened_reader(settings) as tables:
+    if recreated := (set(names) & set(gone)) - waiting.keys():
+        with open_reader(settings) as tables:
             history = tables.reader.history()
             pending = {
                 pending_commit.table for pending_commit in tables.undelivered(history.record)
             }
-            there = anew - set(tables.missing(anew))
-        for name in anew - (there & history.filled.keys() - pending):
+            there = recreated - set(tables.missing(recreated))
+        for name in recreated - (there & history.filled.keys() - pending):
             waiting[name] = (
                 "was gone, and is created again with the next record for it",
                 "ask again once it has taken one (headgate tables SINK)",
@@ -120,7 +118,7 @@ def _not_open(
     return waiting
 
 
-def _makes(settings: SinkSettings, table: str) -> bool:
+def _may_create(settings: SinkSettings, table: str) -> bool:
     """Return whether the sink can create the table again (N5)."""
     wanted = settings.tables.create.schema
     each = section_of(settings.tables, table)
@@ -128,10 +126,10 @@ def _makes(settings: SinkSettings, table: str) -> bool:
     return wanted.from_records or declared
 
 
-def _suspended(settings: SinkSettings) -> tuple[dict[str, Suspended], set[str]]:
+def _read_suspended(settings: SinkSettings) -> tuple[dict[str, Suspended], set[str]]:
     """Return what is suspended, by name, and the names of those that are gone."""
-    refuse_one_table(settings)
-    with opened_reader(settings) as tables:
+    require_many_tables(settings)
+    with open_reader(settings) as tables:
         record = tables.reader.history().record
         suspended = {each.table: each for each in (record.suspended if record else ())}
         dropped = {n for n, each in suspended.items() if each.why.startswith(TableMissing.code)}

@@ -1,4 +1,4 @@
-"""Writes again what a table was pending for too long (rules D8, I6).
+"""Writes again the rows that were pending for a table for too long (rules D8, I6).
 
 The rows lie in the files of the expired pending commits, which only the ledger still names: an
 orphan clean-up may delete them. So they are copied into new files, without the rows that a delayed
@@ -25,22 +25,22 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, TableView
 from headgate.control_protocol.table_history import FileRows
 from headgate.operations.access.secondary_tables import (
-    DeliveredTables,
+    FilledTables,
     record_of,
-    refuse_keyed,
-    refuse_one_table,
+    require_many_tables,
+    require_unkeyed,
 )
-from headgate.operations.access.table import opened_catalog, refuse_other_kind
-from headgate.operations.audit.commit_chain import renewed_topics
-from headgate.operations.audit.files import landed
+from headgate.operations.access.tables import open_catalog, require_iceberg
+from headgate.operations.audit.audited_table import find_recreated_topics
+from headgate.operations.audit.files import find_delivered
 from headgate.operations.audit.records import (
     TableRecords,
     bitmap_of_ranges,
-    places_of,
-    scan_draft,
+    positions_of,
     scan_records,
+    scan_staged_files,
 )
-from headgate.operations.control.operator_claim import actor, tell
+from headgate.operations.control.operator_claim import actor, announce
 from headgate.runtime.maintenance.compaction import Rewriting, target_bytes
 from headgate.tables.iceberg.maintenance.compaction_plan import Choice
 from headgate.tables.iceberg.pending_manifests import portions_of
@@ -57,7 +57,7 @@ Columns = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Reread:
+class RewrittenTable:
     """What one table got of its expired rows. ``there``: rows that it had after all.
 
     ``deleted``: rows that it had, and that somebody deleted.
@@ -74,15 +74,15 @@ class Reread:
         return f"{self.table}: {self.rows} rows written again{there}{deleted}"
 
 
-def refuse_reread(settings: SinkSettings, names: Collection[str] = ()) -> Columns:
+def require_rewritable(settings: SinkSettings, names: Collection[str] = ()) -> Columns:
     """Return the columns that tell which record a row comes from, in every table of the sink.
 
     Raises ``ReplayUnfit`` if there are none, and for tables with a key: what they have taken since
     may be newer. Raises ``ConfigurationError`` for a sink of one table.
     """
-    refuse_other_kind(settings)
-    refuse_one_table(settings)
-    refuse_keyed(settings, names, "expired", "")
+    require_iceberg(settings)
+    require_many_tables(settings)
+    require_unkeyed(settings, names, "expired", "")
     columns = settings.tables.record_columns.coordinates
     if columns is None:
         raise ReplayUnfit(
@@ -94,7 +94,7 @@ def refuse_reread(settings: SinkSettings, names: Collection[str] = ()) -> Column
     return columns
 
 
-def reread_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Reread, ...]:
+def rewrite_tables(settings: SinkSettings, names: Collection[str]) -> tuple[RewrittenTable, ...]:
     """Write again what has expired of these tables; without names, of all that are in order.
 
     Raises ``ReplayUnfit``, ``ReplayRefused``, ``RereadRefused`` if the rows are not available,
@@ -102,23 +102,27 @@ def reread_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Rerea
     ``RetryLater`` if the sink has to deliver first or somebody else is faster, and what tables and
     storage raise. What was written again by then is in the tables once.
     """
-    columns = refuse_reread(settings, names)
-    with opened_catalog(settings) as catalog:
-        desk = _Desk(settings, catalog, columns)
-        written = tuple(map(desk.write_again, sorted(names) if names else desk.waiting()))
-    tell(settings, f"{REREAD} {' '.join(each.table for each in written)}".rstrip())
+    columns = require_rewritable(settings, names)
+    with open_catalog(settings) as catalog:
+        session = _RewriteSession(settings, catalog, columns)
+        written = tuple(
+            map(session.rewrite, sorted(names) if names else session.tables_with_expired())
+        )
+    announce(settings, f"{REREAD} {' '.join(each.table for each in written)}".rstrip())
     return written
 
 
-class _Desk:
+class _RewriteSession:
     """The ledger as it was read, for one table after the other."""
 
     def __init__(self, settings: SinkSettings, catalog: Catalog, columns: Columns) -> None:
         self._settings = settings
-        self._tables = DeliveredTables(settings, catalog)
+        self._tables = FilledTables(settings, catalog)
         self._columns = columns
         ledger, branch = self._tables.ledger_table, settings.table.branch
-        self._renewed = renewed_topics(IcebergReader(ledger, settings.name, branch).history())
+        self._renewed = find_recreated_topics(
+            IcebergReader(ledger, settings.name, branch).history()
+        )
         record = self._tables.ledger.record
         self._expired = (
             tuple(pending_commit for pending_commit in record.expired if pending_commit.records)
@@ -126,7 +130,7 @@ class _Desk:
             else ()
         )
 
-    def waiting(self) -> Sequence[str]:
+    def tables_with_expired(self) -> Sequence[str]:
         """Return routed tables without a key that have expired pending commits and were not
         replaced since."""
         ledger, settings = record_of(self._tables.ledger), self._settings
@@ -135,45 +139,45 @@ class _Desk:
             for pending_commit in self._expired
             if ledger.secondary(pending_commit.table) == pending_commit.secondary
         }
-        names -= {settings.quarantine.table, *self._tables.suspended()}
+        names -= {settings.quarantine.table, *self._tables.reasons_of_suspension()}
         return sorted(name for name in names if not settings.tables.routing.key_of(name))
 
-    def write_again(self, name: str) -> Reread:
+    def rewrite(self, name: str) -> RewrittenTable:
         """Write in one call; start over if the table has moved meanwhile."""
         reason = ""
         for _ in range(_TRIES):
-            table, view = self._tables.in_order(name)
-            if not (pending_commits := self._uncovered(view)):
-                return Reread(name)
-            files, left_out = self._written(table, pending_commits)
+            table, view = self._tables.load_unchanged(name)
+            if not (pending_commits := self._not_rewritten(view)):
+                return RewrittenTable(name)
+            files, left_out = self._write(table, pending_commits)
             rows = sum(file.records for file in files)
-            upto = replace(
+            until = replace(
                 record_of(view).replayed or Replayed(),
                 expired=max(d.transaction for d in pending_commits),
             )
             record = replace(
-                record_of(view), records=rows, replayed=upto, command=REREAD, actor=actor()
+                record_of(view), records=rows, replayed=until, command=REREAD, actor=actor()
             )
             outcome = self._tables.table(name).commit(CommitAttempt(view, record, tuple(files)))
             if isinstance(outcome, Landed):
-                return Reread(name, rows, *left_out)
+                return RewrittenTable(name, rows, *left_out)
             reason = outcome.reason
             if isinstance(outcome, Refused):
                 delete_quietly(table.io, [file.path for file in files])
                 continue
-            if record_of(self._tables.in_order(name)[1]).replayed == upto:
-                return Reread(name, rows, *left_out)
+            if record_of(self._tables.load_unchanged(name)[1]).replayed == until:
+                return RewrittenTable(name, rows, *left_out)
             break
         raise RetryLater(
             f"the expired rows of {name} could not be written again: {reason}",
             "run the command again: rows that are already there are not written twice",
         )
 
-    def _uncovered(self, view: TableView) -> tuple[PendingCommit, ...]:
+    def _not_rewritten(self, view: TableView) -> tuple[PendingCommit, ...]:
         """Return what expired for this table and was not written again yet.
 
         Raises ``RereadRefused`` for what nothing names any more, and ``RetryLater`` while a delayed
-        delivery may still land, or older pending commits are still pending.
+        delivery may still land, or older commits are still pending.
         """
         record, of = record_of(view), f"what expired of {view.table}"
         done = record.replayed.expired if record.replayed else None
@@ -182,7 +186,7 @@ class _Desk:
         ]
         if pending and all(pending_commit.secondary != view.uuid for pending_commit in pending):
             raise RereadRefused(
-                f"{of} was pending for a table of that name that is gone", _ELSEWISE
+                f"{of} was decided for an earlier table of that name, which is gone", _ELSEWISE
             )
         pending_commits = [
             pending_commit
@@ -200,22 +204,22 @@ class _Desk:
                 f"it only: {sums[-1].said}",
                 _ELSEWISE,
             )
-        upto, still = (
+        until, still = (
             max(pending_commit.transaction for pending_commit in pending_commits),
             record_of(self._tables.ledger).pending_commits,
         )
-        older = any(d.secondary == view.uuid and d.transaction <= upto for d in still)
+        older = any(d.secondary == view.uuid and d.transaction <= until for d in still)
         if older or not all(
             record.delivers(pending_commit, self._tables.ledger.uuid)
             for pending_commit in pending_commits
         ):
             raise RetryLater(
-                f"{view.table} is still pending what is no newer than what expired",
+                f"rows are still pending for {view.table} that are no newer than what expired",
                 "start the sink, or wait for its next delivery; then ask again",
             )
         return tuple(pending_commits)
 
-    def _written(
+    def _write(
         self, table: Table, pending_commits: Sequence[PendingCommit]
     ) -> tuple[list[WrittenFile], tuple[int, int]]:
         """Return the pending commits' rows in new files, and how many of them were left out.
@@ -230,11 +234,11 @@ class _Desk:
                 pending_commit: {file.path for file in self._files(reader, pending_commit)}
                 for pending_commit in pending_commits
             }
-            known = landed(reader, paths, self._tables.ledger.uuid)
+            known = find_delivered(reader, paths, self._tables.ledger.uuid)
             for pending_commit in pending_commits:
-                scan_draft(self._files(reader, pending_commit), self._columns, wanted)
+                scan_staged_files(self._files(reader, pending_commit), self._columns, wanted)
                 if known[pending_commit]:
-                    scan_draft(self._files(reader, pending_commit), self._columns, came)
+                    scan_staged_files(self._files(reader, pending_commit), self._columns, came)
             found = scan_records(
                 reader, self._columns, frozenset(), rewound={}, on_progress=lambda *_: None
             )
@@ -257,14 +261,14 @@ class _Desk:
                 "older snapshots of the table",
                 _ELSEWISE,
             )
-        there = _both(wanted, found)
-        if anew := sorted(self._renewed & {at.topic for at in there}):
+        there = _intersect(wanted, found)
+        if again := sorted(self._renewed & {at.topic for at in there}):
             raise RereadRefused(
-                f"{', '.join(anew)} was re-created since the sink began: offsets name two "
+                f"{', '.join(again)} was re-created since the sink began: offsets name two "
                 "records, and which of them the table has cannot be told",
                 _ELSEWISE,
             )
-        gone = self._deleted(reader, wanted, came, there)
+        gone = self._find_deleted(reader, wanted, came, there)
         without = {at: there.get(at, BitMap64()) | gone.get(at, BitMap64()) for at in there | gone}
         dead = self._places(reader, pending_commits, without) if without else {}
         size_bytes = target_bytes(table, 0, self._settings.coordinator.target_file_bytes)
@@ -290,7 +294,7 @@ class _Desk:
     def _files(self, reader: IcebergReader, pending_commit: PendingCommit) -> Iterator[FileRows]:
         return reader.drafted(pending_commit.manifest, self._columns)
 
-    def _deleted(
+    def _find_deleted(
         self,
         reader: IcebergReader,
         wanted: TableRecords,
@@ -321,13 +325,13 @@ class _Desk:
             for file in self._files(reader, pending_commit):
                 begin = 0
                 for batch in file.batches():
-                    places = (begin + place for place in places_of(batch, self._columns, there))
+                    places = (begin + place for place in positions_of(batch, self._columns, there))
                     found.setdefault(file.path, BitMap64()).update(places)
                     begin += batch.num_rows
         return found
 
 
-def _both(wanted: TableRecords, found: TableRecords) -> dict[TopicPartition, BitMap64]:
+def _intersect(wanted: TableRecords, found: TableRecords) -> dict[TopicPartition, BitMap64]:
     """Return, by partition, the records that both have."""
     return {
         at: both

@@ -29,7 +29,7 @@ from headgate.control_protocol.events import (
     Tables,
     WriteStatus,
 )
-from headgate.operations.access.kafka import control_tail
+from headgate.operations.access.kafka import read_control_tail
 from headgate.runtime.lifecycle_notices import control_log
 
 RECORDS_READ = 2_000
@@ -37,17 +37,17 @@ _TURN_MS = 500
 _NAMES_SHOWN = 5
 
 
-def events(settings: SinkSettings, number: int, *, follow: bool) -> Iterator[Envelope]:
+def follow_events(settings: SinkSettings, number: int, *, follow: bool) -> Iterator[Envelope]:
     """Yield the last ``number`` of the sink's events and, with ``follow``, those to come.
 
     Mere signs of life are left out. Raises ``Unreachable``.
     """
     if not follow:
-        yield from _newest(control_tail(settings, RECORDS_READ), number)
+        yield from _newest(read_control_tail(settings, RECORDS_READ), number)
         return
     with closing(control_log(settings)) as log:
         log.seek(log.end_offset())
-        tail = control_tail(settings, RECORDS_READ)
+        tail = read_control_tail(settings, RECORDS_READ)
         yield from _newest(tail, number)
         shown = {_identity(envelope) for envelope in tail}
         while True:
@@ -57,7 +57,7 @@ def events(settings: SinkSettings, number: int, *, follow: bool) -> Iterator[Env
                 log.seek(log.end_offset())
                 continue
             for envelope in read:
-                ours = envelope.sink == settings.name and _worth(envelope.event)
+                ours = envelope.sink == settings.name and _is_worth_showing(envelope.event)
                 if ours and _identity(envelope) not in shown:
                     yield envelope
             if read:
@@ -65,11 +65,11 @@ def events(settings: SinkSettings, number: int, *, follow: bool) -> Iterator[Env
 
 
 def _newest(envelopes: list[Envelope], number: int) -> list[Envelope]:
-    worth = [envelope for envelope in envelopes if _worth(envelope.event)]
+    worth = [envelope for envelope in envelopes if _is_worth_showing(envelope.event)]
     return worth[-number:] if number else []
 
 
-def _worth(event: Event) -> bool:
+def _is_worth_showing(event: Event) -> bool:
     return not (isinstance(event, Presence) and event.kind is PresenceKind.ALIVE)
 
 
@@ -78,21 +78,21 @@ def _identity(envelope: Envelope) -> tuple[object, ...]:
     return envelope.sender, envelope.sequence, envelope.time_ms, part
 
 
-def fields(envelope: Envelope) -> dict[str, Any]:
+def event_fields(envelope: Envelope) -> dict[str, Any]:
     """Return an event as one flat JSON object."""
     return {
         "time_ms": envelope.time_ms,
         "sink": envelope.sink,
-        "event": name(envelope.event),
+        "event": event_name(envelope.event),
         "epoch": envelope.epoch,
         "transaction": envelope.transaction,
         "member": envelope.sender.member,
         "incarnation": envelope.sender.incarnation,
-        "text": words(envelope.event),
+        "text": describe_event(envelope.event),
     }
 
 
-def name(event: Event) -> str:
+def event_name(event: Event) -> str:
     """Return the event's name in PROTOCOL.md, with what distinguishes a presence."""
     match event:
         case StartCommit():
@@ -112,17 +112,17 @@ def name(event: Event) -> str:
     return type(event).__name__.upper()
 
 
-def words(event: Event) -> str:
+def describe_event(event: Event) -> str:
     """Return what matters about an event to a person."""
     match event:
         case StartCommit(offsets=offsets, paused=paused):
             return f"{len(offsets)} partitions" + (", paused" if paused else "")
         case WriteStatus(claims=claims, failure=failure, unknown=unknown):
             rows = sum(claim.records for claim in claims.values())
-            said = [f"{rows} rows"]
-            said += [f"{len(unknown)} partitions unknown"] if unknown else []
-            said += [f"failed: {failure}"] if failure else []
-            return ", ".join(said)
+            parts = [f"{rows} rows"]
+            parts += [f"{len(unknown)} partitions unknown"] if unknown else []
+            parts += [f"failed: {failure}"] if failure else []
+            return ", ".join(parts)
         case Settlement(tables=tables, reason=reason):
             rows = sum(table.records for table in tables if table.snapshot_id)
             return f"{rows} rows" + (f"; {reason}" if reason else "")
@@ -131,7 +131,7 @@ def words(event: Event) -> str:
             more = len(named) - _NAMES_SHOWN
             return ", ".join(named[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
         case Notice():
-            return _noticed(event)
+            return _describe_notice(event)
         case Proposal(table=table, columns=columns, records=records):
             return f"{table}: {', '.join(changes(Struct(), columns))} for {records} records"
         case Tables(tables=tables, answers=answers):
@@ -143,12 +143,12 @@ def words(event: Event) -> str:
             return ""
 
 
-def _noticed(notice: Notice) -> str:
-    said = [f"{notice.actor}:"] if notice.actor else []
-    said += [notice.code] if notice.code and notice.code not in notice.text else []
-    said += [notice.text] if notice.text else []
+def _describe_notice(notice: Notice) -> str:
+    parts = [f"{notice.actor}:"] if notice.actor else []
+    parts += [notice.code] if notice.code and notice.code not in notice.text else []
+    parts += [notice.text] if notice.text else []
     if notice.kind is NoticeKind.STOPPED and not notice.code:
-        said.append("in order")
-    said += [f"configuration {notice.configuration}"] if notice.configuration else []
-    said += [f"page at {notice.page}"] if notice.page else []
-    return " ".join(said)
+        parts.append("in order")
+    parts += [f"configuration {notice.configuration}"] if notice.configuration else []
+    parts += [f"page at {notice.page}"] if notice.page else []
+    return " ".join(parts)

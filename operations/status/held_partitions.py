@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from headgate.config.keyed_table_checks import added_to_keyed
+from headgate.config.keyed_table_checks import find_added_partitions
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import TopicPartition
@@ -33,7 +33,7 @@ class HeldPartition:
         return TopicPartition(self.topic, self.partition)
 
 
-def held_partitions(
+def find_held_partitions(
     settings: SinkSettings,
     stored: Collection[TopicPartition],
     logs: Mapping[TopicPartition, OffsetRange],
@@ -41,11 +41,11 @@ def held_partitions(
     """Return those of ``logs`` that are not read yet. ``stored``: what the table has offsets of."""
     return tuple(
         HeldPartition(at.topic, at.partition, logs[at].begin, logs[at].end, len(logs[at]))
-        for at in sorted(added_to_keyed(settings, stored, logs))
+        for at in sorted(find_added_partitions(settings, stored, logs))
     )
 
 
-def held_of(
+def select_held(
     settings: SinkSettings, record: CommitRecord, topics: Mapping[str, TopicState]
 ) -> tuple[HeldPartition, ...]:
     """Return them, of those ``topics`` that the stored offsets belong to."""
@@ -55,10 +55,10 @@ def held_of(
         if record.topic_ids.get(name, topic.topic_id) == topic.topic_id
         for number, log in topic.partitions.items()
     }
-    return held_partitions(settings, record.offsets, logs)
+    return find_held_partitions(settings, record.offsets, logs)
 
 
-def told_of_held(
+def describe_held(
     settings: SinkSettings, held: Collection[HeldPartition], commits: Iterable[SinkCommit]
 ) -> list[str]:
     """Say what waits there and for what, as far as the table's ``commits`` show it."""
@@ -69,20 +69,20 @@ def told_of_held(
         f"{names}: added to a topic of a keyed table, and not read yet: their records are in no "
         "table, and are not lost"
     )
-    held_ms = settings.changes.held_ms
+    held_ms = settings.changes.hold_ms
     if held_ms is None:
         return [f"{text}. The sink stops when there are records in them (HG-242)"]
-    if settings.changes.multiples_only and (unordered := _no_multiples(held)):
+    if settings.changes.multiples_only and (unordered := _describe_no_multiples(held)):
         return [f"{text}. {unordered}: they are never read, and the sink stops (HG-222)"]
     why = (
         f"held for {held_ms / 1000:g} s since the coordinator first saw them, and until what the "
         "older ones held then is in the table. The table does not say since when"
-        f"{_at_the_earliest(commits)}; the coordinator's log does (partitions.held)"
+        f"{_earliest_time(commits)}; the coordinator's log does (partitions.held)"
     )
     return [f"{text}. They are {why}"]
 
 
-def _no_multiples(held: Collection[HeldPartition]) -> str:
+def _describe_no_multiples(held: Collection[HeldPartition]) -> str:
     """Say which topics were not multiplied; empty if all were."""
     counts: dict[str, tuple[int, int]] = {}
     for each in held:
@@ -95,7 +95,7 @@ def _no_multiples(held: Collection[HeldPartition]) -> str:
     )
 
 
-def _at_the_earliest(commits: Iterable[SinkCommit]) -> str:
+def _earliest_time(commits: Iterable[SinkCommit]) -> str:
     """Name the newest claim: each coordinator begins to count again."""
     claims = [each for each in commits if each.record.claim and not each.record.by_operator]
     if not claims:

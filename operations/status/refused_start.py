@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
-from headgate.operations.access.table import vanished
+from headgate.operations.access.tables import error_of_missing_table
 from headgate.runtime.sink_tables import look_at_tables
 from headgate.runtime.start_checks import refuse_new
 
 
-def refused_start(settings: SinkSettings) -> HeadgateError | None:
+def find_start_error(settings: SinkSettings) -> HeadgateError | None:
     """Return the error that a first start would stop with at the table, or at its future place.
 
     Such a start leaves no notice, since there is no control topic yet. Nothing is written. ``None``
@@ -19,7 +19,7 @@ def refused_start(settings: SinkSettings) -> HeadgateError | None:
         with look_at_tables(settings) as tables:
             tables.refuse_unfit()
     except TableMissing:
-        return vanished(settings) or _refused_new(settings)
+        return error_of_missing_table(settings) or _find_error_of_new(settings)
     except RetryLater:
         return None
     except HeadgateError as error:
@@ -27,7 +27,7 @@ def refused_start(settings: SinkSettings) -> HeadgateError | None:
     return None
 
 
-def _refused_new(settings: SinkSettings) -> HeadgateError | None:
+def _find_error_of_new(settings: SinkSettings) -> HeadgateError | None:
     try:
         refuse_new(settings)
     except HeadgateError as error:

@@ -57,7 +57,7 @@ class ParticipantStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class BadRecord:
+class RejectedRecord:
     """A record that is in the quarantine, and why it is in no other table."""
 
     topic: str
@@ -104,7 +104,7 @@ class StatusReport:
     stalled: tuple[str, ...] = ()
     lag_seconds: Mapping[str, float] = field(default_factory=dict)
     stopped_by: str | None = None
-    bad_records: tuple[BadRecord, ...] = ()
+    rejected_records: tuple[RejectedRecord, ...] = ()
     held: tuple[HeldPartition, ...] = ()
 
     @property

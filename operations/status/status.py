@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import weaker
+from headgate.config.table_formats import describe_weaker_guarantee
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -25,16 +25,19 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.table_history import History, Newest, nothing_of
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.first_records import first_timestamps
-from headgate.operations.access.kafka import control_tail, source_topics
-from headgate.operations.access.routed_tables import told_of_routed
-from headgate.operations.access.table import opened_reader, refusal
-from headgate.operations.status.held_partitions import HeldPartition, held_partitions, told_of_held
+from headgate.operations.access.kafka import read_control_tail, source_topics
+from headgate.operations.access.tables import describe_unusable_tables, error_at_start, open_reader
+from headgate.operations.status.held_partitions import (
+    HeldPartition,
+    describe_held,
+    find_held_partitions,
+)
 from headgate.operations.status.report import (
     MEND_TABLES,
-    BadRecord,
     OffsetsReport,
     ParticipantStatus,
     PartitionStatus,
+    RejectedRecord,
     StatusReport,
     TransactionStatus,
     lag_of,
@@ -112,43 +115,49 @@ def status(
     since_ms = now_ms - overdue_ms(settings)
     found = _table(settings, Newest(transactions, since_ms), notes)
     history, wrong, record = found.history, found.wrong, found.history.record
-    notes.texts += filter(None, [weaker(settings)])
-    logs = _logs(settings, notes, unread_since_ms=since_ms)
-    partitions, held = tuple(_partitions(history, logs)), _held(settings, history, logs, notes)
+    notes.texts += filter(None, [describe_weaker_guarantee(settings)])
+    logs = _read_logs(settings, notes, unread_since_ms=since_ms)
+    partitions, held = (
+        tuple(_partitions(history, logs)),
+        _held_partitions(settings, history, logs, notes),
+    )
     # Brokers that did not answer once are not waited for again.
-    envelopes = _heard(settings, notes) if notes.reachable else []
-    said = heard(envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms)
-    unheard = _note_unheard(settings, notes) if notes.reachable and said.silent else 0
+    envelopes = _read_events(settings, notes) if notes.reachable else []
+    heard_events = heard(
+        envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
+    )
+    unheard = _note_unheard(settings, notes) if notes.reachable and heard_events.silent else 0
     if not (wrong or record) and notes.reachable:
-        wrong = _refused_start(settings)
-    error = wrong or notes.wrong or said.error
-    stalled = _stalled(history, logs, since_ms)
+        wrong = _start_error(settings)
+    error = wrong or notes.wrong or heard_events.error
+    stalled = _find_stalled(history, logs, since_ms)
     condition = condition_from(
         Facts(
             reachable=notes.reachable,
             epoch=record.transaction.epoch if record else 0,
             paused=record.paused if record else False,
             lag=lag_of(partitions, held),
-            alive=len(said.alive),
-            ended=said.ended,
+            alive=len(heard_events.alive),
+            ended=heard_events.ended,
             error=error,
             stalled=stalled,
             stopped=record is not None and record.stopped,
             unheard=unheard,
-            overdue=record is None and (said.since_ms or now_ms) < now_ms - overdue_ms(settings),
+            overdue=record is None
+            and (heard_events.since_ms or now_ms) < now_ms - overdue_ms(settings),
         )
     )
     report = StatusReport(
         sink=settings.name,
         condition=condition.value,
         table=settings.table.identifier,
-        **_recorded(history),
+        **_fields_of_record(history),
         open_transaction=open_transaction(envelopes),
         pending_rows=sum(pending_commit.records for pending_commit in found.pending),
         partitions=partitions,
         held=held,
         transactions=tuple(_transactions(history, transactions)),
-        participants=tuple(_alive(said, now_ms)),
+        participants=tuple(_alive_participants(heard_events, now_ms)),
         participants_known=notes.reachable,
         last_error=error,
         notes=tuple(notes.texts),
@@ -156,14 +165,14 @@ def status(
         if condition is Condition.UNKNOWN and notes.exit_code
         else EXIT_CODES[condition] or notes.exit_code,
         stalled=tuple(map(str, stalled)),
-        bad_records=found.bad,
+        rejected_records=found.bad,
     )
     if with_age and notes.reachable:
         return replace(report, lag_seconds=_lag_ages(settings, report, now_ms))
     return report
 
 
-def _recorded(history: History) -> Mapping[str, Any]:
+def _fields_of_record(history: History) -> Mapping[str, Any]:
     record = history.record
     who = record.actor or record.coordinator.member if record else ""
     return {
@@ -195,14 +204,14 @@ def overdue_ms(settings: SinkSettings) -> int:
     return INTERVALS_MISSED * (times.commit_interval_ms + times.commit_timeout_ms)
 
 
-def offsets(settings: SinkSettings) -> OffsetsReport:
+def read_offsets(settings: SinkSettings) -> OffsetsReport:
     """Return the stored next offsets next to the source's logs. Raises as ``status``."""
     notes = _Notes(settings)
-    with opened_reader(settings) as tables:
+    with open_reader(settings) as tables:
         history = tables.reader.history()
-    logs = _logs(settings, notes)
+    logs = _read_logs(settings, notes)
     partitions = tuple(_partitions(history, logs))
-    _held(settings, history, logs, notes)
+    _held_partitions(settings, history, logs, notes)
     error = notes.wrong
     if error:
         notes.texts.append(f"{error.code} {error.text}")
@@ -210,51 +219,53 @@ def offsets(settings: SinkSettings) -> OffsetsReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
-    """What the table says, what would stop a coordinator there, what it has pending, and bad
-    records."""
+class _TableStatus:
+    """What the table says, what would stop a coordinator there, what is pending, and the newest
+    rejected records."""
 
     history: History
     wrong: LastError | None = None
     pending: tuple[PendingCommit, ...] = ()
-    bad: tuple[BadRecord, ...] = ()
+    bad: tuple[RejectedRecord, ...] = ()
 
 
-def _table(settings: SinkSettings, newest: Newest, notes: _Notes) -> _Table:
+def _table(settings: SinkSettings, newest: Newest, notes: _Notes) -> _TableStatus:
     try:
-        with opened_reader(settings) as tables:
+        with open_reader(settings) as tables:
             history = tables.reader.history(newest)
-            refused = refusal(settings, tables.reader)
+            refused = error_at_start(settings, tables.reader)
             pending = tables.undelivered(history.record)
-            gone = told_of_routed(tables, history)
+            gone = describe_unusable_tables(tables, history)
             notes.texts += map(settings.redacted, [*gone, MEND_TABLES] if gone else [])
-            bad = _bad_records(settings, tables, history, notes)
+            bad = _rejected_records(settings, tables, history, notes)
     except TableMissing:
         if not settings.table.create:
             raise
-        return _Table(nothing_of(settings.table.identifier, settings.table.branch))
+        return _TableStatus(nothing_of(settings.table.identifier, settings.table.branch))
     wrong = LastError.of(refused, settings.redacted) if refused else None
-    return _Table(history, wrong, pending, bad)
+    return _TableStatus(history, wrong, pending, bad)
 
 
-def _bad_records(
+def _rejected_records(
     settings: SinkSettings, tables: SinkTables, history: History, notes: _Notes
-) -> tuple[BadRecord, ...]:
+) -> tuple[RejectedRecord, ...]:
     if not any(commit.record.quarantined for commit in history.commits):
         return ()
-    from headgate.operations.status.bad_records import last_bad_records  # only if there are some
+    from headgate.operations.status.rejected_records import (
+        read_rejected_records,
+    )  # only if there are some
 
     try:
-        return last_bad_records(tables)
+        return read_rejected_records(tables)
     except HeadgateError as error:
         notes.texts.append(settings.redacted(f"the last bad records are not known: {error}"))
         return ()
 
 
-def _refused_start(settings: SinkSettings) -> LastError | None:
-    from headgate.operations.status.refused_start import refused_start  # imports pandas
+def _start_error(settings: SinkSettings) -> LastError | None:
+    from headgate.operations.status.refused_start import find_start_error  # imports pandas
 
-    error = refused_start(settings)
+    error = find_start_error(settings)
     return LastError.of(error, settings.redacted) if error else None
 
 
@@ -280,14 +291,16 @@ class _Notes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Log:
+class _PartitionLog:
     """A source partition. ``unread_before``: the first offset that came after the asked time."""
 
     range: OffsetRange
     unread_before: int | None = None
 
 
-def _partitions(history: History, logs: Mapping[TopicPartition, _Log]) -> Iterable[PartitionStatus]:
+def _partitions(
+    history: History, logs: Mapping[TopicPartition, _PartitionLog]
+) -> Iterable[PartitionStatus]:
     stored = history.record.offsets if history.record else {}
     for at, offset in sorted(stored.items()):
         log = logs[at].range if at in logs else None
@@ -301,22 +314,25 @@ def _partitions(history: History, logs: Mapping[TopicPartition, _Log]) -> Iterab
         )
 
 
-def _held(
-    settings: SinkSettings, history: History, logs: Mapping[TopicPartition, _Log], notes: _Notes
+def _held_partitions(
+    settings: SinkSettings,
+    history: History,
+    logs: Mapping[TopicPartition, _PartitionLog],
+    notes: _Notes,
 ) -> tuple[HeldPartition, ...]:
     """Return what is held (U8), and note all that the table's record does not name."""
     stored = history.record.offsets if history.record else {}
-    held = held_partitions(settings, stored, {at: log.range for at, log in logs.items()})
+    held = find_held_partitions(settings, stored, {at: log.range for at, log in logs.items()})
     others = sorted(logs.keys() - stored.keys() - {each.at for each in held})
     if others:
         notes.texts.append(f"not read yet: {', '.join(map(str, others))}")
-    notes.texts += told_of_held(settings, held, history.commits)
+    notes.texts += describe_held(settings, held, history.commits)
     return held
 
 
-def _logs(
+def _read_logs(
     settings: SinkSettings, notes: _Notes, unread_since_ms: int | None = None
-) -> Mapping[TopicPartition, _Log]:
+) -> Mapping[TopicPartition, _PartitionLog]:
     try:
         with source_topics(settings) as topics:
             found = topics.describe()
@@ -325,14 +341,14 @@ def _logs(
         notes.failed("lag and participants are", error)
         return {}
     return {
-        (at := TopicPartition(name, number)): _Log(log, before.get(at))
+        (at := TopicPartition(name, number)): _PartitionLog(log, before.get(at))
         for name, topic in found.items()
         for number, log in topic.partitions.items()
     }
 
 
-def _stalled(
-    history: History, logs: Mapping[TopicPartition, _Log], since_ms: int
+def _find_stalled(
+    history: History, logs: Mapping[TopicPartition, _PartitionLog], since_ms: int
 ) -> tuple[TopicPartition, ...]:
     """Return partitions that have not moved since then, though there were records to read."""
     record = history.record
@@ -363,10 +379,10 @@ def _transactions(history: History, number: int) -> Iterable[TransactionStatus]:
         )
 
 
-def _heard(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
+def _read_events(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
     refused: Counter[SkipReason] = Counter()
     try:
-        envelopes = control_tail(settings, CONTROL_RECORDS_READ, refused)
+        envelopes = read_control_tail(settings, CONTROL_RECORDS_READ, refused)
     except (RetryLater, ConfigurationError) as error:
         notes.failed("participants are", error)
         return []
@@ -393,8 +409,8 @@ def _note_unheard(settings: SinkSettings, notes: _Notes) -> int:
     return len(members)
 
 
-def _alive(said: Heard, now_ms: int) -> Iterable[ParticipantStatus]:
-    for sender, envelope in sorted(said.alive.items()):
+def _alive_participants(heard_events: Heard, now_ms: int) -> Iterable[ParticipantStatus]:
+    for sender, envelope in sorted(heard_events.alive.items()):
         presence = envelope.event
         assert isinstance(presence, Presence)  # how participants are known to be alive
         yield ParticipantStatus(

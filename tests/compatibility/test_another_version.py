@@ -88,5 +88,5 @@ def test_status_counts_what_another_version_says_beside_this_one(
     ]
     monkeypatch.setattr(kafka, "newest_messages", lambda *_: messages)
     refused: Counter[SkipReason] = Counter()
-    kafka.control_tail(settings, 100, refused)
+    kafka.read_control_tail(settings, 100, refused)
     assert refused[SkipReason.OTHER_VERSION] == counted

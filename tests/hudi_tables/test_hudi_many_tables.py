@@ -28,7 +28,7 @@ from sink_in_process import SinkInProcess
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import wanted_secondary
+from headgate.config.table_formats import secondary_spec
 from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.testing.contract.ledger import owing
 from headgate.control_protocol.testing.contract.world import claimed, landed
@@ -112,7 +112,7 @@ def test_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwhile(
     shop.begin()
     shop.produce(30)
     shop.until_settled()
-    place = HudiLocation.of(wanted_secondary(shop.settings, "db.zone_a"))
+    place = HudiLocation.of(secondary_spec(shop.settings, "db.zone_a"))
     with HudiJava(place, place.config().schema)._lock():  # nobody can deliver to it
         shop.produce(30)
         shop.until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
@@ -179,7 +179,7 @@ def test_n1_tables_of_fields_are_made_of_what_records_show_with_partitions(
         zones = Counter(row["zone"] for row in by_rust(lake / "orders"))
         assert zones == {"a": 18, "b": 18, "c": 18}
         assert len(list((lake / "orders").glob("zone=*"))) == 3
-        layout = HudiFormat().file_schema(wanted_secondary(settings, "db.zone_a"))
+        layout = HudiFormat().file_schema(secondary_spec(settings, "db.zone_a"))
         assert layout.properties == {RAW_NAME_PROPERTY: "db.zone_a"}
         assert not audit(settings, with_source=False).findings
     finally:
@@ -202,7 +202,7 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         shop.begin()
         shop.produce(50)
         shop.until_settled()
-        place = HudiLocation.of(wanted_secondary(settings, "db.orders"))
+        place = HudiLocation.of(secondary_spec(settings, "db.orders"))
         with HudiKeyedJava(place, place.config().schema)._lock():  # nobody can deliver to it
             for _ in range(2):
                 shop.produce(25)

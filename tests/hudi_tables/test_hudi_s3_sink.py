@@ -19,7 +19,7 @@ from hudi_tables.test_hudi_sink import started
 from object_store import ObjectStore
 
 from headgate.config.load import load
-from headgate.config.table_formats import wanted_quarantine
+from headgate.config.table_formats import quarantine_spec
 from headgate.operations.cli.main import main
 from headgate.operations.many_tables.list import tables
 from headgate.operations.status.status import status
@@ -74,7 +74,7 @@ def test_a_sink_with_many_tables_on_s3_that_is_killed_before_it_delivers_any_del
     with started(tmp_path, bundle, lock, kind=Sink) as sink:
         first = sink.begin()
         settings = load(sink.file)
-        aside = wanted_quarantine(settings)
+        aside = quarantine_spec(settings)
         sink.wait(lambda: status(settings).pending_rows == 0, "all is delivered")
         with undelivered(*sink.wanted(), aside):
             sink.produce(300)

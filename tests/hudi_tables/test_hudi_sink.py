@@ -26,7 +26,7 @@ from hudi_tables.world import ARCHIVED_SOON, QUICK
 from served_page import assert_served_without_rollback
 
 from headgate.config.load import load
-from headgate.config.table_formats import wanted_quarantine, wanted_secondary
+from headgate.config.table_formats import quarantine_spec, secondary_spec
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
@@ -152,7 +152,7 @@ def test_what_a_hudi_quarantine_is_pending_is_delivered_by_whoever_comes_next(
     first = sink.start()
     sink.wait(lambda: sum(sink.kept_aside().values()) == 20, "20 spoiled records")
     settings = load(sink.file)
-    with undelivered(wanted_quarantine(settings)):
+    with undelivered(quarantine_spec(settings)):
         sink.produce(200)
         sink.spoil(20)
         sink.waits_for(400)
@@ -250,7 +250,7 @@ def test_a_sink_that_is_killed_between_two_of_its_tables_delivers_the_rest_when_
     with started(tmp_path, bundle, lock, kind=ManyHudiSink) as sink:
         first = sink.begin()
         settings = load(sink.file)
-        with undelivered(wanted_secondary(settings, "db.zone_b")):
+        with undelivered(secondary_spec(settings, "db.zone_b")):
             sink.produce(300)
             sink.waits_for(500)
             sink.wait(

@@ -42,10 +42,10 @@ from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.table_history import History
 from headgate.operations.access.kafka import source_topics
-from headgate.operations.access.table import (
-    opened_catalog,
-    opened_reader,
-    opened_table,
+from headgate.operations.access.tables import (
+    open_catalog,
+    open_reader,
+    open_table,
 )
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
@@ -312,7 +312,7 @@ class Deployment:
     def history(self) -> History | None:
         """What the table says now; ``None`` before there is one."""
         try:
-            with opened_reader(self.settings) as tables:
+            with open_reader(self.settings) as tables:
                 return tables.reader.history()
         except TableMissing:
             return None
@@ -324,12 +324,12 @@ class Deployment:
     @contextmanager
     def table(self) -> Iterator[Table]:
         """The table as it is now, for somebody else's changes."""
-        with opened_table(self.settings) as table:
+        with open_table(self.settings) as table:
             yield table
 
     @contextmanager
     def catalog(self) -> Iterator[Catalog]:
-        with opened_catalog(self.settings) as catalog:
+        with open_catalog(self.settings) as catalog:
             yield catalog
 
     def metadata_files(self) -> set[str]:
@@ -365,7 +365,7 @@ class Deployment:
 
     def pending(self) -> tuple[PendingCommit, ...]:
         """What the quarantine has not received yet."""
-        with opened_reader(self.settings) as tables:
+        with open_reader(self.settings) as tables:
             return tables.undelivered(tables.reader.history().record)
 
     def shares(self) -> list[int]:

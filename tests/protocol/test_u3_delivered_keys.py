@@ -21,7 +21,7 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyChanged, KeyInTwoPartitions
 from headgate.control_protocol.ports import Landed, Unknown
 from headgate.coordinator.pending_commits import deliveries
-from headgate.operations.audit.audited_table import examine_pending
+from headgate.operations.audit.audited_table import check_pending_files
 from headgate.runtime.maintenance.rounds import Round
 from headgate.tables.iceberg import prepared_commit
 from headgate.tables.iceberg.pending_manifests import read_staged_files
@@ -222,15 +222,15 @@ def test_d7_the_audit_of_a_running_sink_misses_no_key_file_that_was_delivered_me
     before = IcebergReader(pending.world.loaded(), SINK, MAIN_BRANCH)
     pending.delivered()
     pending.reads()
-    assert examine_pending(before, keys, PRIMARY) == []
+    assert check_pending_files(before, keys, PRIMARY) == []
 
     (keys,) = (
         pending_commit for pending_commit in pending.decides([gone(1)]) if pending_commit.deletes
     )
-    assert examine_pending(before, keys, PRIMARY) == []
+    assert check_pending_files(before, keys, PRIMARY) == []
     for file in tmp_path.rglob("keys-*.parquet"):
         file.unlink()
-    (finding,) = examine_pending(before, keys, PRIMARY)
+    (finding,) = check_pending_files(before, keys, PRIMARY)
     assert finding.what == "pending-commit-missing"
 
 

@@ -12,7 +12,7 @@ from integration.deployment import Deployment
 from integration.faults.stuck_catalog import StuckCatalog
 
 from headgate.control_protocol.events import EndCommit, WriteStatus
-from headgate.operations.access.kafka import control_tail
+from headgate.operations.access.kafka import read_control_tail
 from headgate.operations.control.pause import pause, resume
 
 pytestmark = pytest.mark.integration
@@ -24,7 +24,7 @@ BACKLOG_BYTES_MAX = 20 * 1024**2
 
 def said(sink: Deployment, kind: type) -> int:
     """How many events of a kind the control topic holds."""
-    return sum(isinstance(e.event, kind) for e in control_tail(sink.settings, 100_000))
+    return sum(isinstance(e.event, kind) for e in read_control_tail(sink.settings, 100_000))
 
 
 def test_f15_a_slow_catalog_makes_no_backlog_of_statuses(deploy: Deploy) -> None:

@@ -23,8 +23,8 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage
-from headgate.operations.audit.commit_chain import examine_chain
-from headgate.operations.audit.files import examine_commits, examine_live
+from headgate.operations.audit.audited_table import examine_chain
+from headgate.operations.audit.files import examine_commits, examine_live_files
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.maintenance.snapshot_expiry import DUE_MIN
 from headgate.tables.iceberg.reader import IcebergReader
@@ -212,7 +212,7 @@ def test_the_audit_calls_an_expired_history_well(catalog: Catalog) -> None:
     assert examine_commits(reader, history, lambda *_: None) == []
     files_of_head = reader.live_files()
     assert len(files_of_head) == 50
-    assert examine_live(reader, files_of_head, lambda *_: None) == ([], frozenset())
+    assert examine_live_files(reader, files_of_head, lambda *_: None) == ([], frozenset())
 
 
 # ------------------------------------------------------------------------------------ while others

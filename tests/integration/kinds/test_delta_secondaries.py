@@ -71,7 +71,7 @@ def test_what_a_delta_quarantine_is_pending_is_delivered_by_whoever_comes_next(
     report = sink.judge()
     assert (report.total("in_table"), report.total("in_quarantine")) == (160, 40)
     shown = status(sink.settings)
-    assert len(shown.bad_records) == 5
+    assert len(shown.rejected_records) == 5
     for command in ("status", "audit", "check"):
         done = CliRunner().invoke(main, [command, str(sink.sink_file)])
         assert done.exit_code == 0, done.output

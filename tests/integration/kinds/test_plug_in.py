@@ -18,7 +18,7 @@ from integration.deployment import Deployment
 from integration.sink_file import record
 from served_page import assert_served_without_rollback
 
-from headgate.operations.access.table import opened_reader
+from headgate.operations.access.tables import open_reader
 from headgate.operations.cli.main import main
 from headgate.operations.control.stop import start, stop
 from headgate.operations.demo.producer import produce
@@ -104,7 +104,7 @@ def test_a_kind_that_declares_branches_and_new_columns_is_asked_for_both(
         tipped = (json.dumps({**json.loads(record(n)), "tip": n + 0.5}).encode() for n in NEW)
         produce(sink.bootstrap, sink.topics[0], tipped, partitions=sink.partitions)
         sink.wait_until_lag_zero()
-    with opened_reader(sink.settings) as opened:
+    with open_reader(sink.settings) as opened:
         reader = opened.reader
         assert reader.columns()[-1] == "tip"
         _, files = reader.scan(["id", "tip"])

@@ -78,7 +78,7 @@ def test_what_a_postgres_quarantine_is_pending_is_delivered_by_whoever_comes_nex
     sink.stop()
     report = sink.judge()
     assert (report.total("in_table"), report.total("in_quarantine")) == (160, 40)
-    assert len(status(sink.settings).bad_records) == 5
+    assert len(status(sink.settings).rejected_records) == 5
     examined(sink)
 
 

@@ -18,7 +18,7 @@ from integration.sink.test_dead_letters import offsets
 from integration.sink_file import COLUMNS, COORDINATES, Sections
 from postgres_server import PostgresServer
 
-from headgate.operations.access.table import opened_aside
+from headgate.operations.access.tables import open_quarantine_catalog
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.status.status import status
@@ -41,7 +41,7 @@ def keeping(
     sink.bad_every = 5
 
     def rows_aside() -> list[pa.Table]:
-        with opened_aside(sink.settings) as catalog:
+        with open_quarantine_catalog(sink.settings) as catalog:
             table = catalog.load_table(sink.settings.quarantine.table)
             assert table.scan().to_arrow().num_rows == -(-sink.produced // 5)
         rows = read_with_duckdb(table.metadata_location).select(["topic", "partition", "offset"])
@@ -76,7 +76,7 @@ def judged(sink: Deployment) -> None:
     bad = -(-sink.produced // 5)
     assert report.total("in_quarantine") == bad
     assert sink.rows().num_rows == sink.produced - bad
-    assert len(status(sink.settings).bad_records) == 5
+    assert len(status(sink.settings).rejected_records) == 5
     for command in ("status", "audit", "check"):
         done = CliRunner().invoke(main, [command, str(sink.sink_file)])
         assert done.exit_code == 0, done.output

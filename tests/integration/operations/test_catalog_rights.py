@@ -23,8 +23,7 @@ from headgate.config.load import parse
 from headgate.config.setting_types import Properties
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import MissingRights
-from headgate.operations.check.catalog import TableCheck
-from headgate.operations.check.state import NotChecked
+from headgate.operations.check.table import NotChecked, TableCheck
 from headgate.tables.iceberg.catalog import load_catalog
 
 pytestmark = pytest.mark.integration

@@ -17,8 +17,7 @@ from headgate.config.sections import WriterKind
 from headgate.config.setting_types import Properties
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import MissingRights, Unreachable
-from headgate.operations.check.catalog import TableCheck
-from headgate.operations.check.state import NotChecked
+from headgate.operations.check.table import NotChecked, TableCheck
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.storage import s3_file_io

@@ -31,8 +31,8 @@ from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, Trans
 from headgate.control_protocol.offsets import Offsets
 from headgate.data_plane.cdc import policy
 from headgate.kafka.control_topic import ensure_control_topic
-from headgate.operations.access.kafka import control_tail
-from headgate.operations.access.table import opened_table
+from headgate.operations.access.kafka import read_control_tail
+from headgate.operations.access.tables import open_table
 from headgate.operations.check.check import check
 from headgate.operations.cli.main import main
 from headgate.operations.control.pause import pause, resume
@@ -63,7 +63,7 @@ def say(producer: Producer, settings: SinkSettings, *envelopes: Envelope) -> Non
 
 
 def read_history_of(settings: SinkSettings) -> CommitRecord:
-    with opened_table(settings) as table:
+    with open_table(settings) as table:
         record = read_history(table, settings.name, settings.table.branch).record
     assert record is not None
     return record
@@ -189,7 +189,7 @@ def test_a_pause_that_nobody_takes_is_heard_but_not_promised(
     with pytest.raises(RetryLater, match="did not take the request"):
         pause(settings, 0.5)
     resume(settings, 0.5)  # it is not paused, and the log says that it shall not be
-    heard = control_tail(settings, 10)
+    heard = read_control_tail(settings, 10)
     assert isinstance(heard.pop().event, Notice)  # who asked, for people
     assert [type(said.event) for said in heard] == [Pause, Resume]
     seen = read_history_of(settings).transaction
@@ -217,7 +217,7 @@ def test_status_tells_of_events_that_are_not_believed(
     assert result.exit_code == 1
     assert "1 unsigned events of this sink were ignored" in result.output
     assert "0123456789abcdef" not in result.output
-    assert [type(said.event) for said in control_tail(load(sink_file), 10)] == [Pause]
+    assert [type(said.event) for said in read_control_tail(load(sink_file), 10)] == [Pause]
 
     sink_file.write_text(text)
     result = headgate("status", sink_file)

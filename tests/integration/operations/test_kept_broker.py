@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headgate.operations.local_kafka.broker import free_port, keep
+from headgate.operations.local_kafka.broker import free_port, run_until_stopped
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 
@@ -26,5 +26,5 @@ def test_a_broker_has_its_topics_still(tmp_path: Path) -> None:
                     admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(30)
                 stop.set()
 
-        keep(tmp_path / "kafka", port, answered, stop)
+        run_until_stopped(tmp_path / "kafka", port, answered, stop)
     assert found == [False, True]

@@ -9,7 +9,7 @@ from unit.config.test_load import MINIMAL, refusal, sink
 
 from headgate.config.column_options import rules_of
 from headgate.config.load import load
-from headgate.config.table_declaration import declared
+from headgate.config.table_declaration import declared_table
 from headgate.control_protocol.errors import ColumnRuleUnfit, ColumnRuleUnknownToFormat
 from headgate.data_plane.formats.column_options import ColumnRule
 
@@ -124,7 +124,7 @@ def test_the_metadata_columns_may_be_one_struct() -> None:
         "kafka.offset",
     )
     kind = "struct<topic: string, partition: int, offset: long, timestamp: timestamptz>"
-    assert declared(settings.table).columns == {"kafka": kind}
+    assert declared_table(settings.table).columns == {"kafka": kind}
 
 
 def test_a_refused_file_keeps_the_code_of_what_is_wrong_with_it(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ from headgate.config.sections import (
     TransformSettings,
 )
 from headgate.config.setting_types import Properties
-from headgate.config.shared_configuration import agreed
+from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_declaration import declared
+from headgate.config.table_declaration import declared_table
 from headgate.config.table_settings import (
     ColumnSettings,
     RecordColumns,
@@ -79,7 +79,7 @@ def values_of(name: str, key_type: str = "") -> FormatSettings:
 
 def test_the_keys_columns_become_the_identifier_fields() -> None:
     keyed = settings("zone", "id", format=FormatSettings(key_type="json"))
-    schema = declared(keyed.table).schema()
+    schema = declared_table(keyed.table).schema()
     assert schema.identifier_field_names() == {"id", "zone"}
 
 
@@ -183,8 +183,8 @@ def test_u1_tables_of_routes_have_keys_by_their_names() -> None:
         "t"
     )
     assert routed(PLAIN).tables.routing.keys == ()
-    assert agreed(sink) != agreed(routed(replace(KEYED, key=()), PLAIN))
-    assert "changes" not in agreed(routed(PLAIN))
+    assert agreed_settings(sink) != agreed_settings(routed(replace(KEYED, key=()), PLAIN))
+    assert "changes" not in agreed_settings(routed(PLAIN))
 
 
 @pytest.mark.parametrize(

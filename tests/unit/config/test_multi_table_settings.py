@@ -18,8 +18,8 @@ from pyiceberg.schema import Schema
 from small_rest_catalog import SmallRestCatalog
 
 from headgate.config.load import parse
-from headgate.config.route_checks import first_that_is
-from headgate.config.shared_configuration import agreed
+from headgate.config.route_checks import pick_partition
+from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, NotAtomic, RouteUnfit, TablesUnfit
 from headgate.control_protocol.identifiers import Sender, TopicId
@@ -89,9 +89,11 @@ def test_the_ledger_leads_and_the_quarantine_takes_what_is_unmatched() -> None:
 
 def test_participants_agree_on_the_routes_and_a_sink_of_one_table_says_nothing() -> None:
     one, other = parse(FILE), parse(FILE.replace('to = "db.{name}"', 'to = "db.x_{name}"'))
-    differing = {name for name, said in agreed(one).items() if agreed(other)[name] != said}
+    differing = {
+        name for name, said in agreed_settings(one).items() if agreed_settings(other)[name] != said
+    }
     assert differing == {"tables.route"}
-    assert not any(name.startswith("tables.") for name in agreed(parse(ONE_TABLE)))
+    assert not any(name.startswith("tables.") for name in agreed_settings(parse(ONE_TABLE)))
 
 
 def placed(location: str, to: str = 'to = "db.{name}"') -> str:
@@ -210,11 +212,11 @@ def test_what_is_for_one_table_says_so() -> None:
 
 
 def test_the_first_column_that_there_is_partitions() -> None:
-    assert first_that_is("day(at|ts)", {"ts"}) == "day(ts)"
-    assert first_that_is("bucket(16, a|b)", {"a", "b"}) == "bucket(16, a)"
-    assert first_that_is("zone", set()) == "zone"
+    assert pick_partition("day(at|ts)", {"ts"}) == "day(ts)"
+    assert pick_partition("bucket(16, a|b)", {"a", "b"}) == "bucket(16, a)"
+    assert pick_partition("zone", set()) == "zone"
     with pytest.raises(ConfigurationError, match="no column at or ts"):
-        first_that_is("day(at|ts)", {"id"})
+        pick_partition("day(at|ts)", {"id"})
 
 
 # ------------------------------------------------------------------------------ tables are made
@@ -318,8 +320,8 @@ def test_v4_sections_say_how_long_pending_commits_gather_and_nobody_has_to_agree
     slow = parse(
         FILE.replace('match = "db.bare"', 'match = "db.bare"\ndelivery_linger_ms = 300000')
     )
-    assert [pace.every_ms for pace in slow.tables.paces] == [0, 300_000]
-    assert agreed(slow) == agreed(parse(FILE))
+    assert [pace.every_ms for pace in slow.tables.lingers] == [0, 300_000]
+    assert agreed_settings(slow) == agreed_settings(parse(FILE))
 
 
 @pytest.mark.parametrize(
@@ -341,7 +343,7 @@ ATOMIC = "[tables]\natomic = true\n"
 def test_tables_may_be_delivered_together_over_rest_and_nobody_has_to_agree() -> None:
     together = parse(REST.replace("[tables]\n", ATOMIC))
     assert together.tables.atomic
-    assert agreed(together) == agreed(parse(REST))
+    assert agreed_settings(together) == agreed_settings(parse(REST))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from unit.operations.filled_table import sink_file_text
 
 from headgate.config import reload as module
 from headgate.config.load import load, parse
-from headgate.config.reload import Refused, Reload, applies_live
+from headgate.config.reload import RefusedFile, Reload, applies_live
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.runtime import process, sink
@@ -58,13 +58,13 @@ def test_only_intervals_and_limits_hold_without_leaving(text: str, *, live: bool
 
 def test_a_file_that_did_not_change_is_not_read(file: Path) -> None:
     reload = Reload(file)
-    assert reload.look(load(file)) is None
+    assert reload.poll(load(file)) is None
     os.utime(file)
-    assert reload.look(load(file)) is None  # it says the same
+    assert reload.poll(load(file)) is None  # it says the same
     file.unlink()
-    assert reload.look(BEFORE) is None  # an editor is about to put another one there
+    assert reload.poll(BEFORE) is None  # an editor is about to put another one there
     file.write_text(FASTER)
-    read = reload.look(BEFORE)
+    read = reload.poll(BEFORE)
     assert isinstance(read, SinkSettings)
     assert read.coordinator.commit_interval_ms == 1_234
 
@@ -77,13 +77,13 @@ def test_a_bad_file_changes_nothing_and_says_so_once(
 ) -> None:
     reload, before = Reload(file), load(file)
     write(file, text)
-    assert isinstance(reload.look(before), Refused)
-    assert reload.look(before) is None
+    assert isinstance(reload.poll(before), RefusedFile)
+    assert reload.poll(before) is None
     (record,) = caplog.records
     assert record.headgate_event == "sink.not-reloaded"  # type: ignore[attr-defined]
     assert "HG-1" in record.getMessage()
     write(file, FASTER)
-    assert isinstance(reload.look(before), SinkSettings)
+    assert isinstance(reload.poll(before), SinkSettings)
 
 
 def test_who_asks_has_it_read_though_only_a_secret_behind_it_changed(
@@ -95,9 +95,9 @@ def test_who_asks_has_it_read_though_only_a_secret_behind_it_changed(
     file.write_text(text)
     reload, before = Reload(file), load(file)
     secret.write_text("b" * 32)
-    assert reload.look(before) is None
-    reload.ask()
-    read = reload.look(before)
+    assert reload.poll(before) is None
+    reload.request()
+    read = reload.poll(before)
     assert isinstance(read, SinkSettings)
     assert not applies_live(before, read)
     assert "b" * 32 not in repr(read)

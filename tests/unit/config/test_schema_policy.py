@@ -6,7 +6,7 @@ import pytest
 from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
-from headgate.config.shared_configuration import agreed
+from headgate.config.shared_configuration import agreed_settings
 from headgate.control_protocol.errors import ColumnsCannotEvolve, ConfigurationError
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 
@@ -19,7 +19,7 @@ def policy(unknown: str, more: str = IN_PROCESS, of_schema: str = "") -> str:
 
 def test_fields_without_a_column_are_ignored_unless_said_otherwise() -> None:
     assert parse(MINIMAL).table.schema.policy == SchemaPolicy(UnknownFields.IGNORE)
-    assert agreed(parse(MINIMAL))["table.schema"] == "ignore"
+    assert agreed_settings(parse(MINIMAL))["table.schema"] == "ignore"
 
 
 @pytest.mark.parametrize("format_name", ["json", "avro-registry"])
@@ -28,7 +28,7 @@ def test_evolve_with_formats_that_can_tell(format_name: str) -> None:
     form = f'[format]\ntype = "{format_name}"\n' + (options if "avro" in format_name else "")
     settings = parse(policy("evolve", IN_PROCESS + form, "readd_dropped = true"))
     assert settings.table.schema.policy == SchemaPolicy(UnknownFields.EVOLVE, readd_dropped=True)
-    assert agreed(settings)["table.schema"] == "evolve, readd_dropped"
+    assert agreed_settings(settings)["table.schema"] == "evolve, readd_dropped"
 
 
 @pytest.mark.parametrize(

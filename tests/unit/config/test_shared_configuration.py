@@ -10,7 +10,7 @@ from unit.data_plane.formats.protobuf_worlds import World
 from unit.operations.filled_table import sink_file_text
 
 from headgate.config.load import parse
-from headgate.config.shared_configuration import agreed
+from headgate.config.shared_configuration import agreed_settings
 from headgate.control_protocol.events import DIGEST
 from headgate.control_protocol.identifiers import Sender
 from headgate.runtime.assembly import identity
@@ -19,7 +19,7 @@ FILE = sink_file_text(Path("/lake")).replace('[spark]\nwriter = "in-process"', "
 
 
 def differing(more: str, instead: str = "") -> set[str]:
-    one, other = agreed(parse(FILE + instead)), agreed(parse(FILE + more))
+    one, other = agreed_settings(parse(FILE + instead)), agreed_settings(parse(FILE + more))
     assert one.keys() == other.keys()
     return {name for name, value in one.items() if other[name] != value}
 
@@ -49,7 +49,7 @@ def test_what_decides_what_a_row_is_must_be_equal(more: str, name: str) -> None:
 )
 def test_what_is_read_and_where_it_goes_must_be_equal(before: str, now: str, name: str) -> None:
     assert FILE.count(before) == 1
-    one, other = agreed(parse(FILE)), agreed(parse(FILE.replace(before, now)))
+    one, other = agreed_settings(parse(FILE)), agreed_settings(parse(FILE.replace(before, now)))
     assert {part for part in one.keys() | other.keys() if one[part] != other[part]} == {name}
 
 
@@ -114,6 +114,6 @@ def test_a_descriptor_from_a_file_is_read_as_bytes_and_compared(tmp_path: Path) 
 
 def test_long_texts_travel_as_digests() -> None:
     topics = ", ".join(f'"topic-{number}"' for number in range(1_000))
-    said = agreed(parse(FILE.replace('topics = ["trips"]', f"topics = [{topics}]")))
+    said = agreed_settings(parse(FILE.replace('topics = ["trips"]', f"topics = [{topics}]")))
     assert said["source.topics"].startswith(DIGEST)
     assert sum(len(name) + len(value) for name, value in said.items()) < 1_000

@@ -13,18 +13,18 @@ import pytest
 from repository.tree import ROOT
 
 from headgate.config.load import parse
-from headgate.config.shared_configuration import agreed
+from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_formats import (
-    kind_names,
-    kind_of,
-    other_kind,
-    session_conf,
-    traits_of,
-    wanted_made,
-    wanted_secondary,
-    wanted_table,
-    weaker,
+    created_spec,
+    describe_weaker_guarantee,
+    format_names,
+    format_traits,
+    plugin_format,
+    plugin_format_of,
+    secondary_spec,
+    spark_session_conf,
+    table_spec,
 )
 from headgate.config.table_settings import ColumnSettings, TableSettings
 from headgate.control_protocol.columns import Column, Struct
@@ -42,11 +42,11 @@ from headgate.control_protocol.table_format import Capability, Guarantee, RowKey
 from headgate.control_protocol.testing import FakeCatalog, FakeSource, FakeTable, FakeTopics
 from headgate.control_protocol.testing.contract.world import record
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
-from headgate.operations.access.table import (
+from headgate.operations.access.tables import (
+    open_catalog,
     open_primary,
-    opened_catalog,
-    opened_reader,
-    opened_table,
+    open_reader,
+    open_table,
 )
 from headgate.operations.status.status import status
 from headgate.runtime.catalogs import spark_options
@@ -93,20 +93,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_iceberg_is_what_a_file_means_that_names_no_kind() -> None:
     settings = sink("")
-    assert other_kind(settings) is None
-    assert traits_of(settings).guarantee is Guarantee.EXACTLY_ONCE
-    assert traits_of(settings).capabilities == frozenset(Capability)
-    assert "table.type" not in agreed(settings), "members of before agree with those of today"
+    assert plugin_format(settings) is None
+    assert format_traits(settings).guarantee is Guarantee.EXACTLY_ONCE
+    assert format_traits(settings).capabilities == frozenset(Capability)
+    assert "table.type" not in agreed_settings(settings), (
+        "members of before agree with those of today"
+    )
 
 
 def test_members_agree_on_the_kind() -> None:
-    assert agreed(delta())["table.type"] == "delta"
+    assert agreed_settings(delta())["table.type"] == "delta"
 
 
 def test_a_package_brings_a_kind_by_its_entry_point(folder: Any) -> None:
-    assert kind_names() == ["delta", "folder", "hudi", "iceberg"]
+    assert format_names() == ["delta", "folder", "hudi", "iceberg"]
     settings = sink('type = "folder"\nlocation = "/lake/trips"\ncreate = true')
-    assert type(other_kind(settings)).__name__ == folder.FolderFormat.__name__
+    assert type(plugin_format(settings)).__name__ == folder.FolderFormat.__name__
 
 
 def test_hg150_a_kind_that_nobody_brings() -> None:
@@ -123,7 +125,7 @@ def test_hg152_less_than_exactly_once_has_to_be_accepted(
     with pytest.raises(GuaranteeTooWeak, match="hold records at least once"):
         sink(wanted)
     settings = sink(f"{wanted}accept_duplicates = true")
-    assert traits_of(settings).guarantee is Guarantee.AT_LEAST_ONCE
+    assert format_traits(settings).guarantee is Guarantee.AT_LEAST_ONCE
 
 
 ON_DEV = 'type = "folder"\nlocation = "{}"\ncreate = true\nbranch = "dev"\n'
@@ -136,23 +138,23 @@ def test_a_kind_with_branches_commits_to_the_one_that_the_file_names(
     package.mkdir()
     able_folder.install(package, monkeypatch)
     settings = sink(ON_DEV.format(place))
-    kind = other_kind(settings)
+    kind = plugin_format(settings)
     assert kind
-    kind.create(wanted_table(settings))
+    kind.create(table_spec(settings))
     with ExitStack() as opening, closing(SinkTables(settings, opening).open_primary()) as table:
         assert isinstance(table.commit(CommitAttempt(table.read(), RECORD)), Landed)
-    with opened_reader(settings) as opened:
+    with open_reader(settings) as opened:
         reader = opened.reader
         assert reader.history().branch == "dev"
         assert [each.record for each in reader.history().commits] == [RECORD]
-    assert kind.file_schema(wanted_table(settings)).uuid == reader.view().uuid
+    assert kind.file_schema(table_spec(settings)).uuid == reader.view().uuid
     assert [each.name for each in place.iterdir()] == ["log-dev"], "nothing is on main"
 
 
 def test_hg151_branches_are_refused_to_a_kind_that_does_not_declare_them(
     folder: Any,
 ) -> None:
-    with pytest.raises(KindLacks, match=r"table\.branch: tables of kind folder"):
+    with pytest.raises(KindLacks, match=r"table\.branch: tables of format folder"):
         sink(ON_DEV.format("/lake/trips"))
 
 
@@ -169,7 +171,7 @@ def test_hg151_whatever_a_kind_declares_icebergs_settings_are_icebergs_alone(
 ) -> None:
     monkeypatch.setattr(folder.FolderFormat, "capabilities", frozenset(Capability))
     placed = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\n'
-    with pytest.raises(KindLacks, match="tables of kind folder do not support that"):
+    with pytest.raises(KindLacks, match="tables of format folder do not support that"):
         sink(f"{placed}{table}", more)
 
 
@@ -179,7 +181,7 @@ def test_hg151_a_kind_that_declares_what_no_port_carries(
 ) -> None:
     able = frozenset({Capability.KEYS, declared})
     monkeypatch.setattr(folder.FolderFormat, "capabilities", able)
-    with pytest.raises(KindLacks, match=f"kind folder declare {declared}, for which there is no"):
+    with pytest.raises(KindLacks, match=f"format folder declare {declared}, for which there is no"):
         sink('type = "folder"\nlocation = "/lake/trips"\ncreate = true')
 
 
@@ -198,14 +200,14 @@ def test_a_kind_that_takes_key_files_is_told_the_key(
     folder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\nkey = ["id"]'
-    with pytest.raises(KindLacks, match=r"table\.key: tables of kind folder"):
+    with pytest.raises(KindLacks, match=r"table\.key: tables of format folder"):
         sink(wanted, KEYED)
     monkeypatch.setattr(folder.FolderFormat, "capabilities", frozenset({Capability.KEYS}))
-    told = wanted_table(sink(wanted, KEYED))
+    told = table_spec(sink(wanted, KEYED))
     assert told.key == RowKey(("id",), "at_partition", "at_offset")
-    with pytest.raises(KindLacks, match=r'on_partitions_added = "wait": tables of kind folder'):
+    with pytest.raises(KindLacks, match=r'on_partitions_added = "wait": tables of format folder'):
         sink(wanted, f'{KEYED}[changes]\non_partitions_added = "wait"')
-    assert wanted_table(delta()).key is None
+    assert table_spec(delta()).key is None
 
 
 MANY = """
@@ -234,17 +236,15 @@ def many(said: str, kind: str = "delta") -> SinkSettings:
 
 def test_ledger_quarantine_and_tables_are_found_by_their_names() -> None:
     settings = many(f"{REFRESHED}{PLACED}")
-    assert wanted_table(settings).location == "/lake/db/ledger"
-    assert (
-        wanted_secondary(settings, "db.ledger_quarantine").location == "/lake/db/ledger_quarantine"
-    )
-    routed = wanted_secondary(settings, "db.orders")
+    assert table_spec(settings).location == "/lake/db/ledger"
+    assert secondary_spec(settings, "db.ledger_quarantine").location == "/lake/db/ledger_quarantine"
+    routed = secondary_spec(settings, "db.orders")
     assert (routed.location, routed.create) == ("/lake/db/orders", False)
-    assert agreed(settings)["table.type"] == "delta"
+    assert agreed_settings(settings)["table.type"] == "delta"
     said = many(f'{REFRESHED}{PLACED}[quarantine]\nlocation = "/lake/db/ledger_quarantine"')
     assert said.quarantine.location == "/lake/db/ledger_quarantine"
     apart = many(f'{REFRESHED}{PLACED}[quarantine]\nlocation = "/aside/bad"')
-    assert wanted_secondary(apart, "db.ledger_quarantine").location == "/aside/bad"
+    assert secondary_spec(apart, "db.ledger_quarantine").location == "/aside/bad"
 
 
 KEEPS = '[quarantine]\npolicy = "quarantine"\n'
@@ -263,10 +263,10 @@ def test_lead_and_quarantine_have_each_their_own_kind_and_catalog() -> None:
     assert (settings.type_of(primary), settings.type_of(aside)) == ("delta", "iceberg")
     assert settings.quarantine.catalog.properties["uri"] == "http://catalog"
     assert not settings.catalog.properties
-    assert kind_of(settings, primary) is not None
-    assert kind_of(settings, aside) is None
+    assert plugin_format_of(settings, primary) is not None
+    assert plugin_format_of(settings, aside) is None
     assert settings.redaction("aside-secret") == "***"
-    assert agreed(settings)["quarantine.type"] == "iceberg"
+    assert agreed_settings(settings)["quarantine.type"] == "iceberg"
 
 
 @pytest.mark.parametrize("said", ["", 'type = "delta"\n'])
@@ -274,15 +274,15 @@ def test_a_quarantine_is_of_the_tables_kind_where_nothing_else_is_said(said: str
     settings = delta(more=f"{COLUMN}{KEEPS}{said}")
     assert not settings.apart
     assert settings.type_of("city.trips_quarantine") == "delta"
-    assert agreed(settings) == agreed(delta(more=COLUMN + KEEPS))
+    assert agreed_settings(settings) == agreed_settings(delta(more=COLUMN + KEEPS))
 
 
 @pytest.mark.parametrize(
     ("made", "said", "error", "why"),
     [
         (delta, 'type = "icberg"', KindUnknown, "quarantine.type cannot be 'icberg'"),
-        (delta, 'type = "hudi"', KindLacks, "kind delta has no quarantine of kind hudi"),
-        (sink, 'type = "delta"', KindLacks, "kind iceberg has no quarantine of kind delta"),
+        (delta, 'type = "hudi"', KindLacks, "format delta has no quarantine of format hudi"),
+        (sink, 'type = "delta"', KindLacks, "format iceberg has no quarantine of format delta"),
         (
             delta,
             'catalog.properties = { uri = "x" }',
@@ -321,7 +321,7 @@ def test_a_kind_without_a_quarantine_of_its_own_may_have_an_iceberg_one(
     folder: Any,
 ) -> None:
     placed = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\naccept_duplicates = true\n'
-    with pytest.raises(KindLacks, match="a quarantine: tables of kind folder"):
+    with pytest.raises(KindLacks, match="a quarantine: tables of format folder"):
         sink(placed, COLUMN + KEEPS)
     assert sink(placed, COLUMN + APART).apart
 
@@ -337,7 +337,7 @@ def test_many_tables_and_their_quarantine_may_be_in_other_namespaces() -> None:
 def test_what_records_show_stands_before_declared_columns_of_a_table_that_is_made() -> None:
     shown = Struct((Column("id", "string", required=False), Column("more", "long", required=False)))
     table = TableSettings(identifier="db.orders", columns=(ColumnSettings(name="ID", type="long"),))
-    wanted = wanted_made(many(f"{REFRESHED}{PLACED}"), table, "shop.orders", shown)
+    wanted = created_spec(many(f"{REFRESHED}{PLACED}"), table, "shop.orders", shown)
     assert [(c.name, c.type) for c in wanted.columns.fields] == [("more", "long"), ("ID", "long")]
     assert wanted.properties == {RAW_NAME_PROPERTY: "shop.orders"}
 
@@ -403,7 +403,7 @@ def test_a_kind_is_shown_the_namespace_of_each_route(
 
 
 def test_hg151_a_kind_that_cannot_fill_many_tables(folder: Any) -> None:
-    with pytest.raises(KindLacks, match=r"\[tables\]: tables of kind"):
+    with pytest.raises(KindLacks, match=r"\[tables\]: tables of format"):
         many(f"{REFRESHED}{PLACED}", "folder")
 
 
@@ -418,9 +418,9 @@ LOCKED = (
 def test_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_ones() -> None:
     settings = many(f"{PLACED}{LOCKED}", "hudi")
     asked = {
-        "ledger": wanted_table(settings),
-        "orders": wanted_secondary(settings, "db.orders"),
-        "ledger_quarantine": wanted_secondary(settings, "db.ledger_quarantine"),
+        "ledger": table_spec(settings),
+        "orders": secondary_spec(settings, "db.orders"),
+        "ledger_quarantine": secondary_spec(settings, "db.ledger_quarantine"),
     }
     for name, wanted in asked.items():
         place = HudiLocation.of(wanted)
@@ -483,32 +483,36 @@ def test_hg135_a_sink_of_many_tables_has_no_other(folder: Any, kind: str) -> Non
     ],
 )
 def test_hg151_what_delta_has_not_is_refused_by_name(table: str, more: str) -> None:
-    with pytest.raises(KindLacks, match="tables of kind delta do not support that"):
+    with pytest.raises(KindLacks, match="tables of format delta do not support that"):
         delta(table, more)
 
 
 @pytest.mark.parametrize(
     ("table", "more", "said"),
     [
-        ('branch = "audit"', COLUMN, "kind hudi do not support that"),
-        ('sort_by = ["id"]', COLUMN, r"table\.sort_by: tables of kind hudi"),
+        ('branch = "audit"', COLUMN, "format hudi do not support that"),
+        ('sort_by = ["id"]', COLUMN, r"table\.sort_by: tables of format hudi"),
         (
             'key = ["id"]',
             f'{KEYED}[changes]\non_partitions_added = "wait"',
-            '"wait": tables of kind',
+            '"wait": tables of format',
         ),
         (
             "",
             f'{COLUMN}[catalog]\nbackend = "java"\n[spark]\nmaster = "local[1]"',
-            r"catalog\.backend: tables of kind hudi",
+            r"catalog\.backend: tables of format hudi",
         ),
-        ("", f'{COLUMN}[table.schema]\nunknown_fields = "evolve"', "kind hudi do not support that"),
+        (
+            "",
+            f'{COLUMN}[table.schema]\nunknown_fields = "evolve"',
+            "format hudi do not support that",
+        ),
         (
             "",
             f'{COLUMN}[quarantine]\npolicy = "quarantine"\ndead_letter_topic = "dead"',
-            "kind hudi do not support that",
+            "format hudi do not support that",
         ),
-        ("", f"{COLUMN}[maintenance]\ncompact = true", "kind hudi do not support that"),
+        ("", f"{COLUMN}[maintenance]\ncompact = true", "format hudi do not support that"),
         ("", f'{COLUMN}[spark]\nremote = "sc://127.0.0.1"', r"spark\.remote"),
     ],
 )
@@ -527,8 +531,8 @@ def test_one_session_writes_the_files_of_a_hudi_table_and_commits_them() -> None
     assert options.conf["spark.jars"] == "/hudi.jar"
     assert options.conf["spark.serializer"].endswith("KryoSerializer")
     assert "spark.master" not in options.conf
-    assert session_conf(hudi(more=f"{COLUMN}{JARS}")) is None
-    assert session_conf(sink("")) is None
+    assert spark_session_conf(hudi(more=f"{COLUMN}{JARS}")) is None
+    assert spark_session_conf(sink("")) is None
 
 
 @pytest.mark.parametrize(
@@ -564,8 +568,8 @@ def test_a_delta_table_is_found_by_its_location(location: str) -> None:
 
 
 def test_hg151_commands_for_iceberg_alone_say_so() -> None:
-    said = r"city\.trips is a table of kind delta"
-    for opening in (opened_catalog, opened_table):
+    said = r"city\.trips is a table of format delta"
+    for opening in (open_catalog, open_table):
         with pytest.raises(KindLacks, match=said), opening(delta()):
             pass
 
@@ -575,7 +579,7 @@ def test_the_page_of_kinds_says_what_they_declare() -> None:
     rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in page.splitlines()]
     said = {row[0]: row[1:] for row in rows if row}
     for column, settings in enumerate((sink(""), delta(), hudi())):
-        traits = traits_of(settings)
+        traits = format_traits(settings)
         assert said[""][column] == settings.table.type
         assert said["promise"][column] == traits.guarantee
         able = {each for each in Capability if said[each.value][column].startswith("yes")}
@@ -586,13 +590,16 @@ def test_a_weaker_promise_is_told_wherever_people_look(
     folder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\naccept_duplicates = true'
-    assert weaker(sink(wanted)) is None
+    assert describe_weaker_guarantee(sink(wanted)) is None
     monkeypatch.setattr(folder.FolderFormat, "guarantee", Guarantee.IDEMPOTENT)
-    assert weaker(sink(wanted)) == "tables of kind folder hold records exactly once by key"
-    monkeypatch.setattr("headgate.operations.status.status._logs", lambda *_, **__: {})
-    monkeypatch.setattr("headgate.operations.status.status._heard", lambda *_: [])
-    monkeypatch.setattr("headgate.operations.status.refused_start.refused_start", lambda _: None)
-    assert weaker(sink(wanted)) in status(sink(wanted)).notes
+    assert (
+        describe_weaker_guarantee(sink(wanted))
+        == "tables of format folder hold records exactly once by key"
+    )
+    monkeypatch.setattr("headgate.operations.status.status._read_logs", lambda *_, **__: {})
+    monkeypatch.setattr("headgate.operations.status.status._read_events", lambda *_: [])
+    monkeypatch.setattr("headgate.operations.status.refused_start.find_start_error", lambda _: None)
+    assert describe_weaker_guarantee(sink(wanted)) in status(sink(wanted)).notes
 
 
 @pytest.mark.parametrize("stamps", [True, False])
@@ -624,9 +631,9 @@ def test_whoever_looks_at_a_table_of_a_kind_closes_it(
 
     monkeypatch.setattr(folder.FolderTable, "close", close)
     settings = sink(f'type = "folder"\nlocation = "{tmp_path}/trips"\ncreate = true')
-    kind = other_kind(settings)
+    kind = plugin_format(settings)
     assert kind
-    kind.create(wanted_table(settings))
+    kind.create(table_spec(settings))
     assert not is_stopped(settings)
     assert len(closed) == 1
     with open_primary(settings) as primary:

@@ -23,7 +23,7 @@ from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.kafka.record_fetch import Chunk
 from headgate.operations import dry_run
 from headgate.operations.cli.main import main
-from headgate.operations.dry_run import RehearsalCatalog, rehearse
+from headgate.operations.dry_run import DryRunCatalog, try_records
 from headgate.participant.embedded_source import Record
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -99,7 +99,7 @@ def test_many_tables_are_rehearsed_table_by_table(desk: Desk) -> None:
     zones = ["here", None, "gone", "HERE"]
     desk.fill([{"id": n, "zone": zones[n // 2 % 4]} for n in range(40)] + [{"id": "x"}])
     files = desk.files()
-    seen = rehearse(load(desk.path), 1_000)
+    seen = try_records(load(desk.path), 1_000)
     assert [(t.table, t.exists, t.records, t.files) for t in seen.tables] == [
         ("db.here", True, 10, 1),
         ("db.rest", False, 10, 1),
@@ -123,7 +123,7 @@ def test_tables_that_would_be_made_are_shown_as_they_would_be(desk: Desk) -> Non
     zones = ["here", "gone"]
     desk.fill([{"id": n, "zone": zones[n // 2 % 2], "tip": n} for n in range(20)])
     files = desk.files()
-    seen = rehearse(load(desk.path), 1_000)
+    seen = try_records(load(desk.path), 1_000)
     assert [(t.table, t.exists, t.records) for t in seen.tables] == [
         ("db.gone", False, 10),
         ("db.here", True, 10),
@@ -140,7 +140,7 @@ def test_n5_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) -> None:
     catalog = load_catalog("default", settings.catalog.properties)
     ensure_table(catalog, "db.ledger", TableDeclaration({"note": "string"}, properties=properties))
     catalog.close()
-    seen = rehearse(settings, 1_000)
+    seen = try_records(settings, 1_000)
     assert seen.tables == ()
     assert any("HG-102 table db.rest no longer exists" in misfit.reason for misfit in seen.misfits)
     assert (seen.bad, seen.unmatched, seen.diverted, seen.wrong) == (0, 0, 10, True)
@@ -167,7 +167,7 @@ def test_tables_that_are_delivered_together_are_rehearsed_one_by_one(
     settings = load(desk.path)
     monkeypatch.setattr("headgate.config.sink_settings.check_sink", lambda *_: None)
     together = replace(settings, tables=replace(settings.tables, atomic=True))
-    assert not rehearse(together, 1_000).wrong
+    assert not try_records(together, 1_000).wrong
 
 
 KEYED = """
@@ -188,7 +188,7 @@ def test_changes_are_rehearsed_as_rows_and_deletes(desk: Desk) -> None:
     desk.path.write_text(text[:begin] + KEYED + text[end:])
     row = {"id": 1, "zone": "a"}
     desk.fill([{"op": "c", "after": row}, {"op": "d", "before": row}, {"op": "?", "after": row}])
-    seen = rehearse(load(desk.path), 1_000)
+    seen = try_records(load(desk.path), 1_000)
     (table,) = seen.tables
     assert (table.records, table.deletes, seen.bad) == (1, 1, 1)
     assert [row["zone"] for row in table.rows] == ["a"]
@@ -199,7 +199,7 @@ def test_changes_are_rehearsed_as_rows_and_deletes(desk: Desk) -> None:
 
 def test_tables_of_version_3_are_rehearsed(tmp_path: Path) -> None:
     """pyiceberg refuses to write their metadata; the catalog of a sink writes it."""
-    catalog = RehearsalCatalog(tmp_path, None)
+    catalog = DryRunCatalog(tmp_path, None)
     declared = TableDeclaration({"id": "long"}, properties={"format-version": "3"})
     ensure_table(catalog, "db.trips", declared)
     assert catalog.load_table("db.trips").metadata.format_version == 3

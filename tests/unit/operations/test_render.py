@@ -14,9 +14,9 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.redacted_log import LINE_CHARACTERS_MAX, redacted_logger
 from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
-from headgate.operations.dry_run import Misfit, Rehearsal, RehearsedTable
+from headgate.operations.dry_run import DryRun, DryRunTable, Misfit
 from headgate.operations.http.status_page import _commits
-from headgate.operations.render import show_audit, show_rehearsal, show_status
+from headgate.operations.render import show_audit, show_dry_run, show_status
 from headgate.operations.status.report import ParticipantStatus, StatusReport, TransactionStatus
 from headgate.runtime.health import LastError
 
@@ -160,10 +160,10 @@ def test_a_line_of_the_log_has_an_end(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_rehearsal_shows_the_beginning_of_a_very_large_record() -> None:
     at = TopicPartition("trips", 0)
-    table = RehearsedTable("db.t", exists=True, records=1, rows=({"a": "x" * 20_000_000},))
-    seen = Rehearsal((table,), {}, misfits=(Misfit(at, 1, f"y{NASTY}" + "z" * 20_000_000),))
+    table = DryRunTable("db.t", exists=True, records=1, rows=({"a": "x" * 20_000_000},))
+    seen = DryRun((table,), {}, misfits=(Misfit(at, 1, f"y{NASTY}" + "z" * 20_000_000),))
     shown = io.StringIO()
-    show_rehearsal(Console(file=shown, width=160), seen)
+    show_dry_run(Console(file=shown, width=160), seen)
     lines = shown.getvalue().splitlines()
     assert max(map(len, lines)) < 3_000
     assert any(line.endswith("more") and "x" in line for line in lines)

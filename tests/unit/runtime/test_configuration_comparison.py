@@ -10,7 +10,7 @@ import pytest
 from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
-from headgate.config.shared_configuration import agreed, fingerprint
+from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import OtherConfiguration
 from headgate.control_protocol.events import (
@@ -52,7 +52,7 @@ def envelope(event: Event, sender: Sender = OLD, time_ms: int = NOW - 500) -> En
 
 
 def started(settings: SinkSettings, sender: Sender = OLD) -> Envelope:
-    digest = fingerprint(dict(agreed(settings)))
+    digest = fingerprint(dict(agreed_settings(settings)))
     return envelope(Notice(NoticeKind.STARTED, configuration=digest), sender)
 
 
@@ -64,7 +64,11 @@ def alive(sender: Sender = OLD, time_ms: int = NOW - 500) -> Envelope:
 def start(settings: SinkSettings = RUNNING) -> Envelope:
     table = TableStart(settings.table.identifier, "uuid-1", 1, 0, "s3://t/data")
     said = StartCommit(
-        ControlOffset(1), Offsets({P0: 1}), {}, (table,), configuration=dict(agreed(settings))
+        ControlOffset(1),
+        Offsets({P0: 1}),
+        {},
+        (table,),
+        configuration=dict(agreed_settings(settings)),
     )
     return envelope(said, Sender(OLD.member, "its coordinator"))
 
@@ -119,7 +123,7 @@ def test_p11_a_start_is_refused_once_one_of_those_at_work_speaks_again() -> None
 
 def test_p11_who_started_the_sink_with_another_file_is_named() -> None:
     def asked(text: str, settings: SinkSettings) -> Envelope:
-        digest = fingerprint(dict(agreed(settings)))
+        digest = fingerprint(dict(agreed_settings(settings)))
         told = Notice(NoticeKind.ASKED, text=text, actor="ann@desk", configuration=digest)
         return envelope(told, Sender("operator", "1"))
 

@@ -20,14 +20,13 @@ from sink_in_process import SinkInProcess
 from headgate.config.load import parse
 from headgate.control_protocol.errors import HeadgateError, TableUnfit, Unreachable
 from headgate.control_protocol.ports import Unknown
-from headgate.operations.access.table import opened_reader
+from headgate.operations.access.tables import open_reader
 from headgate.operations.audit.audit import audit
-from headgate.operations.check.quarantine import check_aside, check_rights_aside
-from headgate.operations.check.required_grants import Role, commands
-from headgate.operations.check.state import NotChecked
+from headgate.operations.check.required_grants import Role, grant_commands
+from headgate.operations.check.table import NotChecked, check_quarantine, check_quarantine_rights
 from headgate.operations.control.maintain import maintain
 from headgate.operations.many_tables.list import tables
-from headgate.operations.status.bad_records import last_bad_records
+from headgate.operations.status.rejected_records import read_rejected_records
 from headgate.operations.status.status import status
 from headgate.runtime.maintenance.rounds import Done
 from headgate.tables.iceberg.maintenance.snapshot_selection import KEEP_MIN, MAX_AGE_MS
@@ -91,8 +90,8 @@ def test_bad_records_are_in_an_iceberg_table_and_all_others_in_the_delta_table(
     assert len(kept(lake)) == 9
     assert not (lake / "orders_quarantine").exists()
     assert not audit(shop.settings, with_source=False).findings
-    with opened_reader(shop.settings) as primary:
-        newest = last_bad_records(primary)
+    with open_reader(shop.settings) as primary:
+        newest = read_rejected_records(primary)
     assert {record.offset for record in newest} <= {7, 17, 27}
     assert status(shop.settings).pending_rows == 0
 
@@ -208,7 +207,7 @@ def test_hg153_a_table_made_by_hand_that_cannot_be_the_quarantine(
         theirs.create_namespace("db")
         theirs.create_table("db.orders_quarantine", Schema(*columns))
     with pytest.raises(TableUnfit, match=why):
-        check_aside(shop.settings)
+        check_quarantine(shop.settings)
     with pytest.raises(TableUnfit, match=why):
         shop.begin()
 
@@ -218,7 +217,7 @@ def test_a_table_made_by_hand_gets_what_it_has_columns_for(shop: SinkInProcess, 
         theirs.create_namespace("db")
         seen_by = NestedField(5, "seen_by", StringType())
         theirs.create_table("db.orders_quarantine", Schema(*PLACED, seen_by))
-    assert "exists (iceberg, UUID" in check_aside(shop.settings)
+    assert "exists (iceberg, UUID" in check_quarantine(shop.settings)
     shop.begin()
     shop.produce(30)
     shop.until_settled()
@@ -255,22 +254,22 @@ def _down(*_: Any) -> Any:
 def test_check_asks_the_quarantines_catalog_and_shows_no_secret(
     shop: SinkInProcess, lake: Path
 ) -> None:
-    assert "does not exist yet" in check_aside(shop.settings)
+    assert "does not exist yet" in check_quarantine(shop.settings)
     with pytest.raises(NotChecked, match="the next start makes it"):
-        check_rights_aside(shop.settings)
+        check_quarantine_rights(shop.settings)
     shop.begin()
-    assert "may be committed" in check_rights_aside(shop.settings)
+    assert "may be committed" in check_quarantine_rights(shop.settings)
     uri = "postgresql+psycopg2://me:hidden@127.0.0.1:1/lake"
     text = text_of(lake).replace(f"sqlite:///{lake}/aside.sqlite", uri)
     with pytest.raises(Unreachable) as told:
-        check_aside(parse(text))
+        check_quarantine(parse(text))
     assert "hidden" not in f"{told.value} {told.value.hint}"
 
 
 def test_the_rights_are_those_of_each_catalog(lake: Path) -> None:
     uri = "postgresql+psycopg2://me:hidden@127.0.0.1:1/lake"
     settings = parse(text_of(lake).replace(f"sqlite:///{lake}/aside.sqlite", uri))
-    told = commands(settings, Role.SINK, "ann")
+    told = grant_commands(settings, Role.SINK, "ann")
     assert "load and commit, and create, db.orders\n" in told
     assert "for db.orders_quarantine, and every table" in told
     assert 'GRANT SELECT, UPDATE, INSERT ON iceberg_tables TO "ann";' in told

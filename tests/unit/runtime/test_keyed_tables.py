@@ -12,7 +12,7 @@ from local_catalog import local_catalog
 from unit.operations.audit.test_keyed_table import SINK_FILE
 
 from headgate.config.load import parse
-from headgate.config.shared_configuration import agreed
+from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.ports import Landed
@@ -40,11 +40,11 @@ def test_u7_the_index_has_the_memory_that_the_settings_allow(tmp_path: Path) -> 
 
 
 def test_p11_participants_agree_on_what_changes_mean(tmp_path: Path) -> None:
-    plain = agreed(settings(tmp_path))
+    plain = agreed_settings(settings(tmp_path))
     assert (plain["table.key"], plain["changes"]) == ("id", "plain, delete, fail, fail")
-    assert plain == agreed(settings(tmp_path, "[changes]\nindex_memory_bytes = 56\n"))
+    assert plain == agreed_settings(settings(tmp_path, "[changes]\nindex_memory_bytes = 56\n"))
     for said in ('envelope = "dms"', 'tombstones = "skip"', 'on_truncate = "skip"'):
-        assert agreed(settings(tmp_path, f"[changes]\n{said}\n")) != plain
+        assert agreed_settings(settings(tmp_path, f"[changes]\n{said}\n")) != plain
 
 
 @pytest.mark.parametrize("leads", [True, False])

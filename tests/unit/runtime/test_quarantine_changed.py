@@ -16,7 +16,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import TableRecreated, TableUnfit
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
-from headgate.operations.check.other_formats import KindCheck
+from headgate.operations.check.table import KindCheck
 
 OWN, RENAMED, MOVED = "", 'table = "db.rejected"\n', 'location = "LAKE/rejected"\n'
 OTHER_CATALOG = ASIDE.replace("aside.sqlite", "other.sqlite")

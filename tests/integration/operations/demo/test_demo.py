@@ -18,10 +18,10 @@ import pytest
 from integration.readers import read_with_duckdb, read_with_pyiceberg
 
 from headgate.config.load import load
-from headgate.operations.access.table import opened_table
-from headgate.operations.demo.final_report import contents
-from headgate.operations.demo.sink_file import PARTITIONS
+from headgate.operations.access.tables import open_table
+from headgate.operations.demo.final_report import read_contents
 from headgate.operations.demo.trips import trips
+from headgate.operations.demo.workspace import PARTITIONS
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -98,7 +98,7 @@ def assert_the_coordinator_was_killed(output: str, folder: Path) -> None:
     pid, epoch, number = map(int, killed.groups())
     assert int(heir[1]) != pid
     assert int(heir[2]) > epoch
-    commits = contents(load(folder / "sink.toml")).history.commits
+    commits = read_contents(load(folder / "sink.toml")).history.commits
     of_the_killed = [
         commit.record for commit in commits if commit.record.transaction.epoch == epoch
     ]
@@ -108,7 +108,7 @@ def assert_the_coordinator_was_killed(output: str, folder: Path) -> None:
 
 
 def assert_each_trip_is_there_once(folder: Path) -> None:
-    with opened_table(load(folder / "sink.toml")) as table:
+    with open_table(load(folder / "sink.toml")) as table:
         where = table.metadata_location
     duck = read_with_duckdb(where).select(["kafka_partition", "kafka_offset", "trip_id", "fare"])
     rows = sorted(zip(*(column.to_pylist() for column in duck.columns), strict=True))

@@ -17,9 +17,9 @@ from headgate.control_protocol.identifiers import Sender, SinkName, TopicId
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
 from headgate.operations.audit.audit import audit
-from headgate.operations.audit.commit_chain import moved_by_claims
+from headgate.operations.audit.audited_table import find_offset_moves
 from headgate.operations.audit.report import AuditReport, Verdict
-from headgate.operations.audit.source import passed_over
+from headgate.operations.audit.source import find_passed_over
 from headgate.tables.iceberg.history import read_history
 
 ARROW_TOPIC = pa.schema([("topic", pa.string())])
@@ -391,8 +391,8 @@ def test_what_was_passed_over_and_then_fetched_is_not_missing(filled: FilledTabl
     operator(filled, 3, {0: 10, 1: 15})
     filled.write(3, 1, {0: 18, 1: 15}, [])
     history = read_history(filled.table.refresh(), filled.record(1, 0, {}).sink, "main")
-    moves = list(moved_by_claims(history))
-    assert {at.partition: list(gone) for at, gone in passed_over(history, moves).items()} == {
+    moves = list(find_offset_moves(history))
+    assert {at.partition: list(gone) for at, gone in find_passed_over(history, moves).items()} == {
         0: [18, 19],
         1: [10, 11, 12, 13, 14],
     }

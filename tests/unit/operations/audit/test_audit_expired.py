@@ -24,7 +24,7 @@ from headgate.operations.audit import audit as auditing
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.control import delete_rows
-from headgate.operations.control.delete_rows import Asked, carry_out
+from headgate.operations.control.delete_rows import RowDeletion, carry_out
 
 Offsets = Mapping[int, Sequence[int]]
 Beside = Callable[..., AuditReport]
@@ -33,8 +33,8 @@ Beside = Callable[..., AuditReport]
 @pytest.fixture
 def beside(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> Beside:
     """The audit beside a source that holds these offsets of each partition, and no more."""
-    monkeypatch.setattr(delete_rows, "tell", lambda *_: None)
-    monkeypatch.setattr(delete_rows, "behind_a_commit", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "announce", lambda *_: None)
+    monkeypatch.setattr(delete_rows, "wait_for_commits", lambda *_: lambda: None)
     assert settings.source.start_at == "earliest"
 
     def audited(held: Offsets, *, of: SinkSettings = settings) -> AuditReport:
@@ -153,7 +153,7 @@ def test_offsets_that_a_person_moved_are_no_loss_once_that_has_expired(
 
 
 def deleted(settings: SinkSettings, where: str) -> None:
-    list(carry_out(settings, Asked(where)))
+    list(carry_out(settings, RowDeletion(where)))
 
 
 def test_rows_that_vanished_are_not_those_that_a_person_deleted(

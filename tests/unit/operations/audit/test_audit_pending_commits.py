@@ -20,7 +20,7 @@ from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, 
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.pending_commits import deliveries
-from headgate.operations.access.table import opened_evidence, opened_reader
+from headgate.operations.access.tables import open_for_audit, open_reader
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.tables.iceberg.table import IcebergTable
@@ -69,7 +69,7 @@ class Owing:
         return audit(self.settings, with_source=False)
 
     def pending(self) -> int:
-        with opened_reader(self.settings) as tables:
+        with open_reader(self.settings) as tables:
             return sum(
                 pending_commit.rows
                 for pending_commit in tables.undelivered(self.primary.read().record)
@@ -98,10 +98,10 @@ def test_what_is_missing_beside_the_table_is_not_called_the_table(
     def gone(*_: object) -> None:
         raise TableRecreated("there is no table db.trips, but this sink has filled it")
 
-    monkeypatch.setattr("headgate.operations.access.table.refuse_vanished", gone)
+    monkeypatch.setattr("headgate.operations.access.tables.refuse_vanished", gone)
     with (
         pytest.raises(TableMissing, match=ASIDE),
-        opened_evidence(owing.settings, asks_group=True) as reader,
+        open_for_audit(owing.settings, asks_group=True) as reader,
     ):
         owing.catalog.drop_table(ASIDE)
         with reader.at_rest(ASIDE):
@@ -109,7 +109,7 @@ def test_what_is_missing_beside_the_table_is_not_called_the_table(
     owing.catalog.drop_table("db.trips")
     with (
         pytest.raises(TableRecreated),
-        opened_evidence(owing.settings, asks_group=True),
+        open_for_audit(owing.settings, asks_group=True),
     ):
         pass
 

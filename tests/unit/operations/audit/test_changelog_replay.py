@@ -27,10 +27,9 @@ from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Words
-from headgate.operations.audit.changelog_replay import FoldEvidence, SourceRanges, folding
-from headgate.operations.audit.keyed_tables import told_of_fold
-from headgate.operations.audit.replay_compare import Fault, differing
-from headgate.operations.audit.replay_spill import SLICE_BYTES
+from headgate.operations.audit.changelog_replay import ReplayResult, SourceRanges, open_replay
+from headgate.operations.audit.keyed_tables import assess_replay
+from headgate.operations.audit.replay_compare import SLICE_BYTES, Fault, find_differences
 from headgate.participant.embedded_source import Record
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
@@ -70,7 +69,7 @@ class Told:
         more: str = "",
         slice_bytes: int = SLICE_BYTES,
         generations: Generations | None = None,
-    ) -> FoldEvidence:
+    ) -> ReplayResult:
         """``begins``: where the log begins by now, by partition."""
         properties = "\n".join(f'{k} = "{v}"' for k, v in self.local.properties.items())
         text = SINK_FILE.format(
@@ -85,10 +84,10 @@ class Told:
         }
         with_ids = SourceRanges(ranges, {}, left_out or {}, generations or {})
         reader = IcebergReader(self.world.loaded(), SINK, "main")
-        with folding(parse(text + more), with_ids, slice_bytes) as folded:
+        with open_replay(parse(text + more), with_ids, slice_bytes) as folded:
             number = folded.add(reader)
             folded.read(lambda _: None, chunks=self._chunks)
-            return folded.compared(number)
+            return folded.compare(number)
 
     def _chunks(self, plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
         del plan
@@ -143,7 +142,7 @@ def filled(right: Told) -> Told:
     return Told(right.local, right.world, list(right.log))
 
 
-def counts(evidence: FoldEvidence) -> dict[Fault, int]:
+def counts(evidence: ReplayResult) -> dict[Fault, int]:
     return {fault: found for fault in Fault if (found := evidence.faults.count(fault))}
 
 
@@ -163,7 +162,7 @@ def test_a_row_that_was_dropped_is_found(filled: Told) -> None:
     assert found.what == "row-lost"
     assert "topic/0@35" in found.evidence
     assert "topic/1@2" in found.evidence
-    assert evidence.of(TopicPartition("topic", 1), Fault.LOST) == 1
+    assert evidence.count(TopicPartition("topic", 1), Fault.LOST) == 1
 
 
 def test_a_row_that_others_may_have_deleted_before_all_that_is_left_is_unproven(
@@ -179,13 +178,13 @@ def test_a_row_that_others_may_have_deleted_before_all_that_is_left_is_unproven(
 
     evidence = told.folded()
     history = IcebergReader(told.world.loaded(), SINK, "main").history()
-    said = told_of_fold(evidence, history, {}, 0)
+    said = assess_replay(evidence, history, {}, 0)
 
     assert (counts(evidence), evidence.faults.old) == ({Fault.LOST: 1}, 1)
     assert said.findings == []
     assert any("1 keys have no row" in text and "expired" in text for text in said.unproven)
     told.produce(put(40))
-    said = told_of_fold(told.folded(), history, {}, 0)
+    said = assess_replay(told.folded(), history, {}, 0)
     assert [found.what for found in said.findings] == ["row-lost"]
 
 
@@ -347,4 +346,4 @@ NAN = float("nan")
 def test_values_are_compared_one_by_one(
     one: list[Any], other: list[Any], kind: pa.DataType, places: list[int]
 ) -> None:
-    assert differing(pa.array(one, kind), pa.array(other, kind)) == places
+    assert find_differences(pa.array(one, kind), pa.array(other, kind)) == places

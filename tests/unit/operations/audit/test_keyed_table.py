@@ -19,8 +19,8 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.operations.audit.audit import audit
-from headgate.operations.audit.keyed_tables import NOT_FOLDED
-from headgate.operations.audit.records import TableRecords, count_keys, scan_draft
+from headgate.operations.audit.keyed_tables import NOT_COMPARED
+from headgate.operations.audit.records import TableRecords, count_keys, scan_staged_files
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.runtime.maintenance.rounds import Round
 from headgate.tables.iceberg.table import IcebergTable
@@ -86,7 +86,7 @@ def test_what_was_not_compared_is_unproven(local: LocalCatalog, world: KeyedWorl
     assert (
         "2 commits made as many rows die as they updated, deleted and superseded" in report.proven
     )
-    assert NOT_FOLDED in report.unproven
+    assert NOT_COMPARED in report.unproven
 
 
 def test_after_a_compaction_of_the_sinks_own_the_same_is_proven(
@@ -178,4 +178,4 @@ def test_keys_beyond_the_memory_are_counted_in_parts(memory_bytes: int, scans: i
 def test_a_file_without_a_column_is_said() -> None:
     (file,) = Rows([1]).scan(["id"])[1]
     with pytest.raises(ValueError, match="no column topic"):
-        scan_draft([file], ("topic", "id", "id"), TableRecords())
+        scan_staged_files([file], ("topic", "id", "id"), TableRecords())

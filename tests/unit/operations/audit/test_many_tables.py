@@ -143,7 +143,7 @@ def test_what_expired_and_came_after_all_is_not_expired(
     late(shop, snapshots_expire=snapshots_expire)
     report = audit(settings, with_source=False)
     assert report.findings == ()
-    assert says(report.remarks, CLICKS, "2 rows expired, and came after all")
+    assert says(report.remarks, CLICKS, "2 rows expired, and were delivered after all")
     assert not says(report.remarks, "are pending")
 
 

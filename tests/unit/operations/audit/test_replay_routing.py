@@ -16,9 +16,8 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.batch.routes import Route, Routing
 from headgate.data_plane.batch.write_plan import Handling, SourcePlan
 from headgate.data_plane.write.in_process_writer import chunk_of
+from headgate.operations.audit.changelog_replay import OtherRecords, RoutedSplit, source_batch
 from headgate.operations.audit.keyed_tables import KeyedTable, KeyedTables
-from headgate.operations.audit.replay_records import fold_batch
-from headgate.operations.audit.replay_routing import Others, RoutedShares
 from headgate.participant.embedded_source import Record
 
 AT = TopicPartition("events", 0)
@@ -44,9 +43,9 @@ RECORDS: list[tuple[Any, str]] = [
 def shared(handling: Handling) -> tuple[list[int], dict[str, list[int]]]:
     """The offsets that are of orders, and those of ``Others``. Users are not there."""
     source = SourcePlan({}, routing=ROUTING, handling=handling)
-    batch = fold_batch(TableStart("db.orders", "", 0, 0, ""), {AT: OffsetRange(0, 10)}, {})
-    others = Others()
-    shares = RoutedShares(source, batch, [("db.orders", Offsets({AT: 9}))], others)
+    batch = source_batch(TableStart("db.orders", "", 0, 0, ""), {AT: OffsetRange(0, 10)}, {})
+    others = OtherRecords()
+    shares = RoutedSplit(source, batch, [("db.orders", Offsets({AT: 9}))], others)
     records = [
         Record(
             "events",
@@ -126,7 +125,7 @@ def test_topics_that_share_tables_are_read_together() -> None:
     tables = KeyedTables(parse(FILE), lambda *_: None)
     for name in ("db.of_one", "db.three"):
         tables.tables[name] = KeyedTable(name, None, None, Offsets())  # type: ignore[arg-type]
-    assert tables._groups({"a", "b", "c"}) == [{"a", "b"}, {"c"}]
-    assert [tables.changed_by(topic) for topic in "abcd"] == [True, True, True, False]
-    assert [tables.alone(topic) for topic in "abcd"] == [False, False, True, False]
-    assert tables.takes("a") == {"db.of_one"}
+    assert tables._group_topics({"a", "b", "c"}) == [{"a", "b"}, {"c"}]
+    assert [tables.may_take(topic) for topic in "abcd"] == [True, True, True, False]
+    assert [tables.takes_all(topic) for topic in "abcd"] == [False, False, True, False]
+    assert tables.tables_of("a") == {"db.of_one"}

@@ -36,8 +36,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
-from headgate.operations.check.catalog import TableCheck
-from headgate.operations.check.state import NotChecked
+from headgate.operations.check.table import NotChecked, TableCheck
 from headgate.runtime.sink_tables import SinkTables
 
 COLUMNS = (
@@ -91,7 +90,7 @@ def test_rights_are_asked_of_a_catalog_that_is_open(
         return "may be committed"
 
     monkeypatch.setattr(SqlCatalog, "close", close)
-    monkeypatch.setattr("headgate.operations.check.catalog.may_commit", asked)
+    monkeypatch.setattr("headgate.operations.check.table.check_may_commit", asked)
     check = TableCheck(settings)
     check.table()
     assert check.rights() == "may be committed"

@@ -14,13 +14,13 @@ from headgate.control_protocol.events import Envelope, Notice, NoticeKind
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
 from headgate.native.kernels import InPython, Loops
 from headgate.operations.check import check
-from headgate.operations.check.check import _clock, _writer
-from headgate.operations.check.state import NotChecked
+from headgate.operations.check.check import _check_clock, _check_writer
+from headgate.operations.check.table import NotChecked
 
 
 def test_whether_there_was_a_c_compiler(settings: SinkSettings, either_loops: Loops) -> None:
     spark = replace(settings.spark, writer=WriterKind.IN_PROCESS)
-    said = _writer(replace(settings, spark=spark))
+    said = _check_writer(replace(settings, spark=spark))
     assert ("installed without a C compiler" in said) == isinstance(either_loops, InPython)
 
 
@@ -36,7 +36,7 @@ def clock(
     heard = Envelope(settings.name, Epoch(0), TransactionNumber(0), sender, 0, now_ms, said)
     monkeypatch.setattr(check, "newest_append_time", lambda *_: ago.pop(0))
     monkeypatch.setattr(check, "recent_envelopes", lambda _: [heard])
-    return _clock(settings)
+    return _check_clock(settings)
 
 
 HOURS_MS = 2 * 60 * 60 * 1000

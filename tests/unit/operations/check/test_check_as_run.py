@@ -20,10 +20,14 @@ from headgate.control_protocol.errors import (
     WriteFailed,
 )
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.operations.check import state
-from headgate.operations.check.catalog import TableCheck
-from headgate.operations.check.check import _connect_server, _http, _standalone_master
-from headgate.operations.check.records import judged
+from headgate.operations.check import table as state
+from headgate.operations.check.check import (
+    _check_connect_server,
+    _check_http,
+    _check_standalone_master,
+)
+from headgate.operations.check.records import describe_values
+from headgate.operations.check.table import TableCheck
 from headgate.tables.iceberg.catalog import load_catalog
 
 FILE = """
@@ -128,21 +132,21 @@ def test_a_catalog_of_which_nothing_is_said_is_refused_in_our_words(tmp_path: Pa
 def test_a_certificate_that_is_not_there_is_refused(tmp_path: Path) -> None:
     more = '[http]\nlisten = "127.0.0.1:0"\ncertificate = "/no/c.pem"\nkey = "/no/k.pem"\n'
     with pytest.raises(ConfigurationError, match=r"http.certificate /no/c.pem"):
-        _http(settings(tmp_path, more=more))
-    assert "without TLS" in _http(settings(tmp_path, more='[http]\nlisten = "127.0.0.1:0"\n'))
+        _check_http(settings(tmp_path, more=more))
+    assert "without TLS" in _check_http(settings(tmp_path, more='[http]\nlisten = "127.0.0.1:0"\n'))
 
 
 def test_a_spark_connect_server_that_does_not_answer_is_unreachable() -> None:
     with pytest.raises(Unreachable, match=r"nothing answers at 127.0.0.1:1"):
-        _connect_server("sc://127.0.0.1:1/;token=secret-token")
+        _check_connect_server("sc://127.0.0.1:1/;token=secret-token")
 
 
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "spark://127.0.0.1:1,127.0.0.1:2"])
 def test_a_master_of_spark_that_does_not_answer_is_unreachable(master: str) -> None:
     with pytest.raises(Unreachable, match=f"spark.master: nothing answers at {master}"):
-        _standalone_master(master)
+        _check_standalone_master(master)
     for other in ("", "local[2]", "yarn", "k8s://https://127.0.0.1:1"):
-        _standalone_master(other)
+        _check_standalone_master(other)
 
 
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,13 +171,15 @@ def test_records_at_which_a_start_would_stop_are_wrong(
 ) -> None:
     sink = _with(of_records(keyed=False), lines)
     with pytest.raises(RecordsWouldStop) as caught:
-        judged(sink, "shop", values)
+        describe_values(sink, "shop", values)
     assert hint in caught.value.hint
 
 
 def test_records_that_go_aside_are_no_fault() -> None:
     lines = 'policy = "quarantine"\ntombstones = "skip"'
-    text = judged(_with(of_records(keyed=False), lines), "shop", [*encoded({"id": 1}), b"{", None])
+    text = describe_values(
+        _with(of_records(keyed=False), lines), "shop", [*encoded({"id": 1}), b"{", None]
+    )
     assert "1 not to be read" in text
 
 

@@ -31,7 +31,7 @@ from headgate.operations.audit.changelog_replay import SourceRanges
 from headgate.operations.audit.keyed_tables import KeyedTable, KeyedTables
 from headgate.operations.check import keys_and_transform as module
 from headgate.operations.check.keys_and_transform import check_keys
-from headgate.operations.control.delete_rows import Asked, plan
+from headgate.operations.control.delete_rows import RowDeletion, plan
 from headgate.operations.many_tables.replay_quarantined import replay_tables
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -86,8 +86,8 @@ def test_rows_of_keyed_tables_are_not_deleted(shop: Shop, keyed: SinkSettings) -
     assert shop.catalog.table_exists(CLICKS)
     for names in ((), (CLICKS,)):
         with pytest.raises(DeletionRefused, match=f"{CLICKS} has a key"):
-            plan(keyed, Asked("offset >= 0", tables=names))
-    (found,) = plan(keyed, Asked("offset >= 0", tables=(ORDERS,)))
+            plan(keyed, RowDeletion("offset >= 0", tables=names))
+    (found,) = plan(keyed, RowDeletion("offset >= 0", tables=(ORDERS,)))
     assert (found.table, found.rows) == (ORDERS, 3)
 
 
@@ -158,11 +158,11 @@ def test_a_table_is_folded_as_far_as_it_was_delivered(
     history = SimpleNamespace(record=delivered, table=CLICKS, uuid="uuid")
     tables.tables[CLICKS] = KeyedTable(CLICKS, None, history, delivered.offsets)  # type: ignore[arg-type]
     ranges = {AT: OffsetRange(10, 90)}
-    tables.fold(primary, "uuid-of-the-lead", ranges, {})
+    tables.replay(primary, "uuid-of-the-lead", ranges, {})
     (found,) = asked
     assert {name: offsets[AT] for name, offsets in found[0].items()} == (
         {CLICKS: upto} if upto else {}
     )
     assert found[1].ranges == ranges
-    told = "; ".join(tables.told.unproven)
+    told = "; ".join(tables.conclusions.unproven)
     assert ("pending for too long" in told) == (upto is None)

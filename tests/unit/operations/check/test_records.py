@@ -18,7 +18,7 @@ from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import EnvelopeUnfit, RecordsWouldStop
 from headgate.data_plane.cdc.policy import Tombstones
-from headgate.operations.check.records import judged, looked_at, refuse_keys
+from headgate.operations.check.records import describe_values, require_keys, shows_records
 from headgate.operations.init.infer_cdc import propose_changes
 from headgate.operations.init.sink_file import sink_file
 
@@ -62,48 +62,48 @@ def settings(envelope: str = "plain", *, keyed: bool = True, **form: str) -> Sin
 def test_check_names_the_envelope_that_fits(kind: str, configured: str) -> None:
     values = encoded(*KINDS[kind], None)
     if configured == kind or (configured, kind) == ("flattened", "plain"):
-        text = judged(settings(configured), "shop", values)
+        text = describe_values(settings(configured), "shop", values)
         assert f"{len(KINDS[kind])} {kind}" in text
         assert "1 without a value" in text
         return
     with pytest.raises(EnvelopeUnfit) as error:
-        judged(settings(configured), "shop", values)
+        describe_values(settings(configured), "shop", values)
     assert f'set changes.envelope = "{kind}"' in error.value.hint
     assert f"changes.envelope is {configured}" in error.value.message
 
 
 def test_changes_that_are_appended_are_said_and_are_no_fault() -> None:
     plain = settings(keyed=False)
-    text = judged(plain, "shop", encoded(*DEBEZIUM))
+    text = describe_values(plain, "shop", encoded(*DEBEZIUM))
     assert 'with table.key and changes.envelope = "debezium"' in text
-    assert judged(plain, "shop", encoded(ROW)) == "shop: of 1 records 1 plain"
-    assert judged(plain, "shop", []) == "shop has no records yet"
+    assert describe_values(plain, "shop", encoded(ROW)) == "shop: of 1 records 1 plain"
+    assert describe_values(plain, "shop", []) == "shop has no records yet"
 
 
 def test_keys_that_are_records_need_their_format() -> None:
     keys = [b'{"id": 1}', None, b'{"id": 2}']
     with pytest.raises(EnvelopeUnfit, match="keys of all 2 records without a value") as error:
-        refuse_keys(settings(), "shop", keys)
+        require_keys(settings(), "shop", keys)
     assert error.value.hint == 'set format.key_type = "json"'
-    refuse_keys(settings(), "shop", [*keys, b"3"])
-    refuse_keys(settings(), "shop", [b"\xff", b"1"])
-    refuse_keys(settings(), "shop", [])
-    refuse_keys(settings(key_type="json"), "shop", keys)
-    refuse_keys(settings("debezium"), "shop", keys)  # reads them as its values
-    refuse_keys(settings(keyed=False), "shop", keys)
+    require_keys(settings(), "shop", [*keys, b"3"])
+    require_keys(settings(), "shop", [b"\xff", b"1"])
+    require_keys(settings(), "shop", [])
+    require_keys(settings(key_type="json"), "shop", keys)
+    require_keys(settings("debezium"), "shop", keys)  # reads them as its values
+    require_keys(settings(keyed=False), "shop", keys)
     skipping = replace(settings().changes, tombstones=Tombstones.SKIP)
-    refuse_keys(replace(settings(), changes=skipping), "shop", keys)
+    require_keys(replace(settings(), changes=skipping), "shop", keys)
 
 
 def test_schemas_beside_the_records_are_another_format() -> None:
     enclosed = [{"schema": None, "payload": value} for value in DEBEZIUM]
     with pytest.raises(EnvelopeUnfit, match="a schema and a payload") as error:
-        judged(settings("debezium"), "shop", encoded(*enclosed))
+        describe_values(settings("debezium"), "shop", encoded(*enclosed))
     assert error.value.hint == 'set format.type = "connect-json"'
     good = settings("debezium", type="connect-json")
-    assert "4 debezium" in judged(good, "shop", encoded(*enclosed))
+    assert "4 debezium" in describe_values(good, "shop", encoded(*enclosed))
     with pytest.raises(EnvelopeUnfit, match="Avro"):
-        judged(settings("debezium"), "shop", [b"\0\0\0\0\1abc"])
+        describe_values(settings("debezium"), "shop", [b"\0\0\0\0\1abc"])
 
 
 @pytest.mark.parametrize("enveloped", [True, False])
@@ -124,13 +124,13 @@ def test_nulls_that_a_converter_replaces_are_told_of(enveloped: bool) -> None:
     kept = settings(
         "debezium" if enveloped else "plain", type="connect-json", key_type="connect-json"
     )
-    text = judged(
+    text = describe_values(
         kept, "shop", [*encoded(whole, None, {"schema": 3, "payload": ROW}), b"[1]", b"{"]
     )
     assert "a null in name may have become the column's default" in text
     assert "replace.null.with.default=false" in text
     del row["fields"][1]["default"]  # type: ignore[attr-defined]
-    assert "default" not in judged(kept, "shop", encoded(whole))
+    assert "default" not in describe_values(kept, "shop", encoded(whole))
 
 
 @pytest.mark.parametrize("enveloped", [True, False])
@@ -154,7 +154,7 @@ def test_so_they_are_in_avro_of_a_registry(enveloped: bool) -> None:
         form = {"type": "avro-registry", "key_type": "json", "registry.url": registry.url}
         kept = settings("debezium" if enveloped else "plain", **form)
         known = b"\0" + number.to_bytes(4, "big") + avro_encoded(schema, value)
-        text = judged(kept, "shop", [known, known, None, b"\0\0\0\0\x63?", b"{", b""])
+        text = describe_values(kept, "shop", [known, known, None, b"\0\0\0\0\x63?", b"{", b""])
     assert "of 6 records 2 " in text
     assert "a null in name may have become the column's default" in text
     assert "value.converter.ignore.default.for.nullables=true" in text
@@ -164,23 +164,23 @@ def test_debezium_in_avro_is_known() -> None:
     values = [said("c", None, {"id": 1, "total": None, "placed_at": None})[1]]
     schema = json.dumps(ENVELOPE)
     avro = settings("debezium", type="avro", schema=schema)
-    assert looked_at(avro)
-    assert "1 debezium" in judged(avro, "shop", values)
+    assert shows_records(avro)
+    assert "1 debezium" in describe_values(avro, "shop", values)
     with pytest.raises(EnvelopeUnfit, match="1 debezium"):
-        judged(settings("dms", type="avro", schema=schema), "shop", values)
+        describe_values(settings("dms", type="avro", schema=schema), "shop", values)
 
 
 def test_what_cannot_be_read_is_said_with_its_reason() -> None:
     with pytest.raises(RecordsWouldStop) as caught:
-        judged(settings(), "shop", [b"{", b"[]"])
+        describe_values(settings(), "shop", [b"{", b"[]"])
     assert caught.value.message.startswith(
         "shop: of 2 records no value can be read, 2 not to be read: not a JSON"
     )
 
 
 def test_formats_without_fields_are_not_looked_at() -> None:
-    assert not looked_at(settings(keyed=False, type="string"))
-    assert looked_at(settings())
+    assert not shows_records(settings(keyed=False, type="string"))
+    assert shows_records(settings())
 
 
 # -------------------------------------------------------------------------------- headgate init

@@ -14,8 +14,8 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import PartitionResult
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.operations.check.sample_dry_run import judged
-from headgate.operations.dry_run import Misfit, Rehearsal
+from headgate.operations.check.records import describe_dry_run
+from headgate.operations.dry_run import DryRun, Misfit
 
 P0 = TopicPartition("trips", 0)
 NOTHING = Misfit(P0, 4, "tombstone: it has no value")
@@ -30,20 +30,22 @@ def sink(
     return replace(found, quarantine=aside)
 
 
-def seen(rows: int, bad: int = 0, tombstones: int = 0) -> Rehearsal:
+def seen(rows: int, bad: int = 0, tombstones: int = 0) -> DryRun:
     result = PartitionResult(OffsetRange(0, 50), rows, 1_000, quarantined=bad + tombstones, bad=bad)
     misfits = (NOTHING,) * bool(tombstones) + (UNFIT,) * bool(bad)
-    return Rehearsal((), {P0: result}, misfits, tombstones=tombstones)
+    return DryRun((), {P0: result}, misfits, tombstones=tombstones)
 
 
 def test_records_that_fit_are_counted() -> None:
-    assert judged(sink(), seen(20)) == "the 20 newest records fit the columns"
-    assert judged(sink(), seen(0)) == "there are no records yet"
-    assert judged(sink(), seen(18, tombstones=2)).endswith("; 2 have no value, or no table")
+    assert describe_dry_run(sink(), seen(20)) == "the 20 newest records fit the columns"
+    assert describe_dry_run(sink(), seen(0)) == "there are no records yet"
+    assert describe_dry_run(sink(), seen(18, tombstones=2)).endswith(
+        "; 2 have no value, or no table"
+    )
 
 
 def test_the_first_record_that_does_not_fit_is_named() -> None:
-    text = judged(sink(), seen(18, bad=2, tombstones=1))
+    text = describe_dry_run(sink(), seen(18, bad=2, tombstones=1))
     assert text.startswith(
         "of the 21 newest records 2 do not fit the columns: trips/0 at 7, value:"
     )
@@ -59,8 +61,8 @@ def test_the_first_record_that_does_not_fit_is_named() -> None:
     ],
 )
 def test_records_at_which_the_sink_would_stop_or_keep_none_are_wrong(
-    settings: SinkSettings, records: Rehearsal, hint: str
+    settings: SinkSettings, records: DryRun, hint: str
 ) -> None:
     with pytest.raises(RecordsWouldStop) as caught:
-        judged(settings, records)
+        describe_dry_run(settings, records)
     assert hint in caught.value.hint

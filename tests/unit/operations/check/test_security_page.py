@@ -8,8 +8,8 @@ from security_page import given_out
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.kafka.cluster import Cluster, ResourceRights
-from headgate.operations.check.check import _control_topic, _events
-from headgate.operations.check.state import NotChecked
+from headgate.operations.check.check import _check_control_topic, _check_events
+from headgate.operations.check.table import NotChecked
 
 
 def settings() -> SinkSettings:
@@ -43,8 +43,8 @@ def test_the_pages_rights_are_what_check_asks_for(
     monkeypatch.setattr("headgate.operations.check.check.control_topic_exists", lambda *_: True)
     monkeypatch.setattr("headgate.operations.check.check.takes_append_time", lambda *_: True)
     cluster = Answering(*granted)
-    assert "may be read and written" in _control_topic(settings(), cluster)
-    assert "not signed" in _events(settings(), cluster)
+    assert "may be read and written" in _check_control_topic(settings(), cluster)
+    assert "not signed" in _check_events(settings(), cluster)
     read = given_out()["User:trips-sink", "--topic", "trips"]
     assert ResourceRights(1, frozenset(read)).lacks("read", "describe") == []
 
@@ -52,7 +52,7 @@ def test_the_pages_rights_are_what_check_asks_for(
 @pytest.mark.parametrize("wide", ["delete", "alter", "alter_configs"])
 def test_check_tells_of_rights_that_are_too_wide(wide: str) -> None:
     with pytest.raises(NotChecked, match=f"may {wide} control topic trips-control, which no role"):
-        _events(settings(), Answering("read", "write", "describe", wide))
+        _check_events(settings(), Answering("read", "write", "describe", wide))
 
 
 def test_an_observer_writes_nothing() -> None:

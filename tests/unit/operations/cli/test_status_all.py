@@ -12,7 +12,7 @@ from unit.operations.http.conftest import report
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import Unreachable
-from headgate.operations.cli import status_all as module
+from headgate.operations.cli import status_views as module
 from headgate.operations.cli.main import main
 from headgate.operations.status.report import StatusReport
 

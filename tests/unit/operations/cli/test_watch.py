@@ -13,10 +13,10 @@ from unit.operations.http.conftest import report
 
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.operations.cli import watch as module
+from headgate.operations.cli import status_views as module
 from headgate.operations.cli.main import main
-from headgate.operations.cli.watch import pictures
-from headgate.operations.local_kafka.broker import keep
+from headgate.operations.cli.status_views import render_repeatedly
+from headgate.operations.local_kafka.broker import run_until_stopped
 from headgate.operations.status.report import StatusReport
 
 
@@ -34,7 +34,7 @@ def test_watch_shows_what_changed_and_what_does_not_answer(
     monkeypatch.setattr(module, "status", status)
     shown = io.StringIO()
     console = Console(file=shown, width=120)
-    for picture in pictures(console, parse(MINIMAL), 0.0, number=3):
+    for picture in render_repeatedly(console, parse(MINIMAL), 0.0, number=3):
         console.print(picture)
     text = shown.getvalue()
     assert text.index("running") < text.index("HG-401 no catalog answers") < text.index("idle")
@@ -51,4 +51,4 @@ def test_watch_is_not_for_scripts(tmp_path: Path) -> None:
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("three years of work")
     with pytest.raises(ConfigurationError, match="holds something else"):
-        keep(tmp_path, 29_092, lambda _: None)
+        run_until_stopped(tmp_path, 29_092, lambda _: None)

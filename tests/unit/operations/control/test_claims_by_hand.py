@@ -54,11 +54,11 @@ def topics(filled: FilledTable, monkeypatch: pytest.MonkeyPatch) -> Topics:
 
 
 @pytest.fixture
-def worlds(monkeypatch: pytest.MonkeyPatch) -> list[resolve_stop.World]:
+def worlds(monkeypatch: pytest.MonkeyPatch) -> list[resolve_stop.ClaimedSink]:
     """Of each claim that is made."""
-    seen: list[resolve_stop.World] = []
+    seen: list[resolve_stop.ClaimedSink] = []
 
-    def resolved(world: resolve_stop.World, *others: Any) -> list[str]:
+    def resolved(world: resolve_stop.ClaimedSink, *others: Any) -> list[str]:
         seen.append(world)
         return right(world, *others)
 
@@ -72,7 +72,7 @@ def test_a_stop_is_resolved_by_the_command_on_the_sinks_own_table(
     catalog: Catalog,
     settings: SinkSettings,
     topics: Topics,
-    worlds: list[resolve_stop.World],
+    worlds: list[resolve_stop.ClaimedSink],
 ) -> None:
     filled.good_start()
     filled.table.refresh()
@@ -103,7 +103,7 @@ def test_the_claim_knows_what_the_sink_file_says(
     filled: FilledTable,
     settings: SinkSettings,
     topics: Topics,
-    worlds: list[resolve_stop.World],
+    worlds: list[resolve_stop.ClaimedSink],
     begins: str,
     where: str | int,
 ) -> None:

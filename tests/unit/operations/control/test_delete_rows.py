@@ -33,9 +33,9 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.cli.main import main
 from headgate.operations.control import delete_rows
-from headgate.operations.control.delete_rows import Asked, Deleted, carry_out, plan
+from headgate.operations.control.delete_rows import Deleted, RowDeletion, carry_out, plan
 from headgate.operations.control.maintain import STEPS, maintain
-from headgate.operations.control.operator_claim import acting
+from headgate.operations.control.operator_claim import acting_as
 from headgate.operations.control.removed_snapshots import removed_snapshots
 from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.row_deletion import MatchingRows, parse_predicate
@@ -57,8 +57,8 @@ def local(tmp_path: Path) -> Iterator[LocalCatalog]:
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """On the control topic; and nobody waits for a good moment."""
     told: list[str] = []
-    monkeypatch.setattr(delete_rows, "tell", lambda _, what: told.append(what))
-    monkeypatch.setattr(delete_rows, "behind_a_commit", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "announce", lambda _, what: told.append(what))
+    monkeypatch.setattr(delete_rows, "wait_for_commits", lambda *_: lambda: None)
     return told
 
 
@@ -74,7 +74,7 @@ def make(local: LocalCatalog, tmp_path: Path, said: list[str]) -> Make:
 
 
 def deleted(sink: Maintained, *asked: Any, **more: Any) -> list[Deleted]:
-    return list(carry_out(sink.settings, Asked(*asked, **more)))
+    return list(carry_out(sink.settings, RowDeletion(*asked, **more)))
 
 
 def seen(sink: Maintained) -> list[int]:
@@ -102,7 +102,7 @@ def test_what_matches_goes_and_the_sink_goes_on(make: Make, version: str) -> Non
     sink.commits(3)
     asked = "offset in (1, 7) or offset >= 13"
 
-    with acting("alice"):
+    with acting_as("alice"):
         assert deleted(sink, asked) == [Deleted("db.trips", 4, 3)]
 
     left = [offset for offset in range(15) if offset not in (1, 7, 13, 14)]
@@ -127,7 +127,7 @@ def test_a_plan_changes_nothing(make: Make) -> None:
     sink.commits(2)
     before = (sink.table.metadata_location, sink.stored())
 
-    assert plan(sink.settings, Asked("offset < 7")) == [Deleted("db.trips", 7, 2)]
+    assert plan(sink.settings, RowDeletion("offset < 7")) == [Deleted("db.trips", 7, 2)]
     assert (sink.table.metadata_location, sink.stored()) == before
 
 
@@ -196,7 +196,7 @@ def test_files_whose_statistics_rule_it_out_are_not_read(
         lambda *call: read.append(call[1].file.file_path) or real(*call),
     )
 
-    plan(sink.settings, Asked("offset = 7"))
+    plan(sink.settings, RowDeletion("offset = 7"))
 
     assert len(read) == 1
 
@@ -294,7 +294,7 @@ def test_what_landed_without_an_answer_is_not_done_twice(
 
     def lost(self: Catalog, *call: Any) -> Any:
         monkeypatch.undo()
-        monkeypatch.setattr(delete_rows, "tell", lambda *_: None)
+        monkeypatch.setattr(delete_rows, "announce", lambda *_: None)
         real(self, *call)
         raise ConnectionError("the answer was lost")
 
@@ -330,7 +330,7 @@ def aside(make: Make, local: LocalCatalog) -> Maintained:
 def test_a_crash_between_table_and_quarantine_is_mended_by_the_same_command(
     aside: Maintained, local: LocalCatalog
 ) -> None:
-    asked = Asked("offset = 3", "topic = 'trips' and offset = 101")
+    asked = RowDeletion("offset = 3", "topic = 'trips' and offset = 101")
     under_way = carry_out(aside.settings, asked)
     assert next(under_way) == Deleted("db.trips", 1, 1)
     under_way.close()  # the process is killed here

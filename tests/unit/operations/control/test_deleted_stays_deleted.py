@@ -27,10 +27,10 @@ from headgate.coordinator.state import Identity
 from headgate.operations.audit.records import bitmap_of_ranges
 from headgate.operations.control import delete_rows, rollback, set_offsets
 from headgate.operations.control import resolve_stop as accept
-from headgate.operations.control.delete_rows import Asked, Deleted, carry_out
-from headgate.operations.control.resolve_stop import World, resolve_stop
-from headgate.operations.many_tables.replay_quarantined import GivenBack, replay_tables
-from headgate.operations.many_tables.rewrite_expired import Reread, reread_tables
+from headgate.operations.control.delete_rows import Deleted, RowDeletion, carry_out
+from headgate.operations.control.resolve_stop import ClaimedSink, resolve_stop
+from headgate.operations.many_tables.replay_quarantined import ReplayedTable, replay_tables
+from headgate.operations.many_tables.rewrite_expired import RewrittenTable, rewrite_tables
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -38,8 +38,8 @@ from headgate.tables.iceberg.table import IcebergTable
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is told, and nobody waits for a good moment; the brokers are not there."""
-    monkeypatch.setattr(delete_rows, "tell", lambda *_: None)
-    monkeypatch.setattr(delete_rows, "behind_a_commit", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "announce", lambda *_: None)
+    monkeypatch.setattr(delete_rows, "wait_for_commits", lambda *_: lambda: None)
     for module in (rollback, set_offsets):
         monkeypatch.setattr(module, "require_stopped", lambda _: None)
 
@@ -53,7 +53,7 @@ def shop(catalog: Catalog, tmp_path: Path, told: list[str]) -> Shop:
 def deleted(
     settings: SinkSettings, where: str | None, aside: str | None = None, *tables: str
 ) -> list[Deleted]:
-    return list(carry_out(settings, Asked(where, aside, tables)))
+    return list(carry_out(settings, RowDeletion(where, aside, tables)))
 
 
 def offsets(shop: Shop, name: str = CLICKS) -> list[int]:
@@ -82,13 +82,13 @@ def diverted(shop: Shop) -> Shop:
 
 def test_a_quarantined_record_that_was_deleted_is_not_replayed(diverted: Shop) -> None:
     deleted(diverted.settings, None, "offset = 3")
-    assert replay_tables(diverted.settings, [CLICKS]) == (GivenBack(CLICKS, 1),)
+    assert replay_tables(diverted.settings, [CLICKS]) == (ReplayedTable(CLICKS, 1),)
     assert offsets(diverted) == [2, 5, 6]
 
 
 def test_neither_when_another_engine_deleted_it(diverted: Shop) -> None:
     diverted.catalog.load_table(diverted.settings.quarantine.table).delete("offset = 3")
-    assert replay_tables(diverted.settings, []) == (GivenBack(CLICKS, 1),)
+    assert replay_tables(diverted.settings, []) == (ReplayedTable(CLICKS, 1),)
     assert offsets(diverted) == [2, 5, 6]
 
 
@@ -97,7 +97,7 @@ def test_what_was_replayed_and_then_deleted_from_the_table_is_not_replayed_again
 ) -> None:
     replay_tables(diverted.settings, [CLICKS])
     deleted(diverted.settings, "offset = 3", None, CLICKS)
-    assert replay_tables(diverted.settings, [CLICKS]) == (GivenBack(CLICKS),)
+    assert replay_tables(diverted.settings, [CLICKS]) == (ReplayedTable(CLICKS),)
     assert offsets(diverted) == [2, 5, 6]
 
 
@@ -109,7 +109,7 @@ def test_what_others_put_into_the_quarantine_beyond_its_offsets_is_no_record_of_
     rows[0]["offset"] = 99
     columns = aside.schema().as_arrow()
     aside.append(type(aside.scan().to_arrow()).from_pylist(rows[:1], schema=columns))
-    assert replay_tables(diverted.settings, [CLICKS]) == (GivenBack(CLICKS, 2),)
+    assert replay_tables(diverted.settings, [CLICKS]) == (ReplayedTable(CLICKS, 2),)
 
 
 def test_a_deletion_while_records_are_replayed_is_told(
@@ -166,14 +166,16 @@ def test_a_row_that_expired_came_and_was_deleted_is_not_written_again(
         deleted(late.settings, "offset = 3", None, CLICKS)
     if compacted:
         compact(late)
-    assert reread_tables(late.settings, [CLICKS]) == (Reread(CLICKS, 1, there=1, deleted=1),)
+    assert rewrite_tables(late.settings, [CLICKS]) == (
+        RewrittenTable(CLICKS, 1, there=1, deleted=1),
+    )
     assert offsets(late) == [2, 4, 5]
 
 
 def test_all_rows_of_a_expired_pending_commit_were_deleted_and_stay_so(late: Shop) -> None:
     deleted(late.settings, "offset in (3, 4)", None, CLICKS)
     compact(late)
-    assert reread_tables(late.settings, [CLICKS]) == (Reread(CLICKS, 1, deleted=2),)
+    assert rewrite_tables(late.settings, [CLICKS]) == (RewrittenTable(CLICKS, 1, deleted=2),)
     assert offsets(late) == [2, 5]
 
 
@@ -183,14 +185,14 @@ def test_where_no_snapshot_tells_whether_rows_came_nothing_is_written_again(late
     late.commits({CLICKS: [6]})
     expire_all_but_refs(late.catalog, CLICKS)
     with pytest.raises(DeletedBack, match="has expired with older snapshots"):
-        reread_tables(late.settings, [CLICKS])
+        rewrite_tables(late.settings, [CLICKS])
     assert offsets(late) == [2, 6]
 
 
 def test_a_deletion_tells_of_rows_that_expired_and_were_not_looked_at(late: Shop) -> None:
     (done,) = deleted(late.settings, "offset = 3", None, CLICKS)
     assert (done.rows, done.expired) == (1, 3)
-    reread_tables(late.settings, [CLICKS])
+    rewrite_tables(late.settings, [CLICKS])
     (done,) = deleted(late.settings, "offset = 5", None, CLICKS)
     assert (done.rows, done.expired) == (1, 0)
 
@@ -201,7 +203,7 @@ def test_an_older_commit_that_is_left_tells_that_rows_never_came(shop: Shop) -> 
     oldest = shop.catalog.load_table(CLICKS).snapshots()[0].snapshot_id
     expires(shop, shop.decides({CLICKS: [3]}))
     shop.catalog.load_table(CLICKS).maintenance.expire_snapshots().by_id(oldest).commit()
-    assert reread_tables(shop.settings, [CLICKS]) == (Reread(CLICKS, 1),)
+    assert rewrite_tables(shop.settings, [CLICKS]) == (RewrittenTable(CLICKS, 1),)
     assert offsets(shop) == [1, 2, 3]
 
 
@@ -325,7 +327,7 @@ def test_no_policy_of_a_start_follows_a_table_over_deleted_records(
         on_tag_missing=TagMissingPolicy.FOLLOW_TABLE,
     )
     identity = Identity(SINK, settings.source.group_id, Sender("member", "life"))
-    world = World(identity, table, Log(), StartAt("earliest"))
+    world = ClaimedSink(identity, table, Log(), StartAt("earliest"))
     with pytest.raises(DeletedBack, match=r"1 records .*take the policy out of the sink file"):
         resolve_stop(world, follow, {})
     word = replace(world, identity=replace(identity, deleted_back=True))

@@ -32,7 +32,12 @@ from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import recorded
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity, State
-from headgate.operations.control.resolve_stop import CHOICES, World, _parsed, resolve_stop
+from headgate.operations.control.resolve_stop import (
+    CHOICES,
+    ClaimedSink,
+    _parse_choices,
+    resolve_stop,
+)
 from headgate.tables.secondary_tables import SecondaryTables
 
 SINK = SinkName("sink")
@@ -78,8 +83,8 @@ class Sink:
         assert isinstance(self.table.commit(attempt), Landed)
 
     def accepts(self, *wanted: str, operator: Identity = OPERATOR) -> list[str]:
-        world = World(operator, self.table, self.topics, StartAt())
-        return resolve_stop(world, SETTINGS, _parsed(wanted))
+        world = ClaimedSink(operator, self.table, self.topics, StartAt())
+        return resolve_stop(world, SETTINGS, _parse_choices(wanted))
 
 
 def _moved(base: TableView, offset: int, *files: WrittenFile) -> CommitAttempt:
@@ -211,7 +216,7 @@ def test_a_lost_answer_is_asked_of_the_table() -> None:
 )
 def test_what_cannot_be_meant_is_refused(wanted: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        _parsed([wanted])
+        _parse_choices([wanted])
     assert refused.value.hint.startswith("write ")
 
 
@@ -236,8 +241,8 @@ class Followed(Sink):
     def accepts(self, *wanted: str) -> list[str]:
         identity = replace(OPERATOR, secondaries=("lake.aside",))
         secondaries = SecondaryTables(lambda _: FakeTable(self.aside, SINK), threads=False)
-        world = World(identity, self.table, self.topics, StartAt(), secondaries)
-        return resolve_stop(world, SETTINGS, _parsed(wanted))
+        world = ClaimedSink(identity, self.table, self.topics, StartAt(), secondaries)
+        return resolve_stop(world, SETTINGS, _parse_choices(wanted))
 
 
 def test_d9_a_quarantine_of_another_table_is_gone_on_with_once() -> None:

@@ -38,11 +38,11 @@ from headgate.control_protocol.ports import (
     Refused,
     Unknown,
 )
-from headgate.operations.access.table import refusal
+from headgate.operations.access.tables import error_at_start
 from headgate.operations.cli.main import main
 from headgate.operations.control import rollback
 from headgate.operations.control.rollback import carry_out, plan_rollback, show_on_branch
-from headgate.operations.control.set_offsets import stored
+from headgate.operations.control.set_offsets import record_for_claim
 from headgate.operations.http.operator_actions import MOVES
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
@@ -160,11 +160,11 @@ def test_d10_the_same_command_finishes_what_was_interrupted(
     assert made == [LEDGER, CLICKS, LATE, ORDERS, LEDGER][: calls + 1]
     if calls < 4:
         reader = IcebergReader(shop.catalog.load_table(LEDGER), settings.name, "main")
-        error = refusal(settings, reader)
+        error = error_at_start(settings, reader)
         assert isinstance(error, RollbackUnfinished)
         for refused in (
             lambda: plan_rollback(settings, "1.2"),
-            lambda: stored(settings, shop.ledger.read()),
+            lambda: record_for_claim(settings, shop.ledger.read()),
         ):
             with pytest.raises(RollbackUnfinished, match=r"rollback SINK 1\.1"):
                 refused()

@@ -29,10 +29,10 @@ from headgate.operations.control import set_offsets as module
 from headgate.operations.control.set_offsets import (
     OffsetMove,
     OffsetPlan,
-    _refuse_added,
-    _resolved,
+    _require_not_added,
+    _resolve,
     carry_out,
-    stored,
+    record_for_claim,
 )
 from headgate.tables.iceberg.commit_request import RollbackSnapshot
 from headgate.tables.iceberg.table import IcebergTable
@@ -86,10 +86,10 @@ def test_u8_of_a_keyed_table_no_partition_is_set_that_was_added(
     assert record is not None
     added = TopicPartition(TOPIC, 2)
     keyed = replace(settings, table=replace(settings.table, key=("id",)))
-    _refuse_added(settings, record, [ZERO, added])
-    _refuse_added(keyed, record, [ZERO, ONE, TopicPartition("another", 0)])
+    _require_not_added(settings, record, [ZERO, added])
+    _require_not_added(keyed, record, [ZERO, ONE, TopicPartition("another", 0)])
     with pytest.raises(ConfigurationError, match="trips/2: added to a topic of a keyed table"):
-        _refuse_added(keyed, record, [ZERO, added])
+        _require_not_added(keyed, record, [ZERO, added])
 
 
 def test_who_leads_unseen_is_fenced_by_it(
@@ -138,13 +138,13 @@ def test_only_a_table_in_order_has_offsets_to_set(
     table: IcebergTable, settings: SinkSettings, filled: FilledTable
 ) -> None:
     view = table.read()
-    assert stored(settings, view) == view.record
+    assert record_for_claim(settings, view) == view.record
     filled.table.refresh()
     filled.table.manage_snapshots().rollback_to_snapshot(
         filled.table.snapshots()[1].snapshot_id
     ).commit()
     with pytest.raises(StopSink, match="rolled-back"):
-        stored(settings, table.read())
+        record_for_claim(settings, table.read())
 
 
 def test_another_groups_offsets_are_not_ours(
@@ -152,7 +152,7 @@ def test_another_groups_offsets_are_not_ours(
 ) -> None:
     filled.commit(filled.record(1, 0, {0: 0}, group_id="other"))
     with pytest.raises(SinkNameTaken):
-        stored(settings, IcebergTable(catalog, "db.trips", SINK).read())
+        record_for_claim(settings, IcebergTable(catalog, "db.trips", SINK).read())
 
 
 def test_d9_pending_commits_stay_and_secondaries_are_claimed_before_the_next_start(
@@ -184,13 +184,13 @@ def test_words_and_numbers_mean_places_in_the_log(
 ) -> None:
     states = {TOPIC: TopicState(filled.topic_id, {0: OffsetRange(3, 20)})}
     record = filled.record(1, 0, {0: 5})
-    assert _resolved(ZERO, text, states, record) == offset
+    assert _resolve(ZERO, text, states, record) == offset
     for beyond in ("2", "21"):
         with pytest.raises(ConfigurationError, match="not in the log"):
-            _resolved(ZERO, beyond, states, record)
+            _resolve(ZERO, beyond, states, record)
     anew = {TOPIC: TopicState(TopicId("another"), {0: OffsetRange(3, 20)})}
     with pytest.raises(ConfigurationError, match="re-created"):
-        _resolved(ZERO, text, anew, record)
+        _resolve(ZERO, text, anew, record)
 
 
 SIX = "2026-01-31T06:00:00Z"
@@ -204,7 +204,7 @@ def expanded(*wanted: str) -> dict[str, str]:
         assert time_ms == SIX_MS
         return Offsets({ZERO: 3, ONE: 9})
 
-    found = module._expanded([module._parsed(text) for text in wanted], described, offsets_at)
+    found = module._expand([module._parse(text) for text in wanted], described, offsets_at)
     return {str(at): place for at, place in found.items()}
 
 
@@ -220,7 +220,7 @@ def test_a_time_or_a_word_is_meant_for_all_of_a_topic() -> None:
 )
 def test_what_names_no_place_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="is not an offset of a partition"):
-        module._parsed(text)
+        module._parse(text)
 
 
 def test_a_topic_that_is_not_read_has_no_partitions() -> None:

@@ -16,8 +16,8 @@ from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
 from headgate.control_protocol.errors import ConfigurationError, RetryLater
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.operations.control import stop as module
-from headgate.operations.control.operator_claim import acting
-from headgate.operations.control.stop import restart, standing, start, stop
+from headgate.operations.control.operator_claim import acting_as
+from headgate.operations.control.stop import read_record, restart, start, stop
 from headgate.operations.http import operator_actions
 from headgate.runtime import process
 from headgate.tables.iceberg.table import IcebergTable
@@ -52,17 +52,17 @@ def table(filled: FilledTable, catalog: Catalog) -> IcebergTable:
 def test_a_stop_is_stored_with_who_asked_and_ends_with_a_start(
     table: IcebergTable, settings: SinkSettings, told: list[str]
 ) -> None:
-    before = standing(settings)
-    with acting("ann@one"):
+    before = read_record(settings)
+    with acting_as("ann@one"):
         done = stop(settings)
     record = table.read().record
     assert record == done.record
     assert (record.stopped, record.actor, record.command) == (True, "ann@one", "stop")
     assert (record.coordinator.member, record.transaction.epoch) == (OPERATOR, 2)
     assert (record.offsets, record.records, record.paused) == (before.offsets, 0, False)
-    with acting("bob@two"):
+    with acting_as("bob@two"):
         assert stop(settings).record == record  # once is enough
-    with acting("cal@three"):
+    with acting_as("cal@three"):
         started = start(settings)
     assert (started.stopped, started.actor, started.transaction.epoch) == (False, "cal@three", 3)
     assert start(settings) == started
@@ -128,7 +128,7 @@ def test_commits_between_look_and_claim_are_no_reason_to_give_up(
     filled: FilledTable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real, raced = module.land, []
+    real, raced = module.commit_claim, []
 
     def land(*given: object) -> None:
         if not raced:
@@ -136,7 +136,7 @@ def test_commits_between_look_and_claim_are_no_reason_to_give_up(
             table.commit(CommitAttempt(table.read(), filled.record(1, 3, {0: 12, 1: 12})))
         real(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "land", land)
+    monkeypatch.setattr(module, "commit_claim", land)
     assert sum(stop(settings).record.offsets.values()) == 24
 
 
@@ -164,7 +164,7 @@ def test_over_http_each_has_a_dry_run(
     rehearsed = move(settings, {}, True)
     assert table.read().record == before
     assert rehearsed["changes"] is (what != "start")
-    with acting("http 127.0.0.1"):
+    with acting_as("http 127.0.0.1"):
         done = move(settings, {}, False)
     assert done["stopped"] is (what == "stop")
     assert done["by"] == ("http 127.0.0.1" if what == "stop" else None)
@@ -232,7 +232,7 @@ def test_who_has_not_heard_it_is_told_again(
 ) -> None:
     said: list[str] = []
     assert table.read().record is not None
-    monkeypatch.setattr(module, "tell", lambda _, what: said.append(what))
+    monkeypatch.setattr(module, "announce", lambda _, what: said.append(what))
     monkeypatch.setattr(module, "_SAID_AGAIN_S", -1)
     monkeypatch.setattr(module, "pause", lambda _: None)
     alive += [SimpleNamespace(member="deaf") for _ in range(3)]

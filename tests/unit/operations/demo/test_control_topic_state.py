@@ -8,12 +8,12 @@ from headgate.control_protocol.events import Claim, EndCommit, WriteStatus
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.operations.demo.control_topic_state import (
-    Announced,
-    Arrived,
-    Committed,
-    Ending,
-    Leads,
+    CoordinatorLeads,
+    FilesReported,
     Observation,
+    ParticipantArrived,
+    TransactionCommitted,
+    TransactionEnding,
     pid_of,
 )
 
@@ -24,49 +24,55 @@ def transaction(epoch: int, number: int) -> TransactionId:
 
 def test_a_transaction_from_start_to_commit() -> None:
     seen = Observation()
-    assert seen.hear(said(FIRST, 1, 1, start(0))) == Leads(FIRST, Epoch(1))
-    assert seen.hear(said(FIRST, 1, 1, EndCommit())) == Ending(FIRST, transaction(1, 1))
+    assert seen.on_event(said(FIRST, 1, 1, start(0))) == CoordinatorLeads(FIRST, Epoch(1))
+    assert seen.on_event(said(FIRST, 1, 1, EndCommit())) == TransactionEnding(
+        FIRST, transaction(1, 1)
+    )
     assert seen.ended == transaction(1, 1)
-    assert seen.hear(said(FIRST, 1, 2, start(0))) is None
+    assert seen.on_event(said(FIRST, 1, 2, start(0))) is None
     claims = {P0: Claim(OffsetRange(0, 40), 40), P1: Claim(OffsetRange(0, 40), 40)}
     status = WriteStatus(1, claims)
-    assert seen.hear(said(SECOND, 1, 1, status)) == Announced(SECOND, transaction(1, 1), 80)
+    assert seen.on_event(said(SECOND, 1, 1, status)) == FilesReported(SECOND, transaction(1, 1), 80)
     assert seen.in_table == 0
-    assert seen.hear(said(FIRST, 1, 1, ack(40, 7, 80))) == Committed(transaction(1, 1), 7, 80)
+    assert seen.on_event(said(FIRST, 1, 1, ack(40, 7, 80))) == TransactionCommitted(
+        transaction(1, 1), 7, 80
+    )
     assert (seen.in_table, seen.commits, seen.ended) == (80, 1, None)
     assert seen.opened == transaction(1, 2)
 
 
 def test_a_settlement_without_a_snapshot_is_no_commit() -> None:
     seen = Observation()
-    assert seen.hear(said(FIRST, 1, 1, ack(40, None, 0))) is None
+    assert seen.on_event(said(FIRST, 1, 1, ack(40, None, 0))) is None
     assert (seen.in_table, seen.commits) == (80, 0)
 
 
 def test_a_higher_epoch_leads_and_a_lower_one_is_not_heard_any_more() -> None:
     seen = Observation()
-    seen.hear(said(FIRST, 1, 1, start(0)))
-    seen.hear(said(FIRST, 1, 1, EndCommit()))
-    assert seen.hear(said(SECOND, 2, 1, start(10))) == Leads(SECOND, Epoch(2))
+    seen.on_event(said(FIRST, 1, 1, start(0)))
+    seen.on_event(said(FIRST, 1, 1, EndCommit()))
+    assert seen.on_event(said(SECOND, 2, 1, start(10))) == CoordinatorLeads(SECOND, Epoch(2))
     assert (seen.coordinator, seen.ended, seen.in_table) == (SECOND, None, 20)
-    assert seen.hear(said(FIRST, 1, 2, EndCommit())) is None
-    assert seen.hear(said(FIRST, 1, 1, ack(40, 7, 80))) is None
+    assert seen.on_event(said(FIRST, 1, 2, EndCommit())) is None
+    assert seen.on_event(said(FIRST, 1, 1, ack(40, 7, 80))) is None
     assert seen.in_table == 20
 
 
 def test_participants_arrive_with_their_first_partitions() -> None:
     seen = Observation()
-    assert seen.hear(said(FIRST, 0, 0, presence())) is None
-    assert seen.hear(said(FIRST, 0, 0, presence(P1, P0, end=5))) == Arrived(FIRST, (P0, P1))
-    assert seen.hear(said(FIRST, 1, 0, presence(P0, end=9))) is None
+    assert seen.on_event(said(FIRST, 0, 0, presence())) is None
+    assert seen.on_event(said(FIRST, 0, 0, presence(P1, P0, end=5))) == ParticipantArrived(
+        FIRST, (P0, P1)
+    )
+    assert seen.on_event(said(FIRST, 1, 0, presence(P0, end=9))) is None
     assert seen.participants[FIRST].state == "writing"
     assert seen.ends() == {P0: 9}
 
 
 def test_an_end_is_never_before_what_the_table_holds() -> None:
     seen = Observation()
-    seen.hear(said(FIRST, 1, 1, start(12)))
-    seen.hear(said(FIRST, 1, 0, presence(P0, end=9)))
+    seen.on_event(said(FIRST, 1, 1, start(12)))
+    seen.on_event(said(FIRST, 1, 0, presence(P0, end=9)))
     assert seen.ends() == {P0: 12, P1: 12}
 
 

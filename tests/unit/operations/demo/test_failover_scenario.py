@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import EndCommit, Envelope, LogRecord
 from headgate.control_protocol.identifiers import ControlOffset
 from headgate.operations.demo import failover_scenario as playing
-from headgate.operations.demo.failover_scenario import COMMITS_BEFORE_KILL, Play
+from headgate.operations.demo.failover_scenario import COMMITS_BEFORE_KILL, FailoverScenario
 from headgate.operations.demo.screen import Screen
 
 RECORDS = 1_000
@@ -71,11 +71,13 @@ TAKEOVER = said(HEIR, 2, 1, start(4))
 ALL_IN = said(HEIR, 2, 1, ack(RECORDS // 2, 200, RECORDS - 8))
 
 
-def played(*envelopes: Envelope, signals: Sequence[int] = ()) -> tuple[Play, str, Stream]:
+def played(
+    *envelopes: Envelope, signals: Sequence[int] = ()
+) -> tuple[FailoverScenario, str, Stream]:
     output, stream = io.StringIO(), Stream()
     screen = Screen(Console(file=output, width=200))
     processes = [Process(11), Process(22)]
-    play = Play(screen, Conversation(*envelopes), stream, processes)  # type: ignore[arg-type]
+    play = FailoverScenario(screen, Conversation(*envelopes), stream, processes)  # type: ignore[arg-type]
     play.run(signals)
     return play, output.getvalue(), stream
 

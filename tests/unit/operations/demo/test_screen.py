@@ -9,21 +9,21 @@ from unit.operations.demo.conversation import FIRST, P0, P1, SECOND, presence, s
 
 from headgate.control_protocol.events import EndCommit
 from headgate.operations.demo.control_topic_state import Observation
-from headgate.operations.demo.screen import Scene, Screen, drawn
+from headgate.operations.demo.screen import Scene, Screen, draw
 
 
 def scene(**lives: bool) -> Scene:
     seen = Observation()
-    seen.hear(said(FIRST, 1, 1, start(200)))
-    seen.hear(said(FIRST, 1, 1, EndCommit()))
-    seen.hear(said(FIRST, 1, 0, presence(P0, end=250)))
-    seen.hear(said(SECOND, 1, 0, presence(P1, end=260)))
+    seen.on_event(said(FIRST, 1, 1, start(200)))
+    seen.on_event(said(FIRST, 1, 1, EndCommit()))
+    seen.on_event(said(FIRST, 1, 0, presence(P0, end=250)))
+    seen.on_event(said(SECOND, 1, 0, presence(P1, end=260)))
     return Scene(1_000, 700, seen, {11: lives["first"], 22: lives["second"], 33: True})
 
 
 def shown(what: Scene) -> list[str]:
     console = Console(file=io.StringIO(), width=80, color_system=None)
-    console.print(drawn(what))
+    console.print(draw(what))
     assert isinstance(console.file, io.StringIO)
     return [line.strip("│ ").rstrip() for line in console.file.getvalue().splitlines()]
 

@@ -8,8 +8,8 @@ import pytest
 
 from headgate.config.load import load
 from headgate.config.sections import WriterKind
-from headgate.operations.demo.sink_file import PARTITIONS, TOPIC, sink_file_text
 from headgate.operations.demo.trips import TRIP_COLUMNS
+from headgate.operations.demo.workspace import PARTITIONS, TOPIC, sink_file_text
 
 
 @pytest.mark.parametrize("writer", WriterKind)

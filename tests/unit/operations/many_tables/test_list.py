@@ -22,8 +22,8 @@ from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.operations.cli import tables
 from headgate.operations.cli.main import main
 from headgate.operations.many_tables import replay_quarantined, resume, rewrite_expired
-from headgate.operations.many_tables.replay_quarantined import GivenBack
-from headgate.operations.many_tables.rewrite_expired import Reread
+from headgate.operations.many_tables.replay_quarantined import ReplayedTable
+from headgate.operations.many_tables.rewrite_expired import RewrittenTable
 from headgate.operations.status.report import MEND_TABLES
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table import IcebergTable
@@ -168,7 +168,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> list[tuple[str, ...]]:
         assert holds(answer)
         return answer
 
-    monkeypatch.setattr(resume, "ask", ask)
+    monkeypatch.setattr(resume, "send_until", ask)
     return said
 
 
@@ -229,7 +229,9 @@ def test_reread_resumes_first(
     desk.write('[tables.record_columns]\ntopic = "t"\npartition = "p"\noffset = "o"\n')
     monkeypatch.setattr(tables, "resume_and_open", lambda _, names: tuple(names))
     monkeypatch.setattr(
-        rewrite_expired, "reread_tables", lambda _, names: tuple(Reread(n, 7, 2) for n in names)
+        rewrite_expired,
+        "rewrite_tables",
+        lambda _, names: tuple(RewrittenTable(n, 7, 2) for n in names),
     )
     told = desk.asks("resume", "db.one", "--reread").stdout.splitlines()
     assert told == [
@@ -245,9 +247,9 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """The tables that are given back what they missed, once they are open."""
     given: list[tuple[str, ...]] = []
 
-    def replay(_: SinkSettings, names: Sequence[str]) -> tuple[GivenBack, ...]:
+    def replay(_: SinkSettings, names: Sequence[str]) -> tuple[ReplayedTable, ...]:
         given.append(tuple(names))
-        return tuple(GivenBack(name, 7) for name in names)
+        return tuple(ReplayedTable(name, 7) for name in names)
 
     monkeypatch.setattr(replay_quarantined, "replay_tables", replay)
     return given
@@ -261,13 +263,13 @@ def test_replay_resumes_first_and_asks_for_open_tables_at_once(
 ) -> None:
     suspends(desk, one="HG-201 was rolled back")
     monkeypatch.setattr(resume.time, "sleep", lambda _: desk.decides())
-    answer = resume.ask
+    answer = resume.send_until
 
     def resuming(settings: SinkSettings, event: Resume, *more: Any) -> CommitRecord:
         record: CommitRecord = answer(settings, event, *more)
         return desk.decides(suspended=tuple(replace(p, resuming=True) for p in record.suspended))
 
-    monkeypatch.setattr(resume, "ask", resuming)
+    monkeypatch.setattr(resume, "send_until", resuming)
     told = desk.asks("resume", "db.one", "db.open", "--replay")
     assert told.stdout.splitlines() == [
         "resumed: db.one",

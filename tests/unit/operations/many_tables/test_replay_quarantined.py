@@ -25,7 +25,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.operations.audit.audit import audit
 from headgate.operations.control import rollback
 from headgate.operations.many_tables import replay_quarantined as module
-from headgate.operations.many_tables.replay_quarantined import GivenBack, replay_tables
+from headgate.operations.many_tables.replay_quarantined import ReplayedTable, replay_tables
 from headgate.participant.settings import UnknownFields
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -55,10 +55,10 @@ def offsets(shop: Shop, name: str = CLICKS) -> list[int]:
 
 
 def test_i6_what_was_diverted_is_put_again_once(shop: Shop, settings: SinkSettings) -> None:
-    assert replay_tables(settings, [CLICKS]) == (GivenBack(CLICKS, 2),)
+    assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS, 2),)
     assert offsets(shop) == [2, 3, 5, 6]
-    assert replay_tables(settings, [CLICKS]) == (GivenBack(CLICKS),)
-    assert replay_tables(settings, []) == (GivenBack(CLICKS),)
+    assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS),)
+    assert replay_tables(settings, []) == (ReplayedTable(CLICKS),)
     assert offsets(shop) == [2, 3, 5, 6]
     view = shop.table(CLICKS).read()
     assert view.record is not None
@@ -83,7 +83,7 @@ def test_i6_deliveries_carry_on_what_was_put_again(shop: Shop, settings: SinkSet
     replay_tables(settings, [CLICKS])
     shop.commits({CLICKS: [7]})
     shop.diverts({CLICKS: {8: GOOD}})
-    assert replay_tables(settings, []) == (GivenBack(CLICKS, 1),)
+    assert replay_tables(settings, []) == (ReplayedTable(CLICKS, 1),)
     assert offsets(shop) == [2, 3, 5, 6, 7, 8]
     assert audit(settings, with_source=False).findings == ()
 
@@ -97,7 +97,7 @@ def test_i6_a_delivery_that_was_slept_through_is_refused_and_made_again(
     assert isinstance(shop.table(CLICKS).commit(late), Refused)
     assert isinstance(shop.table(CLICKS).commit(shop.delivery(CLICKS, pending_commits)), Landed)
     assert offsets(shop) == [2, 3, 5, 6, 7]
-    assert replay_tables(settings, [CLICKS]) == (GivenBack(CLICKS),)
+    assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS),)
 
 
 def test_i6_delivered_in_between_it_is_tried_again_with_the_same_files(
@@ -114,7 +114,7 @@ def test_i6_delivered_in_between_it_is_tried_again_with_the_same_files(
         return commit(self, attempt)
 
     monkeypatch.setattr(IcebergTable, "commit", meanwhile)
-    assert replay_tables(settings, [CLICKS]) == (GivenBack(CLICKS, 2),)
+    assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS, 2),)
     assert offsets(shop) == [2, 3, 5, 6, 7]
 
 
@@ -134,11 +134,11 @@ def test_i6_an_answer_that_is_lost_doubles_nothing(
 
     monkeypatch.setattr(IcebergTable, "commit", losing)
     if landed:
-        assert replay_tables(settings, [CLICKS]) == (GivenBack(CLICKS, 2),)
+        assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS, 2),)
     else:
         with pytest.raises(RetryLater, match="did not get its records back"):
             replay_tables(settings, [CLICKS])
-        assert replay_tables(settings, [CLICKS]) == (GivenBack(CLICKS, 2),)
+        assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS, 2),)
     assert offsets(shop) == [2, 3, 5, 6]
 
 
@@ -150,7 +150,7 @@ def test_i6_of_two_that_replay_at_once_one_is_refused(
     def raced(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
         if attempt.record.replays and first:
             first.clear()
-            assert replay_tables(settings, [CLICKS]) == (GivenBack(CLICKS, 2),)
+            assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS, 2),)
         return commit(self, attempt)
 
     monkeypatch.setattr(IcebergTable, "commit", raced)
@@ -176,7 +176,7 @@ def test_i6_many_come_portion_by_portion_and_an_interruption_loses_none(
     with pytest.raises(KeyboardInterrupt):
         replay_tables(settings, [CLICKS])
     assert offsets(shop) == [2, 3, 5, 6, 7]
-    assert replay_tables(settings, [CLICKS]) == (GivenBack(CLICKS, 4),)
+    assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS, 4),)
     assert offsets(shop) == [2, 3, 5, 6, *range(7, 12)]
     assert calls == [3, 3, 3, 1]
     assert audit(settings, with_source=False).findings == ()
@@ -186,7 +186,7 @@ def test_i6_bad_records_stay_in_the_quarantine_and_are_counted(
     shop: Shop, settings: SinkSettings
 ) -> None:
     shop.diverts({CLICKS: {7: BAD, 8: GOOD}})
-    assert replay_tables(settings, []) == (GivenBack(CLICKS, 3, left=1),)
+    assert replay_tables(settings, []) == (ReplayedTable(CLICKS, 3, left=1),)
     assert offsets(shop) == [2, 3, 5, 6, 8]
     assert audit(settings, with_source=False).findings == ()
 
@@ -197,7 +197,7 @@ def test_i6_new_columns_of_what_is_put_again_are_taken_up(
     policy = replace(settings.tables.schema, unknown_fields=UnknownFields.EVOLVE)
     evolving = replace(settings, tables=replace(settings.tables, schema=policy))
     shop.diverts({CLICKS: {7: '{"kind": "clicks", "tip": 12}'}})
-    assert replay_tables(evolving, [CLICKS]) == (GivenBack(CLICKS, 3),)
+    assert replay_tables(evolving, [CLICKS]) == (ReplayedTable(CLICKS, 3),)
     table = catalog.load_table(CLICKS)
     assert table.schema().find_field("tip").field_type == LongType()
     rows = table.scan().to_arrow().to_pylist()
@@ -211,7 +211,7 @@ def test_i6_the_table_that_was_meant_counts_not_todays_routes(
     replay_tables(settings, [CLICKS])
     other = replace(settings.tables.route[0], to=ORDERS)
     edited = replace(settings, tables=replace(settings.tables, route=(other,)))
-    assert replay_tables(edited, [ORDERS]) == (GivenBack(ORDERS),)
+    assert replay_tables(edited, [ORDERS]) == (ReplayedTable(ORDERS),)
     assert offsets(shop, ORDERS) == [0, 1, 4]
 
 
@@ -239,7 +239,7 @@ def _roll_the_quarantine_back(shop: Shop) -> None:
     [
         (_suspend, f"{CLICKS} is suspended: HG-201 rolled back"),
         (_lose_the_tag, f"{CLICKS} is not as sink shop left it"),
-        (_make_anew, f"{CLICKS} is not as sink shop left it, or has not been delivered yet"),
+        (_make_anew, f"{CLICKS} is not as sink shop left it, or has received nothing yet"),
         (_roll_the_quarantine_back, "the quarantine .* is not as sink shop left it: tag-missing"),
     ],
 )
@@ -287,8 +287,8 @@ def test_i6_a_table_that_goes_back_forgets_what_leaves_it_and_knows_what_stays(
     shop.commits({CLICKS: [7]})
     rollback.carry_out(settings, rollback.plan_rollback(settings, "1.3"))
     assert offsets(shop) == [2, 3, 5, 6]
-    assert replay_tables(settings, [CLICKS]) == (GivenBack(CLICKS),)
+    assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS),)
     rollback.carry_out(settings, rollback.plan_rollback(settings, "1.2"))
     assert offsets(shop) == [2]
-    assert replay_tables(settings, [CLICKS]) == (GivenBack(CLICKS, 2),)
+    assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS, 2),)
     assert offsets(shop) == [2, 3, 5]

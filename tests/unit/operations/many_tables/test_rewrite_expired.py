@@ -25,7 +25,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
 from headgate.operations.audit.audit import audit
-from headgate.operations.many_tables.rewrite_expired import Reread, reread_tables
+from headgate.operations.many_tables.rewrite_expired import RewrittenTable, rewrite_tables
 from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -73,9 +73,9 @@ def findings(settings: SinkSettings) -> set[str]:
 
 def test_what_expired_is_written_again_once(shop: Shop, settings: SinkSettings) -> None:
     assert findings(settings) == {"rows-expired"}
-    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 3),)
+    assert rewrite_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 3),)
     assert offsets(shop) == [2, 3, 4, 5]
-    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS),)
+    assert rewrite_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS),)
     assert offsets(shop) == [2, 3, 4, 5]
     report = audit(settings, with_source=False)
     assert report.findings == ()
@@ -83,14 +83,14 @@ def test_what_expired_is_written_again_once(shop: Shop, settings: SinkSettings) 
 
 
 def test_without_names_all_are_meant_that_are_in_order(shop: Shop, settings: SinkSettings) -> None:
-    assert reread_tables(settings, []) == (Reread(CLICKS, 3),)
+    assert rewrite_tables(settings, []) == (RewrittenTable(CLICKS, 3),)
 
 
 def test_its_files_need_not_stay(shop: Shop, settings: SinkSettings) -> None:
     """Whoever clears orphans away takes those of expired pending commits."""
     record = shop.ledger.read().record
     assert record is not None
-    reread_tables(settings, [CLICKS])
+    rewrite_tables(settings, [CLICKS])
     io = shop.catalog.load_table(CLICKS).io
     for pending_commit in record.expired:
         for file in read_staged_files(io, pending_commit.manifest):
@@ -110,7 +110,7 @@ def test_what_a_delivery_brought_that_was_slept_through_is_not_doubled(
     assert isinstance(shop.table(CLICKS).commit(late), Landed)
     (other,) = shop.decides({CLICKS: [5]})
     expires(shop, [other])
-    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 1, there=2),)
+    assert rewrite_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 1, there=2),)
     assert offsets(shop) == [2, 3, 4, 5]
     assert findings(settings) == set()
 
@@ -122,7 +122,7 @@ def test_some_rows_of_a_file_are_there(shop: Shop, settings: SinkSettings) -> No
     (row,) = [row for row in table.scan().to_arrow().to_pylist() if row["offset"] == 2]
     arrow = table.schema().as_arrow()
     table.append(type(table.scan().to_arrow()).from_pylist([row | {"offset": 4}], schema=arrow))
-    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 2, there=1),)
+    assert rewrite_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 2, there=1),)
     assert offsets(shop) == [2, 3, 4, 5]
 
 
@@ -134,7 +134,7 @@ def test_offsets_of_a_topic_that_was_created_anew_tell_nothing(
     pending_commits = shop.decides({CLICKS: [4]}, topic_ids={"shop": TopicId("topic-id-2")})
     assert isinstance(shop.table(CLICKS).commit(shop.delivery(CLICKS, pending_commits)), Landed)
     with pytest.raises(RereadRefused, match="shop was re-created"):
-        reread_tables(settings, [CLICKS])
+        rewrite_tables(settings, [CLICKS])
     assert offsets(shop) == [2, 4]
 
 
@@ -145,17 +145,17 @@ def test_while_it_may_still_be_delivered_nothing_is_written(
     shop.commits({ORDERS: [0, 1], CLICKS: [2]})
     pending_commits = shop.decides({CLICKS: [3]})
     expires(shop, pending_commits, delivered=False)
-    with pytest.raises(RetryLater, match="still pending what is no newer"):
-        reread_tables(settings, [CLICKS])
+    with pytest.raises(RetryLater, match="are no newer than what expired"):
+        rewrite_tables(settings, [CLICKS])
     assert offsets(shop) == [2]
 
 
 def test_deliveries_carry_on_up_to_where_it_was_done(shop: Shop, settings: SinkSettings) -> None:
-    reread_tables(settings, [CLICKS])
+    rewrite_tables(settings, [CLICKS])
     shop.commits({CLICKS: [6]})
     expires(shop, shop.decides({CLICKS: [7]}))
     assert findings(settings) == {"rows-expired"}
-    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 1),)
+    assert rewrite_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 1),)
     assert offsets(shop) == [2, 3, 4, 5, 6, 7]
     assert findings(settings) == set()
 
@@ -163,11 +163,11 @@ def test_deliveries_carry_on_up_to_where_it_was_done(shop: Shop, settings: SinkS
 def test_a_delivery_that_was_slept_through_is_refused(shop: Shop, settings: SinkSettings) -> None:
     pending_commits = shop.decides({CLICKS: [6]})
     late = shop.delivery(CLICKS, pending_commits)
-    reread_tables(settings, [CLICKS])
+    rewrite_tables(settings, [CLICKS])
     assert isinstance(shop.table(CLICKS).commit(late), Refused)
     assert isinstance(shop.table(CLICKS).commit(shop.delivery(CLICKS, pending_commits)), Landed)
     assert offsets(shop) == [2, 3, 4, 5, 6]
-    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS),)
+    assert rewrite_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS),)
 
 
 def test_of_two_that_do_it_at_once_the_second_finds_it_done(
@@ -178,11 +178,11 @@ def test_of_two_that_do_it_at_once_the_second_finds_it_done(
     def raced(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
         if attempt.record.replays and first:
             first.clear()
-            assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 3),)
+            assert rewrite_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 3),)
         return commit(self, attempt)
 
     monkeypatch.setattr(IcebergTable, "commit", raced)
-    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS),)
+    assert rewrite_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS),)
     assert offsets(shop) == [2, 3, 4, 5]
     assert _reread_files(shop) == 1, "those of the refused call are gone"
 
@@ -203,11 +203,11 @@ def test_an_answer_that_is_lost_doubles_nothing(
 
     monkeypatch.setattr(IcebergTable, "commit", losing)
     if landed:
-        assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 3),)
+        assert rewrite_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 3),)
     else:
         with pytest.raises(RetryLater, match="could not be written again"):
-            reread_tables(settings, [CLICKS])
-        assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 3),)
+            rewrite_tables(settings, [CLICKS])
+        assert rewrite_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 3),)
     assert offsets(shop) == [2, 3, 4, 5]
 
 
@@ -216,7 +216,7 @@ def test_columns_that_came_since_are_null_in_what_expired(
 ) -> None:
     with shop.catalog.load_table(CLICKS).update_schema() as update:
         update.add_column("tip", LongType())
-    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 3),)
+    assert rewrite_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 3),)
     assert offsets(shop) == [2, 3, 4, 5]
 
 
@@ -268,7 +268,7 @@ def _drop_a_column(shop: Shop) -> None:
         (_clear_the_file_away, RereadRefused, "files of expired rows are gone"),
         (_clear_the_manifest_away, RereadRefused, "files of expired rows are gone"),
         (_only_count, RereadRefused, "so much that the ledger counts it only: 1 rows"),
-        (_of_a_table_that_is_gone, RereadRefused, "a table of that name that is gone"),
+        (_of_a_table_that_is_gone, RereadRefused, "an earlier table of that name, which is gone"),
         (_drop_a_column, RereadRefused, "rows cannot be read here"),
     ],
 )
@@ -281,7 +281,7 @@ def test_what_is_not_to_be_had_is_refused_by_name(
 ) -> None:
     happens(shop)
     with pytest.raises(error, match=why):
-        reread_tables(settings, [CLICKS])
+        rewrite_tables(settings, [CLICKS])
     assert _reread_files(shop) == 0
 
 
@@ -290,12 +290,12 @@ def test_what_cannot_be_meant_is_refused_by_name(settings: SinkSettings) -> None
         settings.tables, record_columns=replace(settings.tables.record_columns, topic="")
     )
     with pytest.raises(ReplayUnfit, match="names no topic, partition and offset"):
-        reread_tables(replace(settings, tables=plain), [CLICKS])
+        rewrite_tables(replace(settings, tables=plain), [CLICKS])
 
 
 def test_a_sink_of_one_table_has_none_to_resume(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="fills one table"):
-        reread_tables(parse(sink_file_text(tmp_path)), [CLICKS])
+        rewrite_tables(parse(sink_file_text(tmp_path)), [CLICKS])
 
 
 def _reread_files(shop: Shop) -> int:

@@ -31,7 +31,12 @@ from headgate.control_protocol.identifiers import ControlOffset, SinkName, Topic
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.operations.render import show_event
 from headgate.operations.status import event_tail as module
-from headgate.operations.status.event_tail import events, fields, name, words
+from headgate.operations.status.event_tail import (
+    describe_event,
+    event_fields,
+    event_name,
+    follow_events,
+)
 
 GAINED = Presence(PresenceKind.GAINED, frozenset(TopicPartition("t", n) for n in range(7)), {})
 ROWS = WriteStatus(1, {TopicPartition("t", n): Claim(OffsetRange(0, 4), n) for n in (3, 4)})
@@ -64,16 +69,16 @@ ROWS = WriteStatus(1, {TopicPartition("t", n): Claim(OffsetRange(0, 4), n) for n
     ],
 )
 def test_every_event_in_words(event: Event, named: str, text: str) -> None:
-    assert (name(event), words(event)) == (named, text)
+    assert (event_name(event), describe_event(event)) == (named, text)
 
 
 def test_the_newest_without_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = [said(START, 3), said(ALIVE, 2), said(ACK, 1)]
-    monkeypatch.setattr(module, "control_tail", lambda *_: heard)
+    monkeypatch.setattr(module, "read_control_tail", lambda *_: heard)
     settings = parse(MINIMAL)
-    assert [e.event for e in events(settings, 50, follow=False)] == [START, ACK]
-    assert [e.event for e in events(settings, 1, follow=False)] == [ACK]
-    assert list(events(settings, 0, follow=False)) == []
+    assert [e.event for e in follow_events(settings, 50, follow=False)] == [START, ACK]
+    assert [e.event for e in follow_events(settings, 1, follow=False)] == [ACK]
+    assert list(follow_events(settings, 0, follow=False)) == []
 
 
 def test_a_hostile_text_stays_on_its_line() -> None:
@@ -81,10 +86,10 @@ def test_a_hostile_text_stays_on_its_line() -> None:
     envelope: Envelope = said(
         Notice(NoticeKind.ERROR, "HG-400", "x\x1b[2J\nok all is well"), 1, member="a\nb"
     )
-    show_event(Console(file=shown, width=200), fields(envelope))
+    show_event(Console(file=shown, width=200), event_fields(envelope))
     assert shown.getvalue().count("\n") == 1
     assert "\x1b" not in shown.getvalue()
-    assert "\n" not in json.dumps(fields(envelope))
+    assert "\n" not in json.dumps(event_fields(envelope))
 
 
 def test_brokers_that_are_away_are_one_line(
@@ -95,7 +100,7 @@ def test_brokers_that_are_away_are_one_line(
     def away(*_: object) -> list[Envelope]:
         raise Unreachable("no broker answers")
 
-    monkeypatch.setattr(module, "control_tail", away)
+    monkeypatch.setattr(module, "read_control_tail", away)
     path = f"{tmp_path}/sink.toml"
     with open(path, "w") as file:  # noqa: PTH123
         file.write(MINIMAL)
@@ -136,11 +141,11 @@ def test_following_shows_each_event_once_and_survives_a_new_log(
 ) -> None:
     tail = [said(START, 2), said(ACK, 1)]
     log = Log(tail)
-    monkeypatch.setattr(module, "control_tail", lambda *_: tail)
+    monkeypatch.setattr(module, "read_control_tail", lambda *_: tail)
     monkeypatch.setattr(module, "control_log", lambda _: log)
     settings = replace(parse(MINIMAL), name=tail[0].sink)
     shown: list[Event] = []
-    following = events(settings, 50, follow=True)
+    following = follow_events(settings, 50, follow=True)
     with pytest.raises(KeyboardInterrupt):
         while True:
             shown.append(next(following).event)

@@ -22,7 +22,7 @@ from headgate.control_protocol.testing import FakeSource, FakeTopics
 from headgate.operations.http.sink_views import report_gauges
 from headgate.operations.render import show_status
 from headgate.operations.status import status as module
-from headgate.operations.status.held_partitions import HeldPartition, told_of_held
+from headgate.operations.status.held_partitions import HeldPartition, describe_held
 from headgate.operations.status.report import StatusReport
 from headgate.operations.status.status import status
 from headgate.runtime.telemetry import metric_catalog as names
@@ -51,7 +51,7 @@ def report(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> StatusRep
     source.produce(TopicPartition("topic", 2), 7)
     topics = FakeTopics(source, ["topic"])
     monkeypatch.setattr(module, "source_topics", lambda _: nullcontext(topics))
-    monkeypatch.setattr(module, "control_tail", lambda *_: [])
+    monkeypatch.setattr(module, "read_control_tail", lambda *_: [])
     return status(settings)
 
 
@@ -81,7 +81,7 @@ def test_u8_what_would_stop_the_sink_is_not_called_held(settings: SinkSettings) 
     fails = replace(
         settings, changes=replace(settings.changes, on_partitions_added=OnPartitionsAdded.FAIL)
     )
-    (text,) = told_of_held(fails, HELD, [])
+    (text,) = describe_held(fails, HELD, [])
     assert "HG-242" in text
     assert "held" not in text
 
@@ -90,16 +90,16 @@ def test_u8_a_topic_that_was_not_multiplied_is_never_read_and_the_note_says_so(
     settings: SinkSettings,
 ) -> None:
     held = (*HELD, HeldPartition("topic", 3, 0, 0, 0), HeldPartition("topic", 4, 0, 0, 0))
-    (text,) = told_of_held(settings, held, [])
+    (text,) = describe_held(settings, held, [])
     assert "topic has grown from 2 to 5 partitions, which is no multiple" in text
     assert "HG-222" in text
     own = replace(
         settings, changes=replace(settings.changes, on_partitions_added=OnPartitionsAdded.WAIT_ANY)
     )
-    (text,) = told_of_held(own, held, [])
+    (text,) = describe_held(own, held, [])
     assert "HG-222" not in text
 
 
 def test_u8_no_time_is_named_where_no_claim_is_known(settings: SinkSettings) -> None:
-    (text,) = told_of_held(settings, (*HELD, replace(HELD[0], partition=3)), [])
+    (text,) = describe_held(settings, (*HELD, replace(HELD[0], partition=3)), [])
     assert "does not say since when; the coordinator's log does" in text

@@ -27,10 +27,10 @@ def made(filled: FilledTable) -> None:
 @pytest.fixture(autouse=True)
 def brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     """They answer, and there is no control topic, and no note of a table."""
-    monkeypatch.setattr(module, "_logs", lambda *_, **__: {})
-    monkeypatch.setattr(module, "_heard", lambda *_: [])
+    monkeypatch.setattr(module, "_read_logs", lambda *_, **__: {})
+    monkeypatch.setattr(module, "_read_events", lambda *_: [])
     monkeypatch.setattr(module, "_note_unheard", lambda *_: 0)
-    monkeypatch.setattr("headgate.operations.access.table.refuse_vanished", lambda *_: None)
+    monkeypatch.setattr("headgate.operations.access.tables.refuse_vanished", lambda *_: None)
 
 
 def test_a_first_start_that_the_tables_columns_refuse(made: None, sink_file: Path) -> None:

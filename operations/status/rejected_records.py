@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import SupportsDeadLetters
 from headgate.control_protocol.table_history import Newest, TableReader
-from headgate.operations.status.report import BadRecord
+from headgate.operations.status.report import RejectedRecord
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.dead_letter_rows import ROWS_LOOKED_AT
@@ -25,20 +25,20 @@ _ROWS_SOUGHT_AMONG = 100_000
 _COLUMNS = ("topic", "partition", "offset", "error_class", "message", "epoch", "transaction")
 
 
-def last_bad_records(tables: SinkTables) -> tuple[BadRecord, ...]:
+def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
     """Return some records of the newest commit that added any, the last first.
 
     Without ``quarantine.excerpts`` the reason is only its class. Raises ``HeadgateError``.
     """
     settings, name = tables.settings, tables.settings.quarantine.table
     try:
-        found = _newest(tables)
+        found = _read_newest(tables)
     except HeadgateError:
         raise
     except Exception as error:
         raise catalog_failure(error, f"table {name} cannot be read") from error
     return tuple(
-        BadRecord(
+        RejectedRecord(
             str(row["topic"]),
             int(row["partition"]),
             int(row["offset"]),
@@ -49,7 +49,7 @@ def last_bad_records(tables: SinkTables) -> tuple[BadRecord, ...]:
     )
 
 
-def _newest(tables: SinkTables) -> list[dict[str, Any]]:
+def _read_newest(tables: SinkTables) -> list[dict[str, Any]]:
     settings, name = tables.settings, tables.settings.quarantine.table
     if isinstance(found := tables.of(name), SupportsDeadLetters):
         unsent = found.unsent_rows(tables.spec(name), settings.name)
@@ -66,7 +66,7 @@ def _newest(tables: SinkTables) -> list[dict[str, Any]]:
             return list(deque(islice(rows, ROWS_LOOKED_AT), maxlen=SHOWN))
         if sum(file.records for file in there) > _ROWS_SOUGHT_AMONG:
             return []
-        return newest_among(_rows(reader, (*_COLUMNS, "sink"), None), settings.name)
+        return select_newest(_rows(reader, (*_COLUMNS, "sink"), None), settings.name)
 
 
 def _rows(
@@ -79,15 +79,15 @@ def _rows(
                 yield from batch.to_pylist()
 
 
-def newest_among(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[str, Any]]:
+def select_newest(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[str, Any]]:
     """Select the newest rows by their own columns, for a table that cannot list committed files."""
     newest, found = (0, -1), deque[dict[str, Any]](maxlen=SHOWN)
     for row in rows:
-        said = (row["epoch"] or 0, row["transaction"] or 0)
-        if row["sink"] != sink or said < newest:
+        reason_text = (row["epoch"] or 0, row["transaction"] or 0)
+        if row["sink"] != sink or reason_text < newest:
             continue
-        if said > newest:
-            newest = said
+        if reason_text > newest:
+            newest = reason_text
             found.clear()
         found.append(row)
     return list(found)
@@ -95,5 +95,5 @@ def newest_among(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[st
 
 def _reason(settings: SinkSettings, error_class: str | None, message: str | None) -> str:
     """Build the reason; rows that others put into the quarantine may lack either part."""
-    said = [error_class or "", (message or "") if settings.quarantine.excerpts else ""]
-    return settings.redacted(": ".join(filter(None, said)))[:_REASON_CHARACTERS_MAX]
+    reason_text = [error_class or "", (message or "") if settings.quarantine.excerpts else ""]
+    return settings.redacted(": ".join(filter(None, reason_text)))[:_REASON_CHARACTERS_MAX]

@@ -19,8 +19,8 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.operations.http.status_page import sink_page
 from headgate.operations.render import show_status
 from headgate.operations.status import status as module
-from headgate.operations.status.bad_records import newest_among
-from headgate.operations.status.report import BadRecord, StatusReport
+from headgate.operations.status.rejected_records import select_newest
+from headgate.operations.status.report import RejectedRecord, StatusReport
 from headgate.operations.status.status import status
 from headgate.tables.iceberg import dead_letter_rows
 
@@ -30,8 +30,8 @@ def settings(
     settings: SinkSettings, filled: FilledTable, monkeypatch: pytest.MonkeyPatch
 ) -> SinkSettings:
     """Of a sink whose last commit put seven records aside; there are no brokers."""
-    monkeypatch.setattr(module, "_logs", lambda *_, **__: {})
-    monkeypatch.setattr(module, "_heard", lambda *_: [])
+    monkeypatch.setattr(module, "_read_logs", lambda *_, **__: {})
+    monkeypatch.setattr(module, "_read_events", lambda *_: [])
     monkeypatch.setattr(module, "_note_unheard", lambda *_: 0)
     filled.commit(filled.record(1, 0, {0: 0}))
     filled.commit(filled.record(1, 1, {0: 9}, quarantined=7))
@@ -60,13 +60,13 @@ def test_the_last_bad_records_are_shown_with_place_and_reason(
     settings: SinkSettings, rows: QuarantineRows
 ) -> None:
     report = status(settings)
-    assert report.bad_records[0] == BadRecord("trips", 0, 6, "value: is no JSON", "1.1")
-    assert [bad.offset for bad in report.bad_records] == [6, 5, 4, 3, 2]
+    assert report.rejected_records[0] == RejectedRecord("trips", 0, 6, "value: is no JSON", "1.1")
+    assert [bad.offset for bad in report.rejected_records] == [6, 5, 4, 3, 2]
     screen, page = looks(report)
     assert "trips partition 0 offset 6, in transaction 1.1: value: is no JSON" in screen
     assert "Last bad records" in page
     assert "value: is no JSON" in page
-    assert report.as_json()["bad_records"][0]["offset"] == 6
+    assert report.as_json()["rejected_records"][0]["offset"] == 6
 
 
 def test_columns_are_found_by_their_ids(
@@ -76,7 +76,7 @@ def test_columns_are_found_by_their_ids(
         change.rename_column("message", "said")
     with filled.table.catalog.load_table(IDENTIFIER).update_schema() as change:
         change.add_column("message", StringType())  # no file has it
-    assert status(settings).bad_records[0] == BadRecord("trips", 0, 6, "value", "1.1")
+    assert status(settings).rejected_records[0] == RejectedRecord("trips", 0, 6, "value", "1.1")
     with filled.table.catalog.load_table(IDENTIFIER).update_schema() as change:
         change.rename_column("offset", "at")
     assert "the last bad records are not known" in str(status(settings).notes)
@@ -87,7 +87,7 @@ def test_what_is_no_parquet_file_is_scanned(
 ) -> None:
     monkeypatch.setattr(dead_letter_rows, "FileFormat", SimpleNamespace(PARQUET="another"))
     monkeypatch.delattr(dead_letter_rows, "batches")
-    assert [bad.offset for bad in status(settings).bad_records] == [6, 5, 4, 3, 2]
+    assert [bad.offset for bad in status(settings).rejected_records] == [6, 5, 4, 3, 2]
 
 
 def test_without_excerpts_nothing_of_a_record_is_shown(
@@ -95,21 +95,23 @@ def test_without_excerpts_nothing_of_a_record_is_shown(
 ) -> None:
     discreet = replace(settings.quarantine, excerpts=False)
     report = status(replace(settings, quarantine=discreet))
-    assert {bad.reason for bad in report.bad_records} == {"value"}
+    assert {bad.reason for bad in report.rejected_records} == {"value"}
 
 
 def test_a_quarantine_that_cannot_be_read_is_a_note_and_no_more(
     settings: SinkSettings,
 ) -> None:
     report = status(settings)
-    assert report.bad_records == ()
+    assert report.rejected_records == ()
     assert any("the last bad records are not known: HG-102" in note for note in report.notes)
     assert report.exit_code == status(replace(settings)).exit_code
 
 
 def test_a_hostile_reason_is_text(settings: SinkSettings) -> None:
     nasty = "<script>alert(1)</script>\x1b[2J\nok"
-    report = replace(status(settings), bad_records=(BadRecord("t<b>", 0, 1, nasty, "1.1"),))
+    report = replace(
+        status(settings), rejected_records=(RejectedRecord("t<b>", 0, 1, nasty, "1.1"),)
+    )
     screen, page = looks(report)
     assert "<script>" not in page
     assert "<b>" not in page.partition("Last bad records")[2]
@@ -123,4 +125,4 @@ def test_of_a_table_that_is_not_told_by_files_the_rows_say_which_are_the_newest(
         {"sink": sink, "epoch": epoch, "transaction": number, "offset": offset}
         for offset, (sink, epoch, number) in enumerate(said)
     )
-    assert [row["offset"] for row in newest_among(rows, SinkName("t"))] == [1, 4]
+    assert [row["offset"] for row in select_newest(rows, SinkName("t"))] == [1, 4]

@@ -1,0 +1,285 @@
+"""Opens the sink's tables for commands, and finds those that its routes have filled.
+
+Nothing is created, not even a catalog's own tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from typing import cast
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from headgate.config.multi_table_settings import OnMissing
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_settings import ICEBERG
+from headgate.control_protocol.commit_record import PendingCommit, refuse_unfinished
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    KindLacks,
+    RetryLater,
+    StopSink,
+    TableMissing,
+)
+from headgate.control_protocol.ports import PrimaryTable, Secondaries
+from headgate.control_protocol.table_history import History, TableReader
+from headgate.coordinator.recovery import recorded
+from headgate.operations.status.report import MEND_TABLES
+from headgate.runtime.missing_tables import refuse_vanished
+from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, look_at_tables
+from headgate.tables.iceberg.reader import IcebergReader
+from headgate.tables.iceberg.table_format import IcebergFormat
+
+# ``open_table`` and ``open_catalog`` are for commands that only Iceberg supports.
+
+
+@contextmanager
+def open_reader(settings: SinkSettings) -> Iterator[SinkTables]:
+    """Yield the sink's tables, its own opened for reading.
+
+    Raises what opening that one raises; ``TableMissing`` without one.
+    """
+    with look_at_tables(settings) as tables:
+        assert tables.reader is not None, "opened here, so that the caller need not expect errors"
+        yield tables
+
+
+@contextmanager
+def open_for_audit(settings: SinkSettings, *, asks_group: bool) -> Iterator[SinkTables]:
+    """Yield the sink's tables for an examination.
+
+    Raises as ``opened_reader``. If the sink has filled a table that is gone, as the notes next to
+    the group's offsets show, raises what a start would stop with.
+    """
+    with ExitStack() as opening:
+        try:
+            tables = opening.enter_context(open_reader(settings))
+        except TableMissing as error:
+            raise (error_of_missing_table(settings) if asks_group else None) or error from error
+        yield tables  # what else is missing there is another table
+
+
+@contextmanager
+def open_catalog(settings: SinkSettings) -> Iterator[Catalog]:
+    """Yield the catalog, as it is.
+
+    Raises what ``load_catalog`` raises, ``TableMissing`` if its file does not exist, and
+    ``KindLacks`` for a table of another format.
+    """
+    with _open_iceberg(settings, settings.table.identifier) as tables:
+        yield tables.catalog
+
+
+@contextmanager
+def open_quarantine_catalog(settings: SinkSettings) -> Iterator[Catalog]:
+    """Yield the catalog of an Iceberg quarantine. Raises as ``opened_catalog``."""
+    with _open_iceberg(settings, settings.quarantine.table) as tables:
+        yield tables.catalog
+
+
+@contextmanager
+def open_table(settings: SinkSettings) -> Iterator[Table]:
+    """Yield the sink's table. Raises as ``opened_catalog``; ``TableMissing`` without one."""
+    with _open_iceberg(settings, settings.table.identifier) as tables:
+        yield tables.load(settings.table.identifier)
+
+
+@contextmanager
+def _open_iceberg(settings: SinkSettings, name: str) -> Iterator[IcebergFormat]:
+    require_iceberg(settings, name)
+    with look_at_tables(settings) as tables:
+        yield cast("IcebergFormat", tables.of(name))
+
+
+def require_iceberg(settings: SinkSettings, name: str = "") -> None:
+    """Raise ``KindLacks`` for commands that only work on Iceberg tables, like the sink's own."""
+    name = name or settings.table.identifier
+    kind = settings.type_of(name)
+    if kind != ICEBERG:
+        raise KindLacks(
+            f"this works with Iceberg tables only, and {name} is a table of format {kind}",
+            "use the tools of its own format",
+        )
+
+
+def iceberg_of(reader: TableReader) -> IcebergReader:
+    """Return the reader as Iceberg's, which it must be."""
+    assert isinstance(reader, IcebergReader)
+    return reader
+
+
+@contextmanager
+def open_tables(settings: SinkSettings) -> Iterator[tuple[PrimaryTable, Secondaries]]:
+    """Yield the sink's table and its secondary tables, for a person's claim."""
+    with (
+        look_at_tables(settings) as tables,
+        closing(tables.open_primary()) as primary,
+        closing(tables.secondaries()) as secondaries,
+    ):
+        yield primary, secondaries
+
+
+@contextmanager
+def open_primary(settings: SinkSettings) -> Iterator[PrimaryTable]:
+    """Yield the sink's table alone."""
+    with look_at_tables(settings) as tables, closing(tables.open_primary()) as table:
+        yield table
+
+
+def error_at_start(settings: SinkSettings, reader: TableReader) -> StopSink | None:
+    """Return the error with which a coordinator would stop at this table, if it would."""
+    try:
+        refuse_unfinished(recorded(reader.view(), settings.coordinator), settings.name)
+    except StopSink as error:
+        return error
+    return None
+
+
+def error_of_missing_table(settings: SinkSettings) -> StopSink | None:
+    """Return the error with which a start would stop if there is no table, if it would.
+
+    ``None`` too if Kafka does not answer or lacks something: that is reported by itself.
+    """
+    try:
+        refuse_vanished(settings)
+    except StopSink as error:
+        return error
+    except (RetryLater, ConfigurationError):
+        pass
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTables:
+    """Tables by their names. ``unread``: those that may exist and were not read, and why."""
+
+    tables: Mapping[str, TableAtRest]
+    unread: Mapping[str, HeadgateError]
+
+
+def open_filled_tables(tables: SinkTables, sure: Collection[str]) -> Iterator[tuple[str, Answer]]:
+    """Yield, by name, the tables that have this sink's tag, and those that are ``sure`` its own.
+
+    Today's routes may not name the latter. A table that only has a fitting name, and cannot be
+    read, is somebody else's. The caller closes the readers.
+    """
+    names = {*tables.named_by_routes(), *sure} - own_tables(tables.settings)
+    return _open_named(tables, names, sure)
+
+
+def _open_named(
+    tables: SinkTables, names: Collection[str], sure: Collection[str]
+) -> Iterator[tuple[str, Answer]]:
+    for name, answer in tables.each_at_rest(sorted(names)):
+        if name in sure or (isinstance(answer, TableAtRest) and answer.tagged):
+            yield name, answer
+
+
+@contextmanager
+def open_every_table(tables: SinkTables, history: History) -> Iterator[OpenedTables]:
+    """Yield, by name, the sink's existing tables, and those of former routes in the ledger.
+
+    A table that shares only the name, and neither UUID nor the sink's tag, belongs to somebody
+    else. One that cannot be read stops no other.
+    """
+    found, unread = dict[str, TableAtRest](), dict[str, HeadgateError]()
+    with ExitStack() as opening:
+        for name, answer in open_filled_tables(tables, _names_in_ledger(tables.settings, history)):
+            if isinstance(answer, HeadgateError):
+                unread[name] = answer
+                continue
+            opening.enter_context(closing(answer.reader))
+            if _is_ours(name, answer, history):
+                found[name] = answer
+        yield OpenedTables(found, unread)
+
+
+def open_one_by_one(
+    tables: SinkTables, history: History, named: Collection[str]
+) -> Iterator[tuple[str, Answer]]:
+    """Yield the tables of ``every_table``, and those that are ``named``, with their names.
+
+    Each is closed before the next is opened, since a reader may hold a connection. An error is that
+    of one table.
+    """
+    sure = _names_in_ledger(tables.settings, history)
+    own = own_tables(tables.settings)
+    names = {*(tables.named_by_routes() - own), *sure, *named}
+    for name, answer in _open_named(tables, names, sure.union(named)):
+        if isinstance(answer, HeadgateError):
+            yield name, answer
+            continue
+        with closing(answer.reader):
+            if name in named or _is_ours(name, answer, history):
+                yield name, answer
+
+
+def _names_in_ledger(settings: SinkSettings, history: History) -> set[str]:
+    """Return the tables that the ledger has decided for, and those with pending commits."""
+    pending = (pending_commit.table for pending_commit in _pending_commits(history))
+    return {*history.filled, *count_decided_rows(settings, history), *pending} - own_tables(
+        settings
+    )
+
+
+def _is_ours(name: str, table: TableAtRest, history: History) -> bool:
+    return table.tagged or history.filled.get(name, table.uuid) == table.uuid
+
+
+def own_tables(settings: SinkSettings) -> set[str]:
+    return {settings.table.identifier, settings.quarantine.table}
+
+
+def _pending_commits(history: History) -> tuple[PendingCommit, ...]:
+    return history.record.pending_commits if history.record else ()
+
+
+def describe_unusable_tables(tables: SinkTables, history: History) -> list[str]:
+    """Return what a person should know about the tables: which are suspended or gone (I1, N5)."""
+    settings = tables.settings
+    if not settings.tables:
+        return []
+    suspended = history.record.suspended if history.record else ()
+    notes = [f"{each.table} is suspended: {each.why}" for each in suspended]
+    gone = tables.missing(history.filled.keys() - {each.table for each in suspended})
+    creates = settings.tables.on_missing is OnMissing.CREATE
+    then = "it is created again" if creates else "it will be suspended"
+    return notes + [f"{name} was filled, and is gone: {then}" for name in gone]
+
+
+def check_routed_tables(settings: SinkSettings) -> str:
+    """Say that the tables which the ledger remembers exist and take rows (I1, N5).
+
+    Raises ``TableMissing``, and what opening the ledger raises.
+    """
+    with open_reader(settings) as tables:
+        history = tables.reader.history()
+        notes = describe_unusable_tables(tables, history)
+    if notes:
+        raise TableMissing(
+            "; ".join(notes),
+            MEND_TABLES,
+        )
+    return f"{len(history.filled)} were filled, and none of them is gone or suspended"
+
+
+def count_decided_rows(settings: SinkSettings, history: History) -> dict[str, int]:
+    """Return, by name, how many rows the ledger's retained records decided for a routed table.
+
+    Each pending commit counts once; commits that name it again only carry it on.
+    """
+    pending_commits = {
+        pending_commit
+        for commit in history.commits
+        for pending_commit in commit.record.pending_commits
+        if pending_commit.manifest
+    }
+    rows: dict[str, int] = {}
+    for pending_commit in pending_commits:
+        if pending_commit.table != settings.quarantine.table:
+            rows[pending_commit.table] = rows.get(pending_commit.table, 0) + pending_commit.rows
+    return rows

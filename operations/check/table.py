@@ -1,0 +1,552 @@
+"""Asks the questions of ``headgate check`` about a table of any format: its state, its storage."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update import AssertTableUUID
+
+from headgate.config.catalog_settings import Backend
+from headgate.config.keyed_table_checks import KeysByRoute
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_declaration import declared_table
+from headgate.config.table_formats import quarantine_spec, spark_session_conf, table_spec
+from headgate.control_protocol.errors import (
+    CatalogRefused,
+    HeadgateError,
+    MissingRights,
+    TableMissing,
+    WriteFailed,
+)
+from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.ports import Lineage, TableView
+from headgate.control_protocol.table_format import FileSchema, SupportsLock, TableFormat
+from headgate.coordinator.recovery import (
+    fitted,
+    recorded,
+    refuse_other_group,
+    refuse_other_sink,
+    refuse_recreated,
+    refuse_replaced,
+    refuse_shared,
+)
+from headgate.coordinator.source_partitions import held_back
+from headgate.coordinator.state import Identity, State
+from headgate.data_plane.files.format_choice import refuse_files
+from headgate.data_plane.files.metrics import leaves_of, metrics_modes
+from headgate.data_plane.files.parquet import unheeded
+from headgate.data_plane.files.write_probe import try_store
+from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.tables import (
+    error_of_missing_table,
+    open_catalog,
+    open_primary,
+    open_quarantine_catalog,
+    open_table,
+)
+from headgate.runtime.catalogs import spark_options
+from headgate.runtime.sink_tables import look_at_tables
+from headgate.runtime.start_checks import (
+    future_location,
+    refuse_apart,
+    refuse_layout,
+    refuse_new,
+    refuse_place,
+    refuse_quarantine,
+    refuse_read_only,
+    refuse_table,
+)
+from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
+from headgate.tables.iceberg.java_catalog import JavaCatalog
+from headgate.tables.storage.local_file_io import local_path
+from headgate.tables.storage.object_stores import for_files
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+
+_ROOM_BYTES_MIN = 1_000_000
+
+Question = Callable[[], str]
+
+
+def _require_room(folder: Path) -> None:
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(nearest).free
+    if free < _ROOM_BYTES_MIN:
+        raise WriteFailed(f"{nearest} has {free:,} bytes left", "make room, or move the table")
+
+
+class NotChecked(Exception):
+    """A question that cannot be answered without changing something; says why."""
+
+
+class StateCheck(ABC):
+    """Questions in this order; each one uses what the ones before found out.
+
+    ``catalog``, ``rights``, ``files`` and ``lock`` are asked of formats that have them.
+    ``asks_group``: the notes next to the group's offsets can tell about a table that is gone.
+    """
+
+    catalog: Question | None = None
+    rights: Question | None = None
+    files: Question | None = None
+    lock: Question | None = None
+
+    def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
+        self._asks_group = asks_group
+        self._settings = settings
+        self._view: TableView | None = None
+        self._identity = Identity(
+            settings.name,
+            settings.source.group_id,
+            Sender("check", ""),
+            keyed=bool(settings.table.key),
+            routed_keys=KeysByRoute(settings.tables.routing),
+            growth_ms=settings.changes.hold_ms,
+            multiples_only=settings.changes.multiples_only,
+        )
+
+    @property
+    @abstractmethod
+    def exists(self) -> bool:
+        """Return whether there is a table; known after ``table``."""
+
+    @abstractmethod
+    def table(self) -> str: ...
+
+    @abstractmethod
+    def columns(self) -> str:
+        """Check that every declared column exists with the declared type, and can be written."""
+
+    @abstractmethod
+    def quarantine(self) -> str:
+        """Check that it exists and can be filled, and is the one that the sink has filled."""
+
+    @abstractmethod
+    def _location(self) -> str:
+        """Return where the table is, or will be."""
+
+    @abstractmethod
+    def _file_properties(self) -> dict[str, str]:
+        """Return what a participant would have to write files there."""
+
+    def sink_state(self) -> str:
+        """Ask what a coordinator would ask before its first claim, with the same code."""
+        settings = self._settings
+        with open_primary(settings) as table:
+            view = table.read()
+        refuse_other_group(view.record or view.branch_record, self._identity)
+        record = recorded(view, settings.coordinator)
+        self._view = view
+        if record is None:
+            return f"a first start; it starts at {settings.source.start_at}"
+        return (
+            f"goes on after transaction {record.transaction} of group {record.group_id}"
+            f"{', paused' if record.paused else ''}"
+        )
+
+    def stored_offsets(self) -> str:
+        """Check that the source still has what the table says to read next."""
+        assert self._view is not None  # asked only after sink_state
+        settings = self._settings
+        with source_topics(settings) as topics:
+            now, note = topics.describe(), topics.committed_note()
+        ids = {topic: state.topic_id for topic, state in now.items()}
+        refuse_shared(self._view, ids, settings.table.shared_with)
+        if self._view.lineage is Lineage.FRESH:
+            refuse_other_sink(note, self._identity)
+        refuse_recreated(self._view, None, note, settings.coordinator)
+        record = recorded(self._view, settings.coordinator)
+        if record is None:
+            return "none yet"
+        fitted(record.offsets, record.topic_ids, now, settings.coordinator)
+        looking = State(self._identity, settings.coordinator)
+        _, held = held_back(looking, record.offsets, record.topic_ids, now, now_ms=0)
+        within = f"{len(record.offsets)} partitions, all within their logs"
+        return "; ".join([within, *(tell.text for tell in held)])
+
+    def storage(self) -> str:
+        """Check a local folder's rights; on an object store, write, read and remove a file."""
+        location = self._location()
+        refuse_place(location)
+        if (folder := local_path(location)) is not None:
+            _require_room(folder)
+            return f"{folder} may be written"
+        path = try_store(self._file_properties(), location)
+        return f"{path} was written, read and removed again"
+
+    def executors(self) -> str:
+        """Let Spark's executors write to the store, with what they would have in a batch."""
+        spark, location = self._settings.spark, self._location()
+        master = spark.master or spark.conf.get("spark.master", "")
+        if not spark.remote and master.partition("[")[0] == "local":
+            return "tasks run on this machine, and see the same as this process"
+        if not spark.remote and not master:
+            raise NotChecked("without spark.master tasks run here, unless spark-submit says else")
+        if local_path(location) is not None:
+            raise NotChecked(f"whether each of them has the folder {location} is not asked")
+        if spark_session_conf(self._settings) is not None:
+            raise NotChecked("this command's only JVM reads the table, and has no executors")
+        from headgate.data_plane.spark.executor_probe import try_from_executors
+        from headgate.data_plane.spark.session import open_session
+
+        properties = self._file_properties()
+        session = open_session(spark_options(self._settings))
+        try:
+            return try_from_executors(session, properties, location)
+        finally:
+            session.close()
+
+    def _require_same_quarantine(self, uuid: str | None) -> None:
+        """Raise as a start would if bad records went to another quarantine so far."""
+        settings = self._settings
+        record = recorded(self._view, settings.coordinator) if self._view else None
+        name, policies, routed = settings.quarantine.table, settings.coordinator, settings.tables
+        refuse_replaced(name, uuid, record, policies, routed=bool(routed))
+
+    def _require_not_dropped(self) -> None:
+        if self._asks_group and (gone := error_of_missing_table(self._settings)):
+            raise gone
+
+
+# Asks whether the catalog lets this principal commit and create, without changing anything.
+#
+# A REST server checks rights before requirements. So it gets a commit without updates that requires
+# another UUID than the table's: it answers conflict if the principal may commit, and forbidden if
+# not. A database checks rights before it looks for rows, so an update of no rows needs them as
+# well.
+
+
+_DENIED = ("permission denied", "readonly database", "InsufficientPrivilege")
+_EMPTY = ("no such table", "UndefinedTable")
+_MORE_THAN_NEEDED = ("DELETE", "TRUNCATE")
+
+
+class CannotAsk(Exception):
+    """This kind of catalog cannot be asked in that way; says why."""
+
+
+def check_may_commit(table: Table) -> str:
+    """Ask for a commit.
+
+    Raises ``MissingRights``, ``Unreachable``, ``CatalogRefused``, ``Unasked``.
+    """
+    name = ".".join(table.name())
+    if engine := _engine_of(table.catalog):
+        return _check_database(engine, name, "UPDATE iceberg_tables SET table_name = table_name")
+    if _is_metastore(table.catalog):
+        try:
+            refuse_swapless(table.catalog, name)
+        except Exception as error:
+            raise _missing_rights(error, f"table {name} may not be committed") from error
+        return f"{name} may be altered, and its metastore compares and sets (it was asked)"
+    if not (_is_rest(table.catalog) or isinstance(table.catalog, JavaCatalog)):
+        raise CannotAsk(f"whether {name} may be committed was not tried: a check changes nothing")
+    try:
+        table.catalog.commit_table(table, (AssertTableUUID(uuid=uuid.uuid4()),), ())
+    except CommitFailedException:
+        return f"{name} may be committed"
+    except Exception as error:
+        raise _missing_rights(error, f"table {name} may not be committed") from error
+    raise CatalogRefused(
+        f"the catalog took a commit of {name} that required another table (it changed nothing)",
+        "a catalog that does not check requirements cannot be the sink's lock",
+    )
+
+
+def check_may_create(catalog: Catalog, identifier: str) -> str:
+    """Ask for a table.
+
+    Raises as ``may_commit``. A staged table does not exist until it is committed.
+    """
+    if engine := _engine_of(catalog):
+        fields = "INSERT INTO iceberg_tables SELECT * FROM iceberg_tables"
+        return _check_database(engine, identifier, fields)
+    if isinstance(catalog, JavaCatalog) and catalog.kind == "hive":
+        try:
+            catalog.refuse_swapless_for(identifier)
+        except Exception as error:
+            raise _missing_rights(error, f"table {identifier} may not be created") from error
+        return (
+            f"a view could be made and removed, and the metastore of {identifier} compares and sets"
+        )
+    if not _is_rest(catalog):
+        raise CannotAsk(f"whether {identifier} may be created was not tried")
+    try:
+        catalog.create_table_transaction(identifier, Schema())
+    except NoSuchNamespaceError as error:
+        why = f"the namespace of {identifier} does not exist yet: the first start creates it"
+        raise CannotAsk(why) from error
+    except Exception as error:
+        raise _missing_rights(error, f"table {identifier} may not be created") from error
+    return f"{identifier} may be created"
+
+
+def _is_rest(catalog: Catalog) -> bool:
+    from pyiceberg.catalog.rest import RestCatalog
+
+    return isinstance(catalog, RestCatalog)
+
+
+def _is_metastore(catalog: Catalog) -> bool:
+    return isinstance(catalog, JavaCatalog) and catalog.kind == "hive"
+
+
+def _engine_of(catalog: Catalog) -> Engine | None:
+    return getattr(catalog, "engine", None)
+
+
+def _missing_rights(error: Exception, what: str) -> HeadgateError:
+    found = catalog_failure(error, what)
+    if isinstance(found, MissingRights):
+        found.hint = "docs/guides/security.md names the rights of each role; check the credential"
+    return found
+
+
+def _check_database(engine: Engine, name: str, statement: str) -> str:
+    """Ask whether the database would run the statement, on no row, and roll it back."""
+    from sqlalchemy import text
+    from sqlalchemy.exc import DBAPIError
+
+    verb = statement.partition(" ")[0]
+    try:
+        with engine.connect() as connection:
+            connection.execute(text(f"{statement} WHERE 1 = 0"))
+            connection.rollback()
+            wide = _find_wide_rights(connection) if engine.dialect.name == "postgresql" else []
+            connection.rollback()
+    except DBAPIError as error:
+        answer = f"{error.orig!r} {error}"
+        if any(word in answer for word in _DENIED):
+            raise MissingRights(
+                f"{name}: the catalog's database does not let this user {verb} iceberg_tables",
+                f"grant {verb} on it; docs/guides/security.md has the commands",
+            ) from error
+        if any(word in answer for word in _EMPTY):
+            raise CannotAsk("the catalog is empty: the first start creates its tables") from error
+        raise catalog_failure(error, f"{name}: the catalog's database does not answer") from error
+    if wide:
+        raise CannotAsk(
+            f"{name} may be written, and this user may {' and '.join(wide)} iceberg_tables too, "
+            "which no role needs (docs/guides/security.md)"
+        )
+    return f"{name} may be {'committed' if verb == 'UPDATE' else 'created'}"
+
+
+def _find_wide_rights(connection: Connection) -> list[str]:
+    from sqlalchemy import text
+
+    query = text("SELECT has_table_privilege('iceberg_tables', :right)")
+    return [
+        right for right in _MORE_THAN_NEEDED if connection.execute(query, {"right": right}).scalar()
+    ]
+
+
+# What ``headgate check`` asks of an Iceberg quarantine, beside a table of any format.
+
+
+def check_quarantine(
+    settings: SinkSettings, refuse_replaced: Callable[[str | None], None] = lambda _: None
+) -> str:
+    """Say whether the quarantine is there, and can be filled. Raises as ``opened_aside``.
+
+    ``refuse_replaced`` gets its UUID, and raises if it is not the one that the sink has filled.
+    """
+    wanted = settings.quarantine
+    catalog = wanted.catalog if settings.apart else settings.catalog
+    refuse_read_only(catalog)
+    try:
+        with look_at_tables(settings) as tables:
+            uuid = tables.refuse_unfit_quarantine()
+    except TableMissing:
+        refuse_place(wanted.location or catalog.properties.get("warehouse", ""))
+        refuse_replaced(None)
+        return f"{wanted.table} does not exist yet; the next start creates it"
+    refuse_replaced(uuid)
+    return f"{wanted.table} exists (iceberg, UUID {uuid})"
+
+
+def check_quarantine_rights(settings: SinkSettings) -> str:
+    """Say whether its catalog lets this principal do what the sink will. Raises ``NotChecked``."""
+    name = settings.quarantine.table
+    try:
+        with open_quarantine_catalog(settings) as catalog:
+            if not catalog.table_exists(name):
+                return check_may_create(catalog, name)
+            return check_may_commit(catalog.load_table(name))
+    except CannotAsk as reason:
+        raise NotChecked(str(reason)) from reason
+    except TableMissing as error:
+        raise NotChecked(f"{error.message}: the next start makes it") from error
+
+
+# Asks the questions of ``headgate check`` about an Iceberg catalog and its table.
+
+
+class TableCheck(StateCheck):
+    """Questions in this order; each one uses what the ones before found out."""
+
+    def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
+        super().__init__(settings, asks_group=asks_group)
+        self.catalog, self.rights, self.files = self._catalog, self._rights, self._files
+        self._table: Table | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self._table is not None
+
+    def _catalog(self) -> str:
+        catalog = self._settings.catalog
+        try:
+            with open_catalog(self._settings) as opened:
+                refuse_apart(opened, self._settings)
+        except TableMissing as error:
+            if not self._settings.table.create:
+                raise
+            self._require_not_dropped()
+            return f"{error.message}: the first start creates it"
+        refuse_read_only(catalog)
+        in_java = ", in Java" if catalog.backend is Backend.JAVA else ""
+        return f"{catalog.name!r} ({catalog.properties.get('type', 'by its uri')}) opens{in_java}"
+
+    def table(self) -> str:
+        wanted = self._settings.table
+        try:
+            with open_table(self._settings) as table:
+                self._table = table
+        except TableMissing as error:
+            if not wanted.create:
+                raise TableMissing(
+                    error.message,
+                    "create it, correct table.identifier, or set table.create with its columns",
+                ) from None
+            self._require_not_dropped()
+            self._refuse_new()
+            return f"{wanted.identifier} does not exist yet; the first start creates it"
+        return f"{wanted.identifier} exists (UUID {self._table.metadata.table_uuid})"
+
+    def _refuse_new(self) -> None:
+        try:
+            with open_catalog(self._settings) as catalog:
+                refuse_new(self._settings, catalog)
+        except TableMissing:
+            refuse_new(self._settings)
+
+    def _rights(self) -> str:
+        """Check that the catalog lets this principal do what the sink will do."""
+        try:
+            if self._table is None:
+                with open_catalog(self._settings) as catalog:
+                    return check_may_create(catalog, self._settings.table.identifier)
+            with open_table(self._settings) as table:  # the other one's catalog is closed
+                return check_may_commit(table)
+        except CannotAsk as reason:
+            raise NotChecked(str(reason)) from reason
+        except TableMissing as error:
+            raise NotChecked(f"{error.message}: the first start creates it") from error
+
+    def columns(self) -> str:
+        assert self._table is not None  # asked only if the table exists
+        schema = self._table.schema()
+        refuse_table(self._table, self._settings)
+        wanted = len(declared_table(self._settings.table).columns)
+        return f"{len(schema.fields)} in the table, {wanted} of them declared here and equal"
+
+    def _files(self) -> str:
+        """Check that files can be written by the table's properties; list unsupported ones."""
+        assert self._table is not None  # asked only if the table exists
+        schema, properties = self._table.schema(), self._table.properties
+        field_leaves = leaves_of(
+            schema, metrics_modes(schema, properties, self._table.sort_order())
+        )
+        refuse_files(schema, properties, self._table.sort_order())
+        ignored = unheeded(properties, field_leaves)
+        return (
+            f"not supported: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
+        )
+
+    def quarantine(self) -> str:
+        return check_quarantine(self._settings, self._require_same_quarantine)
+
+    def _location(self) -> str:
+        table = self._table
+        return table.metadata.location if table else future_location(self._settings)
+
+    def _file_properties(self) -> dict[str, str]:
+        """Return a participant's properties, which the catalog may only give out with a table."""
+        if self._table is not None:
+            return for_files(self._table.io.properties, self._location())
+        location = self._location()
+        if "://" not in location:
+            raise NotChecked(
+                f"writing to {location or 'the catalog`s own choice'} was not tried: where a new "
+                "table lies, and with which keys, the catalog says when it makes one"
+            )
+        return for_files(self._settings.catalog.properties, location)
+
+
+# Asks the questions of ``headgate check`` about a table that is not Iceberg.
+
+
+class KindCheck(StateCheck):
+    """Asks what a start would ask about a table of this format."""
+
+    def __init__(
+        self, settings: SinkSettings, plugin: TableFormat, *, asks_group: bool = False
+    ) -> None:
+        super().__init__(settings, asks_group=asks_group)
+        self._plugin = plugin
+        self._layout: FileSchema | None = None
+        if isinstance(plugin, SupportsLock):
+            self.lock = lambda: plugin.reach_lock(table_spec(settings))
+
+    @property
+    def exists(self) -> bool:
+        return self._layout is not None
+
+    def table(self) -> str:
+        wanted = self._settings.table
+        try:
+            self._layout = self._plugin.file_schema(table_spec(self._settings))
+        except TableMissing:
+            if not wanted.create:
+                raise
+            self._require_not_dropped()
+            return f"{wanted.identifier} does not exist yet; the first start creates it"
+        return f"{wanted.identifier} exists ({wanted.type}, UUID {self._layout.uuid})"
+
+    def columns(self) -> str:
+        assert self._layout is not None  # asked only if the table exists
+        refuse_layout(self._layout, self._settings)
+        wanted = len(declared_table(self._settings.table).columns)
+        there = len(self._layout.columns.fields)
+        return f"{there} in the table, {wanted} of them declared here and equal"
+
+    def quarantine(self) -> str:
+        if self._settings.apart:
+            return check_quarantine(self._settings, self._require_same_quarantine)
+        wanted = quarantine_spec(self._settings)
+        try:
+            layout = self._plugin.file_schema(wanted)
+        except TableMissing:
+            self._require_same_quarantine(None)
+            return f"{wanted.name} does not exist yet; the next start creates it"
+        refuse_quarantine(layout, self._settings)
+        self._require_same_quarantine(layout.uuid)
+        return f"{wanted.name} exists ({self._settings.table.type}, UUID {layout.uuid})"
+
+    def _location(self) -> str:
+        return self._layout.location if self._layout else self._settings.table.location
+
+    def _file_properties(self) -> dict[str, str]:
+        return for_files(self._settings.catalog.properties, self._location())

@@ -1,0 +1,108 @@
+"""Shows one line for each sink of a folder of sink files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from headgate.config.load import load
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import HeadgateError, RetryLater
+from headgate.operations.cli.options import worst_exit_code
+from headgate.operations.render import show_all, show_status
+from headgate.operations.status.report import StatusReport
+from headgate.operations.status.status import status
+from headgate.operations.terminal import print_json
+
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """What is known about one file's sink: its report, or why there is none."""
+
+    file: str
+    report: StatusReport | None
+    error: str = ""
+    exit_code: int = 0
+
+
+def show(console: Console, folder: Path, *, as_json: bool) -> int:
+    """Show all, and return the most urgent exit code."""
+    found = read_statuses(folder)
+    if as_json:
+        print_json(
+            [
+                {"file": each.file, **each.report.as_json()}
+                if each.report
+                else {"file": each.file, "error": each.error, "exit_code": each.exit_code}
+                for each in found
+            ]
+        )
+    else:
+        show_all(console, [(each.file, each.report, each.error) for each in found])
+    return worst_exit_code(each.exit_code for each in found)
+
+
+def read_statuses(folder: Path) -> Sequence[FileStatus]:
+    """Ask several at once; a file that cannot be loaded is reported as well."""
+    files = sorted(folder.glob("*.toml"))
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return list(threads.map(_read_status, files))
+
+
+def _read_status(file: Path) -> FileStatus:
+    try:
+        settings = load(file)
+    except HeadgateError as error:
+        return FileStatus(file.name, None, str(error), error.exit_code)
+    try:
+        report = status(settings, 1)
+    except HeadgateError as error:
+        return FileStatus(file.name, None, settings.redacted(str(error)), error.exit_code)
+    return FileStatus(file.name, report, exit_code=report.exit_code)
+
+
+# Shows a sink's status repeatedly, on one screen.
+
+
+def watch(console: Console, settings: SinkSettings, every_s: float) -> None:
+    """Block until Ctrl-C. What does not answer is reported, and asked again."""
+    try:
+        if not console.is_terminal:
+            for picture in render_repeatedly(console, settings, every_s):
+                console.print(picture)
+            return
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            for picture in render_repeatedly(console, settings, every_s):
+                live.update(picture, refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def render_repeatedly(
+    console: Console, settings: SinkSettings, every_s: float, number: int | None = None
+) -> Iterator[RenderableType]:
+    """Yield one picture per look, ``number`` of them or without end."""
+    for look in count(1):
+        yield _render(console, settings)
+        if look == number:
+            return
+        time.sleep(every_s)
+
+
+def _render(console: Console, settings: SinkSettings) -> RenderableType:
+    with console.capture() as capture:
+        try:
+            show_status(console, status(settings, with_age=True))
+        except RetryLater as error:
+            console.print(Text(settings.redacted(str(error)), "bold red"))
+    return Group(Text.from_ansi(capture.get()), Text(time.strftime("%H:%M:%S"), "dim"))
