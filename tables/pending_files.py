@@ -1,9 +1,8 @@
-"""Stores drafts of what is pending for secondary tables, for kinds without manifests (D2): lists of
-files.
+"""Stages lists of files for secondary tables of formats without manifests of their own (D2).
 
 For each transaction and table, a small file lies below the table's location until some time after
-its delivery: a table that lost its newest deliveries is still pending them. The deliverer adds the
-files to the table like those of any commit.
+its delivery: a table that lost its newest deliveries has to receive them again. Whoever delivers
+adds the files to the table like those of any commit.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ class StagedFileLists:
         self._delivered: deque[tuple[float, Collection[str]]] = deque()
 
     def write(self, draft: Draft) -> tuple[PendingCommit, ...]:
-        """Write what the secondary table is pending: its rows, and separately the keys to delete
-        (U2)."""
+        """Write what the secondary table has to receive: its rows, and separately the keys to
+        delete (U2)."""
         keys = [file for file in draft.files if file.kind is FileKind.KEYS]
         pending_commits = []
         if rows := [file for file in draft.files if file.kind is FileKind.ROWS]:
@@ -109,7 +108,7 @@ class StagedFileLists:
         pending: frozenset[str],
         newest: TransactionId | None = None,
     ) -> None:
-        """Delete old ones of earlier epochs that nobody is pending: delivered ones, or never
+        """Delete old ones of earlier epochs that are pending nowhere: delivered ones, or never
         decided.
 
         In the epoch of the ``newest`` delivery only later ones are deleted.

@@ -1,5 +1,6 @@
-"""Implements a secondary table for all kinds but Iceberg: our drafts, and the kind's own
-commits."""
+"""Implements secondary tables of formats that stage nothing: lists of files, and the format's own
+commits.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class FileListSecondaryTable:
     """Implements ``ports.SecondaryTable``. ``primary`` is the same table, as one that may get new
     columns.
 
-    Drafting and tidying wait for the end of a slow delivery: a kind's table serves one thread.
+    Drafting and tidying wait for the end of a slow delivery: a format's table serves one thread.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class FixedColumns:
         return self.bare.commit(attempt)
 
     def evolve(self, base: TableView, columns: Struct) -> Evolved:
-        why = "tables of this kind get no new columns"
+        why = "tables of this format get no new columns"
         refused = tuple(Refusal((column.name,), why) for column in columns.fields)
         return Evolved(base, refused=refused)
 

@@ -69,7 +69,7 @@ class Round:
     unread: tuple[str, ...] = ()
     dry_run: bool = False
     quiet: Callable[[], None] = lambda: None
-    gate: CommitLock = field(default_factory=CommitLock)
+    commit_lock: CommitLock = field(default_factory=CommitLock)
     ending: threading.Event = field(default_factory=threading.Event)
     on_progress: OnProgress = lambda *_: None
     unfit: dict[str, str] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class Round:
             (self.settings.name, self.settings.table.branch),
             written,
             age_max_s=self.settings.coordinator.claim_age_max_ms / 1000,
-            calling=self.gate.calling,
+            calling=self.commit_lock.calling,
         )
         outcome = retry_until_settled(replacement.settle, self.quiet, self.ending)
         if outcome is Settled.LANDED:
@@ -177,7 +177,7 @@ class Round:
         upkeep = SnapshotExpiry(
             self.catalog,
             threads=False,
-            gate=self.gate,
+            commit_lock=self.commit_lock,
             expire_after_ms=self.settings.maintenance.expire_after_ms or None,
         )
         if self.dry_run:
@@ -236,7 +236,7 @@ class Round:
 
 
 def deciding_of(settings: SinkSettings) -> Deciding:
-    """Read what a table of another kind says to the maintenance of an Iceberg quarantine."""
+    """Read what the primary table says to the maintenance of an Iceberg quarantine beside it."""
     with look_at_tables(settings) as tables:
         history = tables.reader.history(_LAST)
         if not history.commits:

@@ -47,12 +47,12 @@ class Maintenance:
         self,
         settings: SinkSettings,
         catalog: Catalog,
-        gates: CommitLocks,
+        commit_locks: CommitLocks,
         ended: OnEnded = lambda *_: None,
     ) -> None:
         self._settings = settings
         self._catalog = catalog
-        self._gates = gates
+        self._commit_locks = commit_locks
         self._ended = ended
         self._ending = threading.Event()
         self._unfit: dict[str, dict[str, str]] = {}
@@ -64,8 +64,8 @@ class Maintenance:
 
     def close(self) -> None:
         self._ending.set()
-        for table in self._gates.known():
-            self._gates.of(table).landed()  # nobody waits for a commit that never comes
+        for table in self._commit_locks.known():
+            self._commit_locks.of(table).landed()  # nobody waits for a commit that never comes
         self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
@@ -114,7 +114,7 @@ class Maintenance:
         return found
 
     def _turn(self, table: str, places: Locations, *, search: bool) -> bool:
-        gate, coordinator = self._gates.of(table), self._settings.coordinator
+        commit_lock, coordinator = self._commit_locks.of(table), self._settings.coordinator
         calm_s = coordinator.commit_interval_ms / 2000
         patience_s = (coordinator.commit_interval_ms + coordinator.commit_timeout_ms) / 1000
         one = Round(
@@ -123,8 +123,8 @@ class Maintenance:
             table,
             beside=places.beside(table),
             unread=tuple(places.unread),
-            quiet=partial(gate.wait_for_a_commit, patience_s, calm_s),
-            gate=gate,
+            quiet=partial(commit_lock.wait_for_a_commit, patience_s, calm_s),
+            commit_lock=commit_lock,
             ending=self._ending,
             unfit=self._unfit[table],
         )
@@ -151,14 +151,14 @@ def begin_maintenance(tables: SinkTables, opening: ExitStack, ended: OnEnded | N
     found = tables.of(settings.quarantine.table if settings.apart else tables.name)
     if settings.maintenance and isinstance(found, SupportsMaintenance):
         told = (ended,) if ended else ()
-        opening.callback(Maintenance(settings, found.catalog, found.gates, *told).close)
+        opening.callback(Maintenance(settings, found.catalog, found.commit_locks, *told).close)
 
 
 def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> list[str]:
     """Return the sink's tables to maintain, the primary table first; a ledger has no files.
 
     ``primary`` as read: of many tables it knows those that were filled (N5). Beside a table of
-    another kind it is the Iceberg quarantine alone.
+    another format it is the Iceberg quarantine alone.
     """
     if settings.apart:
         return [settings.quarantine.table]

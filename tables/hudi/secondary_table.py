@@ -64,7 +64,7 @@ class _Following(HudiCommits):
     def _done(self, attempt: CommitAttempt) -> None:  # noqa: ARG002
         """Remove staged files once the next delivery has landed.
 
-        Until then, a table that was rolled back is still pending them.
+        Until then, a table that was rolled back has to receive them again.
         """
         folder = self._place.folder
         folder.remove([name_below(folder.location, path) for path in self._delivered])

@@ -42,17 +42,17 @@ class CommitLock:
 
 
 class CommitLocks:
-    """One gate per table of a sink, by the table's name. No commit has landed since it was made."""
+    """One lock per table of a sink, by the table's name. No commit has landed since it was made."""
 
     def __init__(self) -> None:
         self._since_s = time.monotonic()
-        self._gates: dict[str, CommitLock] = {}
+        self._commit_locks: dict[str, CommitLock] = {}
         self._lock = threading.Lock()
 
     def of(self, table: str) -> CommitLock:
         with self._lock:
-            return self._gates.setdefault(table, CommitLock(self._since_s))
+            return self._commit_locks.setdefault(table, CommitLock(self._since_s))
 
     def known(self) -> tuple[str, ...]:
         with self._lock:
-            return tuple(self._gates)
+            return tuple(self._commit_locks)

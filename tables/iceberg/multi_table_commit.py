@@ -76,7 +76,7 @@ class Delivery:
         return self.table.commit(self.attempt)
 
     def prepared(self) -> PreparedCommit | CommitOutcome:
-        """Write what the call needs; tables of other kinds are delivered by themselves."""
+        """Write what the call needs; a table of another format is delivered to by itself."""
         if isinstance(self.table, IcebergTable):
             return self.table.prepared(self.attempt)
         return self.delivered()
@@ -121,7 +121,7 @@ class MultiTableCommits:
             if not isinstance(call, PreparedCommit):
                 return call
             table = delivery.table
-            assert isinstance(table, IcebergTable), "no other kind prepares calls"
+            assert isinstance(table, IcebergTable), "no other format prepares calls"
             return calls.guarded(delivery.name, lambda: conclude(table, call))
 
         return calls.each(concluded, list(zip(deliveries, ready, strict=True)))

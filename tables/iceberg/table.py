@@ -232,7 +232,7 @@ class IcebergTable:
             raise Unreachable(failure.message, failure.hint) from error
 
     def draft(self, draft: Draft) -> tuple[PendingCommit, ...]:
-        """D2: write manifests of the files that the secondary table is pending."""
+        """D2: stage manifests of the files that the secondary table has to receive."""
         table = self.load()
         if str(table.metadata.table_uuid) != draft.table.uuid:
             raise Unreachable(f"{self._identifier} is another table now; nothing was drafted")

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 class IcebergFormat(TableFormat):
     """The tables of one catalog, which its opener closes.
 
-    ``gates``: where commits of a coordinator and its maintenance of the same table meet.
+    ``commit_locks``: where commits of a coordinator and its maintenance of the same table meet.
     """
 
     guarantee = Guarantee.EXACTLY_ONCE
@@ -55,12 +55,12 @@ class IcebergFormat(TableFormat):
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self.gates = CommitLocks()
+        self.commit_locks = CommitLocks()
         self._memory: IndexMemory | None = None
         self._lock = Lock()
 
     def for_coordinator(self) -> IcebergFormat:
-        # Gates of an earlier coordinator may be held by its last call, which hangs.
+        # Locks of an earlier coordinator may be held by its last call, which hangs.
         return IcebergFormat(self.catalog)
 
     def refuse(self, spec: TableSpec) -> None:
@@ -97,14 +97,16 @@ class IcebergFormat(TableFormat):
         if use is Use.CLAIM:
             return IcebergTable(self.catalog, spec.name, sink, spec.branch)
         expire_after_ms = spec.expire_after_ms or None
-        gate = self.gates.of(spec.name)
+        commit_lock = self.commit_locks.of(spec.name)
         return IcebergTable(
             self.catalog,
             spec.name,
             sink,
             spec.branch,
             readd_dropped=spec.readd_dropped,
-            upkeep=SnapshotExpiry(self.catalog, gate=gate, expire_after_ms=expire_after_ms),
+            upkeep=SnapshotExpiry(
+                self.catalog, commit_lock=commit_lock, expire_after_ms=expire_after_ms
+            ),
             keyed=self._keyed(spec, use),
             warms=use is Use.PRIMARY,
             keeps_columns=spec.keeps_columns,

@@ -57,11 +57,11 @@ class SnapshotExpiry:
         catalog: Catalog,
         *,
         threads: bool = True,
-        gate: CommitLock | None = None,
+        commit_lock: CommitLock | None = None,
         expire_after_ms: int | None = None,
     ) -> None:
-        self._gate = gate or CommitLock()
-        self.calling = self._gate.calling
+        self._commit_lock = commit_lock or CommitLock()
+        self.calling = self._commit_lock.calling
         self._catalog = catalog
         self._threads = threads
         self._expire_after_ms = expire_after_ms
@@ -81,7 +81,7 @@ class SnapshotExpiry:
         Without threads it takes the time of a few catalog calls and at most about half a minute of
         storage's.
         """
-        self._gate.landed()
+        self._commit_lock.landed()
         with self._lock:
             self._old_metadata |= _fell_out(table, before)
             self._next = table

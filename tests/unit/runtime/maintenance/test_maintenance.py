@@ -34,7 +34,7 @@ def sink(tmp_path: Path) -> Iterator[Maintained]:
 
 def test_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Maintained) -> None:
     tables = SinkTables.in_catalog(sink.settings, sink.catalog)
-    gates = tables.primary.gates
+    gates = tables.primary.commit_locks
     sink.sink.close()
     sink.sink = tables.open("db.trips", Use.SECONDARY)
     rounds = list[tuple[Done, bool]]()
