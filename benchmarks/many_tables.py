@@ -156,7 +156,7 @@ class Shop:
     @property
     def pending(self) -> bool:
         term = self.driver.state.term
-        return self.driver.state.phase is not Phase.OPEN or bool(term and term.pending_commits)
+        return self.driver.state.phase is not Phase.OPEN or bool(term and term.delivery.pending)
 
     def goes_on(self, done: Callable[[], bool]) -> None:
         """Take turn by turn, until that is so."""

@@ -18,7 +18,7 @@ from headgate.config.table_settings import (
 )
 from headgate.control_protocol.errors import ConfigurationError, TablesUnfit
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.coordinator.settings import Pace
+from headgate.coordinator.settings import DeliveryLinger
 from headgate.data_plane.batch.routes import Route, Routing
 
 
@@ -189,10 +189,10 @@ class TablesSettings:
         return any(each.key for each in self.table)
 
     @property
-    def lingers(self) -> tuple[Pace, ...]:
+    def lingers(self) -> tuple[DeliveryLinger, ...]:
         """Return how long pending commits wait for others; every section counts, since the first
         match decides."""
-        return tuple(Pace(each.match, each.delivery_linger_ms) for each in self.table)
+        return tuple(DeliveryLinger(each.match, each.delivery_linger_ms) for each in self.table)
 
     @property
     def primary(self) -> TableSettings:

@@ -55,8 +55,8 @@ class SecondariesRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Drafted:
-    """The manifests are written: what the decision will owe; troubles as in SecondariesRead."""
+class ManifestsStaged:
+    """The manifests are written: what the decision makes pending; ``troubles`` as above."""
 
     pending_commits: tuple[PendingCommit, ...]
     troubles: Mapping[str, HeadgateError] = field(default_factory=dict)
@@ -127,7 +127,7 @@ Input = (
     | LogTruncated
     | TableRead
     | SecondariesRead
-    | Drafted
+    | ManifestsStaged
     | DeliveriesAnswered
     | SourcesDescribed
     | CommitAnswered
@@ -158,8 +158,8 @@ class DescribeSecondaries:
 
 
 @dataclass(frozen=True, slots=True)
-class DraftManifests:
-    """Answer with ``Drafted`` or ``CallFailed``."""
+class StageManifests:
+    """Answer with ``ManifestsStaged`` or ``CallFailed``."""
 
     drafts: tuple[Draft, ...]
 
@@ -173,8 +173,8 @@ class DeliverPendingCommits:
 
 
 @dataclass(frozen=True, slots=True)
-class TidyDrafts:
-    """Delete what dead coordinators drafted and never decided; there is no answer."""
+class TidyStagedManifests:
+    """Delete what dead coordinators staged and never decided; there is no answer."""
 
     before: Epoch
     pending: frozenset[str]
@@ -220,9 +220,9 @@ class ChangeTables:
 Action = (
     ReadTable
     | DescribeSecondaries
-    | DraftManifests
+    | StageManifests
     | DeliverPendingCommits
-    | TidyDrafts
+    | TidyStagedManifests
     | AcknowledgeDelivered
     | DescribeSources
     | CommitTable

@@ -41,19 +41,19 @@ from headgate.coordinator.actions import (
     DeliverPendingCommits,
     DescribeSecondaries,
     DescribeSources,
-    Drafted,
-    DraftManifests,
     EvolveTable,
     Input,
     LeadershipGained,
+    ManifestsStaged,
     ReadTable,
     SecondariesRead,
     SourcesDescribed,
+    StageManifests,
     Stopped,
     TableEvolved,
     TableRead,
     TablesChanged,
-    TidyDrafts,
+    TidyStagedManifests,
 )
 from headgate.coordinator.machine import step
 from headgate.coordinator.phases import Phase
@@ -194,9 +194,9 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
                 return TableEvolved(self._world.table.evolve(base, columns))
             case (
                 DescribeSecondaries()
-                | DraftManifests()
+                | StageManifests()
                 | DeliverPendingCommits()
-                | TidyDrafts()
+                | TidyStagedManifests()
                 | AcknowledgeDelivered()
                 | ChangeTables()
             ):
@@ -206,9 +206,9 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
     def _call_secondaries(
         self,
         action: DescribeSecondaries
-        | DraftManifests
+        | StageManifests
         | DeliverPendingCommits
-        | TidyDrafts
+        | TidyStagedManifests
         | AcknowledgeDelivered
         | ChangeTables,
     ) -> Input | None:
@@ -217,9 +217,9 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         match action:
             case DescribeSecondaries():
                 return read_secondaries(secondaries, action, self._world.clock.wall_ms())
-            case DraftManifests(drafts):
+            case StageManifests(drafts):
                 pending_commits, troubles = _split_errors(secondaries.draft(drafts))
-                return Drafted(
+                return ManifestsStaged(
                     tuple(
                         pending_commit
                         for each in pending_commits.values()
@@ -234,7 +234,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
                 return DeliveriesAnswered(*delivered)
             case ChangeTables(wants):
                 return TablesChanged(secondaries.change(wants))
-            case TidyDrafts(before, pending):
+            case TidyStagedManifests(before, pending):
                 secondaries.tidy(before, pending)
             case AcknowledgeDelivered(pending_commits):
                 secondaries.acknowledge(pending_commits)

@@ -23,50 +23,61 @@ from headgate.coordinator.actions import (
     SecondariesRead,
     SourcesDescribed,
 )
-from headgate.coordinator.commit_tokens import issued
-from headgate.coordinator.outgoing_events import Step, move, recover, say, wait
-from headgate.coordinator.pending_commits import carried_on as pending_commits_carried_on
+from headgate.coordinator.commit_tokens import Tokens
+from headgate.coordinator.outgoing_events import Step, append_events, enter_phase, recover, wait
 from headgate.coordinator.pending_commits import (
-    claimed,
-    expired_so_far,
-    overdue,
+    carry_on,
+    expired_to_record,
+    find_overdue,
+    find_undelivered,
     refuse_foreign,
-    undelivered,
+    secondary_claims,
     without,
 )
-from headgate.coordinator.pending_delivery import begin_delivering, told_expired
+from headgate.coordinator.pending_delivery import begin_delivering, log_expired
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
     Resumption,
-    believed,
-    fitted,
+    carry_on_valid_through,
+    credible_epoch,
+    fit_offsets,
     newest_epoch,
     next_epoch,
-    recorded,
+    record_to_resume,
+    refuse_changed_quarantine,
     refuse_other_group,
     refuse_other_sink,
     refuse_recreated,
     refuse_shared,
     refuse_stopped,
     refuse_too_many,
-    refuse_unlike,
     refuse_unreadable,
 )
 from headgate.coordinator.secondary_tables import (
-    asked_for,
+    commits_of,
     filled_tables,
-    given_up,
-    made_anew,
+    find_recreated,
+    log_forgotten,
+    log_suspended,
+    on_resume_request,
     refuse_too_many_suspended,
-    suspended_for,
-    told,
-    told_anew,
+    suspensions_for,
     trouble_of,
 )
 from headgate.coordinator.settings import TableRecreatedPolicy
-from headgate.coordinator.source_partitions import held_back, not_read
-from headgate.coordinator.state import PauseRequest, State, Term
-from headgate.coordinator.status_validation import carried_on
+from headgate.coordinator.source_partitions import defer_added, deferred_partitions
+from headgate.coordinator.state import (
+    Delivery,
+    PauseRequest,
+    PauseState,
+    PrimaryState,
+    Progress,
+    SourceState,
+    State,
+    StatusCollection,
+    Suspensions,
+    Term,
+)
 
 # Handles an operator's requests to pause or to go on, each exactly once (rule C11).
 #
@@ -77,13 +88,13 @@ from headgate.coordinator.status_validation import carried_on
 _NEVER = TransactionId(Epoch(0), TransactionNumber(0))
 
 
-def requested(state: State, said: Envelope, now_ms: int) -> State:
+def on_request(state: State, said: Envelope, now_ms: int) -> State:
     """Remember a request while there is no term, act on it in one; ignore what was answered.
 
     One for suspended tables is remembered in a term only, for it is repeated until it was answered.
     """
     if isinstance(said.event, Resume) and said.event.tables:
-        return asked_for(state, said.event.tables, now_ms) if state.term else state
+        return on_resume_request(state, said.event.tables, now_ms) if state.term else state
     request = PauseRequest(
         isinstance(said.event, Pause), TransactionId(said.epoch, said.transaction)
     )
@@ -91,15 +102,22 @@ def requested(state: State, said: Envelope, now_ms: int) -> State:
     if term is None:
         known = state.pause_asked
         return state if known and request.seen < known.seen else replace(state, pause_asked=request)
-    if request.paused == term.paused:
+    if request.paused == term.pause.paused:
         return state
-    if request.seen < TransactionId(term.epoch, term.pause_answered):
+    if request.seen < TransactionId(term.epoch, term.pause.answered):
         # old, or the table is not the one that this coordinator knows: a look will tell
-        return replace(state, term=replace(term, look_soon=True))
-    return replace(state, term=replace(term, paused=request.paused, end_due_ms=now_ms))
+        return replace(state, term=replace(term, primary=term.primary.with_look_soon()))
+    return replace(
+        state,
+        term=replace(
+            term,
+            pause=replace(term.pause, paused=request.paused),
+            collection=term.collection.with_end_by(now_ms),
+        ),
+    )
 
 
-def paused_at_start(state: State, attempt: CommitAttempt | None, *, stored: bool) -> bool:
+def is_paused_at_start(state: State, attempt: CommitAttempt | None, *, stored: bool) -> bool:
     """Return whether the new term begins paused: as stored, or as asked since the last commit."""
     request = state.pause_asked
     before = attempt.base.settled if attempt else None
@@ -108,20 +126,15 @@ def paused_at_start(state: State, attempt: CommitAttempt | None, *, stored: bool
     return request.paused
 
 
-def answered_by(term: Term, *, before: bool, now: bool) -> TransactionNumber:
-    """Return the transaction that last answered a request, once the closing one has landed."""
-    return term.pause_answered if before == now else term.closing
-
-
 _NOT_BY_POLICY = (
     "take the policy out of the sink file, and answer the error that it answers by headgate resume "
     "SINK --accept CODE=CHOICE, with --bring-back-deleted if the deletion was a mistake"
 )
 
 
-def table_found(state: State, view: TableView) -> Step:
+def on_table_found(state: State, view: TableView) -> Step:
     """Read the primary table's secondary tables next, if it has any, and then the sources."""
-    record = recorded(view, state.settings)
+    record = record_to_resume(view, state.settings)
     refuse_stopped(record, state.identity.sink)
     refuse_unfinished(record, state.identity.sink)
     stored = {suspended.table: suspended for suspended in (record.suspended if record else ())}
@@ -130,32 +143,37 @@ def table_found(state: State, view: TableView) -> Step:
         state, recovery_view=view, recovery_secondaries={}, recovery_suspended=suspended
     )
     found = replace(found, recovery_forgotten=frozenset())
-    names, filled = _named(state, record), filled_tables(state, view, suspended)
+    names = _secondaries_to_read(state, record)
+    filled = filled_tables(state, view, suspended) if state.identity.routed else frozenset[str]()
     if names or filled:
         return found, (DescribeSecondaries(names, filled),)
     return found, (DescribeSources(first_start=record is None),)
 
 
-def _named(state: State, record: CommitRecord | None) -> tuple[str, ...]:
-    """Return the secondary tables of the settings, and those that the primary table has pending, or
-    may owe, something."""
+def _secondaries_to_read(state: State, record: CommitRecord | None) -> tuple[str, ...]:
+    """Return the secondary tables of the settings, and those for which something is, or may be,
+    pending."""
     pending = [pending_commit.table for pending_commit in record.pending_commits] if record else []
     return tuple(dict.fromkeys((*state.identity.secondaries, *pending, *sorted(state.suspects))))
 
 
-def secondaries_found(state: State, given: SecondariesRead, now_ms: int) -> Step:
+def on_secondaries_found(state: State, given: SecondariesRead, now_ms: int) -> Step:
     """D9: judge the secondary tables. Raises the ``StopSink`` error of one that is not in order."""
     view = state.recovery_view
     assert view is not None
-    record = recorded(view, state.settings)
-    needed = state.identity.secondaries if state.identity.routed else _named(state, record)
+    record = record_to_resume(view, state.settings)
+    needed = (
+        state.identity.secondaries if state.identity.routed else _secondaries_to_read(state, record)
+    )
     missing = [name for name in needed if name not in given.views]
     if missing:
         return wait(state, now_ms, f"not reachable: {', '.join(missing)}")
     for name in (name for name in needed if name in given.views):
-        refuse_unlike(given.views[name], record, state.settings, routed=state.identity.routed)
-    suspended = _suspended(state, given, needed)
-    anew = made_anew(state, given.troubles) - state.recovery_suspended.keys()
+        refuse_changed_quarantine(
+            given.views[name], record, state.settings, routed=state.identity.routed
+        )
+    suspended = _suspensions_found(state, given, needed)
+    anew = find_recreated(state, given.troubles) - state.recovery_suspended.keys()
     found = replace(
         state,
         recovery_secondaries=given.views,
@@ -176,13 +194,17 @@ def secondaries_found(state: State, given: SecondariesRead, now_ms: int) -> Step
             if error.message in state.doubted:
                 raise
             return replace(found, doubted=frozenset({error.message})), (ReadTable(),)
-    return found, (*told(suspended), *told_anew(anew), DescribeSources(first_start=record is None))
+    return found, (
+        *log_suspended(suspended),
+        *log_forgotten(anew),
+        DescribeSources(first_start=record is None),
+    )
 
 
-def _suspended(
+def _suspensions_found(
     state: State, given: SecondariesRead, needed: Collection[str]
 ) -> dict[str, Suspended]:
-    """I1: return the routed tables that are pending something and are not in order."""
+    """I1: return the routed tables for which something is pending and that are not in order."""
     known = {*needed, *state.recovery_suspended}
     troubles = {
         name: error
@@ -193,7 +215,7 @@ def _suspended(
         error = trouble_of(secondary, state, {}) if name not in known else None
         if error is not None:
             troubles[name] = error
-    found = suspended_for(state, troubles, given.wall_ms)
+    found = suspensions_for(state, troubles, given.wall_ms)
     refuse_too_many_suspended({**state.recovery_suspended, **found})
     return found
 
@@ -202,7 +224,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     """C2: commit an empty snapshot with a higher epoch; nothing is said before it has landed."""
     refuse_other_sink(sources.note, state.identity)
     refuse_recreated(view, state.table_uuid, sources.note, state.settings)
-    record = recorded(view, state.settings)
+    record = record_to_resume(view, state.settings)
     secondaries = state.recovery_secondaries
     for other in (record, *(secondary.settled for secondary in secondaries.values())):
         refuse_other_group(other, state.identity)
@@ -210,10 +232,15 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     refuse_shared(view, ids, state.identity.shared_with)
     resumption = _resumption(state, record, sources)
     known = (record.offsets, record.topic_ids) if record else (Offsets(), {})
-    state, held = held_back(state, *known, sources.topics, now_ms=now_ms)
-    offsets = resumption.offsets.restricted(resumption.offsets.keys() - not_read(state))
+    held: tuple[LogLine, ...] = ()
+    offsets = resumption.offsets
+    if state.identity.has_keys:
+        state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
+        offsets = offsets.restricted(offsets.keys() - deferred_partitions(state))
     tables = (view, *secondaries.values())
     _refuse_deleted_back(state, tables, offsets, resumption.topic_ids)
+    # above the secondary tables', too: a primary table that was restored counts from an old value,
+    # while folders and records of a higher epoch exist already
     epoch = next_epoch(tables, state.highest_epoch)
     bare = CommitRecord(
         sink=state.identity.sink,
@@ -235,7 +262,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         suspended=tuple(state.recovery_suspended.values()),
         generations=resumption.generations,
     )
-    record_claimed = with_pending_commits_of(state, bare, record, view)
+    record_claimed = with_pending_commits(state, bare, record, view)
     refuse_unreadable(record_claimed)
     read = frozenset(sources.topics)
     refuse_too_many(
@@ -243,7 +270,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         resumption.topic_ids,
     )
     attempt = CommitAttempt(view, record_claimed, forgets=state.recovery_forgotten)
-    claiming = move(
+    claiming = enter_phase(
         state,
         Phase.CLAIMING,
         attempt=attempt,
@@ -252,7 +279,8 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         topics=read,
         recovery_stamp=sources.stamp,
     )
-    tells = (*told_expired(record_claimed, record), *_told(record, record_claimed), *held)
+    expired = log_expired(record_claimed, record) if record_claimed.expired else ()
+    tells = (*expired, *_log_changes(record, record_claimed), *held)
     return claiming, (*tells, CommitTable(attempt))
 
 
@@ -268,25 +296,27 @@ def _refuse_deleted_back(
         refuse_read_again(table.table, table.deleted, again, ids, hint=_NOT_BY_POLICY)
 
 
-def with_pending_commits_of(
+def with_pending_commits(
     state: State, claim: CommitRecord, record: CommitRecord | None, view: TableView
 ) -> CommitRecord:
     """D3: carry on in the claim what is still pending, and claim secondary tables that need it
     (D9)."""
     secondaries = state.recovery_secondaries
-    before = undelivered(record.pending_commits, secondaries, view.uuid) if record else ()
-    late = overdue(before, state.recovery_wall_ms, state.settings.claim_age_max_ms)
-    late = tuple(dict.fromkeys((*late, *given_up(before, state.recovery_forgotten))))
+    if not (secondaries or (record and (record.pending_commits or record.expired))):
+        return claim
+    before = find_undelivered(record.pending_commits, secondaries, view.uuid) if record else ()
+    late = find_overdue(before, state.recovery_wall_ms, state.settings.claim_age_max_ms)
+    late = tuple(dict.fromkeys((*late, *commits_of(before, state.recovery_forgotten))))
     routed, named = state.identity.routed, state.identity.secondaries
     claimable = {n: each for n, each in secondaries.items() if n in named or not routed}
-    claims = claimed(claim, record, claimable, view)
-    pending_commits, lost = pending_commits_carried_on(without(before, late), claims, secondaries)
-    expired = expired_so_far(record, (*late, *(d for d in lost if d.manifest)))
+    claims = secondary_claims(claim, record, claimable, view)
+    pending_commits, lost = carry_on(without(before, late), claims, secondaries)
+    expired = expired_to_record(record, (*late, *(d for d in lost if d.manifest)))
     return replace(claim, pending_commits=pending_commits, expired=expired)
 
 
-def _told(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
-    """Tell of a control topic that is not the former one (P11); no state is in it, so go on.
+def _log_changes(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
+    """LogLine of a control topic that is not the former one (P11); no state is in it, so go on.
 
     D3: tell as well of settings that decide what a row is, and that have changed.
     """
@@ -307,10 +337,10 @@ def _resumption(state: State, record: CommitRecord | None, found: SourcesDescrib
     ids = {topic: now.topic_id for topic, now in found.topics.items()}
     if record is None:
         start = found.start or Offsets()
-        return Resumption(fitted(start, {}, found.topics, state.settings), ids)
-    offsets = fitted(record.offsets, record.topic_ids, found.topics, state.settings)
+        return Resumption(fit_offsets(start, {}, found.topics, state.settings), ids)
+    offsets = fit_offsets(record.offsets, record.topic_ids, found.topics, state.settings)
     known = {**record.topic_ids, **ids}
-    through = carried_on(record, offsets, ids)
+    through = carry_on_valid_through(record, offsets, ids)
     return Resumption(
         offsets,
         known,
@@ -320,8 +350,8 @@ def _resumption(state: State, record: CommitRecord | None, found: SourcesDescrib
     )
 
 
-def start(state: State, view: TableView, now_ms: int) -> Step:
-    """C3: say the first START, whose L is its own place in the log. C is what the table holds.
+def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
+    """C3: append the first START, whose L is its own place in the log. C is what the table holds.
 
     Where secondary tables are claimed (D9), it waits until they are: whatever a delivery of long
     ago may still bring is then in them, or never will be.
@@ -331,30 +361,32 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
     assert record is not None
     epoch = record.transaction.epoch
     tables = (view, *state.recovery_secondaries.values())
-    if believed(tables, state.highest_epoch) >= epoch:
+    if credible_epoch(tables, state.highest_epoch) >= epoch:
+        # all who heard the higher one would ignore a START of this one
         return recover(state, f"epoch {state.highest_epoch} was heard: claims a higher one")
     secondaries = state.recovery_secondaries
     term = Term(
         epoch=epoch,
-        view=view,
-        offsets=record.offsets,
-        topic_ids=record.topic_ids,
-        awaited=frozenset(record.offsets),
-        paused=paused_at_start(state, claim_attempt, stored=record.paused),
-        valid_through_ms=record.valid_through_ms,
-        committed_at_ms=now_ms,
-        secondaries=secondaries,
-        pending_commits=record.pending_commits,
-        moved_at_ms=dict.fromkeys(secondaries, now_ms),
-        suspended={suspended.table: suspended for suspended in record.suspended},
-        listed_at_ms=now_ms,
-        stamp=state.recovery_stamp,
-        generations=record.generations,
+        primary=PrimaryState(view=view, committed_at_ms=now_ms),
+        progress=Progress(offsets=record.offsets, valid_through_ms=record.valid_through_ms),
+        sources=SourceState(topic_ids=record.topic_ids, generations=record.generations),
+        collection=StatusCollection(awaited=frozenset(record.offsets)),
+        pause=PauseState(paused=is_paused_at_start(state, claim_attempt, stored=record.paused)),
+        delivery=Delivery(
+            secondaries=secondaries,
+            pending=record.pending_commits,
+            moved_at_ms=dict.fromkeys(secondaries, now_ms),
+        ),
+        suspensions=Suspensions(
+            suspended={suspended.table: suspended for suspended in record.suspended},
+            listed_at_ms=now_ms,
+        ),
     )
-    first = issued((), term.number, now_ms, state.settings.claim_age_max_ms)
+    age_max_ms = state.settings.claim_age_max_ms
+    first = Tokens().with_start(term.progress.number, state.recovery_stamp, now_ms, age_max_ms)
     begun = replace(
         state,
-        term=replace(term, issued=first),
+        term=replace(term, tokens=first),
         highest_epoch=epoch,
         table_epoch=epoch,
         rival_heard_ms=None,
@@ -367,5 +399,5 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
     if any(pending_commit.claim for pending_commit in record.pending_commits):
         delivering, actions = begin_delivering(begun, now_ms)
         return delivering, (began, *actions)
-    starting = move(begun, Phase.STARTING)
-    return starting, (began, *say(starting))
+    starting = enter_phase(begun, Phase.STARTING)
+    return starting, (began, *append_events(starting))

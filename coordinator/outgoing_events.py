@@ -1,4 +1,5 @@
-"""The events that the coordinator appends, and repeats until it hears them (C3, C4, C10)."""
+"""What every phase does: enter the next one, begin again, step down, wait; and what it appends
+(C3, C4, C10)."""
 
 from __future__ import annotations
 
@@ -39,15 +40,14 @@ Step = tuple[State, tuple[Action, ...]]
 
 PATIENCE_INTERVALS = 3
 PATIENCE_MS_MIN = 60_000
-"""E2: a catalog that is restarted is back sooner, and a move of the primary table costs an
-epoch."""
+"""E2: a catalog that is restarted is back sooner, and another leader costs an epoch."""
 
 _ANSWERED = (Phase.FOLLOWING, Phase.STARTING, Phase.OPEN, Phase.CLOSING, Phase.SETTLING)
 """E2: whoever comes here got what it had asked for; a commit that is read again and again, did not.
 """
 
 
-def move(state: State, phase: Phase, **changes: Any) -> State:
+def enter_phase(state: State, phase: Phase, **changes: Any) -> State:
     """Enter the phase; a retry that was due belongs to the former one."""
     assert phase in TRANSITIONS[state.phase], f"illegal transition {state.phase} -> {phase}"
     since_ms = None if phase in _ANSWERED else state.unanswered_since_ms
@@ -62,16 +62,16 @@ def term_of(state: State) -> Term:
 
 def recover(state: State, why: str) -> Step:
     """Begin again at the table, with a new epoch."""
-    moved = move(state, Phase.RECOVERING, term=None, attempt=None, recovery_view=None)
+    moved = enter_phase(state, Phase.RECOVERING, term=None, attempt=None, recovery_view=None)
     return moved, (
         LogLine(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED),
         ReadTable(),
     )
 
 
-def superseded(state: State, epoch: Epoch, now_ms: int) -> Step:
+def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
     """C9: step down at once, and log it."""
-    followed = move(
+    followed = enter_phase(
         state,
         Phase.FOLLOWING,
         term=None,
@@ -85,7 +85,7 @@ def superseded(state: State, epoch: Epoch, now_ms: int) -> Step:
 
 
 def stop(state: State, error: HeadgateError) -> Step:
-    return move(state, Phase.STOPPED, term=None, attempt=None), (Stop(error),)
+    return enter_phase(state, Phase.STOPPED, term=None, attempt=None), (Stop(error),)
 
 
 def patience_ms(settings: CoordinatorSettings) -> int:
@@ -114,24 +114,20 @@ def wait(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
     return waiting, (LogLine(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
 
 
-FORMER_DATA_MAX = 8
-"""A table's owner does not move its data more often in the life of a batch."""
-
-
-def say(state: State) -> tuple[Action, ...]:
+def append_events(state: State) -> tuple[Action, ...]:
     """Append the events that the phase waits to hear; repeated after a failed append."""
     term = term_of(state)
     match state.phase:
         case Phase.STARTING:
-            return _append(term, (term.number, start_event(state, first=True)))
+            return _append(term, (term.progress.number, start_event(state, first=True)))
         case Phase.CLOSING:
-            start = (term.number, start_event(state, first=False))
+            start = (term.progress.number, start_event(state, first=False))
             return _append(term, (term.closing, EndCommit()), start)
-        case Phase.EVOLVING if term.tables is not None:
-            return _append(term, (term.number, term.tables))
+        case Phase.EVOLVING if term.changes.tables is not None:
+            return _append(term, (term.progress.number, term.changes.tables))
         case Phase.SETTLING:
-            assert isinstance(term.settlement, AckCommit | AbortCommit)
-            return _append(term, (term.closing, term.settlement))
+            assert isinstance(term.progress.settlement, AckCommit | AbortCommit)
+            return _append(term, (term.closing, term.progress.settlement))
         case _:
             return ()
 
@@ -146,11 +142,11 @@ def prefixes(state: State, table: TableView) -> Prefixes:
     Those where the table's owner had its data earlier in this epoch count, too: nobody could know
     yet that it would move (P9).
     """
-    former = term_of(state).former_data.get(table.uuid, ())
+    former = term_of(state).tokens.former_data.get(table.uuid, ())
     return Prefixes(
-        f"{table.data_root}/{folder(state)}",
-        term_of(state).number,
-        former=tuple(f"{root}/{folder(state)}" for root in former if root != table.data_root),
+        f"{table.data_root}/{epoch_folder(state)}",
+        term_of(state).progress.number,
+        former=tuple(f"{root}/{epoch_folder(state)}" for root in former if root != table.data_root),
     )
 
 
@@ -159,61 +155,63 @@ def with_former_data(before: Term, after: Term) -> Term:
 
     Whoever wrote below it could not know: participants and coordinator read tables at other times.
     """
-    if after.view is before.view and after.secondaries is before.secondaries:
+    if (
+        after.primary.view is before.primary.view
+        and after.delivery.secondaries is before.delivery.secondaries
+    ):
         return after
-    known = {before.view.uuid: before.view, **{v.uuid: v for v in before.secondaries.values()}}
+    known = {
+        before.primary.view.uuid: before.primary.view,
+        **{v.uuid: v for v in before.delivery.secondaries.values()},
+    }
     moved = {
         now.uuid: known[now.uuid].data_root
-        for now in (after.view, *after.secondaries.values())
+        for now in (after.primary.view, *after.delivery.secondaries.values())
         if now.uuid in known and known[now.uuid].data_root != now.data_root
     }
     if not moved:
         return after
-    former = dict(after.former_data)
-    for uuid, root in moved.items():
-        others = (known for known in former.get(uuid, ()) if known != root)
-        former[uuid] = (root, *others)[:FORMER_DATA_MAX]
-    return replace(after, former_data=former)
+    return replace(after, tokens=after.tokens.with_former_data(moved))
 
 
-def folder(state: State) -> str:
+def epoch_folder(state: State) -> str:
     """Return the folder below each table's data."""
     sender, epoch = state.identity.sender, term_of(state).epoch
     return f"headgate/{state.identity.sink}/{epoch}-{sender.incarnation}"
 
 
-def addressed(state: State) -> Mapping[str, TableView]:
-    """Return the secondary tables that START names; other secondary tables are only delivered."""
-    known = term_of(state).secondaries
+def named_secondaries(state: State) -> Mapping[str, TableView]:
+    """Return the secondary tables that START names; others only receive deliveries."""
+    known = term_of(state).delivery.secondaries
     return {name: known[name] for name in state.identity.secondaries if name in known}
 
 
-def ahead(state: State, secondary: TableView) -> Offsets:
+def offsets_ahead(state: State, secondary: TableView) -> Offsets:
     """Q5: return where the secondary table is further than C, of the partitions that are read."""
     term = term_of(state)
-    return secondary.ahead(configured(state, term.offsets), term.topic_ids)
+    return secondary.ahead(configured_offsets(state, term.progress.offsets), term.sources.topic_ids)
 
 
-def configured(state: State, offsets: Offsets) -> Offsets:
+def configured_offsets(state: State, offsets: Offsets) -> Offsets:
     """Drop the topics that the record remembers but the configuration no longer names."""
     return offsets.restricted(p for p in offsets if p.topic in state.topics)
 
 
 def fixed_set(state: State) -> frozenset[TopicPartition]:
     """Return the partitions of the newest START (C4)."""
-    return frozenset(configured(state, term_of(state).offsets))
+    return frozenset(configured_offsets(state, term_of(state).progress.offsets))
 
 
 def start_event(state: State, *, first: bool) -> StartCommit:
     term = term_of(state)
     tables = [primary_start(state)]
-    for secondary in addressed(state).values():
+    for secondary in named_secondaries(state).values():
         named = _table_start(state, secondary)
-        tables.append(replace(named, offsets=ahead(state, secondary)))
+        tables.append(replace(named, offsets=offsets_ahead(state, secondary)))
     return StartCommit(
-        settled_to=None if first else term.settled_to,
-        offsets=configured(state, term.offsets),
-        topic_ids=term.topic_ids,
+        settled_to=None if first else term.progress.settled_to,
+        offsets=configured_offsets(state, term.progress.offsets),
+        topic_ids=term.sources.topic_ids,
         tables=tuple(tables),
         limits=Limits(
             state.settings.target_file_bytes,
@@ -221,18 +219,23 @@ def start_event(state: State, *, first: bool) -> StartCommit:
             state.settings.commit_records,
             state.settings.commit_bytes,
         ),
-        paused=term.paused,
-        folder=f"{folder(state)}/{term.number}" if state.identity.routed else "",
+        paused=term.pause.paused,
+        folder=f"{epoch_folder(state)}/{term.progress.number}" if state.identity.routed else "",
         configuration=state.identity.configuration,
-        suspended={name: suspended.why for name, suspended in sorted(term.suspended.items())},
+        suspended=suspended_reasons(term),
     )
+
+
+def suspended_reasons(term: Term) -> dict[str, str]:
+    """Return why tables are suspended, as START and settlements say it (I1)."""
+    return {name: suspended.why for name, suspended in sorted(term.suspensions.suspended.items())}
 
 
 def primary_start(state: State) -> TableStart:
     """Return the primary table as START and TABLES name it."""
     term = term_of(state)
-    named = replace(_table_start(state, term.view), refused=term.refused)
-    return replace(named, file_prefix=term.stamp) if term.stamp else named
+    named = replace(_table_start(state, term.primary.view), refused=term.changes.refused)
+    return replace(named, file_prefix=term.tokens.marks[0]) if term.tokens.marks else named
 
 
 def _table_start(state: State, table: TableView) -> TableStart:
@@ -241,5 +244,5 @@ def _table_start(state: State, table: TableView) -> TableStart:
         uuid=table.uuid,
         schema_id=table.schema_id,
         spec_id=table.spec_id,
-        file_prefix=prefixes(state, table).of(term_of(state).number),
+        file_prefix=prefixes(state, table).of(term_of(state).progress.number),
     )

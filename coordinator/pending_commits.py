@@ -18,7 +18,7 @@ EXPIRED_MAX = 1_000
 """A record names up to so many expired pending commits one by one (rule D8)."""
 
 
-def delivered(pending_commit: PendingCommit, secondary: TableView | None, primary: str) -> bool:
+def is_delivered(pending_commit: PendingCommit, secondary: TableView | None, primary: str) -> bool:
     """D6: return whether the secondary table's record is at or above the transaction; equality is
     no test.
 
@@ -28,18 +28,18 @@ def delivered(pending_commit: PendingCommit, secondary: TableView | None, primar
     return record is not None and record.delivers(pending_commit, primary)
 
 
-def undelivered(
+def find_undelivered(
     pending_commits: Iterable[PendingCommit], secondaries: Secondaries, primary: str
 ) -> tuple[PendingCommit, ...]:
     """D7: return the pending commits that the secondary tables do not show as delivered."""
     return tuple(
         pending_commit
         for pending_commit in pending_commits
-        if not delivered(pending_commit, secondaries.get(pending_commit.table), primary)
+        if not is_delivered(pending_commit, secondaries.get(pending_commit.table), primary)
     )
 
 
-def overdue(
+def find_overdue(
     pending_commits: Iterable[PendingCommit], wall_ms: int, age_max_ms: int
 ) -> tuple[PendingCommit, ...]:
     """D8: return pending commits whose files others' orphan clean-up may have removed. Claims have
@@ -57,7 +57,7 @@ def without(
     return tuple(pending_commit for pending_commit in pending_commits if pending_commit not in gone)
 
 
-def expired_so_far(
+def expired_to_record(
     stored: CommitRecord | None, late: Iterable[PendingCommit]
 ) -> tuple[PendingCommit, ...]:
     """D8: return the expired pending commits to record, oldest first; beyond the limit the older
@@ -92,11 +92,13 @@ def deliveries(
     secondaries: Secondaries,
     late: Collection[PendingCommit],
 ) -> tuple[CommitAttempt, ...]:
-    """D5: return one call per secondary table for all that it is pending, the oldest first.
+    """D5: return one call per secondary table for all that is pending for it, the oldest first.
 
     A secondary table with a pending commit that is too ``late`` waits for the decision that lets it
     expire: otherwise its record would pass the transaction as if that had been delivered.
     """
+    # nothing newer either: its record would pass the transaction, and D6 would call lost rows
+    # delivered
     late_ones = {pending_commit.secondary for pending_commit in late}
     return tuple(
         _delivery(primary, pending, secondary)
@@ -141,7 +143,7 @@ def _delivery(
     return CommitAttempt(secondary, record, pending_commits=pending)
 
 
-def claimed(
+def secondary_claims(
     claim: CommitRecord, before: CommitRecord | None, secondaries: Secondaries, primary: TableView
 ) -> tuple[PendingCommit, ...]:
     """D9: return an empty pending commit for each secondary table that an old delivery might still
@@ -150,7 +152,10 @@ def claimed(
     That is every secondary table where the primary table went back, else each that does not follow
     this primary table yet.
     """
-    back = primary.lineage is not Lineage.CONTAINS_TAG or before is None or _fell(before, claim)
+    back = (
+        primary.lineage is not Lineage.CONTAINS_TAG or before is None or _went_back(before, claim)
+    )
+    # ``back`` claims every secondary table: an old delivery may be under way to each of them
     return tuple(
         PendingCommit(claim.transaction, claim.coordinator, secondary.uuid, name)
         for name, secondary in sorted(secondaries.items())
@@ -158,7 +163,7 @@ def claimed(
     )
 
 
-def _fell(before: CommitRecord, claim: CommitRecord) -> bool:
+def _went_back(before: CommitRecord, claim: CommitRecord) -> bool:
     return bool(claim.offsets.behind(before.offsets))
 
 
@@ -172,7 +177,7 @@ def _follows(secondary: TableView, primary: TableView, before: CommitRecord | No
     )
 
 
-def carried_on(
+def carry_on(
     pending_commits: Iterable[PendingCommit],
     claims: tuple[PendingCommit, ...],
     secondaries: Secondaries,
@@ -194,7 +199,7 @@ def carried_on(
     return (*kept, *claims), lost
 
 
-def in_order(
+def are_in_order(
     secondaries: Secondaries, primary: TableView, pending_commits: Iterable[PendingCommit]
 ) -> bool:
     """Return whether each secondary table is where this primary table's decisions and deliveries
@@ -210,16 +215,16 @@ def in_order(
     )
 
 
-def followed(secondaries: Secondaries, primary: TableView) -> bool:
+def belong_to(secondaries: Secondaries, primary: TableView) -> bool:
     """Return whether no secondary table is another primary table's, or beyond this one."""
     return not any(
         _objection(secondary, primary) for secondary in secondaries.values() if primary.record
     )
 
 
-def ahead(secondaries: Secondaries, primary: TableView) -> frozenset[str]:
-    """Return the secondary tables that were delivered what this primary table, as it was read, has
-    not decided yet."""
+def find_ahead(secondaries: Secondaries, primary: TableView) -> frozenset[str]:
+    """Return the secondary tables that hold what this primary table, as it was read, has not
+    decided yet."""
     return frozenset(
         name
         for name, secondary in secondaries.items()
@@ -276,10 +281,10 @@ def _objection(secondary: TableView, primary: TableView) -> str:
     return ""
 
 
-def unfenced(
+def is_unfenced(
     secondary: TableView, expired: Iterable[PendingCommit], pending: Iterable[PendingCommit]
 ) -> bool:
-    """D8: return whether a delivery of a expired pending commit under way would still find the tag
+    """D8: return whether a delivery of an expired pending commit under way would still find the tag
     unmoved."""
     record = secondary.settled
     passed = any(

@@ -54,22 +54,22 @@ class Resumption:
     generations: Generations = field(default_factory=dict)
 
 
-def recorded(view: TableView, settings: CoordinatorSettings) -> CommitRecord | None:
+def record_to_resume(view: TableView, settings: CoordinatorSettings) -> CommitRecord | None:
     """Return the commit record to go on from; ``None`` on a first start. Raises a ``StopSink``."""
     match view.lineage:
         case Lineage.FRESH:
             return None
         case Lineage.CONTAINS_TAG:
-            return _tagged(view)
+            return _of_tag(view)
         case Lineage.ROLLED_BACK:
-            return _after_rollback(view, settings.on_rollback)
+            return _if_rolled_back(view, settings.on_rollback)
         case Lineage.UNDECIDABLE:
-            return _undecided(view, settings.on_rollback)
+            return _if_undecidable(view, settings.on_rollback)
         case Lineage.TAG_MISSING:
-            return _untagged(view, settings.on_tag_missing)
+            return _if_tag_missing(view, settings.on_tag_missing)
 
 
-def _tagged(view: TableView) -> CommitRecord | None:
+def _of_tag(view: TableView) -> CommitRecord | None:
     newest, record = view.branch_record, view.record
     if newest and record and newest.transaction > record.transaction:
         raise TagMissing(
@@ -80,7 +80,7 @@ def _tagged(view: TableView) -> CommitRecord | None:
     return record
 
 
-def _after_rollback(view: TableView, policy: RollbackPolicy) -> CommitRecord:
+def _if_rolled_back(view: TableView, policy: RollbackPolicy) -> CommitRecord:
     if policy is RollbackPolicy.KEEP_OFFSETS and view.record:
         return view.record
     if policy is RollbackPolicy.FOLLOW_TABLE and view.branch_record:
@@ -92,7 +92,7 @@ def _after_rollback(view: TableView, policy: RollbackPolicy) -> CommitRecord:
     )
 
 
-def _undecided(view: TableView, policy: RollbackPolicy) -> CommitRecord:
+def _if_undecidable(view: TableView, policy: RollbackPolicy) -> CommitRecord:
     if policy is RollbackPolicy.KEEP_OFFSETS and view.record:
         return view.record
     raise HistoryUndecidable(
@@ -103,7 +103,7 @@ def _undecided(view: TableView, policy: RollbackPolicy) -> CommitRecord:
     )
 
 
-def _untagged(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
+def _if_tag_missing(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
     if policy is TagMissingPolicy.FOLLOW_TABLE and view.branch_record:
         return view.branch_record
     raise TagMissing(
@@ -114,7 +114,7 @@ def _untagged(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
     )
 
 
-def refuse_unlike(
+def refuse_changed_quarantine(
     quarantine: TableView,
     record: CommitRecord | None,
     settings: CoordinatorSettings,
@@ -125,7 +125,7 @@ def refuse_unlike(
 
     Reading them again would double the table's rows: it cannot be followed, only left as it is.
     """
-    refuse_replaced(quarantine.table, quarantine.uuid, record, settings, routed=routed)
+    refuse_replaced_quarantine(quarantine.table, quarantine.uuid, record, settings, routed=routed)
     keep = settings.on_rollback is RollbackPolicy.KEEP_OFFSETS
     if quarantine.lineage in (Lineage.ROLLED_BACK, Lineage.UNDECIDABLE) and not keep:
         kind = HistoryUndecidable if quarantine.lineage is Lineage.UNDECIDABLE else TableRolledBack
@@ -136,10 +136,10 @@ def refuse_unlike(
             "out",
         )
     if quarantine.lineage is Lineage.TAG_MISSING:
-        _untagged(quarantine, settings.on_tag_missing)
+        _if_tag_missing(quarantine, settings.on_tag_missing)
 
 
-def refuse_replaced(
+def refuse_replaced_quarantine(
     name: str,
     uuid: str | None,
     record: CommitRecord | None,
@@ -236,7 +236,7 @@ def refuse_shared(
             )
 
 
-def fitted(
+def fit_offsets(
     offsets: Offsets,
     topic_ids: Mapping[str, TopicId],
     topics: Mapping[str, TopicState],
@@ -264,7 +264,7 @@ def fitted(
         for number, log in now.partitions.items():
             partition = TopicPartition(topic, number)
             if anew:
-                fit[partition] = _end(log, settings.on_topic_recreated)
+                fit[partition] = _end_by_policy(log, settings.on_topic_recreated)
             elif partition not in fit:
                 fit[partition] = log.begin
             else:
@@ -272,7 +272,7 @@ def fitted(
     return Offsets(fit)
 
 
-def _end(log: OffsetRange, policy: OffsetPolicy) -> int:
+def _end_by_policy(log: OffsetRange, policy: OffsetPolicy) -> int:
     return log.end if policy is OffsetPolicy.LATEST else log.begin
 
 
@@ -288,15 +288,24 @@ def _within(
             "headgate resume SINK --accept HG-205=earliest or HG-205=latest, once; or set "
             "coordinator.on_offset_out_of_range",
         )
-    return _end(log, settings.on_offset_out_of_range)
+    return _end_by_policy(log, settings.on_offset_out_of_range)
+
+
+def carry_on_valid_through(
+    record: CommitRecord, offsets: Offsets, topic_ids: Mapping[str, TopicId]
+) -> int | None:
+    """Return what a claim on these offsets knows: nothing if records come again, or are others."""
+    back = any(offsets.get(at, offset) < offset for at, offset in record.offsets.items())
+    other = any(topic_ids.get(topic, known) != known for topic, known in record.topic_ids.items())
+    return None if back or other else record.valid_through_ms
 
 
 def next_epoch(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
     """Return an epoch above all that the tables or the log have seen, as far as credible (G6)."""
-    return Epoch(max(believed(tables, highest_heard), newest_epoch(tables)) + 1)
+    return Epoch(max(credible_epoch(tables, highest_heard), newest_epoch(tables)) + 1)
 
 
-def believed(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
+def credible_epoch(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
     """Return the highest epoch heard; none when it leaps too far from what the tables hold."""
     return highest_heard if highest_heard <= newest_epoch(tables) + LEAP_MAX else Epoch(0)
 
@@ -374,6 +383,8 @@ def resolve(attempt: CommitAttempt, view: TableView) -> Resolution:
     Attempts still under way cannot harm: each requires the tag that it was built on, so that at
     most one of them lands, and ``same_commit`` recognises whichever did.
     """
+    # The order of the tests is the rule. With ``same_commit`` first, a commit that landed and was
+    # rolled back would count as landed: its offsets would be kept without its rows.
     ours, base = attempt.record, attempt.base
     if view.uuid != base.uuid:
         return Resolution.RECOVER
@@ -381,14 +392,14 @@ def resolve(attempt: CommitAttempt, view: TableView) -> Resolution:
         return Resolution.RECOVER  # even if it landed: the branch no longer holds it
     if ours.same_commit(view.record):
         return Resolution.LANDED
-    if view.tag == base.tag:
+    if view.tag == base.tag:  # every attempt requires the tag it was built on: one lands at most
         return Resolution.AGAIN
     if ours.claim:
         return Resolution.RECOVER  # C2: refused; read again, and claim above what is there
-    return Resolution.SUPERSEDED if rival(ours, view) else Resolution.RECOVER
+    return Resolution.SUPERSEDED if is_rival(ours, view) else Resolution.RECOVER
 
 
-def rival(ours: CommitRecord, view: TableView) -> bool:
+def is_rival(ours: CommitRecord, view: TableView) -> bool:
     """Return whether another coordinator moved the tag.
 
     An older record of our own means that the catalog once confirmed a commit that it did not keep.

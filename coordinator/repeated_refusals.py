@@ -14,11 +14,16 @@ from headgate.control_protocol.errors import StatusRefused
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.machine_io import LogLine
-from headgate.coordinator.outgoing_events import Step, addressed, fixed_set, recover, term_of
-from headgate.coordinator.refused_statuses import Fault, Refused
+from headgate.coordinator.outgoing_events import (
+    Step,
+    fixed_set,
+    named_secondaries,
+    recover,
+    term_of,
+)
 from headgate.coordinator.secondary_tables import suspend
-from headgate.coordinator.state import State
-from headgate.coordinator.status_validation import Verdict
+from headgate.coordinator.state import Fault, RepeatedRefusal, State
+from headgate.coordinator.status_validation import ValidationResult
 
 LOOKS_AT = 3
 """So many equal refusals in a row, and all tables are read afresh, in a new epoch."""
@@ -36,7 +41,9 @@ group has ended: it reads partitions that others own by now."""
 _NAMED_MAX = 5
 
 
-def counted(state: State, verdict: Verdict, now_ms: int) -> Mapping[TopicPartition, Refused]:
+def count_refusals(
+    state: State, verdict: ValidationResult, now_ms: int
+) -> Mapping[TopicPartition, RepeatedRefusal]:
     """Return how often in a row each partition's claims were refused for the same reason.
 
     What anybody has admitted of a partition begins its count anew: then somebody gets on with it,
@@ -50,7 +57,7 @@ def counted(state: State, verdict: Verdict, now_ms: int) -> Mapping[TopicPartiti
         if refusal.sender in late:
             continue  # that has a name of its own (P13), and what follows begins behind it
         for partition in refusal.partitions & read:
-            now = Refused(refusal.sender, refusal.objection, since_ms=now_ms)
+            now = RepeatedRefusal(refusal.sender, refusal.objection, since_ms=now_ms)
             known = before.get(partition)
             if known and known.same_as(now):
                 now = replace(now, times=known.times + 1, since_ms=known.since_ms)
@@ -61,7 +68,7 @@ def counted(state: State, verdict: Verdict, now_ms: int) -> Mapping[TopicPartiti
     return {at: each for at, each in counts.items() if at in read and at not in taken}
 
 
-def heeded(state: State, now_ms: int) -> Step | None:
+def end_refusals(state: State, now_ms: int) -> Step | None:
     """Look at the tables afresh, or end what goes on in spite of that; ``None``: nothing is due.
 
     Raises ``StatusRefused`` where no table alone is at fault.
@@ -70,39 +77,39 @@ def heeded(state: State, now_ms: int) -> Step | None:
         if each.times < LOOKS_AT:
             return None
         if each.times == LOOKS_AT and not each.looked:
-            return _looks(state, each)
-        if each.times >= ENDS_AT and not _passes(each, now_ms):
-            return _ends(state, each, now_ms)
+            return _read_afresh(state, each)
+        if each.times >= ENDS_AT and not _may_pass(each, now_ms):
+            return _suspend_or_stop(state, each, now_ms)
     return None
 
 
-def _passes(refused: Refused, now_ms: int) -> bool:
+def _may_pass(refused: RepeatedRefusal, now_ms: int) -> bool:
     return refused.objection.fault in _PASSING and now_ms - refused.since_ms < PASSING_MS_MIN
 
 
-def _looks(state: State, refused: Refused) -> Step:
+def _read_afresh(state: State, refused: RepeatedRefusal) -> Step:
     looked = {
         at: replace(each, looked=True) if each.same_as(refused) else each
         for at, each in state.refused.items()
     }
     again, actions = recover(replace(state, refused=looked), "reads all tables afresh (C13)")
-    return again, (_told(_error(state, refused)), *actions)
+    return again, (_log_line(_error(state, refused)), *actions)
 
 
-def _ends(state: State, refused: Refused, now_ms: int) -> Step:
+def _suspend_or_stop(state: State, refused: RepeatedRefusal, now_ms: int) -> Step:
     error, table, term = _error(state, refused), refused.objection.table, term_of(state)
-    if not table or table in addressed(state) or table in term.suspended:
+    if not table or table in named_secondaries(state) or table in term.suspensions.suspended:
         raise error
     rest = {at: each for at, each in state.refused.items() if not each.same_as(refused)}
     suspended, tells = suspend(replace(state, refused=rest), {table: error}, now_ms)
-    return suspended, (_told(error), *tells)
+    return suspended, (_log_line(error), *tells)
 
 
-def _told(error: StatusRefused) -> LogLine:
+def _log_line(error: StatusRefused) -> LogLine:
     return LogLine(str(error), trouble=True, lasts=True, event=LogEvent.STATUS_REFUSED)
 
 
-def _error(state: State, refused: Refused) -> StatusRefused:
+def _error(state: State, refused: RepeatedRefusal) -> StatusRefused:
     alike = sorted(at for at, each in state.refused.items() if each.same_as(refused))
     some, more = ", ".join(map(str, alike[:_NAMED_MAX])), len(alike) - _NAMED_MAX
     where = some + (f" and {more} more" if more > 0 else "")

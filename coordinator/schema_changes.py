@@ -23,11 +23,11 @@ from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.actions import Action, ChangeTables, EvolveTable
 from headgate.coordinator.outgoing_events import (
     Step,
-    folder,
-    move,
+    append_events,
+    enter_phase,
+    epoch_folder,
     primary_start,
     recover,
-    say,
     term_of,
 )
 from headgate.coordinator.phases import Phase
@@ -63,15 +63,21 @@ REFUSED_BYTES_MAX = 100_000
 """The size up to which refused fields are named; beyond it the epoch adds no more columns."""
 
 
-def proposed(state: State, said: Envelope, proposal: Proposal, now_ms: int) -> State:
+def on_proposal(state: State, said: Envelope, proposal: Proposal, now_ms: int) -> State:
     """S2: remember a proposal, unless it is a repetition that is known or answered."""
     term, answer = term_of(state), Answer(said.sender, proposal.number)
-    known = answer in term.answered or any(answer == each.answer for each in term.proposals)
+    known = answer in term.changes.answered or any(
+        answer == each.answer for each in term.changes.proposals
+    )
     if known or not _may_change(state, proposal):
         return state
-    due_ms = term.evolve_due_ms if term.proposals else now_ms + GATHERING_MS
-    waiting = _in_bounds((*term.proposals, HeardProposal(answer, proposal, _bytes(said, proposal))))
-    return replace(state, term=replace(term, proposals=waiting, evolve_due_ms=due_ms))
+    due_ms = term.changes.due_ms if term.changes.proposals else now_ms + GATHERING_MS
+    waiting = _in_bounds(
+        (*term.changes.proposals, HeardProposal(answer, proposal, _bytes(said, proposal)))
+    )
+    return replace(
+        state, term=replace(term, changes=replace(term.changes, proposals=waiting, due_ms=due_ms))
+    )
 
 
 def _bytes(said: Envelope, proposal: Proposal) -> int:
@@ -95,26 +101,28 @@ def _may_change(state: State, proposal: Proposal) -> bool:
 
     A ledger takes no rows (R5), and a quarantine's columns are headgate's.
     """
-    primary = term_of(state).view
+    primary = term_of(state).primary.view
     if not state.identity.routed:
         return state.identity.evolves and proposal.uuid == primary.uuid
     return proposal.table not in (primary.table, *state.identity.secondaries)
 
 
-def due(term: Term, now_ms: int) -> bool:
-    return bool(term.proposals) and now_ms >= term.evolve_due_ms
+def is_change_due(term: Term, now_ms: int) -> bool:
+    return bool(term.changes.proposals) and now_ms >= term.changes.due_ms
 
 
-def evolve(state: State) -> Step:
+def ask_for_changes(state: State) -> Step:
     """S3: ask for one table update for everything proposed meanwhile."""
     term = term_of(state)
     if state.identity.routed:
-        return move(state, Phase.EVOLVING), (ChangeTables(wants(term.proposals)),)
-    columns = reduce(joined, (each.proposal.columns for each in term.proposals), Struct())
-    return move(state, Phase.EVOLVING), (EvolveTable(term.view, columns),)
+        return enter_phase(state, Phase.EVOLVING), (
+            ChangeTables(join_wants(term.changes.proposals)),
+        )
+    columns = reduce(joined, (each.proposal.columns for each in term.changes.proposals), Struct())
+    return enter_phase(state, Phase.EVOLVING), (EvolveTable(term.primary.view, columns),)
 
 
-def wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
+def join_wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
     """Return one request per table, which joins what all proposals ask for."""
     found: dict[Destination, Want] = {}
     for each in (heard.proposal for heard in proposals):
@@ -124,67 +132,79 @@ def wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
     return tuple(found.values())[:WANTS_MAX]
 
 
-def evolved(state: State, done: Evolved) -> Step:
+def on_evolved(state: State, done: Evolved) -> Step:
     """S3: answer the proposals, however the table came by its columns (S9)."""
     term = state.term
-    if state.phase is not Phase.EVOLVING or term is None or term.tables is not None:
+    if state.phase is not Phase.EVOLVING or term is None or term.changes.tables is not None:
         return state, ()
     view = done.view
-    if (view.uuid, view.tag, view.lineage) != (term.view.uuid, term.view.tag, Lineage.CONTAINS_TAG):
+    if (view.uuid, view.tag, view.lineage) != (
+        term.primary.view.uuid,
+        term.primary.view.tag,
+        Lineage.CONTAINS_TAG,
+    ):
         return recover(state, "the table has moved while its columns were changed")
+    known = replace(term.primary.view, schema_id=view.schema_id)
     term = replace(
         term,
-        view=replace(term.view, schema_id=view.schema_id),
-        refused=bounded((*term.refused, *done.refused)),
+        primary=term.primary.with_view(known, overtaken=term.primary.overtaken),
+        changes=replace(
+            term.changes, refused=bound_refusals((*term.changes.refused, *done.refused))
+        ),
     )
     state = replace(state, term=term)
-    answers = tuple(each.answer for each in term.proposals)
-    tables = Tables(sayable(answers), (primary_start(state),))
-    state = replace(state, term=replace(term, tables=tables), failures=0)
-    return state, (*_tell_evolved(view.table, done), *say(state))
+    answers = tuple(each.answer for each in term.changes.proposals)
+    tables = Tables(fitting_answers(answers), (primary_start(state),))
+    state = replace(
+        state, term=replace(term, changes=replace(term.changes, tables=tables)), failures=0
+    )
+    return state, (*_log_evolved(view.table, done), *append_events(state))
 
 
-def not_evolved(state: State, now_ms: int, why: str) -> Step:
+def retry_changes(state: State, now_ms: int, why: str) -> Step:
     """Wait and try again. Commits go on; the participants' statuses say that they wait (S4)."""
     settings, term = state.settings, term_of(state)
     wait_ms = backoff_ms(state.failures, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
-    term = replace(term, evolve_due_ms=now_ms + wait_ms)
-    waiting = move(state, Phase.OPEN, term=term, failures=state.failures + 1)
+    term = replace(term, changes=replace(term.changes, due_ms=now_ms + wait_ms))
+    waiting = enter_phase(state, Phase.OPEN, term=term, failures=state.failures + 1)
     told = f"{why}; its columns are asked for again in {wait_ms} ms"
     return waiting, (LogLine(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
 
 
-def heard_tables(state: State, tables: Tables, now_ms: int) -> Step:
+def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
     """Take the answer as heard: what waited for it is written, and END comes soon (S3)."""
     term = term_of(state)
-    if tables != term.tables:
+    if tables != term.changes.tables:
         return state, ()
     answered = frozenset(tables.answers)
     newest = {answer.sender: answer.number for answer in sorted(tables.answers, key=_number)}
     remembered = frozenset(
         answer
-        for answer in term.answered
+        for answer in term.changes.answered
         if answer.number > newest.get(answer.sender, 0) - ANSWERS_KEPT
     )
     if len(remembered) > ANSWERED_MAX:
         remembered = frozenset()
-    soon_ms = min(term.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
+    soon_ms = now_ms + state.settings.rebalance_delay_ms
     term = replace(
         term,
-        tables=None,
-        answered=remembered | answered,
-        proposals=tuple(each for each in term.proposals if each.answer not in answered),
-        evolve_due_ms=max(now_ms, term.evolve_due_ms),
-        end_due_ms=soon_ms,
+        changes=replace(
+            term.changes,
+            tables=None,
+            answered=remembered | answered,
+            proposals=tuple(each for each in term.changes.proposals if each.answer not in answered),
+            due_ms=max(now_ms, term.changes.due_ms),
+        ),
+        collection=term.collection.with_end_by(soon_ms),
     )
-    return move(state, Phase.OPEN, term=term, failures=0), ()
+    return enter_phase(state, Phase.OPEN, term=term, failures=0), ()
 
 
 def _number(answer: Answer) -> int:
     return answer.number
 
 
-def sayable(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
+def fitting_answers(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
     """Return the first answers that fit into one TABLES; the next one answers the others."""
     room, said = TABLES_BYTES_MAX // 2, 0
     for answer in answers:
@@ -195,7 +215,7 @@ def sayable(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
     return answers[:said]
 
 
-def bounded(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+def bound_refusals(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
     """Name each field once; if they are too many to name, refuse all that the table lacks."""
     by_path = {refusal.path: refusal for refusal in refused}
     if len(by_path) > REFUSED_MAX or refused_bytes(by_path.values()) > REFUSED_BYTES_MAX:
@@ -208,7 +228,7 @@ def refused_bytes(refused: Iterable[Refusal]) -> int:
     return sum(len("/".join((*each.path, each.reason)).encode()) for each in refused)
 
 
-def _tell_evolved(table: str, done: Evolved) -> tuple[Action, ...]:
+def _log_evolved(table: str, done: Evolved) -> tuple[Action, ...]:
     told: list[Action] = []
     if done.changes:
         told.append(LogLine(f"{table}: {', '.join(done.changes)}", event=LogEvent.COLUMNS_CHANGED))
@@ -226,37 +246,42 @@ def _tell_evolved(table: str, done: Evolved) -> tuple[Action, ...]:
 _WHY_CHARACTERS_MAX = 1_000
 
 
-def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
+def on_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
     """Answer the proposals for tables that are finished, or never will be; the others wait."""
-    if state.phase is not Phase.EVOLVING or state.term is None or state.term.tables is not None:
+    if (
+        state.phase is not Phase.EVOLVING
+        or state.term is None
+        or state.term.changes.tables is not None
+    ):
         return state, ()
     term = state.term
-    asked = wants(term.proposals)
-    done = _sayable((want.at, said) for want, said in zip(asked, tables, strict=True))
+    asked = join_wants(term.changes.proposals)
+    done = _fitting_results((want.at, said) for want, said in zip(asked, tables, strict=True))
     failures = [said for said in tables if said.failure]
     why = "; ".join(f"{said.table}: {said.failure}" for said in failures[:3])
     if not done:
-        return not_evolved(state, now_ms, why)
-    answers = sayable(
+        return retry_changes(state, now_ms, why)
+    answers = fitting_answers(
         tuple(
             each.answer
-            for each in term.proposals
+            for each in term.changes.proposals
             if Destination(each.proposal.table, each.proposal.uuid) in done
         )
     )
-    again_ms = now_ms + state.settings.retry_backoff_ms if failures else term.evolve_due_ms
+    again_ms = now_ms + state.settings.retry_backoff_ms if failures else term.changes.due_ms
     starts = {start.table: start for said in done.values() for start in _starts(state, said)}
     secondaries = {
         name: replace(view, schema_id=starts[name].schema_id)
         if name in starts and starts[name].uuid == view.uuid
         else view
-        for name, view in term.secondaries.items()
+        for name, view in term.delivery.secondaries.items()
     }
     term = replace(
         term,
-        secondaries=secondaries,
-        tables=Tables(answers, tuple(starts.values())),
-        evolve_due_ms=again_ms,
+        delivery=term.delivery.with_secondaries(secondaries),
+        changes=replace(
+            term.changes, tables=Tables(answers, tuple(starts.values())), due_ms=again_ms
+        ),
     )
     state = replace(state, term=term, failures=0)
     gone = {
@@ -265,22 +290,24 @@ def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
         if said.dropped
     }
     state, suspended = suspend(state, gone, now_ms)
-    told = [action for said in done.values() for action in _tell_changed(said)]
+    told = [action for said in done.values() for action in _log_changed(said)]
     if failures:
         told.append(
             LogLine(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_RETRYING)
         )
-    return state, (*suspended, *told, *say(state))
+    return state, (*suspended, *told, *append_events(state))
 
 
-def _sayable(tables: Iterable[tuple[Destination, Changed]]) -> dict[Destination, Changed]:
+def _fitting_results(tables: Iterable[tuple[Destination, Changed]]) -> dict[Destination, Changed]:
     """Return the results that fit into one TABLES; the next one has the others."""
     done: dict[Destination, Changed] = {}
     room = TABLES_BYTES_MAX // 2
     for at, found in tables:
         if found.failure:
             continue
-        said = replace(found, refused=bounded(found.refused), why=found.why[:_WHY_CHARACTERS_MAX])
+        said = replace(
+            found, refused=bound_refusals(found.refused), why=found.why[:_WHY_CHARACTERS_MAX]
+        )
         room -= refused_bytes(said.refused) + len(f"{said.table}{said.data}{said.why}".encode())
         if done and room < 0:
             break
@@ -291,7 +318,7 @@ def _sayable(tables: Iterable[tuple[Destination, Changed]]) -> dict[Destination,
 def _starts(state: State, said: Changed) -> Iterator[TableStart]:
     """Yield the table for TABLES, and what holds for all others that are missing (R4)."""
     if said.uuid:
-        prefix = f"{said.data}/{folder(state)}/{term_of(state).number}"
+        prefix = f"{said.data}/{epoch_folder(state)}/{term_of(state).progress.number}"
         ids = said.uuid, said.schema_id, said.spec_id
         yield TableStart(said.table, *ids, prefix, refused=said.refused)
         return
@@ -304,7 +331,7 @@ def _starts(state: State, said: Changed) -> Iterator[TableStart]:
         yield replace(none_is_made, table="")
 
 
-def _tell_changed(said: Changed) -> Iterator[Action]:
+def _log_changed(said: Changed) -> Iterator[Action]:
     if said.changes:
         text = f"{said.table}: {', '.join(said.changes)}"
         yield LogLine(text, event=LogEvent.COLUMNS_CHANGED)

@@ -33,8 +33,13 @@ from headgate.coordinator.actions import (
     DescribeSources,
     SecondariesRead,
 )
-from headgate.coordinator.outgoing_events import addressed, prefixes, term_of, with_former_data
-from headgate.coordinator.pending_commits import overdue, refuse_foreign
+from headgate.coordinator.outgoing_events import (
+    named_secondaries,
+    prefixes,
+    term_of,
+    with_former_data,
+)
+from headgate.coordinator.pending_commits import find_overdue, refuse_foreign
 from headgate.coordinator.recovery import refuse_shared
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.coordinator.state import State, Term
@@ -43,8 +48,8 @@ from headgate.coordinator.state import State, Term
 # (N5).
 #
 # The ledger remembers the tables that it has filled beyond one epoch. A table that is made again is
-# first *forgotten* by a decision: what the old table was pending expires by name there, and a new
-# one has nothing pending.
+# first *forgotten* by a decision: what was pending for the old table expires by name there, and
+# nothing is pending for a new one.
 
 
 Troubles = Mapping[str, HeadgateError]
@@ -57,45 +62,58 @@ def filled_tables(state: State, view: TableView, suspended: Collection[str]) -> 
     return frozenset(view.filled) - frozenset(suspended) - frozenset(state.identity.secondaries)
 
 
-def to_be_looked_for(state: State, now_ms: int) -> frozenset[str]:
+def tables_to_look_for(state: State, now_ms: int) -> frozenset[str]:
     """Return the epoch's filled tables, now and then: a busy sink would not miss one of them."""
     term = term_of(state)
-    if now_ms - term.listed_at_ms < state.settings.table_check_interval_ms:
+    if now_ms - term.suspensions.listed_at_ms < state.settings.table_check_interval_ms:
         return frozenset()
-    return filled_tables(state, term.view, term.suspended) - term.forgotten
+    return (
+        filled_tables(state, term.primary.view, term.suspensions.suspended)
+        - term.suspensions.forgotten
+    )
 
 
-def found_gone(state: State, given: SecondariesRead) -> dict[str, HeadgateError]:
+def find_missing(state: State, given: SecondariesRead) -> dict[str, HeadgateError]:
     """Return the tables found missing, apart from the secondary tables that START names."""
     term = term_of(state)
-    wanted = term.view.filled.keys() - addressed(state).keys() - term.forgotten
+    wanted = (
+        term.primary.view.filled.keys()
+        - named_secondaries(state).keys()
+        - term.suspensions.forgotten
+    )
     return {
         name: error
         for name, error in given.troubles.items()
-        if name in wanted - term.suspended.keys() and isinstance(error, TableMissing)
+        if name in wanted - term.suspensions.suspended.keys() and isinstance(error, TableMissing)
     }
 
 
-def made_anew(state: State, troubles: Troubles) -> frozenset[str]:
+def find_recreated(state: State, troubles: Troubles) -> frozenset[str]:
     """Return the missing tables that are not suspended, because the settings ask for new ones."""
     if not state.identity.makes_anew:
         return frozenset()
     return frozenset(n for n, error in troubles.items() if isinstance(error, TableMissing))
 
 
-def parting(state: State, gone: Collection[str]) -> tuple[State, tuple[LogLine, ...]]:
+def forget(state: State, gone: Collection[str]) -> tuple[State, tuple[LogLine, ...]]:
     """Let the next decision forget these tables; nothing is delivered to them, or accepted for
     them."""
     term = term_of(state)
-    new = frozenset(gone) - term.forgotten
+    new = frozenset(gone) - term.suspensions.forgotten
     if not new:
         return state, ()
-    secondaries = {name: view for name, view in term.secondaries.items() if name not in new}
-    parted = replace(term, forgotten=term.forgotten | new, secondaries=secondaries)
-    return replace(state, term=parted), told_anew(new)
+    secondaries = {
+        name: view for name, view in term.delivery.secondaries.items() if name not in new
+    }
+    parted = replace(
+        term,
+        suspensions=replace(term.suspensions, forgotten=term.suspensions.forgotten | new),
+        delivery=term.delivery.with_secondaries(secondaries),
+    )
+    return replace(state, term=parted), log_forgotten(new)
 
 
-def told_anew(gone: Collection[str]) -> tuple[LogLine, ...]:
+def log_forgotten(gone: Collection[str]) -> tuple[LogLine, ...]:
     return tuple(
         LogLine(
             f"{name} was dropped: it is created again when records for it come; "
@@ -107,9 +125,9 @@ def told_anew(gone: Collection[str]) -> tuple[LogLine, ...]:
     )
 
 
-def replaced(state: State, given: SecondariesRead) -> tuple[LogLine, ...]:
+def log_replaced(state: State, given: SecondariesRead) -> tuple[LogLine, ...]:
     """N4: log a table that somebody else put in the place of a filled one; it is filled."""
-    known = term_of(state).view.filled
+    known = term_of(state).primary.view.filled
     return tuple(
         LogLine(
             f"{name} is not the table that was filled before: it lacks that one's rows",
@@ -121,18 +139,23 @@ def replaced(state: State, given: SecondariesRead) -> tuple[LogLine, ...]:
     )
 
 
-def given_up(
+def commits_of(
     pending_commits: Collection[PendingCommit], gone: Collection[str]
 ) -> tuple[PendingCommit, ...]:
-    """Return the pending commits that nobody will ever be delivered: those of forgotten tables."""
+    """Return the pending commits of these tables."""
     return tuple(
         pending_commit for pending_commit in pending_commits if pending_commit.table in gone
     )
 
 
-def landed(term: Term, forgets: Collection[str]) -> Term:
+def without_forgotten(term: Term, forgets: Collection[str]) -> Term:
     """Drop the forgotten tables from the term: the decision that forgets them has landed."""
-    return replace(term, forgotten=term.forgotten - frozenset(forgets))
+    return replace(
+        term,
+        suspensions=replace(
+            term.suspensions, forgotten=term.suspensions.forgotten - frozenset(forgets)
+        ),
+    )
 
 
 SUSPENDED_MAX = 100
@@ -175,7 +198,7 @@ def trouble_of(view: TableView, state: State, topic_ids: Mapping[str, str]) -> H
     return None
 
 
-def examined(
+def examine(
     state: State, given: SecondariesRead, words: Mapping[str, str], now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """I1: suspend those of the routed tables just read that are not in order.
@@ -183,37 +206,43 @@ def examined(
     ``words``: trouble that participants report. It counts where this coordinator finds nothing
     wrong and they repeat it again and again. Raises the error where there is no quarantine (I4).
     """
-    term, named = term_of(state), addressed(state)
-    troubles = {n: error for n, error in given.troubles.items() if n not in term.suspended}
+    term, named = term_of(state), named_secondaries(state)
+    troubles = {
+        n: error for n, error in given.troubles.items() if n not in term.suspensions.suspended
+    }
     refused = {n for n, error in troubles.items() if isinstance(error, MissingRights)}
     for name, view in given.views.items():
-        if name in named or name in term.suspended:
+        if name in named or name in term.suspensions.suspended:
             continue
-        if error := trouble_of(view, state, term.topic_ids):
+        if error := trouble_of(view, state, term.sources.topic_ids):
             troubles[name] = error
         elif words.get(name, "").startswith(MissingRights.code):
             troubles[name] = MissingRights(words[name].removeprefix(f"{MissingRights.code} "))
             refused.add(name)
     asked = {*given.views, *given.troubles}
-    refusals = {n: count for n, count in term.refusals.items() if n not in asked}
-    refusals |= {n: term.refusals.get(n, 0) + 1 for n in refused}
-    state = replace(state, term=replace(term, refusals=refusals))
+    refusals = {n: count for n, count in term.suspensions.refusals.items() if n not in asked}
+    refusals |= {n: term.suspensions.refusals.get(n, 0) + 1 for n in refused}
+    state = replace(
+        state, term=replace(term, suspensions=replace(term.suspensions, refusals=refusals))
+    )
     early = {n for n in refused if refusals[n] < REFUSALS_MAX}
     return suspend(state, {n: e for n, e in troubles.items() if n not in early}, now_ms)
 
 
-def unpayable(
+def suspend_undeliverable(
     state: State, given: DeliveriesAnswered, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """I1: suspend the tables whose deliveries failed for a trouble of their own."""
     term, outcomes = term_of(state), given.outcomes.items()
     refused = {n: o.reason for n, o in outcomes if isinstance(o, Unknown) and o.rights}
     refused |= {n: e.message for n, e in given.troubles.items() if isinstance(e, MissingRights)}
-    counts = {n: term.refused_deliveries.get(n, 0) + 1 for n in refused}
+    counts = {n: term.suspensions.refused_deliveries.get(n, 0) + 1 for n in refused}
     troubles = {n: e for n, e in given.troubles.items() if n not in refused}
     troubles |= {n: MissingRights(why) for n, why in refused.items() if counts[n] >= REFUSALS_MAX}
-    named = addressed(state)
-    state = replace(state, term=replace(term, refused_deliveries=counts))
+    named = named_secondaries(state)
+    state = replace(
+        state, term=replace(term, suspensions=replace(term.suspensions, refused_deliveries=counts))
+    )
     return suspend(state, {n: e for n, e in troubles.items() if n not in named}, now_ms)
 
 
@@ -222,22 +251,27 @@ def suspend(
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Suspend these tables from now on. Raises the error of one where there is no quarantine
     (I4)."""
-    anew = made_anew(state, troubles)
-    state, parting_words = parting(state, anew - term_of(state).suspended.keys())
+    anew = find_recreated(state, troubles)
+    state, parting_words = forget(state, anew - term_of(state).suspensions.suspended.keys())
     term = term_of(state)
-    found = suspended_for(state, troubles, now_ms + state.wall_ahead_ms)
-    suspended = {**term.suspended, **found}
+    found = suspensions_for(state, troubles, now_ms + state.wall_ahead_ms)
+    suspended = {**term.suspensions.suspended, **found}
     refuse_too_many_suspended(suspended)
-    refusals = {name: n for name, n in term.refusals.items() if name not in suspended}
-    state = replace(state, term=replace(term, suspended=suspended, refusals=refusals))
-    return state, (*told(found), *parting_words)
+    refusals = {name: n for name, n in term.suspensions.refusals.items() if name not in suspended}
+    state = replace(
+        state,
+        term=replace(
+            term, suspensions=replace(term.suspensions, suspended=suspended, refusals=refusals)
+        ),
+    )
+    return state, (*log_suspended(found), *parting_words)
 
 
-def suspended_for(
+def suspensions_for(
     state: State, troubles: Mapping[str, HeadgateError], wall_ms: int
 ) -> dict[str, Suspended]:
     """Return the record's entries for tables with these troubles, without those made again (N5)."""
-    anew = made_anew(state, troubles)
+    anew = find_recreated(state, troubles)
     found = {name: error for name, error in sorted(troubles.items()) if name not in anew}
     for error in found.values():
         if not state.identity.secondaries:
@@ -250,7 +284,7 @@ def suspended_for(
     }
 
 
-def told(found: Mapping[str, Suspended]) -> tuple[LogLine, ...]:
+def log_suspended(found: Mapping[str, Suspended]) -> tuple[LogLine, ...]:
     return tuple(
         LogLine(
             f"{name} is suspended, its records go to the quarantine: {suspended.why}",
@@ -272,28 +306,24 @@ def refuse_too_many_suspended(suspended: Mapping[str, Suspended]) -> None:
         )
 
 
-def said(term: Term) -> dict[str, str]:
-    """Return the tables that START and settlements call suspended, with those still to be
-    delivered."""
-    return {name: suspended.why for name, suspended in sorted(term.suspended.items())}
+def closed_tables(term: Term) -> frozenset[str]:
+    """Return the tables that receive nothing at all."""
+    return frozenset(
+        name for name, suspended in term.suspensions.suspended.items() if not suspended.resuming
+    )
 
 
-def closed(term: Term) -> frozenset[str]:
-    """Return the tables that are not even delivered."""
-    return frozenset(name for name, suspended in term.suspended.items() if not suspended.resuming)
-
-
-def deliverable(term: Term) -> tuple[PendingCommit, ...]:
-    """Return what is pending for tables that are delivered now."""
-    shut = closed(term) | term.forgotten
+def deliverable_commits(term: Term) -> tuple[PendingCommit, ...]:
+    """Return what is pending for tables that may receive it."""
+    shut = closed_tables(term) | term.suspensions.forgotten
     return tuple(
         pending_commit
-        for pending_commit in term.pending_commits
+        for pending_commit in term.delivery.pending
         if pending_commit.table not in shut
     )
 
 
-def wearied(
+def suspend_overdue(
     state: State,
     given: SecondariesRead,
     pending: Collection[PendingCommit],
@@ -301,60 +331,71 @@ def wearied(
     *,
     many: bool,
 ) -> tuple[State, tuple[LogLine, ...]]:
-    """D8: suspend tables that could not be delivered for too long; if ``many`` pending commits
-    wait, those pending most.
+    """D8: suspend tables that have received nothing for too long; if ``many`` pending commits wait,
+    those for which most do.
 
-    That is a table that cannot be read now, or that was just delivered and does not show it.
+    That is a table that cannot be read now, or that was just delivered to and does not show it.
     Trouble of more tables than can be suspended is the catalog's: then nobody is suspended for the
     number of pending commits.
     """
-    term, named = term_of(state), addressed(state)
+    term, named = term_of(state), named_secondaries(state)
     if not (state.identity.routed and state.identity.secondaries):
         return state, ()
     wall_ms = now_ms + state.wall_ahead_ms
-    weary = {d.table for d in overdue(pending, wall_ms, state.settings.claim_age_max_ms // 2)}
+    weary = {d.table for d in find_overdue(pending, wall_ms, state.settings.claim_age_max_ms // 2)}
     if many:
         counts = Counter(pending_commit.table for pending_commit in pending)
         most = {name for name, count in counts.items() if count == max(counts.values())}
-        weary |= most if len(most) + len(term.suspended) <= SUSPENDED_MAX else set()
-    helpless = {n for n in weary if n not in named and (n not in given.views or term.asked)}
+        weary |= most if len(most) + len(term.suspensions.suspended) <= SUSPENDED_MAX else set()
+    helpless = {
+        n for n in weary if n not in named and (n not in given.views or term.delivery.asked)
+    }
     why = "could not be delivered for so long that its pending commits pile up, or will expire"
     return suspend(
-        state, {n: Unreachable(f"{n} {why}") for n in helpless if n not in term.suspended}, now_ms
+        state,
+        {n: Unreachable(f"{n} {why}") for n in helpless if n not in term.suspensions.suspended},
+        now_ms,
     )
 
 
-def asked_for(state: State, tables: Iterable[str], now_ms: int) -> State:
+def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State:
     """I5: remember that a person wants these suspended tables filled again; the next END looks at
     them.
     """
     term = term_of(state)
-    wanted = frozenset(n for n in tables if n in closed(term))
-    if wanted <= term.resume_asked:
+    wanted = frozenset(n for n in tables if n in closed_tables(term))
+    if wanted <= term.suspensions.resume_asked:
         return state
-    asked = replace(term, resume_asked=term.resume_asked | wanted, end_due_ms=now_ms)
+    asked = replace(
+        term,
+        suspensions=replace(term.suspensions, resume_asked=term.suspensions.resume_asked | wanted),
+        collection=term.collection.with_end_by(now_ms),
+    )
     return replace(state, term=asked)
 
 
-def resumed(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tuple[LogLine, ...]]:
-    """I5: open what was asked for, or let it be delivered first; what still has trouble stays
-    suspended.
+def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tuple[LogLine, ...]]:
+    """I5: open what was asked for, or deliver to it first; what still has trouble stays suspended.
 
     A table that lost rows is taken as it is: they stay out. One that is gone may be made again
     (N5).
     """
     term = term_of(state)
-    suspended, secondaries, tells = dict(term.suspended), dict(term.secondaries), list[LogLine]()
+    suspended, secondaries, tells = (
+        dict(term.suspensions.suspended),
+        dict(term.delivery.secondaries),
+        list[LogLine](),
+    )
     gone: list[str] = []
     wall_ms = max(0, now_ms + state.wall_ahead_ms)
-    for name in sorted(term.resume_asked & suspended.keys()):
+    for name in sorted(term.suspensions.resume_asked & suspended.keys()):
         view, error = given.views.get(name), given.troubles.get(name)
         if isinstance(error, TableMissing) and state.identity.makes:
             gone.append(name)
             del suspended[name]
             continue
         if view is not None:
-            error = _shared(view, state, term)
+            error = _shared_error(view, state, term)
         if view is None or error is not None:
             error = error or Unreachable(f"{name} cannot be reached")
             why = f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX]
@@ -364,38 +405,44 @@ def resumed(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, t
             continue
         secondaries[name] = view
         suspended[name] = replace(suspended[name], since_ms=wall_ms, resuming=True)
-    for name in unopened(term) & given.views.keys():
+    for name in resuming_without_pending(term) & given.views.keys():
         secondaries[name] = given.views[name]
-    asked = replace(term, suspended=suspended, secondaries=secondaries, resume_asked=frozenset())
-    state, parting_words = parting(replace(state, term=asked), gone)
-    opened, more = reopened(state, given.views)
+    asked = replace(
+        term,
+        suspensions=replace(term.suspensions, suspended=suspended, resume_asked=frozenset()),
+        delivery=term.delivery.with_secondaries(secondaries),
+    )
+    state, parting_words = forget(replace(state, term=asked), gone)
+    opened, more = reopen(state, given.views)
     return opened, (*tells, *parting_words, *more)
 
 
-def unopened(term: Term) -> frozenset[str]:
+def resuming_without_pending(term: Term) -> frozenset[str]:
     """I5: return resuming tables that are to receive nothing: their deliverer may have ended too
     early."""
-    pending = {pending_commit.table for pending_commit in term.pending_commits}
+    pending = {pending_commit.table for pending_commit in term.delivery.pending}
     return frozenset(
-        n for n, suspended in term.suspended.items() if suspended.resuming and n not in pending
+        n
+        for n, suspended in term.suspensions.suspended.items()
+        if suspended.resuming and n not in pending
     )
 
 
-def _shared(view: TableView, state: State, term: Term) -> HeadgateError | None:
+def _shared_error(view: TableView, state: State, term: Term) -> HeadgateError | None:
     try:
-        refuse_shared(view, term.topic_ids, state.identity.shared_with)
+        refuse_shared(view, term.sources.topic_ids, state.identity.shared_with)
     except SourceShared as error:
         return error
     return None
 
 
-def reopened(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[LogLine, ...]]:
-    """I5: let resumed tables take rows again, if they are in order and pending nothing."""
+def reopen(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[LogLine, ...]]:
+    """I5: let resumed tables take rows again, if they are in order and nothing is pending."""
     term = term_of(state)
-    owing = {pending_commit.secondary for pending_commit in term.pending_commits}
+    owing = {pending_commit.secondary for pending_commit in term.delivery.pending}
     done = {
         name
-        for name, suspended in term.suspended.items()
+        for name, suspended in term.suspensions.suspended.items()
         if suspended.resuming
         and (view := views.get(name))
         and view.lineage in _INTACT
@@ -403,22 +450,24 @@ def reopened(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple
     }
     if not done:
         return state, ()
-    suspended = {name: p for name, p in term.suspended.items() if name not in done}
+    suspended = {name: p for name, p in term.suspensions.suspended.items() if name not in done}
     tells = tuple(
         LogLine(f"{name} takes rows again", event=LogEvent.TABLE_RESUMED) for name in sorted(done)
     )
-    return replace(state, term=replace(term, suspended=suspended)), tells
+    return replace(
+        state, term=replace(term, suspensions=replace(term.suspensions, suspended=suspended))
+    ), tells
 
 
-def to_be_delivered(term: Term, pending: Iterable[PendingCommit]) -> tuple[TableView, ...]:
+def resuming_to_deliver(term: Term, pending: Iterable[PendingCommit]) -> tuple[TableView, ...]:
     """Return resumed tables that need a delivery before they open: an empty one."""
     have = {pending_commit.secondary for pending_commit in pending}
     return tuple(
-        term.secondaries[name]
-        for name, suspended in sorted(term.suspended.items())
+        term.delivery.secondaries[name]
+        for name, suspended in sorted(term.suspensions.suspended.items())
         if suspended.resuming
-        and name in term.secondaries
-        and term.secondaries[name].uuid not in have
+        and name in term.delivery.secondaries
+        and term.delivery.secondaries[name].uuid not in have
     )
 
 
@@ -435,31 +484,33 @@ def unknown_tables(state: State) -> tuple[str, ...]:
     if not state.identity.routed:
         return ()
     term = term_of(state)
-    strangers = _named(state) | _expired(term)
-    return tuple(sorted(strangers - addressed(state).keys() - term.suspended.keys()))
+    strangers = _tables_named(state) | _tables_expired(term)
+    return tuple(
+        sorted(strangers - named_secondaries(state).keys() - term.suspensions.suspended.keys())
+    )
 
 
-def _named(state: State) -> frozenset[str]:
+def _tables_named(state: State) -> frozenset[str]:
     term = term_of(state)
-    known = {(name, view.uuid) for name, view in term.secondaries.items()}
+    known = {(name, view.uuid) for name, view in term.delivery.secondaries.items()}
     named = {
         (table.table, table.uuid)
-        for heard in term.statuses
+        for heard in term.collection.statuses
         for table in heard.status.tables
-        if table.files and table.table != term.view.table
+        if table.files and table.table != term.primary.view.table
     }
     strangers = {name for name, _ in named - known}
-    return frozenset(strangers | _elsewhere(state) | words(term).keys())
+    return frozenset(strangers | _tables_moved(state) | reported_troubles(term).keys())
 
 
-def _elsewhere(state: State) -> set[str]:
+def _tables_moved(state: State) -> set[str]:
     """Return known tables of which a status names a file that is not below their data.
 
     Their owner may have moved it: participants read a table again, and see that first.
     """
     term, found = term_of(state), set[str]()
-    for table in (table for heard in term.statuses for table in heard.status.tables):
-        known = term.secondaries.get(table.table)
+    for table in (table for heard in term.collection.statuses for table in heard.status.tables):
+        known = term.delivery.secondaries.get(table.table)
         if known is None or not table.files or table.table in found:
             continue
         below = prefixes(state, known)
@@ -468,40 +519,45 @@ def _elsewhere(state: State) -> set[str]:
     return found
 
 
-def _expired(term: Term) -> frozenset[str]:
+def _tables_expired(term: Term) -> frozenset[str]:
     """D8: return tables with expired pending commits: a late delivery may be under way until they
     are read.
 
     The coordinator that let their pending commits expire has read them, but may have ended before
     its next decision.
     """
-    record = term.view.record
+    record = term.primary.view.record
     expired = record.expired if record else ()
     return frozenset(
         pending_commit.table
         for pending_commit in expired
-        if pending_commit.table not in term.secondaries
+        if pending_commit.table not in term.delivery.secondaries
     )
 
 
-def words(term: Term) -> Mapping[str, str]:
+def reported_troubles(term: Term) -> Mapping[str, str]:
     """Return the table troubles that statuses awaiting judgement report (I1)."""
     return {
         table: why
-        for heard in term.statuses
+        for heard in term.collection.statuses
         for table, why in heard.status.troubles.items()
-        if table != term.view.table
+        if table != term.primary.view.table
     }
 
 
-def asking_tables(state: State) -> State:
+def with_tables_asked(state: State) -> State:
     """Let the judgement wait for the tables' answer."""
-    return replace(state, term=replace(term_of(state), asks_tables=True))
+    return replace(
+        state,
+        term=replace(
+            term_of(state), collection=term_of(state).collection.with_question(tables=True)
+        ),
+    )
 
 
-def asked_again(state: State) -> DescribeSecondaries | DescribeSources:
+def ask_again(state: State) -> DescribeSecondaries | DescribeSources:
     """Repeat the question for an END or a judgement that was not answered."""
-    if term_of(state).asks_tables:
+    if term_of(state).collection.asks_tables:
         return DescribeSecondaries(unknown_tables(state))
     return DescribeSources()
 
@@ -511,38 +567,48 @@ def with_tables(
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Take in the answer. Raises ``SecondaryForeign``, which is the ledger's own trouble.
 
-    A missing table that only a expired pending commit names takes no delivery: it is asked for
+    A missing table that only an expired pending commit names takes no delivery: it is asked for
     again, not suspended, for whoever dropped it may have meant to.
     """
-    named = _named(state)
+    named = _tables_named(state)
     troubles = {
         name: error
         for name, error in given.troubles.items()
         if name in named or not isinstance(error, TableMissing)
     }
     given = replace(given, troubles=troubles)
-    state, tells = examined(state, given, words(term_of(state)), now_ms)
+    state, tells = examine(state, given, reported_troubles(term_of(state)), now_ms)
     term = term_of(state)
     try:
-        judged = {name: view for name, view in given.views.items() if name not in term.suspended}
-        refuse_foreign(judged, term.view, term.pending_commits)
+        judged = {
+            name: view
+            for name, view in given.views.items()
+            if name not in term.suspensions.suspended
+        }
+        refuse_foreign(judged, term.primary.view, term.delivery.pending)
     except SecondaryForeign as error:
         raise SecondaryForeign(
             error.message,
-            f"restore the ledger {term.view.table} if it was re-created; tables that another "
-            "ledger fills take a sink of another name",
+            f"restore the ledger {term.primary.view.table} if it was re-created; tables that "
+            "another ledger fills take a sink of another name",
         ) from None
-    secondaries = {**term.secondaries, **given.views}
-    known = replace(term, secondaries=secondaries, asks_tables=False)
+    secondaries = {**term.delivery.secondaries, **given.views}
+    known = replace(
+        term,
+        delivery=term.delivery.with_secondaries(secondaries),
+        collection=term.collection.with_question(),
+    )
     known = with_former_data(term, known)  # it is judged at once
-    return replace(state, failures=0, term=known), (*tells, *replaced(state, given))
+    return replace(state, failures=0, term=known), (*tells, *log_replaced(state, given))
 
 
-def recorded_uuids(state: State) -> Mapping[str, str]:
+def uuids_to_record(state: State) -> Mapping[str, str]:
     """Return the UUIDs for the primary table's record: with routes, only of secondary tables that
     START names.
 
     A thousand others would make each of its snapshots large.
     """
-    known = addressed(state) if state.identity.routed else term_of(state).secondaries
+    known = (
+        named_secondaries(state) if state.identity.routed else term_of(state).delivery.secondaries
+    )
     return {name: view.uuid for name, view in sorted(known.items())}

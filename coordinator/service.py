@@ -22,7 +22,7 @@ def election_partition(topics: Sequence[str]) -> TopicPartition:
     return TopicPartition(topics[0], 0)
 
 
-def leads(assignment: Collection[TopicPartition], topics: Sequence[str]) -> bool:
+def is_leader(assignment: Collection[TopicPartition], topics: Sequence[str]) -> bool:
     """Return whether this member leads: a level, read after every poll, never an edge."""
     return election_partition(topics) in assignment
 
@@ -65,7 +65,7 @@ class CoordinatorService:
         self.driver: CoordinatorDriver | None = None
 
     def assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        if not leads(partitions, self._topics):
+        if not is_leader(partitions, self._topics):
             self.close()
             return
         self._polled.set()

@@ -44,7 +44,7 @@ class OffsetPolicy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class DeliveryLinger:
     """How long pending commits gather for tables whose whole name matches the pattern; 0: not at
     all (V4)."""
 

@@ -18,7 +18,7 @@ from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
 from headgate.coordinator.outgoing_events import term_of
-from headgate.coordinator.state import Held, Identity, State
+from headgate.coordinator.state import DeferredPartitions, Identity, State
 
 Topics = Mapping[str, TopicState]
 
@@ -35,7 +35,7 @@ _WAIT = (
 )
 
 
-def held_back(
+def defer_added(
     state: State, before: Offsets, ids: Mapping[str, TopicId], topics: Topics, *, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Hold what the topics have beyond the partitions of ``before``, which were those of ``ids``.
@@ -43,18 +43,18 @@ def held_back(
     Raises ``KeyedPartitionsAdded`` where the settings say so, as soon as something is in them, and
     ``GrowthUnordered`` at once where they can never be read.
     """
-    held: list[Held] = []
+    held: list[DeferredPartitions] = []
     counts: dict[str, int] = {}
     for at in before:
         counts[at.topic] = max(counts.get(at.topic, 0), at.partition + 1)
     for topic, now in sorted(topics.items()):
         count = counts.get(topic, 0)
         total = 1 + max((*now.partitions, *now.silent), default=-1)
-        if not 0 < count < total or not _keyed(state.identity, topic):
+        if not 0 < count < total or not _has_keys(state.identity, topic):
             continue
         if ids.get(topic, now.topic_id) != now.topic_id:
-            raise _added(topic, count, total, _ANEW)
-        held += _held(state, Held(topic, now.topic_id, count, total, now_ms))
+            raise _added_error(topic, count, total, _ANEW)
+        held += _defer(state, DeferredPartitions(topic, now.topic_id, count, total, now_ms))
     for each in held:
         unordered = state.identity.multiples_only and each.upto % each.first != 0
         if state.identity.growth_ms is not None and unordered:
@@ -67,12 +67,12 @@ def held_back(
         logs = topics[each.topic].partitions
         if state.identity.growth_ms is None and any(logs[n].end for n in logs if n >= each.first):
             way_out = _RESET if unordered else _WAIT
-            raise _added(each.topic, each.first, each.upto, way_out)
-    told = tuple(_told(state, each) for each in held if each.since_ms == now_ms)
+            raise _added_error(each.topic, each.first, each.upto, way_out)
+    told = tuple(_log_line(state, each) for each in held if each.since_ms == now_ms)
     return replace(state, held=tuple(held)), told
 
 
-def _held(state: State, added: Held) -> list[Held]:
+def _defer(state: State, added: DeferredPartitions) -> list[DeferredPartitions]:
     """Return what is held with what was added behind it, which is younger."""
     known = [
         each
@@ -86,7 +86,7 @@ def _held(state: State, added: Held) -> list[Held]:
     return [*known, replace(added, first=reached)] if reached < added.upto else known
 
 
-def ripened(state: State, now_ms: int) -> State:
+def with_due(state: State, now_ms: int) -> State:
     """Note what has been held for long enough when the sources are asked now."""
     growth_ms = state.identity.growth_ms
     if growth_ms is None or not state.held:
@@ -97,62 +97,62 @@ def ripened(state: State, now_ms: int) -> State:
     return replace(state, held=held)
 
 
-def admitted(state: State, topics: Topics) -> tuple[State, Generations, tuple[LogLine, ...]]:
+def activate(state: State, topics: Topics) -> tuple[State, Generations, tuple[LogLine, ...]]:
     """Admit what is ripe, and whose older partitions are read as far as they went then."""
     term = term_of(state)
-    held: list[Held] = []
-    generations, told = dict(term.generations), []
+    held: list[DeferredPartitions] = []
+    generations, told = dict(term.sources.generations), []
     for each in state.held:
         now = topics[each.topic]
         marks = each.marks if each.marks or not each.ripe else _ends(each, now)
-        behind = None if marks is None else _behind(each, marks, term.offsets)
+        behind = None if marks is None else _behind(each, marks, term.progress.offsets)
         here = all(at.partition in now.partitions for at in each.partitions)
         if here and behind == "":
             generations[each.topic] = (*generations.get(each.topic, ()), each.first)
             told.append(
-                LogLine(f"{_said(each)}: read from now on", event=LogEvent.PARTITIONS_ADMITTED)
+                LogLine(f"{_text_of(each)}: read from now on", event=LogEvent.PARTITIONS_ADMITTED)
             )
             continue
         held.append(replace(each, marks=marks))
         if behind and each.marks is None:
-            text = f"{_said(each)}: held until the table has {behind}"
+            text = f"{_text_of(each)}: held until the table has {behind}"
             told.append(LogLine(text, event=LogEvent.PARTITIONS_HELD))
     return replace(state, held=tuple(held)), generations, tuple(told)
 
 
-def not_read(state: State) -> frozenset[TopicPartition]:
+def deferred_partitions(state: State) -> frozenset[TopicPartition]:
     """Return all partitions that are held."""
     return frozenset(at for each in state.held for at in each.partitions)
 
 
-def to_be_read(state: State) -> frozenset[TopicPartition]:
+def partitions_to_come(state: State) -> frozenset[TopicPartition]:
     """Return those whose records come later, so that valid-through waits for them (C10)."""
-    return not_read(state) if state.identity.growth_ms is not None else frozenset()
+    return deferred_partitions(state) if state.identity.growth_ms is not None else frozenset()
 
 
-def _said(held: Held) -> str:
+def _text_of(held: DeferredPartitions) -> str:
     """Name the partitions."""
     first, last = held.partitions[0], held.partitions[-1]
     return str(first) if first == last else f"{first} to {last.partition}"
 
 
-def _ends(held: Held, now: TopicState) -> tuple[int, ...] | None:
+def _ends(held: DeferredPartitions, now: TopicState) -> tuple[int, ...] | None:
     """Return where the older partitions end; ``None`` while one of them cannot be asked."""
     ends = [now.partitions[n].end for n in range(held.first) if n in now.partitions]
     return tuple(ends) if len(ends) == held.first else None
 
 
-def _behind(held: Held, marks: tuple[int, ...], offsets: Offsets) -> str:
+def _behind(held: DeferredPartitions, marks: tuple[int, ...], offsets: Offsets) -> str:
     """Say which older partitions are not read as far as their marks."""
     older = {TopicPartition(held.topic, number): mark for number, mark in enumerate(marks)}
     return ", ".join(f"{at} up to {m}" for at, m in older.items() if offsets.get(at, -1) < m)
 
 
-def _keyed(identity: Identity, topic: str) -> bool:
+def _has_keys(identity: Identity, topic: str) -> bool:
     return identity.keyed or identity.routed_keys.of_topic(topic)
 
 
-def _told(state: State, held: Held) -> LogLine:
+def _log_line(state: State, held: DeferredPartitions) -> LogLine:
     growth_ms = state.identity.growth_ms
     if growth_ms is None:
         text = "added and empty; the sink stops when there are records in it (HG-242)"
@@ -161,10 +161,10 @@ def _told(state: State, held: Held) -> LogLine:
             f"added, and held for {growth_ms} ms at least: not read until all that the older "
             "partitions hold then is in the table"
         )
-    return LogLine(f"{_said(held)}: {text}", event=LogEvent.PARTITIONS_HELD)
+    return LogLine(f"{_text_of(held)}: {text}", event=LogEvent.PARTITIONS_HELD)
 
 
-def _added(topic: str, first: int, upto: int, way_out: str) -> KeyedPartitionsAdded:
+def _added_error(topic: str, first: int, upto: int, way_out: str) -> KeyedPartitionsAdded:
     names = ", ".join(str(TopicPartition(topic, number)) for number in range(first, upto))
     return KeyedPartitionsAdded(
         f"{names}: added since a keyed table began to be filled, and records of a key may have "

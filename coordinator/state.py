@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Protocol
 
 from headgate.control_protocol.commit_record import Generations, PendingCommit, Suspended
@@ -29,16 +30,13 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Draft, TableView
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.coordinator.commit_tokens import Issued
+from headgate.coordinator.commit_tokens import Tokens
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.refused_statuses import Refused
-from headgate.coordinator.settings import CoordinatorSettings, Pace
-
-# Tells the coordinator which of the routed tables have a key (rule U1).
+from headgate.coordinator.settings import CoordinatorSettings, DeliveryLinger
 
 
 class RoutedKeys(Protocol):
-    """By names; the answers never change during a coordinator's life."""
+    """Tells which of the routed tables have a key (U1); the answers never change in a life."""
 
     def of_table(self, table: str) -> bool:
         """Return whether records replace and delete rows of this table."""
@@ -47,7 +45,7 @@ class RoutedKeys(Protocol):
         """Return whether records of this topic may go to such a table."""
 
 
-class _None:
+class _NoKeys:
     """For a sink whose routes name no table with a key."""
 
     def of_table(self, table: str) -> bool:  # noqa: ARG002 - the port's
@@ -57,11 +55,7 @@ class _None:
         return False
 
 
-NO_KEYS: RoutedKeys = _None()
-
-
-Committed = Mapping[str, frozenset[str]]
-"""Paths of data files that are in the table, by their folder."""
+NO_KEYS: RoutedKeys = _NoKeys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +64,18 @@ class Identity:
 
     ``shared_with``: sinks that may fill the same branch from the same topics (rule T7).
     ``control_topic`` is for the record, ``configuration`` for START (rule P11). ``secondaries``:
-    the names of the tables that are delivered for what the primary table decides, the quarantine
-    first; ``routing``: the fingerprint of what decides where and what a row is (rule D3);
-    ``routed``: whether the primary table is a ledger, and rows go to tables that no START names
-    (rule R5); ``makes``: whether missing ones are made at all, ``makes_anew``: those too that were
-    filled before (rule N5); ``evolves``: whether columns are taken up at all (rule S1); ``paces``:
-    how long what tables are pending gathers, where the first that matches counts (rule V4);
-    ``refresh_ms``: how far behind idle tables may be (rule V2); ``keyed``: whether records replace
-    rows of their key in the primary table (rule U1); ``routed_keys``: and in which tables that rows
-    are routed to; ``growth_ms``: how long partitions that are added to their topics are held at
-    least; ``None``: they stop the sink; ``multiples_only``: keys are hashed by the number of
-    partitions (rule U8); ``deleted_back``: a person said that records whose rows were deleted may
-    be read again (rule T8).
+    the tables that receive what the primary table decides, the quarantine first; ``routing``: the
+    fingerprint of what decides where and what a row is (rule D3); ``routed``: whether the primary
+    table is a ledger, and rows go to tables that no START names (rule R5); ``makes``: whether
+    missing ones are made at all, ``makes_anew``: those too that were filled before (rule N5);
+    ``evolves``: whether columns are taken up at all (rule S1); ``paces``: how long what tables are
+    pending gathers, where the first that matches counts (rule V4); ``refresh_ms``: how far behind
+    idle tables may be (rule V2); ``keyed``: whether records replace rows of their key in the
+    primary table (rule U1); ``routed_keys``: and in which tables that rows are routed to;
+    ``growth_ms``: how long partitions that are added to their topics are held at least; ``None``:
+    they stop the sink; ``multiples_only``: keys are hashed by the number of partitions (rule U8);
+    ``deleted_back``: a person said that records whose rows were deleted may be read again (rule
+    T8).
     """
 
     sink: SinkName
@@ -96,13 +90,18 @@ class Identity:
     makes: bool = False
     makes_anew: bool = False
     evolves: bool = True
-    paces: tuple[Pace, ...] = ()
+    paces: tuple[DeliveryLinger, ...] = ()
     refresh_ms: int = 0
     keyed: bool = False
     routed_keys: RoutedKeys = NO_KEYS
     growth_ms: int | None = None
     multiples_only: bool = False
     deleted_back: bool = False
+
+    @property
+    def has_keys(self) -> bool:
+        """Return whether any table may have a key: then partitions cannot simply be added (U8)."""
+        return self.keyed or self.routed_keys is not NO_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +112,62 @@ class HeardStatus:
     sender: Sender
     transaction: TransactionNumber
     status: WriteStatus
+
+
+class Fault(StrEnum):
+    """What is wrong with a status, whatever the words for it are."""
+
+    RANGES = "claims do not begin at the next offset"
+    OVERTAKEN = "another participant's claims of the same partitions came first"
+    BEYOND = "claims end beyond the log"
+    UNREADABLE = "a table cannot be read now"
+    TABLE = "files of a table that takes none, or is another one"
+    FOLDER = "files outside of their folders"
+    LATE = "files of an earlier transaction, which alone could bring them"
+    COUNTS = "counts do not add up"
+    IMPOSSIBLE = "not possible with these settings, or in the table already"
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why a status is refused whole; ``table``: the one that alone is at fault, if there is one."""
+
+    fault: Fault
+    text: str
+    table: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedStatus:
+    """A status that was refused whole, by its sender and the partitions that it claims."""
+
+    sender: Sender
+    number: int
+    objection: Objection
+    partitions: frozenset[TopicPartition]
+
+    def __str__(self) -> str:
+        return f"status {self.number} of {self.sender}: {self.objection.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedRefusal:
+    """How often in a row claims of a partition were refused for the same reason (C13).
+
+    ``looked``: the tables were read afresh because of it.
+    """
+
+    sender: Sender
+    objection: Objection
+    times: int = 1
+    since_ms: int = 0
+    looked: bool = False
+
+    def same_as(self, other: RepeatedRefusal) -> bool:
+        """Return whether it is the same participant with the same fault, whatever its words."""
+        ours, theirs = self.objection, other.objection
+        alike = (ours.fault, ours.table) == (theirs.fault, theirs.table)
+        return alike and self.sender == other.sender
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +196,7 @@ class PauseRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Gathering:
+class Lingering:
     """A table's pending commits gather, up to the ``newest`` such transaction, until ``due_ms``
     (V4)."""
 
@@ -150,7 +205,7 @@ class Gathering:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class DeferredPartitions:
     """Partitions ``first`` to ``upto`` of a topic, seen since ``since_ms``: nobody reads them (U8).
 
     ``ripe``: the sources are asked ``growth_ms`` after that, or later. ``marks``: where each of the
@@ -179,108 +234,255 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaChanges:
+    """What participants ask the tables to have, and what they were told (S2, S3)."""
+
+    proposals: tuple[HeardProposal, ...] = ()
+    """In log order; none of them has its answer in ``answered``."""
+
+    due_ms: int = 0
+    """When the tables are asked for what is proposed; counts only while something is."""
+
+    answered: frozenset[Answer] = frozenset()
+    """Answers that were heard, of the newest proposals of each sender."""
+
+    tables: Tables | None = None
+    """The answer that was said and not heard yet: set only in EVOLVING."""
+
+    refused: tuple[Refusal, ...] = ()
+    """What becomes no column, each field once, small enough for every START."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspensions:
+    """Tables that take nothing now, and those about to (I1 to I5, N5)."""
+
+    suspended: Mapping[str, Suspended] = field(default_factory=dict)
+    """By name, at most as many as a record and a START can name (I4)."""
+
+    refusals: Mapping[str, int] = field(default_factory=dict)
+    """How often in a row a table could not be read for want of rights; never a suspended one."""
+
+    refused_deliveries: Mapping[str, int] = field(default_factory=dict)
+    """How often in a row a delivery was refused for want of rights."""
+
+    resume_asked: frozenset[str] = frozenset()
+    """Suspended tables that a person wants filled again (I5)."""
+
+    forgotten: frozenset[str] = frozenset()
+    """Tables that are gone, until the decision that forgets them has landed: none of them is among
+    the secondary tables of the epoch (N5)."""
+
+    listed_at_ms: int = 0
+    """When it was last looked which tables are gone (N5)."""
+
+    def with_listed(self, now_ms: int) -> Suspensions:
+        return replace(self, listed_at_ms=now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The secondary tables, what is pending for them, and how far its delivery is (D2 to D9)."""
+
+    secondaries: Mapping[str, TableView] = field(default_factory=dict)
+    """By name, as they were read last."""
+
+    pending: tuple[PendingCommit, ...] = ()
+    """What is pending by the primary table's record, in the order of its decisions. Only a read
+    takes anything out of it, never an answer (D7)."""
+
+    moved_at_ms: Mapping[str, int] = field(default_factory=dict)
+    """When each table's tag was last moved, as far as known (Q4)."""
+
+    decision: CommitAttempt | None = None
+    """The attempt that waits for the manifests of ``drafts``: set exactly in DRAFTING."""
+
+    drafts: tuple[Draft, ...] = ()
+    """The files of secondary tables in the attempt under way; none between two transactions."""
+
+    until_ms: int | None = None
+    """When the next END waits for deliveries no longer: set exactly in DELIVERING."""
+
+    asked: bool = False
+    """Deliveries were made since the secondary tables were read."""
+
+    told: tuple[str, ...] = ()
+    """What was logged when deliveries were last waited for no longer."""
+
+    lingering: Mapping[str, Lingering] = field(default_factory=dict)
+    """Tables whose pending commits gather, until they are delivered (V4)."""
+
+    unseen: tuple[str, ...] = ()
+    """Filled tables to be looked at, for they may be idle, as of ``unseen_at_ms`` (V2)."""
+
+    unseen_at_ms: int | None = None
+
+    def with_secondaries(self, secondaries: Mapping[str, TableView]) -> Delivery:
+        return replace(self, secondaries=secondaries)
+
+    def with_decided(self, pending: tuple[PendingCommit, ...]) -> Delivery:
+        """Take in a decision that has landed: its drafts are pending commits now."""
+        return replace(self, pending=pending, drafts=())
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """The source topics, as the newest START knows them."""
+
+    topic_ids: Mapping[str, TopicId]
+    """Of all topics that C has offsets of: offsets mean nothing without them (T2)."""
+
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Where the logs of exactly these topics ended when they were last described (C7)."""
+
+    generations: Generations = field(default_factory=dict)
+    """Which partitions of C are younger than others (U8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseState:
+    """Whether participants read (C11)."""
+
+    paused: bool = False
+    """What the next START says; the table's record follows with the next commit."""
+
+    answered: TransactionNumber = TransactionNumber(0)
+    """The transaction that last stored another answer to PAUSE or RESUME; one that landed."""
+
+    def with_answered(self, answered: TransactionNumber) -> PauseState:
+        return replace(self, answered=answered)
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryState:
+    """The primary table, and when to look at it (T5)."""
+
+    view: TableView
+    """Its record is the newest commit of this epoch that has landed, as far as known."""
+
+    committed_at_ms: int = 0
+    """When that commit landed."""
+
+    looked_at_ms: int = 0
+    overtaken: bool = False
+    """Others have moved a table since; a commit that lands ends it (T5)."""
+
+    look_soon: bool = False
+    """A look is due with the next END."""
+
+    def with_look_soon(self) -> PrimaryState:
+        return replace(self, look_soon=True)
+
+    def with_look(self, now_ms: int) -> PrimaryState:
+        """Note that the table is being looked at."""
+        return replace(self, looked_at_ms=now_ms, look_soon=False)
+
+    def with_view(self, view: TableView, *, overtaken: bool) -> PrimaryState:
+        """Take in a read. ``overtaken``: others have moved a table, as far as is known by now."""
+        return replace(self, view=view, overtaken=overtaken)
+
+    def with_landed(self, view: TableView, now_ms: int) -> PrimaryState:
+        return replace(self, view=view, committed_at_ms=now_ms, overtaken=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCollection:
+    """What participants have said since the newest settlement, and when to judge it (C4 to C7)."""
+
+    statuses: tuple[HeardStatus, ...] = ()
+    """In log order, behind L, one for each number of a sender."""
+
+    judged: Mapping[Sender, int] = field(default_factory=dict)
+    """The newest number of each sender that was judged: it counts once (C6)."""
+
+    awaited: frozenset[TopicPartition] = frozenset()
+    """The partitions of the first START, and all that were gained or named since; it only grows."""
+
+    named_by_presence: frozenset[TopicPartition] = frozenset()
+    """Partitions that a gain names "unknown"; gone with the statuses that are judged."""
+
+    buffered: Mapping[Sender, tuple[int, int]] = field(default_factory=dict)
+    """Records and bytes that each participant says it holds since the newest START (C12)."""
+
+    sample: Sample = field(default_factory=Sample)
+    end_due_ms: int = 0
+    """When END is due."""
+
+    time_out_ms: int = 0
+    """When what was heard is judged, whoever is missing."""
+
+    asks_ends: bool = False
+    """The sources are asked for the judgement, where their logs end now (C7)."""
+
+    asks_tables: bool = False
+    """Routed tables are read for the judgement (R5). At most one of the two is asked for."""
+
+    def with_end_by(self, due_ms: int) -> StatusCollection:
+        """Let END come then at the latest."""
+        return replace(self, end_due_ms=min(self.end_due_ms, due_ms))
+
+    def with_question(self, *, tables: bool = False, ends: bool = False) -> StatusCollection:
+        """Let the judgement wait for one answer; or, by default, wait no longer."""
+        return replace(self, asks_tables=tables, asks_ends=ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the epoch is: transactions, C and L, and the log."""
+
+    offsets: Offsets
+    """C. It moves with L, in one place only: when a transaction is settled (C10)."""
+
+    number: TransactionNumber = TransactionNumber(1)
+    """The newest transaction with a START on the log, or about to be; one is being ended at most:
+    the one before it (C4)."""
+
+    settled_to: ControlOffset = ControlOffset(0)
+    """L, at most ``heard_to``; 0 until the epoch's first START was heard (C3)."""
+
+    heard_to: ControlOffset = ControlOffset(0)
+    """The next control offset to hear."""
+
+    settlement: AckCommit | AbortCommit | None = None
+    """Of the transaction that was judged last."""
+
+    activity: Mapping[TopicPartition, Activity] = field(default_factory=dict)
+    valid_through_ms: int | None = None
+    """Up to which time the table is complete (C10); within an epoch it never falls."""
+
+
+@dataclass(frozen=True, slots=True)
 class Term:
     """What one epoch of this coordinator holds; gone with the epoch.
 
-    ``number`` is the newest transaction with a START on the log, ``awaited`` the partitions of the
-    first START and all that were gained or named since (C6). ``offsets`` is C,
-    ``settled_to`` L, ``heard_to`` the next control offset to hear. ``issued``: some of the
-    transactions whose START was said, and when, oldest first (P9). ``statuses`` lie behind L;
-    ``judged``: the newest judged one per sender. ``overtaken``: others have moved the table since
-    ``view``, as a look at ``looked_at_ms`` showed; ``look_soon``: a look is due with the next END.
-    ``pause_answered``: the transaction that last stored another answer to PAUSE or RESUME (C11).
-    ``committed``: this epoch's files, as long as their folders are allowed (C7).
-    ``ends``: where the sources' logs ended when they were last described; ``asks_ends``: they are
-    being asked for a judgement (C7); ``asks_tables``: so are tables that rows are routed to (R5).
-    ``secondaries`` are as they were read last, ``pending_commits`` what they are pending by the
-    primary table's record, oldest first; ``moved_at_ms``: when each one's tag was last moved, as
-    far as known. ``decision`` is the attempt that waits for the manifests of ``drafts``.
-    ``deliver_until_ms``: when the next END waits for deliveries no longer; ``asked``: deliveries
-    were made since the secondary tables were read; ``pending_told``: what was logged when
-    deliveries were last waited for no longer. ``gathering``: tables whose pending commits gather,
-    until they are delivered (V4). ``unseen``: tables to be looked at, for they may be idle, as of
-    ``unseen_at_ms`` (V2). ``started``: the epoch's first START was heard. ``held``: records and
-    bytes that each participant says it holds since the newest START (C12).
-    ``proposals`` wait for their answer since ``evolve_due_ms`` was set, ``answered`` have it;
-    ``tables`` is the answer that was not heard yet, ``refused`` what becomes no column (S3).
-    ``suspended``: tables that take nothing now; ``refusals`` and ``refused_deliveries``: how often
-    in a row a table answered that it may not be used; ``resume_asked``: suspended tables that a
-    person wants filled again (I5). ``forgotten``: tables that are gone, which the next decision
-    forgets; ``listed_at_ms``: when it was last looked which tables are gone (N5). ``stamp`` and
-    ``closing_stamp``: what the files of ``number`` bear, and those of the one before (P13);
-    ``past_stamps``: those of some before, newest first; ``late``: how often in a row a sender's
-    files bore one of them.
-    ``generations``: which partitions of ``offsets`` are younger than others (U8). ``former_data``:
-    where tables, by UUID, had their data earlier in this epoch, newest first (P9).
+    Each value has one owner, which alone changes it (tests/unit/coordinator/test_owners.py). What
+    is promised above the fields holds in every state (tests/simulation/invariants.py).
     """
 
     epoch: Epoch
-    view: TableView
-    offsets: Offsets
-    topic_ids: Mapping[str, TopicId]
-    paused: bool = False
-    number: TransactionNumber = TransactionNumber(1)
-    settled_to: ControlOffset = ControlOffset(0)
-    heard_to: ControlOffset = ControlOffset(0)
-    awaited: frozenset[TopicPartition] = frozenset()
-    statuses: tuple[HeardStatus, ...] = ()
-    judged: Mapping[Sender, int] = field(default_factory=dict)
-    named_by_presence: frozenset[TopicPartition] = frozenset()
-    settlement: AckCommit | AbortCommit | None = None
-    activity: Mapping[TopicPartition, Activity] = field(default_factory=dict)
-    valid_through_ms: int | None = None
-    issued: Issued = ()
-    end_due_ms: int = 0
-    time_out_ms: int = 0
-    committed_at_ms: int = 0
-    looked_at_ms: int = 0
-    overtaken: bool = False
-    look_soon: bool = False
-    sample: Sample = field(default_factory=Sample)
-    pause_answered: TransactionNumber = TransactionNumber(0)
-    committed: Committed = field(default_factory=dict)
-    secondaries: Mapping[str, TableView] = field(default_factory=dict)
-    pending_commits: tuple[PendingCommit, ...] = ()
-    moved_at_ms: Mapping[str, int] = field(default_factory=dict)
-    decision: CommitAttempt | None = None
-    drafts: tuple[Draft, ...] = ()
-    deliver_until_ms: int | None = None
-    asked: bool = False
-    pending_told: tuple[str, ...] = ()
-    gathering: Mapping[str, Gathering] = field(default_factory=dict)
-    unseen: tuple[str, ...] = ()
-    unseen_at_ms: int | None = None
-    started: bool = False
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-    asks_ends: bool = False
-    proposals: tuple[HeardProposal, ...] = ()
-    evolve_due_ms: int = 0
-    answered: frozenset[Answer] = frozenset()
-    tables: Tables | None = None
-    refused: tuple[Refusal, ...] = ()
-    asks_tables: bool = False
-    held: Mapping[Sender, tuple[int, int]] = field(default_factory=dict)
-    suspended: Mapping[str, Suspended] = field(default_factory=dict)
-    refusals: Mapping[str, int] = field(default_factory=dict)
-    refused_deliveries: Mapping[str, int] = field(default_factory=dict)
-    resume_asked: frozenset[str] = frozenset()
-    forgotten: frozenset[str] = frozenset()
-    listed_at_ms: int = 0
-    stamp: str = ""
-    closing_stamp: str = ""
-    past_stamps: tuple[str, ...] = ()
-    late: Mapping[Sender, int] = field(default_factory=dict)
-    generations: Generations = field(default_factory=dict)
-    former_data: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    progress: Progress
+    primary: PrimaryState
+    sources: SourceState
+    changes: SchemaChanges = field(default_factory=SchemaChanges)
+    suspensions: Suspensions = field(default_factory=Suspensions)
+    delivery: Delivery = field(default_factory=Delivery)
+    pause: PauseState = field(default_factory=PauseState)
+    collection: StatusCollection = field(default_factory=StatusCollection)
+    tokens: Tokens = field(default_factory=Tokens)
 
     @property
     def closing(self) -> TransactionNumber:
-        """Return the transaction being ended while ``number`` is open already (rule C4)."""
-        return TransactionNumber(self.number - 1)
+        """Return the transaction being ended while the next one is open already (rule C4)."""
+        return TransactionNumber(self.progress.number - 1)
 
     @property
     def closing_id(self) -> TransactionId:
         return TransactionId(self.epoch, self.closing)
+
+    @property
+    def started(self) -> bool:
+        """Return whether the epoch's first START was heard."""
+        return self.progress.settled_to > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +496,8 @@ class State:
     the newest PRESENCE with a gain of each participant. ``wall_ahead_ms``: what the wall clock is
     ahead of the monotonic one, as of the last claim: where it jumps later, nothing grows older.
     ``doubted``: what a look at the secondary tables found wrong, to be confirmed by another;
-    ``suspects``: tables that were delivered more than the primary table decided, as far as it was
-    known; ``troubled``: tables that the next claim suspends besides those of the record;
+    ``suspects``: tables that hold more than the primary table has decided, as far as it was known;
+    ``troubled``: tables that the next claim suspends besides those of the record;
     ``recovery_forgotten``: those that it forgets (N5); ``recovery_stamp``: of the first transaction
     of the claim (P13); ``held``: partitions that nobody reads yet, in their order (U8).
     ``unanswered_since_ms``: since when what it asks for fails; ``peers``: when other participants
@@ -325,10 +527,10 @@ class State:
     recovery_forgotten: frozenset[str] = frozenset()
     recovery_stamp: str = ""
     troubled: Mapping[str, Suspended] = field(default_factory=dict)
-    held: tuple[Held, ...] = ()
+    held: tuple[DeferredPartitions, ...] = ()
     unanswered_since_ms: int | None = None
     peers: Mapping[str, int] = field(default_factory=dict)
-    refused: Mapping[TopicPartition, Refused] = field(default_factory=dict)
+    refused: Mapping[TopicPartition, RepeatedRefusal] = field(default_factory=dict)
     term: Term | None = None
     attempt: CommitAttempt | None = None
     retry_at_ms: int | None = None

@@ -5,26 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import ParticipantStarves
 from headgate.control_protocol.events import Claim, FileKind, TableStatus, WriteStatus, WrittenFile
-from headgate.control_protocol.identifiers import Sender, TopicId, TopicPartition, TransactionNumber
+from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.coordinator.commit_tokens import Prefixes, Stamped, oldest
-from headgate.coordinator.outgoing_events import addressed, ahead, fixed_set, prefixes, term_of
-from headgate.coordinator.refused_statuses import Fault, Objection, RefusedStatus
+from headgate.coordinator.commit_tokens import Committed, Prefixes, Tokens
+from headgate.coordinator.outgoing_events import (
+    fixed_set,
+    named_secondaries,
+    offsets_ahead,
+    prefixes,
+    term_of,
+)
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.coordinator.source_partitions import to_be_read
-from headgate.coordinator.state import Activity, Committed, HeardStatus, State
+from headgate.coordinator.source_partitions import partitions_to_come
+from headgate.coordinator.state import (
+    Activity,
+    Fault,
+    HeardStatus,
+    Objection,
+    RefusedStatus,
+    State,
+)
 
 Claims = Mapping[TopicPartition, Claim]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ValidationResult:
     """The outcome of judging: the new offsets, and the files and claims admitted.
 
     ``claims`` are the admitted ones in log order; ``unsure`` the partitions of which nothing
@@ -58,7 +69,7 @@ class Verdict:
     @property
     def read(self) -> int:
         """Return the number of source records, whatever became of them."""
-        return sum(_read(claim) for _, claim in self.claims)
+        return sum(_records_read(claim) for _, claim in self.claims)
 
     @property
     def quarantined(self) -> int:
@@ -73,7 +84,7 @@ class Verdict:
         return sum(claim.bad for _, claim in self.claims)
 
 
-def named(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:
+def named_partitions(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:
     """Return the partitions that whole statuses name: with a claim, idle or unknown (rule C6)."""
     partitions: set[TopicPartition] = set()
     for heard in statuses:
@@ -82,7 +93,7 @@ def named(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:
 
 
 @dataclass(frozen=True, slots=True)
-class SecondaryStandard:
+class SecondaryCriteria:
     """A secondary table's part. ``ahead``: where it may hold records that will come again (Q5).
 
     ``uuid`` is set where START does not name the table: rows are routed to it, and they are not
@@ -96,7 +107,7 @@ class SecondaryStandard:
 
 
 @dataclass(frozen=True, slots=True)
-class Standard:
+class AdmissionCriteria:
     """What statuses are judged by: C, the partitions that should be named, tables and folders.
 
     ``committed`` are the files that this epoch has committed; ``may_skip``: whether the settings
@@ -109,8 +120,8 @@ class Standard:
     offsets: Offsets
     fixed: frozenset[TopicPartition]
     table: str
-    prefixes: Prefixes | Stamped
-    secondaries: Mapping[str, SecondaryStandard] = field(default_factory=dict)
+    prefixes: Prefixes
+    secondaries: Mapping[str, SecondaryCriteria] = field(default_factory=dict)
     committed: Committed = field(default_factory=dict)
     may_skip: bool = True
     closing: TransactionNumber = TransactionNumber(0)
@@ -120,7 +131,7 @@ class Standard:
     keyed: bool = False
 
 
-def judge(statuses: Sequence[HeardStatus], by: Standard) -> Verdict:
+def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) -> ValidationResult:
     """Judge the statuses in log order, each as a whole: admit it iff every claim begins at C.
 
     Ranges decide, not ownership: whoever wrote a range, it is in the table once. A status with a
@@ -137,13 +148,15 @@ def judge(statuses: Sequence[HeardStatus], by: Standard) -> Verdict:
     for heard in statuses:
         claimed, written = heard.status.claims, _of_table(heard.status, by.table)
         objection = (
-            _misplaced(heard, offsets, taken)
-            or _because(Fault.BEYOND, _beyond(claimed, by.ends))
-            or _misaddressed(heard.status, by)
-            or _because(_of_files(written, by.prefixes), _misfiled(heard, written, by.prefixes))
-            or _because(Fault.COUNTS, _miscounted(heard.status, files, by))
-            or _because(Fault.IMPOSSIBLE, _impossible(heard.status, by))
-            or _misfollowed(heard, aside, by)
+            _check_ranges(heard, offsets, taken)
+            or _objection(Fault.BEYOND, _check_ends(claimed, by.ends))
+            or _check_tables(heard.status, by)
+            or _objection(
+                _fault_of_folders(written, by.prefixes), _check_folders(heard, written, by.prefixes)
+            )
+            or _objection(Fault.COUNTS, _check_counts(heard.status, files, by))
+            or _objection(Fault.IMPOSSIBLE, _check_possible(heard.status, by))
+            or _check_secondaries(heard, aside, by)
         )
         if objection:
             number = heard.status.status_number
@@ -159,10 +172,12 @@ def judge(statuses: Sequence[HeardStatus], by: Standard) -> Verdict:
         if read:
             heeded.add(heard.sender)
         sure.update(claimed)
-        sure -= heard.status.unknown  # also beside a claim for what came before a failure
+        # also beside a claim for what came before a failure: more is to come, and valid-through
+        # must not pass it
+        sure -= heard.status.unknown
         if heard.transaction < by.closing:  # idle then says nothing of now (C10)
             sure -= {p for p, claim in claimed.items() if claim.range.empty}
-    return Verdict(
+    return ValidationResult(
         offsets=offsets,
         files=tuple(files.values()),
         secondary_files={name: tuple(known.values()) for name, known in aside.items() if known},
@@ -170,11 +185,11 @@ def judge(statuses: Sequence[HeardStatus], by: Standard) -> Verdict:
         unsure=by.fixed - sure,
         refusals=tuple(refusals),
         heeded=frozenset(heeded),
-        late=_late(statuses, by),
+        late=_late_senders(statuses, by),
     )
 
 
-def _because(fault: Fault, text: str | None, table: str = "") -> Objection | None:
+def _objection(fault: Fault, text: str | None, table: str = "") -> Objection | None:
     return Objection(fault, text, table) if text else None
 
 
@@ -185,7 +200,7 @@ def _of_table(status: WriteStatus, table: str) -> TableStatus:
     return TableStatus(table)
 
 
-def _misplaced(
+def _check_ranges(
     heard: HeardStatus, offsets: Offsets, taken: Mapping[TopicPartition, Sender]
 ) -> Objection | None:
     for partition, claim in sorted(heard.status.claims.items()):
@@ -200,7 +215,7 @@ def _misplaced(
     return None
 
 
-def _beyond(claimed: Claims, ends: Mapping[TopicPartition, int] | None) -> str | None:
+def _check_ends(claimed: Claims, ends: Mapping[TopicPartition, int] | None) -> str | None:
     """Object to a claim beyond the log's end: nobody can have read that."""
     for partition, claim in sorted(claimed.items()):
         if ends is not None and not claim.range.empty and claim.range.end > ends.get(partition, 0):
@@ -209,32 +224,31 @@ def _beyond(claimed: Claims, ends: Mapping[TopicPartition, int] | None) -> str |
     return None
 
 
-def _misfiled(heard: HeardStatus, written: TableStatus, prefixes: Prefixes | Stamped) -> str | None:
+def _check_folders(heard: HeardStatus, written: TableStatus, prefixes: Prefixes) -> str | None:
     for file in written.files:
-        if isinstance(prefixes, Stamped) and prefixes.late(file.path):
+        if prefixes.late(file.path):
             return f"file of an earlier transaction, which alone could bring it: {file.path}"
         if not prefixes.allow(file.path, heard.transaction):
             return f"file outside the prefixes of its transaction, or too old: {file.path}"
     return None
 
 
-def _of_files(written: TableStatus, prefixes: Prefixes | Stamped) -> Fault:
-    late = isinstance(prefixes, Stamped) and any(prefixes.late(f.path) for f in written.files)
+def _fault_of_folders(written: TableStatus, prefixes: Prefixes) -> Fault:
+    late = any(prefixes.late(f.path) for f in written.files)
     return Fault.LATE if late else Fault.FOLDER
 
 
-def _late(statuses: Iterable[HeardStatus], by: Standard) -> frozenset[Sender]:
-    stamped = by.prefixes
-    if not isinstance(stamped, Stamped):
+def _late_senders(statuses: Iterable[HeardStatus], by: AdmissionCriteria) -> frozenset[Sender]:
+    if not by.prefixes.marks:
         return frozenset()
     return frozenset(
         heard.sender
         for heard in statuses
-        if any(stamped.late(file.path) for file in _of_table(heard.status, by.table).files)
+        if any(by.prefixes.late(file.path) for file in _of_table(heard.status, by.table).files)
     )
 
 
-def _misaddressed(status: WriteStatus, by: Standard) -> Objection | None:
+def _check_tables(status: WriteStatus, by: AdmissionCriteria) -> Objection | None:
     """Object to files for tables that neither START names nor the coordinator sees routed to."""
     named: set[str] = set()
     for table in status.tables:
@@ -244,10 +258,10 @@ def _misaddressed(status: WriteStatus, by: Standard) -> Objection | None:
         if table.table == by.table or not table.files:
             continue
         if table.table in by.suspended:
-            return _of_table_alone(Fault.TABLE, table, "which is suspended")
+            return _objection_to_table(Fault.TABLE, table, "which is suspended")
         known = by.secondaries.get(table.table)
         if known is None and by.routed:
-            return _of_table_alone(Fault.UNREADABLE, table, "which cannot be read now")
+            return _objection_to_table(Fault.UNREADABLE, table, "which cannot be read now")
         if known is None:
             return Objection(Fault.TABLE, "files of a table that no START names")
         if known.uuid and known.uuid != table.uuid:
@@ -256,59 +270,64 @@ def _misaddressed(status: WriteStatus, by: Standard) -> Objection | None:
     return None
 
 
-def _of_table_alone(fault: Fault, table: TableStatus, why: str) -> Objection:
+def _objection_to_table(fault: Fault, table: TableStatus, why: str) -> Objection:
     return Objection(fault, f"files of {table.table}, {why}", table.table)
 
 
-def _miscounted(status: WriteStatus, files: Mapping[str, WrittenFile], by: Standard) -> str | None:
+def _check_counts(
+    status: WriteStatus, files: Mapping[str, WrittenFile], by: AdmissionCriteria
+) -> str | None:
     """Object unless the rows of all tables but the quarantine add up to the claims' rows."""
     written = _of_table(status, by.table)
-    if _named_twice(written, files):
+    if _names_twice(written, files):
         return "a file is named twice"
     if by.routed and written.files:
         return f"files of {by.table}, which takes no rows"
     for claim in status.claims.values():
-        if _read(claim) > len(claim.range):
+        if _records_read(claim) > len(claim.range):
             return "a claim has more records than offsets"
         if claim.bad > claim.quarantined + claim.skipped:
             return "a claim has more bad records than quarantined and skipped ones"
     tables = [written, *(t for t in status.tables if _takes_rows(t, by))]
     files_of_tables = [file for table in tables for file in table.files]
-    if _held(files_of_tables, FileKind.ROWS) != sum(c.records for c in status.claims.values()):
+    if _records_of_kind(files_of_tables, FileKind.ROWS) != sum(
+        c.records for c in status.claims.values()
+    ):
         return "the files' record counts do not add up to the claims'"
-    keys_held = _held(files_of_tables, FileKind.KEYS)
+    keys_held = _records_of_kind(files_of_tables, FileKind.KEYS)
     if keys_held != sum(claim.deleted for claim in status.claims.values()):
         return "the key files do not hold the claims' deleted records"
     return None
 
 
-def _read(claim: Claim) -> int:
+def _records_read(claim: Claim) -> int:
     """Return the records read, each counted once (Q6, U2)."""
     return claim.records + claim.deleted + claim.quarantined + claim.skipped
 
 
-def _held(files: Iterable[WrittenFile], kind: FileKind) -> int:
+def _records_of_kind(files: Iterable[WrittenFile], kind: FileKind) -> int:
     return sum(file.records for file in files if file.kind is kind)
 
 
-def _takes_rows(table: TableStatus, by: Standard) -> bool:
+def _takes_rows(table: TableStatus, by: AdmissionCriteria) -> bool:
     secondary = by.secondaries.get(table.table)
     return secondary is not None and bool(secondary.uuid)
 
 
-def _impossible(status: WriteStatus, by: Standard) -> str | None:
+def _check_possible(status: WriteStatus, by: AdmissionCriteria) -> str | None:
     """Object to what the settings cannot have produced, or what is in the table already."""
     if not by.may_skip and any(claim.skipped for claim in status.claims.values()):
         return "skipped records, but the settings skip none"
     for table in status.tables:
-        if any(file.kind is FileKind.KEYS for file in table.files) and not _keyed(table, by):
+        if any(file.kind is FileKind.KEYS for file in table.files) and not _has_key(table, by):
             return f"key files of {table.table}, which has no key"
+    # ranges do not see files: announced again under the next range, one would be there twice
     files = [file.path for table in status.tables for file in table.files]
     again = [path for path in files if path in by.committed.get(_folder(path), ())]
     return f"a file was committed before: {again[0]}" if again else None
 
 
-def _keyed(table: TableStatus, by: Standard) -> bool:
+def _has_key(table: TableStatus, by: AdmissionCriteria) -> bool:
     if table.table == by.table:
         return by.keyed
     secondary = by.secondaries.get(table.table)
@@ -319,39 +338,39 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def with_committed(by: Standard, files: Iterable[WrittenFile]) -> Committed:
+def with_committed(by: AdmissionCriteria, files: Iterable[WrittenFile]) -> Committed:
     """Remember a commit's files, and earlier ones whose folders are still allowed."""
-    kept = {folder: paths for folder, paths in by.committed.items() if _allowed(by, folder)}
+    kept = {folder: paths for folder, paths in by.committed.items() if _is_allowed(by, folder)}
     for file in files:
         folder = _folder(file.path)
         kept[folder] = kept.get(folder, frozenset()) | {file.path}
     return kept
 
 
-def _allowed(by: Standard, folder: str) -> bool:
+def _is_allowed(by: AdmissionCriteria, folder: str) -> bool:
     places = (by.prefixes, *(secondary.prefixes for secondary in by.secondaries.values()))
     return any(place.allow(f"{folder}/any", place.newest) for place in places)
 
 
-def _named_twice(written: TableStatus, files: Mapping[str, WrittenFile]) -> bool:
+def _names_twice(written: TableStatus, files: Mapping[str, WrittenFile]) -> bool:
     paths = [file.path for file in written.files]
     return len(set(paths)) < len(paths) or any(path in files for path in paths)
 
 
-def _misfollowed(
-    heard: HeardStatus, aside: Mapping[str, Mapping[str, WrittenFile]], by: Standard
+def _check_secondaries(
+    heard: HeardStatus, aside: Mapping[str, Mapping[str, WrittenFile]], by: AdmissionCriteria
 ) -> Objection | None:
     """Object unless each secondary table's file is in its folder and named once, and Q4 adds up."""
     for name, secondary in by.secondaries.items():
         table = _of_table(heard.status, name)
-        if _named_twice(table, aside[name]):
+        if _names_twice(table, aside[name]):
             return Objection(Fault.COUNTS, f"a file of {name} is named twice", name)
-        if text := _misfiled(heard, table, secondary.prefixes):
+        if text := _check_folders(heard, table, secondary.prefixes):
             return Objection(Fault.FOLDER, text, name)
-    return _because(Fault.COUNTS, _misquarantined(heard.status, by))
+    return _objection(Fault.COUNTS, _check_quarantine(heard.status, by))
 
 
-def _misquarantined(status: WriteStatus, by: Standard) -> str | None:
+def _check_quarantine(status: WriteStatus, by: AdmissionCriteria) -> str | None:
     """Q4: object unless the named secondary tables hold each of the claims' quarantined records
     once.
 
@@ -367,7 +386,7 @@ def _misquarantined(status: WriteStatus, by: Standard) -> str | None:
     return None
 
 
-def _may_hold_some(status: WriteStatus, by: Standard) -> bool:
+def _may_hold_some(status: WriteStatus, by: AdmissionCriteria) -> bool:
     return any(
         claim.range.begin < secondary.ahead.get(partition, 0)
         for secondary in by.secondaries.values()
@@ -378,64 +397,65 @@ def _may_hold_some(status: WriteStatus, by: Standard) -> bool:
 # Builds the criteria for a WRITE-STATUS: next offsets, partitions, prefixes of files (C7).
 
 
-def standard(state: State, now_ms: int) -> Standard:
+def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
     # nothing is known of a partition that is not awaited, so it is in the set (C10)
     term = term_of(state)
-    return Standard(
-        offsets=term.offsets,
-        fixed=fixed_set(state) | to_be_read(state),
-        table=term.view.table,
-        prefixes=_of_primary(state, now_ms),
-        secondaries=_secondaries(state, now_ms),
+    return AdmissionCriteria(
+        offsets=term.progress.offsets,
+        fixed=fixed_set(state) | partitions_to_come(state) if state.held else fixed_set(state),
+        table=term.primary.view.table,
+        prefixes=_primary_prefixes(state, now_ms),
+        secondaries=_secondary_criteria(state, now_ms),
         routed=state.identity.routed,
-        suspended=frozenset(term.suspended),
-        committed=term.committed,
+        suspended=frozenset(term.suspensions.suspended),
+        committed=term.tokens.committed,
         may_skip=state.limits.may_skip,
         closing=term.closing,
-        ends=term.ends,
+        ends=term.sources.ends,
         keyed=state.identity.keyed,
     )
 
 
-def _secondaries(state: State, now_ms: int) -> dict[str, SecondaryStandard]:
+def _secondary_criteria(state: State, now_ms: int) -> dict[str, SecondaryCriteria]:
     """Return the secondary tables that START names, and routed ones as they were read last."""
-    named = addressed(state)
+    named = named_secondaries(state)
     standards = {
-        name: SecondaryStandard(_young(state, secondary, now_ms), ahead(state, secondary))
+        name: SecondaryCriteria(
+            _young_prefixes(state, secondary, now_ms), offsets_ahead(state, secondary)
+        )
         for name, secondary in named.items()
     }
     if state.identity.routed:
-        for name, secondary in term_of(state).secondaries.items():
+        for name, secondary in term_of(state).delivery.secondaries.items():
             if name not in named:
-                young = _young(state, secondary, now_ms)
+                young = _young_prefixes(state, secondary, now_ms)
                 keyed = state.identity.routed_keys.of_table(name)
-                standards[name] = SecondaryStandard(young, uuid=secondary.uuid, keyed=keyed)
+                standards[name] = SecondaryCriteria(young, uuid=secondary.uuid, keyed=keyed)
     return standards
 
 
-def _of_primary(state: State, now_ms: int) -> Prefixes | Stamped:
+def _primary_prefixes(state: State, now_ms: int) -> Prefixes:
     """P13: where files are stamped, allow those of the transaction being ended, and no others."""
     term = term_of(state)
-    young = _young(state, term.view, now_ms)
-    if not term.closing_stamp:
-        return young
-    return Stamped(term.closing_stamp, term.closing, young.oldest, term.past_stamps)
+    young = _young_prefixes(state, term.primary.view, now_ms)
+    marks = term.tokens.marks[1:]
+    return replace(young, newest=term.closing, marks=marks) if marks else young
 
 
-def _young(state: State, table: TableView, now_ms: int) -> Prefixes:
+def _young_prefixes(state: State, table: TableView, now_ms: int) -> Prefixes:
     """P9: leave out folders of transactions whose files may have been cleaned up."""
     issued = prefixes(state, table)
-    first = oldest(term_of(state).issued, now_ms, state.settings.claim_age_max_ms)
+    first = term_of(state).tokens.oldest(now_ms, state.settings.claim_age_max_ms)
     return replace(issued, oldest=first or TransactionNumber(issued.newest + 1))
 
 
-def too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
+def is_too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
     """P9: return whether to claim again: then no attempt can land, and the files are orphans."""
-    now = standard(state, now_ms)
-    folders: dict[str, Prefixes | Stamped] = {attempt.base.table: now.prefixes}
+    now = admission_criteria(state, now_ms)
+    folders: dict[str, Prefixes] = {attempt.base.table: now.prefixes}
     folders |= {name: secondary.prefixes for name, secondary in now.secondaries.items()}
     held = [(attempt.base.table, attempt.files)]
-    held += [(draft.table.table, draft.files) for draft in term_of(state).drafts]
+    held += [(draft.table.table, draft.files) for draft in term_of(state).delivery.drafts]
     return not all(
         folders[table].allow(file.path, now.prefixes.newest)
         for table, files in held
@@ -449,32 +469,30 @@ def age_ms(state: State, table: TableView, files: Iterable[WrittenFile], now_ms:
     Not those that might have been admitted: otherwise a pending commit of a coordinator that has
     led for long would be about to expire as soon as it is decided.
     """
-    within = _young(state, table, now_ms)
-    first = min(within.transaction(file.path) for file in files)
-    said = [at_ms for number, at_ms in term_of(state).issued if number <= first]
-    return now_ms - said[-1] if said else 0
+    within = _young_prefixes(state, table, now_ms)
+    numbers = (within.transaction(file.path) or within.oldest for file in files)
+    return term_of(state).tokens.age_ms(max(within.oldest, min(numbers)), now_ms)
 
 
 # Detects participants that are always one transaction late (P13).
 
 
-STAMPS_KEPT = 100
-"""So many transactions late, files are still told apart from those of a wrong path."""
-
 TIMES_IN_A_ROW = 3
 """Once may be a hiccup; people are told at so many times, and at each multiple."""
 
 
-def starving(state: State, verdict: Verdict) -> tuple[Mapping[Sender, int], tuple[LogLine, ...]]:
-    """Return how often in a row each sender was late by now, and what people have to know."""
-    before, late = term_of(state).late, verdict.late - verdict.heeded
-    counts = {sender: times for sender, times in before.items() if sender not in verdict.heeded}
-    counts |= {sender: before.get(sender, 0) + 1 for sender in late}
-    repeated = sorted(sender for sender in late if counts[sender] % TIMES_IN_A_ROW == 0)
-    return counts, tuple(_told(state.settings, sender, counts[sender]) for sender in repeated)
+def log_always_late(
+    settings: CoordinatorSettings, tokens: Tokens, late: Iterable[Sender]
+) -> tuple[LogLine, ...]:
+    """Name those that were just late, so many times in a row."""
+    return tuple(
+        _log_late(settings, sender, tokens.late[sender])
+        for sender in sorted(late)
+        if tokens.late[sender] % TIMES_IN_A_ROW == 0
+    )
 
 
-def _told(settings: CoordinatorSettings, sender: Sender, times: int) -> LogLine:
+def _log_late(settings: CoordinatorSettings, sender: Sender, times: int) -> LogLine:
     error = ParticipantStarves(
         f"{sender} is slower than a transaction: {times} times in a row its files came after the "
         "only commit that may bring them, and its records are read again each time",
@@ -487,7 +505,7 @@ def _told(settings: CoordinatorSettings, sender: Sender, times: int) -> LogLine:
 # Valid-through: no record with an older timestamp is still to come, as far as known (C10).
 
 
-def observed(
+def with_activity(
     activity: Mapping[TopicPartition, Activity],
     claims: Iterable[tuple[TopicPartition, Claim]],
     now_ms: int,
@@ -522,12 +540,3 @@ def valid_through(
     if not known or len(known) < len(active):
         return previous
     return max(min(known), previous or 0)
-
-
-def carried_on(
-    record: CommitRecord, offsets: Offsets, topic_ids: Mapping[str, TopicId]
-) -> int | None:
-    """Return what a claim on these offsets knows: nothing if records come again, or are others."""
-    back = any(offsets.get(at, offset) < offset for at, offset in record.offsets.items())
-    other = any(topic_ids.get(topic, known) != known for topic, known in record.topic_ids.items())
-    return None if back or other else record.valid_through_ms

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headgate.config.load import load
     from headgate.kafka.consumer_adapter import ConsumerSteering, partitions_of, records_of
-    from headgate.participant.embedded_source import Record, Steering
-    from headgate.participant.sink_task import SinkTask
+    from headgate.kafka.embedded_source import Record, Steering
     from headgate.runtime.assembly import open_task
     from headgate.runtime.process import run
     from headgate.runtime.sink import Sink
+    from headgate.runtime.sink_task import SinkTask
 
 __all__ = [
     "ConsumerSteering",
@@ -34,10 +34,10 @@ __all__ = [
 
 _HOMES = {
     "ConsumerSteering": "headgate.kafka.consumer_adapter",
-    "Record": "headgate.participant.embedded_source",
+    "Record": "headgate.kafka.embedded_source",
     "Sink": "headgate.runtime.sink",
-    "SinkTask": "headgate.participant.sink_task",
-    "Steering": "headgate.participant.embedded_source",
+    "SinkTask": "headgate.runtime.sink_task",
+    "Steering": "headgate.kafka.embedded_source",
     "load": "headgate.config.load",
     "open_task": "headgate.runtime.assembly",
     "partitions_of": "headgate.kafka.consumer_adapter",

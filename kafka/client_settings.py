@@ -1,4 +1,4 @@
-"""Adapts one set of Kafka client settings for consumers, producers and admin clients.
+"""Adapts one set of Kafka client settings for all clients; says which keys a sink file may set.
 
 librdkafka warns on the terminal if another client gets a consumer's key, so those keys are left out
 there.
@@ -76,12 +76,10 @@ def _exists(path: str) -> bool:
     return path == "probe" or Path(path).exists()
 
 
-# Lists the librdkafka keys that a sink file may set, and why others are refused.
-#
-# It is an allow-list because some keys run commands or load code, and others belong to headgate:
-# setting them would change what the protocol rests on.
+# ------------------------------------------------------------------- what a sink file may set
 
-
+# An allow-list, because some keys run commands or load code, and others belong to headgate: setting
+# them would change what the protocol rests on.
 ALLOWED = frozenset(
     {
         "bootstrap.servers",

@@ -188,6 +188,8 @@ class KafkaGroupMember:
         self._consumer.close()
 
     def _on_assigned(self, consumer: kafka.Consumer, gained: list[kafka.TopicPartition]) -> None:
+        # From the end, whatever the group has stored, and paused as soon as there is something to
+        # pause: this member reads nothing by itself.
         for partition in gained:
             partition.offset = kafka.OFFSET_END
         if self._incremental:
@@ -198,11 +200,15 @@ class KafkaGroupMember:
 
     def _on_revoked(self, consumer: kafka.Consumer, leaving: list[kafka.TopicPartition]) -> None:
         partitions = frozenset(TopicPartition(p.topic, p.partition) for p in leaving)
+        # Noted before the call, which may raise: one that is regained in the same poll must be seen
+        # as lost in between.
         self._given_up |= partitions
         try:
             if partitions:
                 self._on_revoke(partitions)
         finally:
+            # Only now may the next owner have them: its PRESENCE then stands in the log behind what
+            # was announced here (P5, P6). Released in any case, or the group would wait for ever.
             self._release(consumer, leaving)
 
     def _on_lost(self, consumer: kafka.Consumer, leaving: list[kafka.TopicPartition]) -> None:

@@ -170,10 +170,14 @@ class KafkaLog:
                 raise self._append_failure([fatal], 0) from error
             raise AppendUnconfirmed(f"control topic {self._topic}: {error}") from error
         if errors or missing:
+            # Before the caller learns of it, and appends again: what is still in the queue would be
+            # sent behind that, and out of order.
             self._discard(producer)
             raise self._append_failure(errors, missing)
 
     def read(self, timeout_ms: int) -> list[LogRecord]:
+        # Before anything is taken from the client: the records of a re-created topic, at offsets
+        # that happen to fit, would be heard as the former one's.
         if self._lost is None:
             self._lost = self._identity.find_loss()
         if self._lost is not None:
@@ -261,6 +265,8 @@ class KafkaLog:
         return AppendUnconfirmed(f"control topic {self._topic}: {'; '.join(reasons)}")
 
     def _read_from(self, offset: int) -> None:
+        # The id before the position: a topic that is re-created in between is another one than was
+        # adopted, and noticed. The other way round its id would be taken for that of the position.
         if self._identity.adopt():
             # A client compares leader epochs. A new topic's epochs restart at 0, so it would take
             # them for old news about the former topic, and never read from the new one.

@@ -94,6 +94,8 @@ class DeadLetterTopic:
                 count += 1
                 if errors:
                     break
+            # Before the count is returned: the caller stores it as progress, and what is not
+            # confirmed by then would never be sent.
             self._flush()
         except (kafka.KafkaException, BufferError) as error:
             errors.append(str(error))

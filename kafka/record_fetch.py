@@ -173,6 +173,8 @@ def read_ranges(reading: ReadRequest) -> Generator[Chunk, None, None]:
     consumer = _CLIENTS.take(reading.kafka)
     try:
         yield from _RangeReader(consumer, reading).chunks()
+        # Behind the last record: asked before, a topic could be re-created between answer and read,
+        # and records of another one would be written for these offsets.
         _require_same_topics(reading)
         consumer.unassign()
     except BaseException:
@@ -230,6 +232,8 @@ class _RangeReader:
             messages.keys,
             messages.headers,
         )
+        # Compared with the positions before these records move them: one that is delivered twice
+        # (after a fetch that was repeated) counts once, one beyond its range never.
         wanted = (chunk.offsets >= self._next[places]) & (chunk.offsets < self._ends[places])
         np.maximum.at(self._next, places, chunk.offsets + 1)
         for event in messages.events:  # after the records that precede them

@@ -1,4 +1,4 @@
-"""Gives the pure machine its group, log, writer and clock; one turn at a time, no thread.
+"""Gives the participant's machine its group, log, writer and clock.
 
 Leadership comes first: it receives the assignment after every poll, and before partitions are given
 up, so that a coordinator never outlives its ownership (rule E1).
@@ -35,45 +35,6 @@ from headgate.participant.actions import (
 )
 from headgate.participant.machine import step
 from headgate.participant.state import State
-
-# Logs a participant's main events: most participants have no coordinator that would.
-
-
-_EVENT_OF_PRESENCE = {
-    PresenceKind.JOINED: LogEvent.PARTITIONS_JOINED,
-    PresenceKind.GAINED: LogEvent.PARTITIONS_GAINED,
-    PresenceKind.LOST: LogEvent.PARTITIONS_LOST,
-}
-_SHOWN_MAX = 20
-
-
-def log_own_event(log: logging.Logger, sink: str, said: OutgoingEvent) -> None:
-    """Log one line for partitions gained or lost, and for a status that names rows or a failure."""
-    event = said.event
-    if isinstance(event, Presence) and event.concerns:
-        named = sorted(map(str, event.concerns))
-        more = f" and {len(named) - _SHOWN_MAX} more" if len(named) > _SHOWN_MAX else ""
-        extra = about(_EVENT_OF_PRESENCE[event.kind], epoch=said.epoch, partitions=len(named))
-        text = ", ".join(named[:_SHOWN_MAX]) + more
-        log.info("sink %s: %s %s", sink, event.kind.value, text, extra=extra)
-    elif isinstance(event, WriteStatus):
-        rows = sum(claim.records for claim in event.claims.values())
-        if rows or event.failure:
-            ids = {"epoch": said.epoch, "transaction": said.transaction, "rows": rows}
-            extra = about(LogEvent.STATUS_ANNOUNCED, **ids)
-            text = f"{rows} rows announced for transaction {said.epoch}.{said.transaction}"
-            if event.failure:
-                text += f", and {len(event.unknown)} partitions are not written: {event.failure}"
-            log.info("sink %s: %s", sink, text, extra=extra)
-
-
-def log_pause(log: logging.Logger, state: State) -> None:
-    """Log that an operator's request took effect, whoever coordinates."""
-    event, text = LogEvent.FETCH_RESUMED, "fetches again"
-    if state.term.paused:
-        event, text = LogEvent.FETCH_PAUSED, "paused: nothing is fetched until headgate resume"
-    log.info("sink %s: %s", state.sink, text, extra=about(event, epoch=state.term.epoch))
-
 
 _log = redacted_logger("headgate.participant")
 
@@ -115,13 +76,14 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         # Without a place in the log nothing below waits: an outage must not make the loop spin.
         self._world.group.poll(timeout_ms if self._listener.behind else 0)
         assignment = self._world.group.assignment()
+        # Before this participant acts on it: a coordinator without its partition stops first (E1).
         self._world.leadership.assigned(assignment)
         failure = self._world.leadership.failure()
         if isinstance(failure, HeadgateError):
             raise self._world.redaction.of_error(failure)
         if failure is not None:
             raise failure
-        if self._stands():
+        if self._is_positioned():
             self._feed(Assigned(assignment))
             self._listen(timeout_ms)
         self._feed(Tick())
@@ -149,7 +111,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         """Announce what is written and give up every partition; the ports stay open."""
         self.release(frozenset(self.state.work.owned))
 
-    def _stands(self) -> bool:
+    def _is_positioned(self) -> bool:
         """Return whether the log is positioned, so that every event is heard."""
         try:
             if self._listener.behind:
@@ -207,3 +169,41 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
 
     def _epoch(self) -> int:
         return self.state.term.epoch
+
+
+# ----------------------------------- for people: most participants have no coordinator that would
+
+_EVENT_OF_PRESENCE = {
+    PresenceKind.JOINED: LogEvent.PARTITIONS_JOINED,
+    PresenceKind.GAINED: LogEvent.PARTITIONS_GAINED,
+    PresenceKind.LOST: LogEvent.PARTITIONS_LOST,
+}
+_SHOWN_MAX = 20
+
+
+def log_own_event(log: logging.Logger, sink: str, said: OutgoingEvent) -> None:
+    """Log one line for partitions gained or lost, and for a status that names rows or a failure."""
+    event = said.event
+    if isinstance(event, Presence) and event.concerns:
+        named = sorted(map(str, event.concerns))
+        more = f" and {len(named) - _SHOWN_MAX} more" if len(named) > _SHOWN_MAX else ""
+        extra = about(_EVENT_OF_PRESENCE[event.kind], epoch=said.epoch, partitions=len(named))
+        text = ", ".join(named[:_SHOWN_MAX]) + more
+        log.info("sink %s: %s %s", sink, event.kind.value, text, extra=extra)
+    elif isinstance(event, WriteStatus):
+        rows = sum(claim.records for claim in event.claims.values())
+        if rows or event.failure:
+            ids = {"epoch": said.epoch, "transaction": said.transaction, "rows": rows}
+            extra = about(LogEvent.STATUS_ANNOUNCED, **ids)
+            text = f"{rows} rows announced for transaction {said.epoch}.{said.transaction}"
+            if event.failure:
+                text += f", and {len(event.unknown)} partitions are not written: {event.failure}"
+            log.info("sink %s: %s", sink, text, extra=extra)
+
+
+def log_pause(log: logging.Logger, state: State) -> None:
+    """Log that an operator's request took effect, whoever coordinates."""
+    event, text = LogEvent.FETCH_RESUMED, "fetches again"
+    if state.term.paused:
+        event, text = LogEvent.FETCH_PAUSED, "paused: nothing is fetched until headgate resume"
+    log.info("sink %s: %s", state.sink, text, extra=about(event, epoch=state.term.epoch))

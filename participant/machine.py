@@ -137,7 +137,7 @@ def _process(state: State, given: Input, now_ms: int) -> Step:
         case AppendFailed(reason):
             again_ms = now_ms + state.settings.retry_backoff_ms
             again = state.with_deadline(Timer.RESEND, again_ms)
-            return again, (control_log_warning(f"{reason}; says it again"),)
+            return again, (control_log_warning(f"{reason}; it is appended again"),)
         case LogTruncated(reason):
             return _on_log_truncated(state, reason)
 
@@ -200,6 +200,8 @@ def _finish_transaction(state: State, now_ms: int) -> Step:
 
 def _answer_end(state: State) -> Step:
     actions: tuple[Action, ...] = ()
+    # Before the next transaction opens: the status names files of the folder that it replaces, and
+    # its idle partitions by what was looked at in this one.
     if state.work.owned:
         state, actions = append_status(state, state.term.ended)
     return with_end_answered(state), actions
@@ -286,6 +288,7 @@ def _on_assigned(state: State, partitions: frozenset[TopicPartition]) -> Step:
     owned = state.work.owned.keys()
     gained, lost = frozenset(partitions - owned), frozenset(owned - partitions)
     actions: tuple[Action, ...] = ()
+    # First what is lost: whether the rest is gained or joined depends on what is left.
     if lost:
         state, actions = _announce_loss(state, lost)
     if gained:
@@ -297,6 +300,8 @@ def _on_assigned(state: State, partitions: frozenset[TopicPartition]) -> Step:
 
 def _announce_gain(state: State, gained: frozenset[TopicPartition], kind: PresenceKind) -> Step:
     """P5: announce the gain; its place in the log decides which settlement gives the position."""
+    # Owned before it is said, for PRESENCE names all that is owned; under the sequence that the
+    # event gets below, by which its place in the log is found.
     state = with_partitions(state, gained, state.said.sequence + 1)
     return append_presence(state, kind, gained)
 

@@ -41,21 +41,21 @@ from headgate.data_plane.write.in_process_writer import (
 from headgate.data_plane.write.write_batch import write_narrowed, write_put
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_topic import ensure_control_topic
-from headgate.kafka.source_topics import KafkaSourceTopics
-from headgate.participant import driver as participant
-from headgate.participant.embedded_source import (
+from headgate.kafka.embedded_source import (
     Buffers,
     EmbeddedMember,
     Record,
     Steering,
 )
+from headgate.kafka.source_topics import KafkaSourceTopics
+from headgate.participant import driver as participant
 from headgate.participant.settings import UnknownFields
-from headgate.participant.sink_task import SinkTask
 from headgate.participant.state import State
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.configuration_comparison import recent_envelopes, refuse_company
 from headgate.runtime.lifecycle_notices import Complaints, control_log, departing, say_started
 from headgate.runtime.sink_tables import SinkTables, routing, secondary_names
+from headgate.runtime.sink_task import SinkTask
 from headgate.runtime.start_checks import require_sources
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
 from headgate.runtime.telemetry.metering import Ports, meter

@@ -50,7 +50,7 @@ from headgate.control_protocol.table_format import (
     Use,
 )
 from headgate.control_protocol.table_history import FileRows, TableReader
-from headgate.coordinator.pending_commits import undelivered
+from headgate.coordinator.pending_commits import find_undelivered
 from headgate.participant.settings import UnknownFields
 from headgate.tables.iceberg.catalog import revoked_rights
 from headgate.tables.pending_files import StagedFileLists
@@ -327,7 +327,7 @@ class SinkTables:
                     views[name] = table.read()
             except HeadgateError:
                 continue
-        return undelivered(record.pending_commits, views, self.reader.view().uuid)
+        return find_undelivered(record.pending_commits, views, self.reader.view().uuid)
 
     def refuse_unfit(self) -> None:
         """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""

@@ -31,9 +31,9 @@ from headgate.coordinator.driver import CoordinatorDriver, StartAt
 from headgate.coordinator.driver import World as CoordinatorWorld
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
+from headgate.kafka.embedded_source import Record
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
-from headgate.participant.embedded_source import Record
 from headgate.participant.state import State, Timer
 from headgate.runtime.assembly import identity
 from headgate.runtime.catalogs import open_catalog
@@ -161,7 +161,7 @@ class SinkInProcess:
     def pending(self) -> set[str]:
         """The tables that are pending something, as the coordinator knows it."""
         term = self.coordinator.state.term
-        return {pending_commit.table for pending_commit in term.pending_commits} if term else set()
+        return {pending_commit.table for pending_commit in term.delivery.pending} if term else set()
 
     def suspended(self) -> dict[str, str]:
         """Why those tables take nothing that are suspended."""

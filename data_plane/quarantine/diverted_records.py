@@ -15,7 +15,7 @@ from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartit
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.data_plane.quarantine.already_quarantined import within
 from headgate.data_plane.quarantine.rejected_records import TABLE
-from headgate.participant.embedded_source import Record
+from headgate.kafka.embedded_source import Record
 from headgate.tables.iceberg.catalog import naming_table
 
 MEANT_FOR = "table_name"

@@ -18,9 +18,9 @@ from headgate.control_protocol.errors import MissingRights
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWriter
 from headgate.control_protocol.sink_context import for_the_same_sink
 from headgate.data_plane.batch.batch_failures import Abandoned, failed
+from headgate.kafka.embedded_source import Buffers, Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
-from headgate.participant.embedded_source import Buffers, Record
 
 _CLOSE_MS = 30_000
 

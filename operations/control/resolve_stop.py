@@ -31,9 +31,9 @@ from headgate.control_protocol.ports import (
 )
 from headgate.coordinator.actions import DescribeSecondaries
 from headgate.coordinator.driver import StartAt, describe_sources, read_secondaries
-from headgate.coordinator.epoch_claim import claim_epoch, secondaries_found, table_found
+from headgate.coordinator.epoch_claim import claim_epoch, on_secondaries_found, on_table_found
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.recovery import Resolution, recorded, resolve
+from headgate.coordinator.recovery import Resolution, record_to_resume, resolve
 from headgate.coordinator.settings import (
     CoordinatorSettings,
     OffsetPolicy,
@@ -178,10 +178,10 @@ def _make_attempt(
     world: ClaimedSink, settings: CoordinatorSettings, view: TableView
 ) -> CommitAttempt:
     state = State(world.identity, settings, phase=Phase.RECOVERING)
-    state, (asked,) = table_found(state, view)
+    state, (asked,) = on_table_found(state, view)
     if isinstance(asked, DescribeSecondaries):
         state = _with_secondaries(world, state, asked)
-    first = recorded(view, settings) is None
+    first = record_to_resume(view, settings) is None
     sources = describe_sources(world.topics, world.start_at, first_start=first)
     claiming, _ = claim_epoch(state, view, sources, now_ms=0)
     assert claiming.attempt is not None
@@ -197,8 +197,8 @@ def _with_secondaries(world: ClaimedSink, state: State, asked: DescribeSecondari
     missing = sorted(set(needed) - read.views.keys())
     if missing:
         raise RetryLater(f"nothing was accepted: {', '.join(missing)} cannot be read", "try again")
-    state, _ = secondaries_found(state, read, 0)
-    return secondaries_found(state, read, 0)[0] if state.doubted else state
+    state, _ = on_secondaries_found(state, read, 0)
+    return on_secondaries_found(state, read, 0)[0] if state.doubted else state
 
 
 def _land(table: PrimaryTable, attempt: CommitAttempt) -> None:

@@ -22,7 +22,7 @@ from headgate.control_protocol.ports import (
     TableView,
     TopicState,
 )
-from headgate.coordinator.status_validation import carried_on
+from headgate.coordinator.recovery import carry_on_valid_through
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control.deleted_rows_guard import require_not_read_again
@@ -125,7 +125,7 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
         plan.record,
         "offsets set",
         offsets=offsets,
-        valid_through_ms=carried_on(plan.record, offsets, plan.record.topic_ids),
+        valid_through_ms=carry_on_valid_through(plan.record, offsets, plan.record.topic_ids),
     )
     failed = RetryLater(
         f"the offsets of sink {settings.name} were not moved",

@@ -48,6 +48,7 @@ from headgate.data_plane.quarantine.diverted_records import (
 )
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
+from headgate.kafka.embedded_source import Record
 from headgate.operations.access.secondary_tables import (
     FilledTables,
     record_of,
@@ -58,7 +59,6 @@ from headgate.operations.access.secondary_tables import (
 )
 from headgate.operations.access.tables import open_catalog, require_iceberg
 from headgate.operations.control.operator_claim import actor, announce
-from headgate.participant.embedded_source import Record
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.catalog import naming_table
 

@@ -147,29 +147,35 @@ class Canon:
     def _term(self, term: Term) -> Hashable:
         return (
             self._in(self._epochs, term.epoch),
-            self._view(term.view),
-            term.offsets,
-            self._in(self._numbers, term.number),
+            self._view(term.primary.view),
+            term.progress.offsets,
+            self._in(self._numbers, term.progress.number),
             self._in(self._numbers, term.closing),
-            self._cut(term.settled_to),
-            self._cut(term.heard_to),
-            term.awaited,
-            tuple(map(self._heard, term.statuses)),
-            frozenset((s, self._status_number(s, n)) for s, n in term.judged.items()),
-            term.named_by_presence,
-            term.settlement and self._event(None, term.settlement),
-            term.paused,
-            self._in(self._numbers, term.pause_answered),
-            term.valid_through_ms,
-            frozenset((at, seen.timestamp_ms) for at, seen in term.activity.items()),
+            self._cut(term.progress.settled_to),
+            self._cut(term.progress.heard_to),
+            term.collection.awaited,
+            tuple(map(self._heard, term.collection.statuses)),
+            frozenset((s, self._status_number(s, n)) for s, n in term.collection.judged.items()),
+            term.collection.named_by_presence,
+            term.progress.settlement and self._event(None, term.progress.settlement),
+            term.pause.paused,
+            self._in(self._numbers, term.pause.answered),
+            term.progress.valid_through_ms,
+            frozenset((at, seen.timestamp_ms) for at, seen in term.progress.activity.items()),
             frozenset(
-                (name, self._view(secondary)) for name, secondary in term.secondaries.items()
+                (name, self._view(secondary))
+                for name, secondary in term.delivery.secondaries.items()
             ),
-            tuple(map(self._pending_commit, term.pending_commits)),
-            (term.asked, term.started, term.deliver_until_ms is None, term.overtaken),
-            tuple(self._answer(waiting.answer) for waiting in term.proposals),
-            frozenset(map(self._answer, term.answered)),
-            (term.evolve_due_ms, term.tables and self._event(None, term.tables)),
+            tuple(map(self._pending_commit, term.delivery.pending)),
+            (
+                term.delivery.asked,
+                term.started,
+                term.delivery.until_ms is None,
+                term.primary.overtaken,
+            ),
+            tuple(self._answer(waiting.answer) for waiting in term.changes.proposals),
+            frozenset(map(self._answer, term.changes.answered)),
+            (term.changes.due_ms, term.changes.tables and self._event(None, term.changes.tables)),
         )
 
     def _answer(self, answer: Answer) -> Hashable:

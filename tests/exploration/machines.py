@@ -166,8 +166,8 @@ def _coordinator_calls(
         case c.DescribeSecondaries():
             views = {secondary.name: secondary.view() for secondary in world.secondaries}
             return world, c.SecondariesRead(views, NOW_MS)
-        case c.DraftManifests(drafts):
-            return world, c.Drafted(tuple(map(drafted, drafts)))
+        case c.StageManifests(drafts):
+            return world, c.ManifestsStaged(tuple(map(drafted, drafts)))
         case c.DeliverPendingCommits(deliveries):
             return world.seated(index, replace(seat, calls=deliveries)), None
         case machine_io.Append():
@@ -189,13 +189,24 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
     state = seat.state
     term = state.term and replace(
         state.term,
-        end_due_ms=_abstract(state.term.end_due_ms),
-        evolve_due_ms=_evolve_due_ms(state.term),
-        time_out_ms=_abstract(state.term.time_out_ms),
-        committed_at_ms=NOW_MS,
-        moved_at_ms=dict.fromkeys(state.term.secondaries, NOW_MS),
-        deliver_until_ms=state.term.deliver_until_ms and _abstract(state.term.deliver_until_ms),
-        activity={at: replace(seen, at_ms=NOW_MS) for at, seen in state.term.activity.items()},
+        collection=replace(
+            state.term.collection,
+            end_due_ms=_abstract(state.term.collection.end_due_ms),
+            time_out_ms=_abstract(state.term.collection.time_out_ms),
+        ),
+        changes=replace(state.term.changes, due_ms=_evolve_due_ms(state.term)),
+        primary=replace(state.term.primary, committed_at_ms=NOW_MS),
+        delivery=replace(
+            state.term.delivery,
+            moved_at_ms=dict.fromkeys(state.term.delivery.secondaries, NOW_MS),
+            until_ms=state.term.delivery.until_ms and _abstract(state.term.delivery.until_ms),
+        ),
+        progress=replace(
+            state.term.progress,
+            activity={
+                at: replace(seen, at_ms=NOW_MS) for at, seen in state.term.progress.activity.items()
+            },
+        ),
     )
     state = replace(
         state,
@@ -210,9 +221,9 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
 
 def _evolve_due_ms(term: Term) -> int:
     """What gathers, or waits, does so until the next tick that is late."""
-    if not term.proposals:
+    if not term.changes.proposals:
         return NOW_MS
-    return min(_abstract(term.evolve_due_ms), LATE_MS // 2)
+    return min(_abstract(term.changes.due_ms), LATE_MS // 2)
 
 
 def _abstract(time_ms: int) -> int:

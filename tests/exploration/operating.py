@@ -34,7 +34,7 @@ def _has_to_resume(world: World) -> bool:
     record = world.table.record
     coming = any(isinstance(said.envelope.event, Resume) for said in world.log)
     terms = [seat.state.term for seat in world.seats if seat and seat.state.term]
-    heard = any(not term.paused for term in terms)
+    heard = any(not term.pause.paused for term in terms)
     return record is not None and record.paused and not coming and not heard
 
 

@@ -270,7 +270,7 @@ def _clean(bounds: Bounds, index: int, before: Seat, after: World) -> None:
     term = seat.state.term
     if before.state.term is not None and term is None:
         raise Violation(Kind.WASTE, f"c{index} gives its epoch up without a reason")
-    settlement = term.settlement if term else None
+    settlement = term.progress.settlement if term else None
     if settlement is not None and (settlement.reason or isinstance(settlement, AbortCommit)):
         raise Violation(Kind.WASTE, f"c{index} refuses honest work: {settlement.reason}")
 

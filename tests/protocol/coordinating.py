@@ -48,14 +48,14 @@ from headgate.coordinator.actions import (
     DeliverPendingCommits,
     DescribeSecondaries,
     DescribeSources,
-    Drafted,
-    DraftManifests,
     EvolveTable,
     Input,
     LeadershipGained,
+    ManifestsStaged,
     ReadTable,
     SecondariesRead,
     SourcesDescribed,
+    StageManifests,
     TableEvolved,
     TableRead,
 )
@@ -83,7 +83,7 @@ _Request = (
     ReadTable
     | DescribeSources
     | DescribeSecondaries
-    | DraftManifests
+    | StageManifests
     | DeliverPendingCommits
     | CommitTable
     | EvolveTable
@@ -157,7 +157,7 @@ class Coordinator:
                 self.lands(pending.attempt)
             case DescribeSecondaries():
                 self.follows()
-            case DraftManifests():
+            case StageManifests():
                 self.drafts(pending)
             case DeliverPendingCommits():
                 self.delivers(pending)
@@ -182,11 +182,11 @@ class Coordinator:
         self.secondaries |= {secondary.table: secondary for secondary in secondaries}
         self.given(SecondariesRead(dict(self.secondaries), self.now_ms + WALL_AHEAD_MS))
 
-    def drafts(self, wanted: DraftManifests | None = None) -> None:
+    def drafts(self, wanted: StageManifests | None = None) -> None:
         """The manifests are written."""
         self.pending = None
-        wanted = wanted or self.only(DraftManifests)
-        self.given(Drafted(tuple(drafted(draft) for draft in wanted.drafts)))
+        wanted = wanted or self.only(StageManifests)
+        self.given(ManifestsStaged(tuple(drafted(draft) for draft in wanted.drafts)))
 
     def delivers(self, wanted: DeliverPendingCommits | None = None) -> None:
         """The catalog takes all deliveries, and says so."""

@@ -82,7 +82,7 @@ def announces(coordinator: Coordinator, rows: int = 3, aside: dict[str, int] | N
     they are pending."""
     term = coordinator.term
     transaction = term.closing
-    begin, other = term.offsets[P0], term.offsets[P1]
+    begin, other = term.progress.offsets[P0], term.progress.offsets[P1]
     wanted = {ONE: 2, OTHER: 1} if aside is None else aside
     count = rows + sum(wanted.values())
     claim = Claim(OffsetRange(begin, begin + count), rows, quarantined=sum(wanted.values()))

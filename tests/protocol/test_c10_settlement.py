@@ -19,17 +19,17 @@ from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
 
 def test_nothing_is_settled_while_the_outcome_is_unknown() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
-    before = (coordinator.term.offsets, coordinator.term.settled_to)
+    before = (coordinator.term.progress.offsets, coordinator.term.progress.settled_to)
     answer(coordinator, 1, {P0: (10, 15), P1: (20, 22)})
     for _ in range(5):
         coordinator.unsure()
-        assert (coordinator.term.offsets, coordinator.term.settled_to) == before
+        assert (coordinator.term.progress.offsets, coordinator.term.progress.settled_to) == before
         assert not coordinator.wants(Append)
         coordinator.waits(SETTINGS.retry_backoff_max_ms)
         coordinator.reads()
     coordinator.lands()
 
-    assert coordinator.term.offsets == offsets(15, 22)
+    assert coordinator.term.progress.offsets == offsets(15, 22)
 
 
 def test_l_is_behind_the_last_status_that_was_judged() -> None:
@@ -41,7 +41,7 @@ def test_l_is_behind_the_last_status_that_was_judged() -> None:
     coordinator.lands(late)
 
     assert settlement(coordinator).settled_to == judged_to
-    assert coordinator.term.settled_to == judged_to
+    assert coordinator.term.progress.settled_to == judged_to
 
 
 def test_the_settlement_is_said_again_until_it_is_heard() -> None:
@@ -87,7 +87,10 @@ def test_it_never_goes_back() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     answer(coordinator, 1, {P0: (10, 15), P1: (20, 22)}, {P0: 500, P1: 300})
     coordinator.until(Phase.COLLECTING)
-    coordinator.state = replace(coordinator.state, term=replace(coordinator.term, activity={}))
+    coordinator.state = replace(
+        coordinator.state,
+        term=replace(coordinator.term, progress=replace(coordinator.term.progress, activity={})),
+    )
     answer(coordinator, 2, {P0: (15, 16), P1: (22, 23)}, {P0: 200, P1: 200}, transaction=2)
 
     assert coordinator.attempt.record.valid_through_ms == 300
@@ -151,11 +154,11 @@ def test_a_settlement_of_ours_heard_twice_moves_nothing() -> None:
     coordinator = Coordinator.at(Phase.SETTLING)
     said = coordinator.only(Append)
     coordinator.hears_itself(said)
-    due_ms = coordinator.term.end_due_ms
+    due_ms = coordinator.term.collection.end_due_ms
     coordinator.hears_itself(said)
 
     assert coordinator.phase is Phase.OPEN
-    assert coordinator.term.end_due_ms == due_ms
+    assert coordinator.term.collection.end_due_ms == due_ms
 
 
 def answer(

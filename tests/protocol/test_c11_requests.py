@@ -30,8 +30,8 @@ def stored(coordinator: Coordinator) -> tuple[int, int, bool]:
 def one_transaction(coordinator: Coordinator) -> None:
     """Everybody is idle, so that only a request makes it commit."""
     coordinator.until(Phase.COLLECTING)
-    at = coordinator.term.offsets
-    number = coordinator.term.number
+    at = coordinator.term.progress.offsets
+    number = coordinator.term.progress.number
     idle = status(number, {p: (at[p], at[p]) for p in (P0, P1)})
     coordinator.hears(idle, ALICE, transaction=coordinator.term.closing)
     coordinator.waits(1)
@@ -53,7 +53,7 @@ def test_a_pause_that_was_answered_pauses_nothing_when_it_is_said_again() -> Non
     coordinator = paused_and_resumed()
     for seen in ((EPOCH, 0), (EPOCH, 1), (EPOCH - 1, 99)):
         asks(coordinator, Pause(), seen)
-        assert not coordinator.term.paused
+        assert not coordinator.term.pause.paused
     one_transaction(coordinator)
     assert stored(coordinator) == (EPOCH, 2, False)
 
@@ -82,9 +82,9 @@ def test_nor_does_it_after_a_new_claim() -> None:
         successor = Coordinator.at(phase, table=before.table)
         asks(successor, Pause(), (EPOCH, 0))
         successor.until(Phase.OPEN)
-        assert not successor.term.paused
+        assert not successor.term.pause.paused
         asks(successor, Pause(), (EPOCH, 2))
-        assert not successor.term.paused
+        assert not successor.term.pause.paused
 
 
 def test_a_request_that_its_coordinator_took_to_its_grave_is_taken_up() -> None:
@@ -94,7 +94,7 @@ def test_a_request_that_its_coordinator_took_to_its_grave_is_taken_up() -> None:
         asks(successor, Pause(), (EPOCH, 2))
         asks(successor, Resume(), (EPOCH, 1))  # heard long ago
         successor.until(Phase.OPEN)
-        assert successor.term.paused
+        assert successor.term.pause.paused
 
 
 def test_a_request_says_nothing_of_epochs() -> None:

@@ -74,7 +74,7 @@ def test_a_new_transaction_begins_with_nothing() -> None:
     coordinator.described()
     coordinator.hears_itself()
 
-    assert coordinator.term.held == {}
+    assert coordinator.term.collection.buffered == {}
 
 
 def test_without_a_limit_nothing_is_kept_and_nothing_ends_early() -> None:
@@ -83,7 +83,7 @@ def test_without_a_limit_nothing_is_kept_and_nothing_ends_early() -> None:
     coordinator.waits(1)
 
     assert coordinator.phase is Phase.OPEN
-    assert coordinator.term.held == {}
+    assert coordinator.term.collection.buffered == {}
 
 
 def test_start_says_the_limits() -> None:

@@ -72,7 +72,7 @@ class Wedged(Coordinator):
         return f"headgate/{SINK}/{epoch}-{COORDINATOR.incarnation}/{number}"
 
     def claims(self) -> dict[TopicPartition, Claim]:
-        begin, idle = self.term.offsets[P0], self.term.offsets[P1]
+        begin, idle = self.term.progress.offsets[P0], self.term.progress.offsets[P1]
         return {P0: Claim(OffsetRange(begin, begin + 3), 3), P1: Claim(OffsetRange(idle, idle))}
 
     def with_file(self, path: str, rows: int = 3) -> WriteStatus:
@@ -182,7 +182,9 @@ def test_a_routed_table_that_alone_is_at_fault_is_suspended_and_the_others_go_on
         made.is_answered(lambda: of_orders(made, below="s3://elsewhere"))
 
     assert made.phase is Phase.OPEN
-    assert made.term.suspended[ORDERS].why.startswith(f"HG-216 {ALICE} is refused 6 times in a row")
+    assert made.term.suspensions.suspended[ORDERS].why.startswith(
+        f"HG-216 {ALICE} is refused 6 times in a row"
+    )
     assert not made.state.refused
     made.until(Phase.COLLECTING)
     made.waits(SETTINGS.commit_timeout_ms)
@@ -208,11 +210,11 @@ def test_a_table_that_cannot_be_read_is_suspended_only_after_minutes() -> None:
     made = ledger(CALMLY)
     began_ms = made.now_ms
     made.until(Phase.COLLECTING)
-    while ORDERS not in made.term.suspended:
+    while ORDERS not in made.term.suspensions.suspended:
         made.is_answered(lambda: of_orders(made))
         made.until(Phase.OPEN)
     assert made.now_ms - began_ms >= PASSING_MS_MIN
-    assert "cannot be read now" in made.term.suspended[ORDERS].why
+    assert "cannot be read now" in made.term.suspensions.suspended[ORDERS].why
 
 
 def test_who_reads_beside_a_zombie_stops_the_sink_only_after_minutes_and_both_are_named() -> None:

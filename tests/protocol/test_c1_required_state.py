@@ -23,7 +23,7 @@ def test_a_commit_stands_on_the_table_as_our_last_commit_left_it() -> None:
     coordinator.waits(500)
 
     assert coordinator.attempt.base == left
-    assert coordinator.term.view == left
+    assert coordinator.term.primary.view == left
 
 
 def test_a_commit_does_not_pass_over_a_head_that_nobody_read() -> None:

@@ -136,7 +136,7 @@ def test_valid_through_and_pause_survive_a_change_of_coordinator() -> None:
     (start,) = coordinator.said
     assert isinstance(start, StartCommit)
     assert start.paused
-    assert coordinator.term.valid_through_ms == 123
+    assert coordinator.term.progress.valid_through_ms == 123
 
 
 def test_the_first_start_says_what_the_claim_stored() -> None:

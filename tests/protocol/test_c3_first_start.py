@@ -18,12 +18,12 @@ def test_the_first_start_names_no_l_for_its_l_is_its_own_place() -> None:
 
     at = coordinator.next_offset
     coordinator.hears_itself()
-    assert coordinator.term.settled_to == at + 1
+    assert coordinator.term.progress.settled_to == at + 1
 
 
 def test_later_starts_name_the_last_settlements_l() -> None:
     coordinator = Coordinator.at(Phase.CLOSING)
-    settled_to = coordinator.term.settled_to
+    settled_to = coordinator.term.progress.settled_to
 
     start = coordinator.said[1]
     assert isinstance(start, StartCommit)
@@ -59,8 +59,8 @@ def test_said_twice_the_first_one_heard_counts() -> None:
     coordinator.hears(status(1, {P0: (10, 15)}, written_in=(EPOCH, 1)), ALICE, transaction=1)
     coordinator.hears(start, COORDINATOR, transaction=1)
 
-    assert coordinator.term.settled_to == at + 1
-    assert len(coordinator.term.statuses) == 1
+    assert coordinator.term.progress.settled_to == at + 1
+    assert len(coordinator.term.collection.statuses) == 1
 
 
 def test_a_status_in_front_of_the_first_start_is_void() -> None:
@@ -68,7 +68,7 @@ def test_a_status_in_front_of_the_first_start_is_void() -> None:
     coordinator.hears(status(1, {P0: (10, 15)}, written_in=(EPOCH, 1)), ALICE, transaction=1)
     coordinator.goes_on()
 
-    assert coordinator.term.statuses == ()
+    assert coordinator.term.collection.statuses == ()
 
 
 def test_a_participant_goes_by_the_first_one_too() -> None:

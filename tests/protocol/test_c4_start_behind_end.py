@@ -103,8 +103,8 @@ def test_a_partition_that_is_new_is_in_the_next_start_and_not_waited_for() -> No
     )
     coordinator.waits(0)
     assert isinstance(coordinator.said[0], AckCommit)
-    assert coordinator.term.settlement is not None
-    assert coordinator.term.settlement.reason == ""
+    assert coordinator.term.progress.settlement is not None
+    assert coordinator.term.progress.settlement.reason == ""
 
 
 def test_a_source_that_lost_stored_offsets_begins_with_a_new_epoch_or_stops() -> None:
@@ -119,7 +119,7 @@ def test_a_source_that_lost_stored_offsets_begins_with_a_new_epoch_or_stops() ->
     coordinator.described()
     assert coordinator.phase is Phase.RECOVERING
     coordinator.until(Phase.OPEN)
-    assert coordinator.term.offsets == offsets(50, 20)
+    assert coordinator.term.progress.offsets == offsets(50, 20)
     assert coordinator.term.epoch == EPOCH + 1
 
 

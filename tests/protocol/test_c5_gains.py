@@ -62,7 +62,7 @@ def test_what_a_gain_named_counts_for_one_settlement_only() -> None:
     coordinator = Coordinator.at(Phase.OPEN)
     coordinator.hears(gain(P0, P1), BOB)
     coordinator.until(Phase.SETTLING)
-    assert isinstance(coordinator.term.settlement, AckCommit)
+    assert isinstance(coordinator.term.progress.settlement, AckCommit)
     coordinator.until(Phase.COLLECTING)
     coordinator.waits(SETTINGS.commit_timeout_ms - 1)
 

@@ -38,7 +38,7 @@ def test_x17_a_reply_that_is_replayed_does_not_stand_in_for_a_missing_one() -> N
         says(coordinator, ALICE, 1, {P0: (10, 15)})
 
     assert coordinator.phase is Phase.COLLECTING
-    assert len(coordinator.term.statuses) == 1
+    assert len(coordinator.term.collection.statuses) == 1
 
 
 def test_f16_statuses_of_several_senders_for_the_same_partition_are_no_set() -> None:

@@ -177,7 +177,7 @@ def test_hc03_under_abort_a_time_out_admits_none() -> None:
     (said,) = coordinator.said
     assert isinstance(said, AbortCommit)
     assert said.offsets == offsets(10, 20)
-    assert said.settled_to == coordinator.term.heard_to
+    assert said.settled_to == coordinator.term.progress.heard_to
 
 
 def test_what_an_abort_settled_does_not_come_in_later() -> None:
@@ -297,8 +297,8 @@ def judging(*said: tuple[Sender, WriteStatus]) -> Coordinator:
 
 
 def settled(coordinator: Coordinator) -> Settlement:
-    assert coordinator.term.settlement is not None
-    return coordinator.term.settlement
+    assert coordinator.term.progress.settlement is not None
+    return coordinator.term.progress.settlement
 
 
 def reason(coordinator: Coordinator) -> str:

@@ -156,7 +156,7 @@ def test_a_lower_epochs_commit_that_came_first_is_taken_up_by_a_new_claim() -> N
     assert coordinator.phase is Phase.RECOVERING
     coordinator.until(Phase.OPEN)
 
-    assert coordinator.term.offsets == offsets(12, 25)
+    assert coordinator.term.progress.offsets == offsets(12, 25)
 
 
 def test_our_own_older_record_is_a_commit_that_the_catalog_forgot() -> None:
@@ -173,7 +173,7 @@ def test_our_own_older_record_is_a_commit_that_the_catalog_forgot() -> None:
     assert coordinator.phase is Phase.RECOVERING
     coordinator.until(Phase.OPEN)
 
-    assert coordinator.term.offsets == offsets(10, 20)
+    assert coordinator.term.progress.offsets == offsets(10, 20)
     assert coordinator.term.epoch == EPOCH + 1
 
 

@@ -53,12 +53,12 @@ def test_whatever_a_coordinator_says_shows_its_epoch(event: Event) -> None:
 @pytest.mark.parametrize("epoch", [EPOCH - 1, 1])
 def test_hc25_a_lower_epoch_says_nothing(epoch: int) -> None:
     coordinator = Coordinator.at(Phase.OPEN)
-    before = coordinator.term.offsets
+    before = coordinator.term.progress.offsets
     for event in (START, EndCommit(), AckCommit(ControlOffset(99), offsets(1, 1))):
         coordinator.hears(event, RIVAL, epoch=epoch, transaction=1)
 
     assert coordinator.phase is Phase.OPEN
-    assert coordinator.term.offsets == before
+    assert coordinator.term.progress.offsets == before
 
 
 def test_c2_a_claim_that_lost_to_another_is_made_again_above_it() -> None:

@@ -7,7 +7,7 @@ from protocol.following import ONE, OTHER, following, secondary
 from protocol.values import TABLE
 
 from headgate.control_protocol.events import StartCommit
-from headgate.coordinator.actions import DeliverPendingCommits, DraftManifests
+from headgate.coordinator.actions import DeliverPendingCommits, StageManifests
 from headgate.coordinator.phases import Phase
 
 
@@ -17,7 +17,7 @@ def test_a_claim_is_one_commit_on_the_lead() -> None:
     assert coordinator.attempt.base.table == TABLE
     assert not coordinator.attempt.files
     coordinator.until(Phase.OPEN)
-    assert not coordinator.wants(DraftManifests)
+    assert not coordinator.wants(StageManifests)
     assert not coordinator.wants(DeliverPendingCommits)
     assert coordinator.secondaries == {ONE: secondary(ONE), OTHER: secondary(OTHER)}
 

@@ -12,8 +12,8 @@ from headgate.coordinator.actions import (
     CallFailed,
     CommitTable,
     DescribeSecondaries,
-    DraftManifests,
-    TidyDrafts,
+    StageManifests,
+    TidyStagedManifests,
 )
 from headgate.coordinator.phases import Phase
 
@@ -21,7 +21,7 @@ from headgate.coordinator.phases import Phase
 def test_per_secondary_its_files_are_drafted_and_nothing_is_decided_yet() -> None:
     coordinator = drafting()
     assert coordinator.phase is Phase.DRAFTING
-    drafts = {draft.table.table: draft for draft in coordinator.only(DraftManifests).drafts}
+    drafts = {draft.table.table: draft for draft in coordinator.only(StageManifests).drafts}
     assert {name: sum(f.records for f in d.files) for name, d in drafts.items()} == {
         ONE: 2,
         OTHER: 1,
@@ -74,5 +74,5 @@ def test_files_that_grew_too_old_meanwhile_are_given_up() -> None:
 def test_a_new_epoch_clears_away_what_older_ones_drafted_and_never_decided() -> None:
     coordinator = following()
     coordinator.until(Phase.OPEN)
-    tidy = coordinator.only(TidyDrafts)
+    tidy = coordinator.only(TidyStagedManifests)
     assert (tidy.before, tidy.pending) == (EPOCH, frozenset())

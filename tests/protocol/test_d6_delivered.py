@@ -9,7 +9,7 @@ from protocol.values import view
 
 from headgate.control_protocol.ports import Unknown
 from headgate.coordinator.actions import DeliveriesAnswered, DeliverPendingCommits
-from headgate.coordinator.pending_commits import delivered
+from headgate.coordinator.pending_commits import is_delivered
 from headgate.coordinator.phases import Phase
 
 
@@ -18,14 +18,14 @@ from headgate.coordinator.phases import Phase
     [(5, 7, False), (5, 8, True), (5, 9, True), (6, 0, True), (4, 99, False)],
 )
 def test_at_or_above_and_never_equality(epoch: int, number: int, expected: bool) -> None:
-    assert delivered(pending(ONE, 5, 8), secondary(ONE, epoch, number), PRIMARY) is expected
+    assert is_delivered(pending(ONE, 5, 8), secondary(ONE, epoch, number), PRIMARY) is expected
 
 
 def test_transactions_of_another_primary_or_of_version_1_say_nothing() -> None:
-    assert not delivered(pending(ONE, 5, 8), secondary(ONE, 9, 9, primary="uuid-0"), PRIMARY)
-    assert not delivered(pending(ONE, 5, 8), secondary(ONE, 9, 9, primary=None), PRIMARY)
-    assert not delivered(pending(ONE, 5, 8), view(), PRIMARY)
-    assert not delivered(pending(ONE, 5, 8), None, PRIMARY)
+    assert not is_delivered(pending(ONE, 5, 8), secondary(ONE, 9, 9, primary="uuid-0"), PRIMARY)
+    assert not is_delivered(pending(ONE, 5, 8), secondary(ONE, 9, 9, primary=None), PRIMARY)
+    assert not is_delivered(pending(ONE, 5, 8), view(), PRIMARY)
+    assert not is_delivered(pending(ONE, 5, 8), None, PRIMARY)
 
 
 def test_who_is_late_finds_it_delivered() -> None:

@@ -18,7 +18,7 @@ from headgate.coordinator.actions import (
     DeliveriesAnswered,
     DeliverPendingCommits,
     DescribeSecondaries,
-    Drafted,
+    ManifestsStaged,
     ReadTable,
 )
 from headgate.coordinator.pending_delivery import TRIED_MAX
@@ -40,12 +40,12 @@ def test_an_answer_strikes_nothing_off() -> None:
     never = {ONE: Landed(1, secondary(ONE, EPOCH, 1)), OTHER: Landed(1, secondary(OTHER, EPOCH, 1))}
     coordinator.given(DeliveriesAnswered(never))
     assert coordinator.wants(DescribeSecondaries)
-    assert len(coordinator.term.pending_commits) == 2
+    assert len(coordinator.term.delivery.pending) == 2
     coordinator.follows()
-    assert len(coordinator.term.pending_commits) == 2
+    assert len(coordinator.term.delivery.pending) == 2
     coordinator.waits(10_000)
     assert coordinator.phase is Phase.OPEN
-    assert len(coordinator.term.pending_commits) == 2
+    assert len(coordinator.term.delivery.pending) == 2
 
 
 def test_a_read_does_and_the_next_decision_names_what_is_left() -> None:
@@ -53,7 +53,7 @@ def test_a_read_does_and_the_next_decision_names_what_is_left() -> None:
     coordinator.delivers()
     coordinator.follows()
     assert coordinator.phase is Phase.OPEN
-    assert coordinator.term.pending_commits == ()
+    assert coordinator.term.delivery.pending == ()
     coordinator.until(Phase.COLLECTING)
     announces(coordinator)
     coordinator.drafts()
@@ -91,9 +91,12 @@ def test_what_stays_pending_is_logged_when_it_changes() -> None:
     assert "3 rows stay pending" in coordinator.told
     _is_not_delivered(coordinator)
     assert coordinator.told == "", "it is what was logged before"
-    (some, *_) = coordinator.term.pending_commits
+    (some, *_) = coordinator.term.delivery.pending
     coordinator.state = replace(
-        coordinator.state, term=replace(coordinator.term, pending_commits=(some,))
+        coordinator.state,
+        term=replace(
+            coordinator.term, delivery=replace(coordinator.term.delivery, pending=(some,))
+        ),
     )
     _is_not_delivered(coordinator)
     assert f"{some.rows} rows stay pending for {some.table}" in coordinator.told
@@ -104,10 +107,13 @@ def test_an_empty_pending_commit_that_is_not_delivered_is_not_logged() -> None:
     coordinator = following(settings=PATIENT)
     coordinator.until(Phase.OPEN)
     coordinator.state = replace(
-        coordinator.state, term=replace(coordinator.term, pending_commits=(empty,))
+        coordinator.state,
+        term=replace(
+            coordinator.term, delivery=replace(coordinator.term.delivery, pending=(empty,))
+        ),
     )
     _is_not_delivered(coordinator)
-    assert empty in coordinator.term.pending_commits
+    assert empty in coordinator.term.delivery.pending
     assert coordinator.told == ""
 
 
@@ -141,9 +147,11 @@ def test_a_decision_names_no_more_than_can_be_read(beyond: int) -> None:
     coordinator = delivering()
     coordinator.until(Phase.COLLECTING)
     announces(coordinator)
-    count = commit_record_codec.PENDING_COMMITS_MAX - len(coordinator.term.pending_commits) + beyond
+    count = (
+        commit_record_codec.PENDING_COMMITS_MAX - len(coordinator.term.delivery.pending) + beyond
+    )
     coordinator.pending = None
-    coordinator.given(Drafted((pending(ONE, EPOCH, coordinator.term.closing),) * count))
+    coordinator.given(ManifestsStaged((pending(ONE, EPOCH, coordinator.term.closing),) * count))
     assert coordinator.phase is (Phase.RECOVERING if beyond else Phase.COMMITTING)
 
 
@@ -153,7 +161,8 @@ def test_a_decision_without_drafts_names_no_more_than_can_be_read(beyond: int) -
     coordinator.until(Phase.COLLECTING)
     many = (pending(ONE, EPOCH, 1),) * (commit_record_codec.PENDING_COMMITS_MAX + beyond)
     coordinator.state = replace(
-        coordinator.state, term=replace(coordinator.term, pending_commits=many)
+        coordinator.state,
+        term=replace(coordinator.term, delivery=replace(coordinator.term.delivery, pending=many)),
     )
     announces(coordinator, aside={})
     assert coordinator.phase is (Phase.RECOVERING if beyond else Phase.COMMITTING)
@@ -199,5 +208,5 @@ def test_key_files_go_with_the_read_that_strikes_their_pending_commit_off() -> N
     coordinator.delivers()
     assert not coordinator.wants(AcknowledgeDelivered)
     coordinator.follows()
-    assert coordinator.term.pending_commits == ()
+    assert coordinator.term.delivery.pending == ()
     assert coordinator.only(AcknowledgeDelivered).pending_commits == (deleting(ONE),)

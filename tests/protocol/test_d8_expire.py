@@ -23,12 +23,12 @@ from headgate.coordinator.actions import (
     CommitTable,
     DeliverPendingCommits,
     DescribeSecondaries,
-    DraftManifests,
     SecondariesRead,
-    TidyDrafts,
+    StageManifests,
+    TidyStagedManifests,
 )
-from headgate.coordinator.pending_commits import EXPIRED_MAX, expired_so_far, unfenced
-from headgate.coordinator.pending_delivery import told_expired
+from headgate.coordinator.pending_commits import EXPIRED_MAX, expired_to_record, is_unfenced
+from headgate.coordinator.pending_delivery import log_expired
 from headgate.coordinator.phases import Phase
 
 AGE_MS = 100_000
@@ -57,9 +57,9 @@ def test_no_epoch_clears_away_what_has_expired() -> None:
     coordinator = owing(AGE_MS + 1)
     coordinator.until(Phase.CLAIMING)
     (expired,) = coordinator.attempt.record.expired
-    while not coordinator.wants(TidyDrafts):
+    while not coordinator.wants(TidyStagedManifests):
         coordinator.goes_on()
-    assert coordinator.only(TidyDrafts).pending == {expired.manifest}
+    assert coordinator.only(TidyStagedManifests).pending == {expired.manifest}
 
 
 def test_what_is_pending_is_as_old_as_its_files_and_not_as_whatever_might_have_come() -> None:
@@ -73,7 +73,7 @@ def test_what_is_pending_is_as_old_as_its_files_and_not_as_whatever_might_have_c
         made.now_ms += AGE_MS // 5
         made.until(Phase.COLLECTING)
     announces(made)
-    (draft, _) = made.only(DraftManifests).drafts
+    (draft, _) = made.only(StageManifests).drafts
     assert made.now_ms + WALL_AHEAD_MS - draft.since_ms <= AGE_MS // 2
 
 
@@ -114,7 +114,7 @@ def test_nothing_newer_is_delivered_in_front_of_it() -> None:
     coordinator.reads()
     coordinator.follows()
     assert not coordinator.wants(DeliverPendingCommits)
-    assert coordinator.term.pending_commits == (old, young)
+    assert coordinator.term.delivery.pending == (old, young)
 
 
 def test_whoever_slept_through_a_expire_finds_the_secondaries_tag_moved() -> None:
@@ -128,7 +128,9 @@ def test_whoever_slept_through_a_expire_finds_the_secondaries_tag_moved() -> Non
     coordinator.reads()
     coordinator.follows()
     (delivery,) = coordinator.only(DeliverPendingCommits).deliveries
-    (expired,) = coordinator.term.view.record.expired if coordinator.term.view.record else ()
+    (expired,) = (
+        coordinator.term.primary.view.record.expired if coordinator.term.primary.view.record else ()
+    )
     assert delivery.base.uuid == expired.secondary
     assert delivery.record.transaction > expired.transaction
     assert (
@@ -140,10 +142,10 @@ def test_whoever_slept_through_a_expire_finds_the_secondaries_tag_moved() -> Non
 def test_one_that_has_moved_since_is_not_moved_again() -> None:
     expired = pending(ONE, EPOCH - 1, 3)
     empty = replace(pending(ONE, EPOCH - 1, 4), manifest="")
-    assert unfenced(secondary(ONE, EPOCH - 1, 2), (expired,), ())
-    assert not unfenced(secondary(ONE, EPOCH - 1, 2), (expired,), (empty,))
-    assert not unfenced(secondary(ONE, EPOCH - 1, 3), (expired,), ())
-    assert not unfenced(secondary(OTHER, EPOCH - 1, 2), (expired,), ())
+    assert is_unfenced(secondary(ONE, EPOCH - 1, 2), (expired,), ())
+    assert not is_unfenced(secondary(ONE, EPOCH - 1, 2), (expired,), (empty,))
+    assert not is_unfenced(secondary(ONE, EPOCH - 1, 3), (expired,), ())
+    assert not is_unfenced(secondary(OTHER, EPOCH - 1, 2), (expired,), ())
 
 
 def test_what_has_expired_stays_named() -> None:
@@ -162,15 +164,15 @@ def test_of_very_many_the_older_ones_are_named_in_sums_that_fence_as_each_of_the
     named = tuple(pending((ONE, OTHER)[n % 2], EPOCH - 1, n + 1) for n in range(EXPIRED_MAX))
     late = pending(ONE, EPOCH - 1, EXPIRED_MAX + 1)
     stored = replace(deciding(EPOCH - 1, EXPIRED_MAX), expired=named)
-    expired = expired_so_far(stored, (late,))
+    expired = expired_to_record(stored, (late,))
     assert expired[2:] == (*named, late)[-EXPIRED_MAX // 2 :]
     assert [pending_commit.manifest for pending_commit in expired[:2]] == ["", ""]
     assert sum(pending_commit.rows for pending_commit in expired) == sum(
         pending_commit.rows for pending_commit in (*named, late)
     )
-    assert unfenced(secondary(ONE, EPOCH - 1, 498), expired[:2], ())
-    assert not unfenced(secondary(ONE, EPOCH - 1, 501), expired[:2], ())
-    (told,) = told_expired(replace(stored, expired=expired), stored)
+    assert is_unfenced(secondary(ONE, EPOCH - 1, 498), expired[:2], ())
+    assert not is_unfenced(secondary(ONE, EPOCH - 1, 501), expired[:2], ())
+    (told,) = log_expired(replace(stored, expired=expired), stored)
     assert f"2 rows of transaction {late.transaction} never came" in told.text
 
 
@@ -178,11 +180,11 @@ def test_each_of_very_many_that_expire_at_once_is_named_and_told() -> None:
     """Those beyond the newest 500 went into sums at once: no log, and no record, named them."""
     stored = replace(deciding(EPOCH - 1, EXPIRED_MAX), expired=(pending(OTHER, EPOCH - 1, 1),))
     late = tuple(pending(ONE, EPOCH - 1, n + 2) for n in range(EXPIRED_MAX))
-    expired = expired_so_far(stored, late)
+    expired = expired_to_record(stored, late)
     assert expired[1:] == late
-    told = told_expired(replace(stored, expired=expired), stored)
+    told = log_expired(replace(stored, expired=expired), stored)
     assert len(told) == EXPIRED_MAX
-    assert len(expired_so_far(replace(stored, expired=expired), ())) == 2 + EXPIRED_MAX // 2
+    assert len(expired_to_record(replace(stored, expired=expired), ())) == 2 + EXPIRED_MAX // 2
 
 
 def heir() -> Coordinator:
@@ -234,7 +236,7 @@ def test_a_routed_table_that_cannot_be_read_is_asked_for_again(
     made = heir()
     reads(made, troubles=troubles)
     assert not made.wants(CommitTable)
-    assert not made.term.suspended
+    assert not made.term.suspensions.suspended
     judges(made)
     reads(made, secondary(ONE, EPOCH - 2, 2))
     assert made.wants(CommitTable)

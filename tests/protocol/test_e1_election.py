@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.coordinator.service import election_partition, leads
+from headgate.coordinator.service import election_partition, is_leader
 
 TOPICS = ("rides", "drivers")
 
@@ -13,21 +13,21 @@ def test_the_election_partition_is_partition_0_of_the_first_topic() -> None:
 
 
 def test_l1_its_owner_leads() -> None:
-    assert leads({TopicPartition("rides", 0), TopicPartition("drivers", 4)}, TOPICS)
+    assert is_leader({TopicPartition("rides", 0), TopicPartition("drivers", 4)}, TOPICS)
 
 
 def test_nobody_else_does() -> None:
     others = {TopicPartition("rides", 1), TopicPartition("drivers", 0)}
-    assert not leads(others, TOPICS)
-    assert not leads((), TOPICS)
+    assert not is_leader(others, TOPICS)
+    assert not is_leader((), TOPICS)
 
 
 def test_f03_the_order_of_configured_topics_decides_and_not_the_alphabet() -> None:
-    assert not leads({TopicPartition("drivers", 0)}, TOPICS)
+    assert not is_leader({TopicPartition("drivers", 0)}, TOPICS)
 
 
 def test_l2_losing_another_partition_changes_nothing() -> None:
     """F02: the level is read anew each time; no revocation callback closes the coordinator."""
     both = frozenset({TopicPartition("rides", 0), TopicPartition("rides", 3)})
-    assert leads(both, TOPICS)
-    assert leads(both - {TopicPartition("rides", 3)}, TOPICS)
+    assert is_leader(both, TOPICS)
+    assert is_leader(both - {TopicPartition("rides", 3)}, TOPICS)

@@ -14,7 +14,7 @@ from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Refused, Unknown
 from headgate.coordinator.actions import CallFailed, CommitAnswered, CommitTable, ReadTable
-from headgate.coordinator.leadership_release import PEERS_MAX
+from headgate.coordinator.machine import PEERS_MAX
 from headgate.coordinator.outgoing_events import PATIENCE_MS_MIN
 from headgate.coordinator.phases import Phase
 
@@ -162,4 +162,4 @@ def test_the_one_that_takes_over_claims_and_goes_on_where_the_table_stands() -> 
     heir = Coordinator(made.table)
     heir.until(Phase.OPEN)
     assert heir.term.epoch == EPOCH + 1
-    assert heir.term.offsets == offsets(10, 20)
+    assert heir.term.progress.offsets == offsets(10, 20)

@@ -214,8 +214,8 @@ def test_c7_a_file_in_a_folder_that_was_never_issued_is_out() -> None:
     coordinator.hears(invented, ALICE, transaction=99)
     coordinator.waits(1)
 
-    assert coordinator.term.settlement is not None
-    assert coordinator.term.settlement.offsets == AT
+    assert coordinator.term.progress.settlement is not None
+    assert coordinator.term.progress.settlement.offsets == AT
 
 
 def test_c7_a_claim_of_more_rows_than_offsets_is_out() -> None:
@@ -226,8 +226,8 @@ def test_c7_a_claim_of_more_rows_than_offsets_is_out() -> None:
     coordinator.hears(too_many, ALICE, transaction=1)
     coordinator.waits(1)
 
-    assert coordinator.term.settlement is not None
-    assert coordinator.term.settlement.offsets == AT
+    assert coordinator.term.progress.settlement is not None
+    assert coordinator.term.progress.settlement.offsets == AT
 
 
 def test_transitions_stop_from_following_is_in_the_table_or_impossible() -> None:

@@ -55,11 +55,11 @@ def test_f27_heard_twice_it_takes_effect_once(phase: Phase) -> None:
     coordinator = Coordinator.at(phase)
     said = coordinator.only(Append)
     coordinator.hears_itself(said)
-    after, statuses = coordinator.phase, coordinator.term.settled_to
+    after, statuses = coordinator.phase, coordinator.term.progress.settled_to
     coordinator.hears_itself(said)
 
     assert coordinator.phase is after
-    assert coordinator.term.settled_to == statuses
+    assert coordinator.term.progress.settled_to == statuses
 
 
 def test_half_of_an_append_heard_is_not_all_of_it() -> None:

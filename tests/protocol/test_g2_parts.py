@@ -37,7 +37,7 @@ def test_its_place_is_that_of_the_last_missing_part_in_any_order() -> None:
     log = [part_at(first + k, part) for k, part in enumerate(reversed(PARTS))]
     hear(coordinator, *log)
 
-    (heard,) = coordinator.term.statuses
+    (heard,) = coordinator.term.collection.statuses
     assert heard.offset == log[-1].offset
     coordinator.waits(1)
     assert coordinator.attempt.record.offsets == offsets(16, 20)
@@ -49,7 +49,7 @@ def test_a_status_without_its_last_part_is_not_judged() -> None:
     hear(coordinator, *[part_at(first + k, part) for k, part in enumerate(PARTS[:-1])])
     coordinator.waits(500)
 
-    assert coordinator.term.offsets == AT
+    assert coordinator.term.progress.offsets == AT
     assert coordinator.phase is Phase.SETTLING
 
 
@@ -61,7 +61,7 @@ def test_sent_again_after_a_lost_confirmation_the_parts_make_one_status() -> Non
     log = [part_at(first + k, part) for k, part in enumerate(tries)]
     hear(coordinator, *log)
 
-    (heard,) = coordinator.term.statuses
+    (heard,) = coordinator.term.collection.statuses
     assert heard.status == LARGE
     assert heard.offset == log[-1].offset
 
@@ -72,7 +72,7 @@ def test_parts_of_two_senders_are_never_mixed() -> None:
     hear(coordinator, *[part_at(first + k, part) for k, part in enumerate(PARTS[:-1])])
     hear(coordinator, part_at(first + len(PARTS), PARTS[-1], BOB))
 
-    assert coordinator.term.statuses == ()
+    assert coordinator.term.collection.statuses == ()
 
 
 def test_a_status_that_is_still_unheard_holds_the_next_one_back() -> None:

@@ -49,8 +49,8 @@ def test_in_mid_commit_too_and_the_table_tells_what_became_of_it() -> None:
     coordinator.given(LOST)
     coordinator.until(Phase.OPEN)
 
-    assert coordinator.term.offsets == offsets(15, 22)
-    assert coordinator.term.statuses == ()
+    assert coordinator.term.progress.offsets == offsets(15, 22)
+    assert coordinator.term.collection.statuses == ()
 
 
 @pytest.mark.parametrize("phase", [Phase.FOLLOWING, Phase.RECOVERING, Phase.CLAIMING])

@@ -46,8 +46,8 @@ PHASES = [
 
 def one_transaction(coordinator: Coordinator) -> None:
     """A gain, a pause, a resume, and rows."""
-    at = coordinator.term.offsets
-    closing = coordinator.term.number
+    at = coordinator.term.progress.offsets
+    closing = coordinator.term.progress.number
     coordinator.hears(gain(P0), BOB, epoch=0)
     coordinator.hears(Pause(), BOB, epoch=EPOCH)
     coordinator.until(Phase.COLLECTING)
@@ -77,7 +77,7 @@ def experienced(phase: Phase) -> Coordinator:
         coordinator.hears(report, BOB, epoch=EPOCH - 1)
     coordinator.until(Phase.OPEN)
     one_transaction(coordinator)
-    coordinator.hears(proposal(1), ALICE, transaction=coordinator.term.number)
+    coordinator.hears(proposal(1), ALICE, transaction=coordinator.term.progress.number)
     coordinator.waits(GATHERING_MS)
     coordinator.until(Phase.OPEN)
     one_transaction(coordinator)
@@ -96,7 +96,14 @@ def without_place(state: State) -> State:
     """
     if state.term is None:
         return state
-    return replace(state, term=replace(state.term, heard_to=ControlOffset(0), look_soon=False))
+    return replace(
+        state,
+        term=replace(
+            state.term,
+            progress=replace(state.term.progress, heard_to=ControlOffset(0)),
+            primary=replace(state.term.primary, look_soon=False),
+        ),
+    )
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -134,12 +141,12 @@ def test_a_gain_that_is_said_again_brings_no_end_forward() -> None:
     coordinator.hears(idle, ALICE, transaction=1)
     coordinator.waits(1)
     coordinator.until(Phase.OPEN)
-    due_ms = coordinator.term.end_due_ms
+    due_ms = coordinator.term.collection.end_due_ms
     coordinator.hears(gain(P0, P1), ALICE, epoch=0, sequence=3)
-    assert coordinator.term.end_due_ms == due_ms
-    assert coordinator.term.named_by_presence == frozenset()
+    assert coordinator.term.collection.end_due_ms == due_ms
+    assert coordinator.term.collection.named_by_presence == frozenset()
     coordinator.hears(gain(P0, P1), ALICE, epoch=0, sequence=4)
-    assert coordinator.term.named_by_presence == {P0, P1}
+    assert coordinator.term.collection.named_by_presence == {P0, P1}
 
 
 # ----------------------------------------------------------------------------------- participants
@@ -166,7 +173,7 @@ def practised(phase: Part) -> Participant:
     participant.hears_itself()
     if phase is Part.WAITING:
         return participant
-    participant.start(3, offsets(15, 25), settled_to=participant.state.term.settled_to)
+    participant.start(3, offsets(15, 25), settled_to=participant.state.term.progress.settled_to)
     participant.writes({P0: 17 + participant.state.settings.batch_records_max})
     if phase is Part.ANSWERING:
         participant.end(3)

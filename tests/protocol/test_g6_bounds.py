@@ -132,7 +132,7 @@ def test_who_never_hears_the_forged_one_catches_up_with_it(leap: int, *, togethe
             participant.start(transaction + 1, AT, settled_to=participant.next_offset)
         coordinator.waits(SETTINGS.commit_timeout_ms)
         coordinator.until(Phase.OPEN)
-        if coordinator.term.offsets == offsets(15, 20):
+        if coordinator.term.progress.offsets == offsets(15, 20):
             return
         coordinator.until(Phase.COLLECTING)
     raise AssertionError("nobody hears it any more")
@@ -149,14 +149,21 @@ def test_a_gain_in_anothers_name_hides_no_later_one(leap: int, *, unheard: bool)
     if not unheard:
         participant.hears(gain(P0), ALICE, sequence=sequence)
     far_ms = coordinator.now_ms + 10**6
-    waits = replace(coordinator.state, term=replace(coordinator.term, end_due_ms=far_ms))
+    waits = replace(
+        coordinator.state,
+        term=replace(
+            coordinator.term, collection=replace(coordinator.term.collection, end_due_ms=far_ms)
+        ),
+    )
     coordinator.state = waits
 
     participant.owns(P0)
     participant.owns(P0, P1)
     said = participant.state.said.unheard[-1]
     coordinator.hears(said.event, ALICE, sequence=said.sequence)
-    assert coordinator.term.end_due_ms == coordinator.now_ms + SETTINGS.rebalance_delay_ms
+    assert (
+        coordinator.term.collection.end_due_ms == coordinator.now_ms + SETTINGS.rebalance_delay_ms
+    )
 
 
 @pytest.mark.parametrize("kind", [StartCommit, AckCommit])

@@ -35,7 +35,7 @@ def somebody(number: int) -> Sender:
 
 
 def held(coordinator: Coordinator) -> list[int]:
-    return [each.proposal.number for each in coordinator.term.proposals]
+    return [each.proposal.number for each in coordinator.term.changes.proposals]
 
 
 def test_proposals_that_wait_take_bounded_memory_and_the_newest_are_kept() -> None:
@@ -88,7 +88,7 @@ def test_the_answer_to_many_fits_into_a_message_and_others_are_answered_next() -
         coordinator.hears_itself()
         coordinator.waits(0)
     assert len(answered) == 1_500
-    assert coordinator.term.proposals == ()
+    assert coordinator.term.changes.proposals == ()
 
 
 def test_refusals_that_are_long_are_not_named_one_by_one() -> None:
@@ -99,7 +99,7 @@ def test_refusals_that_are_long_are_not_named_one_by_one() -> None:
     coordinator.evolves(*(Refusal(("x" * 300_000, str(n)), "no") for n in range(4)))
     (tables,) = coordinator.said
     messages.encode(envelope(tables))
-    assert [refusal.path for refusal in coordinator.term.refused] == [()]
+    assert [refusal.path for refusal in coordinator.term.changes.refused] == [()]
 
 
 def test_what_becomes_of_many_tables_is_told_in_messages_that_fit() -> None:
@@ -119,7 +119,7 @@ def test_what_becomes_of_many_tables_is_told_in_messages_that_fit() -> None:
         coordinator.hears_itself()
         coordinator.waits(0)
     assert told == dict.fromkeys(names, 190)
-    assert coordinator.term.proposals == ()
+    assert coordinator.term.changes.proposals == ()
 
 
 def test_a_reason_is_told_shortly() -> None:
@@ -139,7 +139,7 @@ def test_answers_that_are_remembered_are_bounded_and_asked_once_more_are_given_o
         coordinator.waits(GATHERING_MS)
         coordinator.evolves()
         coordinator.hears_itself()
-        assert len(coordinator.term.answered) <= 12
+        assert len(coordinator.term.changes.answered) <= 12
     coordinator.hears(proposal(1), somebody(0), transaction=1)
     assert held(coordinator) == [1]
 

@@ -39,8 +39,8 @@ from headgate.coordinator.actions import (
     DeliveriesAnswered,
     DeliverPendingCommits,
     DescribeSecondaries,
-    Drafted,
-    DraftManifests,
+    ManifestsStaged,
+    StageManifests,
 )
 from headgate.coordinator.outgoing_events import start_event
 from headgate.coordinator.phases import Phase
@@ -75,11 +75,16 @@ def suspended_by(made: Coordinator) -> dict[str, str]:
 )
 def test_i1_a_table_that_is_not_in_order_is_suspended(view: TableView, code: str) -> None:
     made = collecting()
-    made.state = replace(made.state, term=replace(made.term, topic_ids={"trips": "id-trips"}))
+    made.state = replace(
+        made.state,
+        term=replace(
+            made.term, sources=replace(made.term.sources, topic_ids={"trips": "id-trips"})
+        ),
+    )
     announces(made)
     reads(made, view)
     assert made.phase is not Phase.STOPPED
-    assert made.term.suspended[ORDERS].why.startswith(code)
+    assert made.term.suspensions.suspended[ORDERS].why.startswith(code)
 
 
 @pytest.mark.parametrize("error", [GONE, RecordUnreadable("the tag carries no record")])
@@ -89,12 +94,14 @@ def test_i1_one_that_is_gone_or_unreadable_is_suspended_and_offsets_stay(
     made = collecting()
     announces(made)
     reads(made, troubles={ORDERS: error})
-    assert made.term.suspended[ORDERS].why.startswith(error.code)
+    assert made.term.suspensions.suspended[ORDERS].why.startswith(error.code)
     assert f"{ORDERS} is suspended" in made.told
-    assert made.term.settlement is not None
-    assert made.term.settlement.offsets == offsets(10, 20), "I2: refused once, whole"
-    assert f"files of {ORDERS}, which is suspended" in made.term.settlement.reason
-    assert made.term.settlement.suspended == {ORDERS: made.term.suspended[ORDERS].why}
+    assert made.term.progress.settlement is not None
+    assert made.term.progress.settlement.offsets == offsets(10, 20), "I2: refused once, whole"
+    assert f"files of {ORDERS}, which is suspended" in made.term.progress.settlement.reason
+    assert made.term.progress.settlement.suspended == {
+        ORDERS: made.term.suspensions.suspended[ORDERS].why
+    }
 
 
 def test_i1_the_record_says_so_and_so_does_every_start() -> None:
@@ -110,11 +117,11 @@ def test_i1_the_record_says_so_and_so_does_every_start() -> None:
 def test_i1_rights_are_missing_only_when_they_are_missing_again_and_again() -> None:
     made = collecting()
     for number in range(1, REFUSALS_MAX + 1):
-        assert ORDERS not in made.term.suspended
+        assert ORDERS not in made.term.suspensions.suspended
         announces(made, number=number)
         reads(made, troubles={ORDERS: NOT_ALLOWED})
         made.until(Phase.COLLECTING)
-    assert made.term.suspended[ORDERS].why.startswith("HG-103")
+    assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-103")
 
 
 def test_i1_what_participants_say_is_looked_into() -> None:
@@ -123,16 +130,16 @@ def test_i1_what_participants_say_is_looked_into() -> None:
     announces(made, at=None, troubles={ORDERS: "HG-102 there is no table lake.orders any more"})
     assert made.only(DescribeSecondaries).tables == (ORDERS,)
     reads(made, troubles={ORDERS: GONE})
-    assert made.term.suspended[ORDERS].why.startswith("HG-102")
+    assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-102")
     begun(made)
-    assert made.term.offsets[P0] == 13
+    assert made.term.progress.offsets[P0] == 13
 
 
 def test_i1_a_participants_word_alone_suspends_nothing_that_is_in_order() -> None:
     made = collecting()
     announces(made, at=None, troubles={ORDERS: "HG-102 there is no table lake.orders any more"})
     reads(made, table())
-    assert not made.term.suspended
+    assert not made.term.suspensions.suspended
 
 
 def test_i1_one_without_rights_for_participants_is_suspended_in_the_end() -> None:
@@ -141,15 +148,15 @@ def test_i1_one_without_rights_for_participants_is_suspended_in_the_end() -> Non
         announces(made, at=None, number=number, troubles={ORDERS: "HG-103 not for this role"})
         reads(made, table())
         made.until(Phase.COLLECTING)
-    assert made.term.suspended[ORDERS].why == "HG-103 not for this role"
+    assert made.term.suspensions.suspended[ORDERS].why == "HG-103 not for this role"
 
 
 def test_i1_one_that_cannot_be_drafted_for_ends_the_epoch_suspended() -> None:
     made = collecting()
     announces(made)
     reads(made, table())
-    assert made.wants(DraftManifests)
-    made.given(Drafted((), {ORDERS: GONE}))
+    assert made.wants(StageManifests)
+    made.given(ManifestsStaged((), {ORDERS: GONE}))
     assert made.phase is Phase.RECOVERING
     made.until(Phase.OPEN)
     assert suspended_by(made) == {ORDERS: f"HG-102 {GONE.message}"}
@@ -172,8 +179,8 @@ def test_i1_a_table_that_was_rolled_back_is_not_delivered_and_the_loss_still_sho
     made = delivering(table(lineage=Lineage.ROLLED_BACK))
     assert not made.wants(DeliverPendingCommits)
     assert made.phase is Phase.OPEN
-    assert made.term.suspended[ORDERS].why.startswith("HG-201")
-    assert [pending_commit.table for pending_commit in made.term.pending_commits] == [ORDERS], (
+    assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-201")
+    assert [pending_commit.table for pending_commit in made.term.delivery.pending] == [ORDERS], (
         "I3: it is pending still"
     )
     made.until(Phase.COLLECTING)
@@ -188,36 +195,36 @@ def test_i1_a_table_that_was_rolled_back_is_not_delivered_and_the_loss_still_sho
 def test_i1_a_delivery_that_is_forbidden_again_and_again_suspends_its_table() -> None:
     made = delivering(table())
     for _ in range(REFUSALS_MAX):
-        assert not made.term.suspended
+        assert not made.term.suspensions.suspended
         made.only(DeliverPendingCommits)
         made.given(DeliveriesAnswered({ORDERS: Unknown("Forbidden", rights=True)}))
         reads(made, secondary(ASIDE), table())
-        if not made.term.suspended:
+        if not made.term.suspensions.suspended:
             made.waits(SETTINGS.retry_backoff_max_ms)
             made.reads()
             reads(made, secondary(ASIDE), table())
-    assert made.term.suspended[ORDERS].why.startswith("HG-103")
+    assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-103")
     assert made.phase is Phase.OPEN
 
 
 def test_i2_status_of_a_table_suspended_since_is_refused_and_others_are_in() -> None:
     made = collecting(suspended=(DROPPED,))
-    assert made.term.suspended == {ORDERS: DROPPED}
+    assert made.term.suspensions.suspended == {ORDERS: DROPPED}
     announces(made)
-    assert made.term.settlement is not None
-    assert "which is suspended" in made.term.settlement.reason
-    assert made.term.settlement.offsets == offsets(10, 20)
+    assert made.term.progress.settlement is not None
+    assert "which is suspended" in made.term.progress.settlement.reason
+    assert made.term.progress.settlement.offsets == offsets(10, 20)
     made.until(Phase.COLLECTING)
     announces(made, at=None, number=2)
     begun(made)
-    assert made.term.offsets == offsets(13, 20)
+    assert made.term.progress.offsets == offsets(13, 20)
 
 
 def test_i3_one_that_cannot_be_reached_is_not_suspended_and_its_pending_commits_wait() -> None:
     made = delivering()
     assert made.phase is Phase.OPEN
-    assert not made.term.suspended
-    assert [pending_commit.table for pending_commit in made.term.pending_commits] == [ORDERS]
+    assert not made.term.suspensions.suspended
+    assert [pending_commit.table for pending_commit in made.term.delivery.pending] == [ORDERS]
 
 
 def test_i3_unless_its_pending_commits_have_waited_for_half_of_what_they_may() -> None:
@@ -227,8 +234,8 @@ def test_i3_unless_its_pending_commits_have_waited_for_half_of_what_they_may() -
     made.until(Phase.DELIVERING)
     made.reads()
     reads(made, secondary(ASIDE))
-    assert made.term.suspended[ORDERS].why.startswith("HG-401")
-    assert made.term.pending_commits == (late,), "it is pending still"
+    assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-401")
+    assert made.term.delivery.pending == (late,), "it is pending still"
 
 
 def test_i3_nor_does_one_that_owes_too_much_hold_up_the_others() -> None:
@@ -237,7 +244,7 @@ def test_i3_nor_does_one_that_owes_too_much_hold_up_the_others() -> None:
     made.until(Phase.DELIVERING)
     made.reads()
     reads(made, secondary(ASIDE))
-    assert set(made.term.suspended) == {ORDERS}
+    assert set(made.term.suspensions.suspended) == {ORDERS}
     assert made.phase is Phase.OPEN
 
 
@@ -315,7 +322,7 @@ def test_i5_a_table_that_is_in_order_again_is_open_at_once() -> None:
     announces(made)
     begun(made)
     assert suspended_by(made) == {}
-    assert made.term.offsets == offsets(13, 20)
+    assert made.term.progress.offsets == offsets(13, 20)
 
 
 def test_i5_one_that_lost_rows_is_delivered_first_and_takes_rows_then() -> None:
@@ -325,7 +332,7 @@ def test_i5_one_that_lost_rows_is_delivered_first_and_takes_rows_then() -> None:
     made.secondaries[ORDERS] = table(lineage=Lineage.ROLLED_BACK, head=40)
     asks(made, ORDERS)
     reads(made, made.secondaries[ORDERS])
-    assert made.term.suspended[ORDERS].resuming
+    assert made.term.suspensions.suspended[ORDERS].resuming
     made.described()
     made.until(Phase.COLLECTING)
     announces(made, at=None)
@@ -335,7 +342,7 @@ def test_i5_one_that_lost_rows_is_delivered_first_and_takes_rows_then() -> None:
     assert stored.suspended[0].resuming
     assert ORDERS in {pending_commit.table for pending_commit in stored.pending_commits}
     made.until(Phase.OPEN)
-    assert not made.term.suspended
+    assert not made.term.suspensions.suspended
     assert made.secondaries[ORDERS].lineage is Lineage.CONTAINS_TAG
     made.until(Phase.COLLECTING)
     announces(made, at=None, number=2)
@@ -354,11 +361,11 @@ def test_i5_without_any_pending_commit_it_is_delivered_nothing_all_the_same() ->
     made.until(Phase.DELIVERING)
     assert [
         pending_commit.manifest
-        for pending_commit in made.term.pending_commits
+        for pending_commit in made.term.delivery.pending
         if pending_commit.table == ORDERS
     ] == [""]
     made.until(Phase.OPEN)
-    assert not made.term.suspended
+    assert not made.term.suspensions.suspended
 
 
 def test_i5_one_that_was_delivered_by_who_did_not_live_to_open_it_is_opened() -> None:
@@ -369,7 +376,7 @@ def test_i5_one_that_was_delivered_by_who_did_not_live_to_open_it_is_opened() ->
     assert made.only(DescribeSecondaries).tables == (ORDERS,)
     reads(made, table(lineage=Lineage.CONTAINS_TAG))
     assert f"{ORDERS} takes rows again" in made.told
-    assert not made.term.suspended
+    assert not made.term.suspensions.suspended
 
 
 @pytest.mark.parametrize(("views", "troubles"), [((), {ORDERS: GONE}), ((), {}), ((SHARED,), {})])
@@ -378,17 +385,22 @@ def test_i5_what_still_has_trouble_stays_suspended_and_says_why(
 ) -> None:
     made = ledgers(suspended=(DROPPED,))
     asks(made, ORDERS)
-    made.state = replace(made.state, term=replace(made.term, topic_ids={"trips": "id-trips"}))
+    made.state = replace(
+        made.state,
+        term=replace(
+            made.term, sources=replace(made.term.sources, topic_ids={"trips": "id-trips"})
+        ),
+    )
     reads(made, *views, troubles=troubles)
     assert f"{ORDERS} stays suspended" in made.told
-    assert made.term.suspended[ORDERS].since_ms > 0
+    assert made.term.suspensions.suspended[ORDERS].since_ms > 0
 
 
 def test_i5_one_that_was_made_anew_is_filled_and_what_the_old_one_was_pending_expires() -> None:
     made = ledgers(pending(EPOCH - 1, 4), suspended=(DROPPED,))
     asks(made, ORDERS)
     reads(made, table(uuid="uuid-anew"))
-    assert not made.term.suspended
+    assert not made.term.suspensions.suspended
     made.described()
     made.until(Phase.COLLECTING)
     announces(made, at=None)
@@ -405,8 +417,8 @@ def test_i5_nobody_resumes_what_is_not_suspended() -> None:
     made = ledgers()
     made.until(Phase.OPEN)
     made.hears(Resume((ORDERS,)), BOB, epoch=EPOCH, transaction=0)
-    assert not made.term.resume_asked
-    assert not made.term.paused
+    assert not made.term.suspensions.resume_asked
+    assert not made.term.pause.paused
 
 
 def test_suspended_tables_travel_in_the_record() -> None:

@@ -37,13 +37,13 @@ from headgate.coordinator.actions import (
     CommitTable,
     DeliveriesAnswered,
     DescribeSecondaries,
-    Drafted,
+    ManifestsStaged,
     TablesChanged,
 )
 from headgate.coordinator.outgoing_events import start_event
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
-from headgate.coordinator.secondary_tables import deliverable
+from headgate.coordinator.secondary_tables import deliverable_commits
 from headgate.participant.schema_proposals import forget_answers
 from headgate.participant.state import TableAnswer
 
@@ -147,7 +147,7 @@ def test_n5_a_ledger_that_knows_nothing_of_before_behaves_as_before() -> None:
     made = ledgers()
     assert asking(made).remembered == frozenset()
     made.until(Phase.OPEN)
-    assert not made.term.suspended
+    assert not made.term.suspensions.suspended
 
 
 def test_n5_without_a_quarantine_the_sink_stops() -> None:
@@ -168,7 +168,7 @@ def test_n5_a_busy_sink_too_looks_now_and_then() -> None:
     made.until(Phase.PREPARING)
     assert asking(made).remembered == {ORDERS, CLICKS}
     reads(made, made.secondaries[ASIDE], troubles={ORDERS: GONE})
-    assert made.term.suspended.keys() == {ORDERS}
+    assert made.term.suspensions.suspended.keys() == {ORDERS}
     made.described()
     made.until(Phase.COLLECTING)
     announces(made, at=None)
@@ -186,7 +186,7 @@ def test_n5_a_table_that_was_filled_is_not_made_anew_but_suspended() -> None:
     assert isinstance(tables, Tables)
     (start,) = tables.tables
     assert start.refused[0].reason == f"HG-102 {GONE.message}"
-    assert made.term.suspended[ORDERS].why == f"HG-102 {GONE.message}"
+    assert made.term.suspensions.suspended[ORDERS].why == f"HG-102 {GONE.message}"
     assert "is not made" not in made.told
 
 
@@ -204,7 +204,7 @@ def resumed(made: Coordinator) -> Coordinator:
 def test_n5_resume_lets_it_be_made_anew_and_what_it_was_pending_expires() -> None:
     made = resumed(remembering(pending(EPOCH - 1, 4), suspended=(DROPPED,)))
     assert "is created again" in made.told
-    assert not made.term.suspended
+    assert not made.term.suspensions.suspended
     made.described()
     made.until(Phase.COLLECTING)
     announces(made, at=None)
@@ -214,13 +214,13 @@ def test_n5_resume_lets_it_be_made_anew_and_what_it_was_pending_expires() -> Non
     assert [pending_commit.table for pending_commit in attempt.record.expired] == [ORDERS]
     assert all(pending_commit.table != ORDERS for pending_commit in attempt.record.pending_commits)
     made.until(Phase.OPEN)
-    assert made.term.forgotten == frozenset()
+    assert made.term.suspensions.forgotten == frozenset()
 
 
 def test_n5_nothing_is_delivered_to_it_when_there_was_no_decision() -> None:
     made = resumed(remembering(pending(EPOCH - 1, 4), suspended=(DROPPED,)))
-    assert made.term.pending_commits
-    assert deliverable(made.term) == ()
+    assert made.term.delivery.pending
+    assert deliverable_commits(made.term) == ()
 
 
 def test_n5_where_nobody_makes_tables_it_stays_suspended() -> None:
@@ -244,7 +244,7 @@ def test_n5_create_looks_for_nothing_and_suspends_nothing() -> None:
     assert [pending_commit.table for pending_commit in claim.record.expired] == [ORDERS]
     assert claim.record.pending_commits == ()
     made.until(Phase.OPEN)
-    assert not made.term.suspended
+    assert not made.term.suspensions.suspended
 
 
 def test_n5_create_answers_who_asks_of_the_old_table_to_look_again() -> None:
@@ -254,19 +254,19 @@ def test_n5_create_answers_who_asks_of_the_old_table_to_look_again() -> None:
     (tables,) = made.said
     assert isinstance(tables, Tables)
     assert tables.tables == (TableStart(ORDERS, "", 0, 0, ""),)
-    assert not made.term.suspended
-    assert made.term.forgotten == {ORDERS}
+    assert not made.term.suspensions.suspended
+    assert made.term.suspensions.forgotten == {ORDERS}
 
 
 def test_n5_create_refuses_the_files_of_the_old_one_once_it_is_gone() -> None:
     made = remembering(makes_anew=True)
     made.until(Phase.COLLECTING)
-    before = made.term.offsets[P0]
+    before = made.term.progress.offsets[P0]
     announces(made)
     reads(made, troubles={ORDERS: GONE})
     made.until(Phase.OPEN)
-    assert made.term.offsets[P0] == before
-    assert not made.term.suspended
+    assert made.term.progress.offsets[P0] == before
+    assert not made.term.suspensions.suspended
 
 
 @pytest.mark.parametrize("makes_anew", [False, True])
@@ -276,7 +276,7 @@ def test_n5_one_that_goes_while_manifests_are_drafted(makes_anew: bool) -> None:
     announces(made)
     reads(made, table())
     made.pending = None
-    made.given(Drafted((), {ORDERS: GONE}))
+    made.given(ManifestsStaged((), {ORDERS: GONE}))
     assert made.phase is Phase.RECOVERING
     made.until(Phase.OPEN)
     assert (ORDERS in suspended_by(made)) is not makes_anew
@@ -290,7 +290,7 @@ def test_n5_create_gives_up_what_cannot_be_delivered_any_more() -> None:
         made.goes_on()
     made.secondaries.pop(ORDERS)
     reads(made, made.secondaries[ASIDE], troubles={ORDERS: GONE})
-    assert made.term.forgotten == {ORDERS}
+    assert made.term.suspensions.forgotten == {ORDERS}
     if made.phase is Phase.DELIVERING:
         made.pending = None
         made.given(DeliveriesAnswered({}))
@@ -308,7 +308,7 @@ def test_n5_n4_one_that_somebody_else_made_in_its_place_is_filled_and_said(
     announces(made)
     reads(made, table(uuid=uuid))
     assert ("not the table that was filled before" in made.told) is (uuid != UUID)
-    assert not made.term.suspended
+    assert not made.term.suspensions.suspended
 
 
 def test_n5_a_participant_forgets_the_answer_when_it_hears_who_is_suspended() -> None:

@@ -221,7 +221,7 @@ def test_s3_one_call_serves_all_tables_and_whoever_asks_for_them() -> None:
     assert clicks.refused == (Refusal(("x",), "no"),)
     coordinator.hears_itself()
     assert coordinator.phase is Phase.OPEN
-    assert coordinator.term.proposals == ()
+    assert coordinator.term.changes.proposals == ()
 
 
 def test_n3_a_table_that_is_not_made_is_an_answer_too() -> None:
@@ -254,23 +254,25 @@ def test_s4_commits_go_on_while_no_table_can_be_made() -> None:
     coordinator.waits(SETTINGS.retry_backoff_max_ms)
     coordinator.given(CallFailed("no catalog"))
     assert coordinator.phase is Phase.OPEN
-    assert len(coordinator.term.proposals) == 1
+    assert len(coordinator.term.changes.proposals) == 1
 
 
 def test_r5_the_ledger_and_the_quarantine_are_nobodys_to_change() -> None:
     coordinator = opened((ALICE, asks(1, TABLE, "uuid-1")), (ALICE, asks(2, ASIDE)))
-    assert coordinator.term.proposals == ()
+    assert coordinator.term.changes.proposals == ()
     assert not coordinator.wants(ChangeTables)
 
 
 def test_s8_a_known_table_is_written_under_its_new_schema() -> None:
     coordinator = opened((ALICE, asks(1, ORDERS, "uuid-new")))
     known = replace(view(None, uuid="uuid-new"), table=ORDERS)
-    secondaries = {**coordinator.term.secondaries, ORDERS: known}
-    term = replace(coordinator.term, secondaries=secondaries)
+    secondaries = {**coordinator.term.delivery.secondaries, ORDERS: known}
+    term = replace(
+        coordinator.term, delivery=replace(coordinator.term.delivery, secondaries=secondaries)
+    )
     coordinator.state = replace(coordinator.state, term=term)
     changes(coordinator, there())
-    assert coordinator.term.secondaries[ORDERS].schema_id == 3
+    assert coordinator.term.delivery.secondaries[ORDERS].schema_id == 3
 
 
 def test_g6_what_is_asked_for_at_once_and_what_is_remembered_is_bounded() -> None:
@@ -281,11 +283,11 @@ def test_g6_what_is_asked_for_at_once_and_what_is_remembered_is_bounded() -> Non
     changes(coordinator, *(there(want.at.table) for want in wants))
     assert len(tables_said(coordinator).answers) == WANTS_MAX
     coordinator.hears_itself()
-    assert len(coordinator.term.proposals) == 3
+    assert len(coordinator.term.changes.proposals) == 3
     later = asks(ANSWERS_KEPT + many)
     coordinator.hears(later, ALICE, transaction=1)
     coordinator.waits(GATHERING_MS)
     wants = coordinator.only(ChangeTables).wants
     changes(coordinator, *(there(want.at.table) for want in wants))
     coordinator.hears_itself()
-    assert min(a.number for a in coordinator.term.answered) > WANTS_MAX
+    assert min(a.number for a in coordinator.term.changes.answered) > WANTS_MAX

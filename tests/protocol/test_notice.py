@@ -31,7 +31,9 @@ def test_a_coordinator_heeds_no_notice(
     after = coordinator.state
     assert coordinator.actions == ()
     assert after.term is not None
-    term = replace(after.term, heard_to=before.term.heard_to)
+    term = replace(
+        after.term, progress=replace(after.term.progress, heard_to=before.term.progress.heard_to)
+    )
     assert replace(after, term=term, highest_epoch=before.highest_epoch) == before
 
 

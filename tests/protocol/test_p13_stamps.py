@@ -168,7 +168,7 @@ def test_a_late_answer_makes_no_end_ready_so_the_answers_that_follow_are_in_time
         coordinator.until(Phase.COLLECTING)
         coordinator.waits(1)
         assert coordinator.phase is Phase.COLLECTING, "ready by the answer to an earlier END"
-        begin = coordinator.term.offsets[P0]
+        begin = coordinator.term.progress.offsets[P0]
         answer = written(number, begin + 5, stamped=coordinator.closing, begin=begin)
         coordinator.hears(answer, ALICE, transaction=coordinator.closing)
         coordinator.waits(1)

@@ -38,7 +38,7 @@ AGEING = replace(SETTINGS, claim_age_max_ms=100_000)
 def test_no_machine_can_ask_for_a_deletion() -> None:
     """Whoever adds an action that touches files must come by here.
 
-    ``TidyDrafts`` deletes manifests that nobody decided on (D2), and no data file;
+    ``TidyStagedManifests`` deletes manifests that nobody decided on (D2), and no data file;
     ``AcknowledgeDelivered`` key files of pending commits that a read shows as delivered (D7), which
     no snapshot refers to.
     """
@@ -52,7 +52,7 @@ def test_no_machine_can_ask_for_a_deletion() -> None:
         "CopyOffsets",
         "DescribeSecondaries",
         "DescribeSources",
-        "DraftManifests",
+        "StageManifests",
         "EvolveTable",
         "DeliverPendingCommits",
         "ReadTable",
@@ -60,7 +60,7 @@ def test_no_machine_can_ask_for_a_deletion() -> None:
         "AcknowledgeDelivered",
         "Submit",
         "LogLine",
-        "TidyDrafts",
+        "TidyStagedManifests",
     }
 
 
@@ -200,17 +200,20 @@ def test_files_where_the_table_had_its_data_earlier_are_in_as_are_those_where_it
 
 def test_an_epoch_takes_nothing_from_where_the_data_lay_before_it() -> None:
     coordinator = moved()
-    assert coordinator.term.former_data
+    assert coordinator.term.tokens.former_data
     coordinator.given(LogTruncated("the control topic was created again"))
     coordinator.until(Phase.OPEN)
-    assert not coordinator.term.former_data
-    assert coordinator.term.view.data_root == ELSEWHERE
+    assert not coordinator.term.tokens.former_data
+    assert coordinator.term.primary.view.data_root == ELSEWHERE
 
 
 def moved() -> Coordinator:
     """A look shows that the table's owner has moved its data."""
     coordinator = Coordinator.at(Phase.OPEN)
-    coordinator.state = replace(coordinator.state, term=replace(coordinator.term, look_soon=True))
+    coordinator.state = replace(
+        coordinator.state,
+        term=replace(coordinator.term, primary=replace(coordinator.term.primary, look_soon=True)),
+    )
     coordinator.until(Phase.PREPARING)
     coordinator.reads(replace(coordinator.table, data_location=ELSEWHERE))
     return coordinator

@@ -15,7 +15,12 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.state import HeardStatus
-from headgate.coordinator.status_validation import SecondaryStandard, Standard, Verdict, judge
+from headgate.coordinator.status_validation import (
+    AdmissionCriteria,
+    SecondaryCriteria,
+    ValidationResult,
+    validate_statuses,
+)
 
 ASIDE = "lake.trips_quarantine"
 ROOT = f"s3://lake/aside/data/headgate/{SINK}/7-c1"
@@ -23,15 +28,17 @@ ROOT = f"s3://lake/aside/data/headgate/{SINK}/7-c1"
 
 def verdict(
     claim: Claim, aside: tuple[WrittenFile, ...], *, ahead: Offsets | None = None, kept: bool = True
-) -> Verdict:
+) -> ValidationResult:
     first = Prefixes(folder(7, 1).rpartition("/")[0], TransactionNumber(1))
     second = Prefixes(ROOT, TransactionNumber(1))
-    secondaries = {ASIDE: SecondaryStandard(second, ahead or Offsets())} if kept else {}
+    secondaries = {ASIDE: SecondaryCriteria(second, ahead or Offsets())} if kept else {}
     files = (data_file(f"{folder(7, 1)}/a.parquet", claim.records),) if claim.records else ()
     tables = (TableStatus(TABLE, files), TableStatus(ASIDE, aside))
     status = WriteStatus(1, {P0: claim}, tables)
     heard = HeardStatus(ControlOffset(9), ALICE, TransactionNumber(1), status)
-    return judge([heard], Standard(offsets(10), frozenset({P0}), TABLE, first, secondaries))
+    return validate_statuses(
+        [heard], AdmissionCriteria(offsets(10), frozenset({P0}), TABLE, first, secondaries)
+    )
 
 
 def aside_file(records: int, path: str = f"{ROOT}/1/q.parquet") -> WrittenFile:

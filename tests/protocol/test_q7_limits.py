@@ -26,7 +26,7 @@ def collecting(limits: BadRecordLimits = LIMITS) -> Coordinator:
 
 def announced(coordinator: Coordinator, records: int, bad: int, number: int = 1) -> None:
     """A status of partition 0 with so many records, of which so many were bad and skipped."""
-    begin = coordinator.term.offsets[P0]
+    begin = coordinator.term.progress.offsets[P0]
     claim = Claim(OffsetRange(begin, begin + records), records - bad, skipped=bad, bad=bad)
     idle = Claim(OffsetRange(20, 20))
     transaction = coordinator.term.closing
@@ -83,7 +83,10 @@ def test_after_a_good_sample_a_new_one_begins() -> None:
     coordinator = collecting()
     announced(coordinator, 100, 10)
     coordinator.until(Phase.SETTLING)
-    assert (coordinator.term.sample.records, coordinator.term.sample.bad) == (0, 0)
+    assert (coordinator.term.collection.sample.records, coordinator.term.collection.sample.bad) == (
+        0,
+        0,
+    )
 
 
 def test_without_a_limit_on_the_number_only_the_rate_counts() -> None:

@@ -21,8 +21,8 @@ from headgate.coordinator.actions import (
     CallFailed,
     CommitTable,
     DescribeSecondaries,
-    DraftManifests,
     SecondariesRead,
+    StageManifests,
 )
 from headgate.coordinator.outgoing_events import start_event
 from headgate.coordinator.phases import Phase
@@ -48,8 +48,11 @@ def collecting(*pending_commits: PendingCommit) -> Coordinator:
 def knowing() -> Coordinator:
     """It has read the routed table in this epoch."""
     made = collecting()
-    secondaries = {**made.term.secondaries, ORDERS: table()}
-    made.state = replace(made.state, term=replace(made.term, secondaries=secondaries))
+    secondaries = {**made.term.delivery.secondaries, ORDERS: table()}
+    made.state = replace(
+        made.state,
+        term=replace(made.term, delivery=replace(made.term.delivery, secondaries=secondaries)),
+    )
     return made
 
 
@@ -77,8 +80,8 @@ def reads(made: Coordinator, *tables: TableView) -> None:
 
 
 def settlement(made: Coordinator) -> Settlement:
-    assert made.term.settlement is not None
-    return made.term.settlement
+    assert made.term.progress.settlement is not None
+    return made.term.progress.settlement
 
 
 def stopped(made: Coordinator) -> HeadgateError:
@@ -94,7 +97,7 @@ def test_an_unknown_table_is_read_before_its_status_is_judged() -> None:
     made.waits(SETTINGS.commit_timeout_ms)
     assert not made.actions, "asked once"
     reads(made, table())
-    (draft,) = made.only(DraftManifests).drafts
+    (draft,) = made.only(StageManifests).drafts
     assert (draft.table.table, draft.table.uuid) == (ORDERS, UUID)
     assert settlement(made).offsets == offsets(13, 20)
 
@@ -103,7 +106,7 @@ def test_a_known_one_is_not_read_again() -> None:
     made = knowing()
     announces(made)
     assert not made.wants(DescribeSecondaries)
-    assert made.wants(DraftManifests)
+    assert made.wants(StageManifests)
 
 
 def test_a_table_whose_owner_moved_its_data_is_read_again_and_its_files_are_in() -> None:
@@ -112,7 +115,7 @@ def test_a_table_whose_owner_moved_its_data_is_read_again_and_its_files_are_in()
     announces(made, at="elsewhere")
     assert made.only(DescribeSecondaries).tables == (ORDERS,)
     reads(made, replace(table(), data_location="s3://elsewhere/data"))
-    assert made.wants(DraftManifests)
+    assert made.wants(StageManifests)
     assert settlement(made).offsets == offsets(13, 20)
 
 
@@ -124,7 +127,7 @@ def test_who_has_not_seen_yet_that_it_moved_writes_on_where_it_was() -> None:
     made.until(Phase.COLLECTING)
     announces(made, number=2, begin=13)
     assert not made.wants(DescribeSecondaries)
-    assert made.wants(DraftManifests)
+    assert made.wants(StageManifests)
     assert settlement(made).offsets == offsets(16, 20)
 
 
@@ -154,7 +157,7 @@ def test_files_of_a_table_that_is_gone_or_another_are_refused_whole(
     assert settlement(made).offsets == offsets(10, 20)
     assert ORDERS in settlement(made).reason
     assert not made.wants(CommitTable)
-    assert not made.wants(DraftManifests)
+    assert not made.wants(StageManifests)
 
 
 def test_rows_over_all_tables_add_up_to_the_claims() -> None:
@@ -192,7 +195,7 @@ def test_table_appears_twice_in_a_transaction_and_is_drafted_once() -> None:
         made.hears(WriteStatus(number, claims, (said,)), ALICE, transaction=1)
     made.waits(0)
     reads(made, table())
-    (draft,) = made.only(DraftManifests).drafts
+    (draft,) = made.only(StageManifests).drafts
     assert [file.records for file in draft.files] == [3, 2]
     assert settlement(made).offsets == offsets(13, 22)
 
@@ -254,6 +257,6 @@ def test_a_claim_carries_on_what_is_pending_to_a_table_that_cannot_be_read() -> 
     """One bad table holds up no start."""
     pending_commit = replace(pending(ASIDE, EPOCH - 1, 4), table=ORDERS, secondary=UUID)
     made = collecting(pending_commit)
-    assert pending_commit in made.term.pending_commits
+    assert pending_commit in made.term.delivery.pending
     assert made.term.epoch == EPOCH
-    assert made.term.view.uuid == PRIMARY
+    assert made.term.primary.view.uuid == PRIMARY

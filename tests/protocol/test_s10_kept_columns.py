@@ -17,7 +17,7 @@ from pyiceberg.types import DoubleType
 from headgate.control_protocol.errors import TableChanged
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Draft
-from headgate.coordinator.actions import Drafted, DraftManifests
+from headgate.coordinator.actions import ManifestsStaged, StageManifests
 from headgate.coordinator.phases import Phase
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.secondary_tables import SecondaryTables
@@ -172,8 +172,8 @@ def test_s10_a_routed_table_whose_columns_were_dropped_is_suspended() -> None:
     made = collecting()
     announces(made)
     reads(made, table())
-    assert made.wants(DraftManifests)
+    assert made.wants(StageManifests)
     changed = TableChanged("lake.orders has no column 'pad' any more", "undo the change")
-    made.given(Drafted((), {ORDERS: changed}))
+    made.given(ManifestsStaged((), {ORDERS: changed}))
     made.until(Phase.OPEN)
-    assert made.term.suspended[ORDERS].why == f"HG-208 {changed.message}"
+    assert made.term.suspensions.suspended[ORDERS].why == f"HG-208 {changed.message}"

@@ -309,7 +309,9 @@ def test_s3_the_answer_is_said_until_it_is_heard_and_then_end_comes_soon() -> No
     assert coordinator.said == said
     coordinator.hears_itself()
     assert coordinator.phase is Phase.OPEN
-    assert coordinator.term.end_due_ms <= coordinator.now_ms + SETTINGS.rebalance_delay_ms
+    assert (
+        coordinator.term.collection.end_due_ms <= coordinator.now_ms + SETTINGS.rebalance_delay_ms
+    )
 
 
 def test_s3_starts_and_commits_after_it_are_of_the_new_schema() -> None:
@@ -326,18 +328,18 @@ def test_s3_starts_and_commits_after_it_are_of_the_new_schema() -> None:
 def test_s3_a_proposal_that_is_said_again_is_answered_once() -> None:
     coordinator = asked(ALICE)
     coordinator.hears(proposal(1), ALICE, transaction=1)
-    assert len(coordinator.term.proposals) == 1
+    assert len(coordinator.term.changes.proposals) == 1
     coordinator.waits(GATHERING_MS)
     coordinator.until(Phase.OPEN)
     coordinator.hears(proposal(1), ALICE, transaction=1)
-    assert coordinator.term.proposals == ()
+    assert coordinator.term.changes.proposals == ()
 
 
 def test_s3_a_proposal_for_another_table_or_of_another_epoch_is_nobodys() -> None:
     coordinator = Coordinator.at(Phase.OPEN)
     coordinator.hears(proposal(1, uuid="uuid-other"), ALICE, transaction=1)
     coordinator.hears(proposal(1), ALICE, transaction=1, epoch=EPOCH - 1)
-    assert coordinator.term.proposals == ()
+    assert coordinator.term.changes.proposals == ()
 
 
 def test_a_sink_that_takes_up_no_columns_passes_proposals_over() -> None:
@@ -346,7 +348,7 @@ def test_a_sink_that_takes_up_no_columns_passes_proposals_over() -> None:
     identity = replace(coordinator.state.identity, evolves=False)
     coordinator.state = replace(coordinator.state, identity=identity)
     coordinator.hears(proposal(1), ALICE, transaction=1)
-    assert coordinator.term.proposals == ()
+    assert coordinator.term.changes.proposals == ()
     coordinator.waits(GATHERING_MS)
     assert coordinator.phase is Phase.OPEN
 
@@ -371,7 +373,11 @@ def test_s4_commits_go_on_while_the_table_cannot_be_changed() -> None:
         assert coordinator.wants(EvolveTable)
     coordinator.given(CallFailed("the catalog refuses it"))
     coordinator.state = replace(
-        coordinator.state, term=replace(coordinator.term, end_due_ms=coordinator.now_ms)
+        coordinator.state,
+        term=replace(
+            coordinator.term,
+            collection=replace(coordinator.term.collection, end_due_ms=coordinator.now_ms),
+        ),
     )
     coordinator.waits(1)
     assert coordinator.phase is Phase.PREPARING

@@ -44,10 +44,10 @@ def test_hc09_a_successor_begins_with_the_table_alone() -> None:
     _, table = committed()
     successor = Coordinator.at(Phase.OPEN, table=table)
 
-    assert successor.term.offsets == offsets(15, 22)
+    assert successor.term.progress.offsets == offsets(15, 22)
     assert successor.term.epoch == EPOCH + 1
-    assert successor.term.valid_through_ms == 300
-    assert successor.term.paused
+    assert successor.term.progress.valid_through_ms == 300
+    assert successor.term.pause.paused
 
 
 def committed() -> tuple[CommitRecord, TableView]:

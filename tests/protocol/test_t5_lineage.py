@@ -75,7 +75,7 @@ def test_a_policy_says_where_to_go_on_and_begins_with_a_new_epoch(
     coordinator = leading(table(lineage), replace(SETTINGS, **policy))
     coordinator.until(Phase.OPEN)
 
-    assert coordinator.term.offsets == begins_at
+    assert coordinator.term.progress.offsets == begins_at
     assert coordinator.term.epoch == EPOCH
 
 
@@ -117,7 +117,7 @@ def test_restart_fills_the_new_table_from_the_start() -> None:
     coordinator.start = offsets(3, 4)
     coordinator.until(Phase.OPEN)
 
-    assert coordinator.term.offsets == offsets(3, 4)
+    assert coordinator.term.progress.offsets == offsets(3, 4)
 
 
 LOOKS = replace(SETTINGS, table_check_interval_ms=3 * SETTINGS.commit_interval_ms)
@@ -131,7 +131,7 @@ def next_end(coordinator: Coordinator) -> None:
 
 def nobody_has_anything(coordinator: Coordinator) -> None:
     coordinator.until(Phase.COLLECTING)
-    empty = status(coordinator.term.number, {P0: (10, 10), P1: (20, 20)})
+    empty = status(coordinator.term.progress.number, {P0: (10, 10), P1: (20, 20)})
     coordinator.hears(empty, ALICE, transaction=coordinator.term.closing)
     coordinator.waits(1)
 
@@ -159,7 +159,7 @@ def test_an_idle_sink_renews_its_tag_after_foreign_commits() -> None:
     coordinator.reads()
     coordinator.lands()
     assert coordinator.phase is Phase.SETTLING
-    assert coordinator.term.view.head == coordinator.term.view.tag
+    assert coordinator.term.primary.view.head == coordinator.term.primary.view.tag
     next_end(coordinator)
     coordinator.pending = coordinator.only(DescribeSources)
     nobody_has_anything(coordinator)

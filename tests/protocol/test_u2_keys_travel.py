@@ -11,10 +11,15 @@ from headgate.control_protocol.identifiers import ControlOffset, TransactionNumb
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.state import HeardStatus
-from headgate.coordinator.status_validation import SecondaryStandard, Standard, Verdict, judge
+from headgate.coordinator.status_validation import (
+    AdmissionCriteria,
+    SecondaryCriteria,
+    ValidationResult,
+    validate_statuses,
+)
 
 PREFIXES = Prefixes(folder(1, 1).rsplit("/", 1)[0], TransactionNumber(9))
-KEYED = Standard(offsets(0, 0), frozenset({P0}), TABLE, PREFIXES, keyed=True)
+KEYED = AdmissionCriteria(offsets(0, 0), frozenset({P0}), TABLE, PREFIXES, keyed=True)
 ROWS = WrittenFile(f"{folder(1, 1)}/rows.parquet", 3, 100)
 KEYS = WrittenFile(f"{folder(1, 1)}/keys.parquet", 2, 50, FileKind.KEYS)
 CLAIM = Claim(OffsetRange(0, 6), records=3, skipped=1, deleted=2)
@@ -56,18 +61,18 @@ def test_a_table_without_a_key_and_a_secondary_take_no_key_files() -> None:
     (why,) = judged(CLAIM, ROWS, KEYS, by=replace(KEYED, keyed=False)).refused
     assert "has no key" in why
 
-    aside = replace(KEYED, secondaries={"lake.aside": SecondaryStandard(PREFIXES)})
+    aside = replace(KEYED, secondaries={"lake.aside": SecondaryCriteria(PREFIXES)})
     said = WriteStatus(
         1,
         {P0: Claim(OffsetRange(0, 2), quarantined=2)},
         (TableStatus("lake.aside", (KEYS,)),),
     )
-    (why,) = judge([of(said)], aside).refused
+    (why,) = validate_statuses([of(said)], aside).refused
     assert "lake.aside, which has no key" in why
 
 
-def judged(claim: Claim, *files: WrittenFile, by: Standard = KEYED) -> Verdict:
-    return judge([of(WriteStatus(1, {P0: claim}, (TableStatus(TABLE, files),)))], by)
+def judged(claim: Claim, *files: WrittenFile, by: AdmissionCriteria = KEYED) -> ValidationResult:
+    return validate_statuses([of(WriteStatus(1, {P0: claim}, (TableStatus(TABLE, files),)))], by)
 
 
 def of(said: WriteStatus) -> HeardStatus:
@@ -81,12 +86,12 @@ def test_a_secondary_that_has_a_key_takes_key_files() -> None:
     keys = replace(KEYS, path=f"{place}/1/keys.parquet")
     said = WriteStatus(1, {P0: CLAIM}, (TableStatus("lake.orders", (rows, keys), "uuid-orders"),))
     heard = HeardStatus(ControlOffset(1), ALICE, TransactionNumber(1), said)
-    orders = SecondaryStandard(prefixes, uuid="uuid-orders", keyed=True)
+    orders = SecondaryCriteria(prefixes, uuid="uuid-orders", keyed=True)
     ledger = replace(KEYED, keyed=False, routed=True)
 
-    verdict = judge([heard], replace(ledger, secondaries={"lake.orders": orders}))
+    verdict = validate_statuses([heard], replace(ledger, secondaries={"lake.orders": orders}))
     assert verdict.refused == ()
     assert verdict.secondary_files == {"lake.orders": (rows, keys)}
     plain = replace(orders, keyed=False)
-    (why,) = judge([heard], replace(ledger, secondaries={"lake.orders": plain})).refused
+    (why,) = validate_statuses([heard], replace(ledger, secondaries={"lake.orders": plain})).refused
     assert "key files of lake.orders, which has no key" in why

@@ -39,7 +39,7 @@ def goes_round(coordinator: Coordinator, claims: dict[TopicPartition, tuple[int,
     """One transaction: END, what Alice answers, and its settlement."""
     coordinator.until(Phase.COLLECTING)
     number = coordinator.term.closing
-    idle = {at: (o, o) for at, o in coordinator.term.offsets.items()}
+    idle = {at: (o, o) for at, o in coordinator.term.progress.offsets.items()}
     said = status(number, {**idle, **claims}, written_in=(EPOCH, number))
     coordinator.hears(said, ALICE, epoch=EPOCH, transaction=number)
     coordinator.waits(0)
@@ -133,7 +133,7 @@ def test_a_claim_holds_anew_and_carries_the_generations_on() -> None:
     coordinator.until(Phase.OPEN)
     coordinator.now_ms += GROWTH_MS
     assert P3 in asked(coordinator, coordinator.sources).offsets
-    assert coordinator.term.generations == {TOPIC: (2, 3)}
+    assert coordinator.term.sources.generations == {TOPIC: (2, 3)}
 
 
 def test_its_own_next_epoch_goes_on_holding() -> None:
@@ -144,7 +144,7 @@ def test_its_own_next_epoch_goes_on_holding() -> None:
     coordinator.until(Phase.PREPARING)
     coordinator.sources = grown(end_0=10)
     coordinator.described()
-    assert P2 in coordinator.term.offsets
+    assert P2 in coordinator.term.progress.offsets
 
 
 def test_partitions_that_are_added_while_others_are_held_come_after_them() -> None:
@@ -164,7 +164,7 @@ def test_partitions_that_are_added_while_others_are_held_come_after_them() -> No
     assert P3 not in asked(coordinator, more).offsets, "partition 2 has ended at 5, and is at 0"
     goes_round(coordinator, {P2: (0, 5)})
     assert P3 in asked(coordinator, more).offsets
-    assert coordinator.term.generations == {TOPIC: (2, 3)}
+    assert coordinator.term.sources.generations == {TOPIC: (2, 3)}
 
 
 def test_nothing_is_admitted_while_an_older_partition_cannot_be_asked() -> None:
@@ -194,7 +194,7 @@ def test_valid_through_waits_for_what_is_held() -> None:
     for through in (None, 5_000):
         coordinator.until(Phase.COLLECTING)
         number = coordinator.term.closing
-        at = {p: (o, o + 1) for p, o in coordinator.term.offsets.items()}
+        at = {p: (o, o + 1) for p, o in coordinator.term.progress.offsets.items()}
         said = status(number, at, written_in=(EPOCH, number), timestamps=times)
         coordinator.hears(said, ALICE, epoch=EPOCH, transaction=number)
         coordinator.until(Phase.COMMITTING)
@@ -319,7 +319,7 @@ def test_one_partition_may_become_any_number() -> None:
     coordinator.table = view(record(EPOCH - 1, 4, Offsets({P0: 10}), RIVAL))
     coordinator.sources = grown()
     coordinator.until(Phase.OPEN)
-    assert coordinator.term.offsets == Offsets({P0: 10})
+    assert coordinator.term.progress.offsets == Offsets({P0: 10})
 
 
 def test_under_fail_the_way_on_is_no_waiting_where_that_would_not_help() -> None:

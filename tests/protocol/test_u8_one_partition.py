@@ -65,7 +65,7 @@ def test_an_empty_one_stops_it_with_its_first_record() -> None:
     coordinator.until(Phase.CLAIMING)
     assert "trips/2: added and empty" in coordinator.told
     coordinator.until(Phase.CLOSING)
-    assert P2 not in coordinator.term.offsets
+    assert P2 not in coordinator.term.progress.offsets
     coordinator.until(Phase.PREPARING)
     coordinator.sources = topics((0, 1_000), (0, 1_000), (0, 1))
     coordinator.described()

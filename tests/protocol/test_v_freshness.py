@@ -24,13 +24,13 @@ from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.actions import (
     DeliverPendingCommits,
     DescribeSecondaries,
-    Drafted,
+    ManifestsStaged,
     SecondariesRead,
 )
-from headgate.coordinator.pending_delivery import AT_ONCE, GATHERED_MAX, TRIED_MAX, pending_now
+from headgate.coordinator.pending_delivery import AT_ONCE, LINGERING_MAX, TRIED_MAX, due_commits
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.settings import Pace
-from headgate.coordinator.state import Gathering
+from headgate.coordinator.settings import DeliveryLinger
+from headgate.coordinator.state import Lingering
 
 EVERY_MS = 5_000
 REFRESH_MS = 60_000
@@ -45,7 +45,7 @@ def paced(*pending_commits: PendingCommit, match: str = r"lake\.orders") -> Coor
     """A ledger's coordinator; the routed table gathers what is pending for it."""
     made = ledgers(*pending_commits)
     made.secondaries[ORDERS] = table()
-    return with_identity(made, paces=(Pace(match, EVERY_MS), Pace(".*", 1)))
+    return with_identity(made, paces=(DeliveryLinger(match, EVERY_MS), DeliveryLinger(".*", 1)))
 
 
 def decides(made: Coordinator, number: int, name: str = ORDERS) -> None:
@@ -69,7 +69,7 @@ def test_v4_pending_commits_gather_and_are_delivered_in_one_commit() -> None:
     for number in range(1, 4):
         decides(made, number)
         assert shown(made) is None
-    assert [pending_commit.transaction.number for pending_commit in made.term.pending_commits] == [
+    assert [pending_commit.transaction.number for pending_commit in made.term.delivery.pending] == [
         1,
         2,
         3,
@@ -86,18 +86,20 @@ def test_v4_pending_commits_gather_and_are_delivered_in_one_commit() -> None:
     ]
     assert delivery.record.records == 9
     made.until(Phase.OPEN)
-    assert made.term.pending_commits == ()
+    assert made.term.delivery.pending == ()
 
 
 def test_v4_what_has_gathered_is_delivered_while_the_sink_is_paused() -> None:
     """D10: what makes a place that a rollback can reach."""
     made = paced()
     decides(made, 1)
-    made.state = replace(made.state, term=replace(made.term, paused=True))
+    made.state = replace(
+        made.state, term=replace(made.term, pause=replace(made.term.pause, paused=True))
+    )
     made.waits(EVERY_MS)
     made.until(Phase.DELIVERING)
     made.until(Phase.OPEN)
-    assert made.term.pending_commits == ()
+    assert made.term.delivery.pending == ()
 
 
 def test_v4_what_gathers_is_not_even_read() -> None:
@@ -112,11 +114,11 @@ def test_v4_other_tables_and_the_quarantine_are_delivered_at_once() -> None:
     made = paced()
     made.secondaries[CLICKS] = table(CLICKS, uuid="uuid-orders")
     made.state = replace(
-        made.state, identity=replace(made.state.identity, paces=(Pace(ORDERS, EVERY_MS),))
+        made.state, identity=replace(made.state.identity, paces=(DeliveryLinger(ORDERS, EVERY_MS),))
     )
     decides(made, 1, CLICKS)
     assert shown(made, CLICKS) == TransactionId(EPOCH, 1)  # type: ignore[arg-type]
-    made = with_identity(paced(), paces=(Pace(".*", EVERY_MS),))
+    made = with_identity(paced(), paces=(DeliveryLinger(".*", EVERY_MS),))
     made.until(Phase.COLLECTING)
     announces(made, at=None)
     made.until(Phase.OPEN)
@@ -124,7 +126,7 @@ def test_v4_other_tables_and_the_quarantine_are_delivered_at_once() -> None:
 
 
 def test_v4_the_first_pattern_that_matches_counts() -> None:
-    made = with_identity(paced(), paces=(Pace(ORDERS, 0), Pace(".*", EVERY_MS)))
+    made = with_identity(paced(), paces=(DeliveryLinger(ORDERS, 0), DeliveryLinger(".*", EVERY_MS)))
     decides(made, 1)
     assert shown(made) is not None
 
@@ -166,19 +168,28 @@ def test_v4_a_table_that_is_resumed_is_delivered_first() -> None:
     made = paced()
     decides(made, 1)
     resuming = Suspended(ORDERS, "HG-102 gone", 1, resuming=True)
-    made.state = replace(made.state, term=replace(made.term, suspended={ORDERS: resuming}))
-    assert pending_now(made.state, made.now_ms) == made.term.pending_commits
+    made.state = replace(
+        made.state,
+        term=replace(
+            made.term, suspensions=replace(made.term.suspensions, suspended={ORDERS: resuming})
+        ),
+    )
+    assert due_commits(made.state, made.now_ms) == made.term.delivery.pending
 
 
 def gathers(made: Coordinator, *pending_commits: PendingCommit) -> Coordinator:
     """So much is pending, and all of it gathers still."""
     newest = pending_commits[-1].transaction
     gathering = {
-        pending_commit.table: Gathering(made.now_ms + REFRESH_MS, newest)
+        pending_commit.table: Lingering(made.now_ms + REFRESH_MS, newest)
         for pending_commit in pending_commits
     }
     made.state = replace(
-        made.state, term=replace(made.term, pending_commits=pending_commits, gathering=gathering)
+        made.state,
+        term=replace(
+            made.term,
+            delivery=replace(made.term.delivery, pending=pending_commits, lingering=gathering),
+        ),
     )
     return made
 
@@ -186,12 +197,12 @@ def gathers(made: Coordinator, *pending_commits: PendingCommit) -> Coordinator:
 def test_v4_beyond_a_number_of_pending_commits_nothing_gathers() -> None:
     made = paced()
     decides(made, 1)
-    gathers(made, *(pending(EPOCH, 1) for _ in range(GATHERED_MAX - 1)))
+    gathers(made, *(pending(EPOCH, 1) for _ in range(LINGERING_MAX - 1)))
     decides(made, 2)
-    assert len(made.term.pending_commits) == GATHERED_MAX
+    assert len(made.term.delivery.pending) == LINGERING_MAX
     assert shown(made) is None
     decides(made, 3)
-    assert made.term.pending_commits == ()
+    assert made.term.delivery.pending == ()
 
 
 def goes_undelivered(made: Coordinator, *pending_commits: PendingCommit) -> None:
@@ -199,7 +210,7 @@ def goes_undelivered(made: Coordinator, *pending_commits: PendingCommit) -> None
     announces(made, number=made.term.closing)
     made.until(Phase.DRAFTING)
     made.pending = None
-    made.given(Drafted(pending_commits))
+    made.given(ManifestsStaged(pending_commits))
     made.until(Phase.DELIVERING)
     made.reads()
     made.follows()
@@ -208,11 +219,11 @@ def goes_undelivered(made: Coordinator, *pending_commits: PendingCommit) -> None
 
 def test_v4_what_comes_after_too_many_have_gathered_is_waited_for_as_ever() -> None:
     """D7: the record would grow without a bound."""
-    made = with_identity(paced(), paces=(Pace(".*", 60_000),))
+    made = with_identity(paced(), paces=(DeliveryLinger(".*", 60_000),))
     decides(made, 1)
     names = [f"lake.t{n}" for n in range(TRIED_MAX)]
     made.secondaries |= {name: table(name, uuid=f"uuid-{name}") for name in names}
-    gathers(made, *(pending(EPOCH, 1, name=names[n % TRIED_MAX]) for n in range(GATHERED_MAX)))
+    gathers(made, *(pending(EPOCH, 1, name=names[n % TRIED_MAX]) for n in range(LINGERING_MAX)))
     for _ in range(2):
         made.until(Phase.OPEN)
         made.until(Phase.COLLECTING)
@@ -223,23 +234,25 @@ def test_v4_what_comes_after_too_many_have_gathered_is_waited_for_as_ever() -> N
         made.reads()
         made.follows()
         made.unanswered()
-    assert made.term.suspended == {}, "it is the catalog's trouble"
-    assert len(made.term.pending_commits) == GATHERED_MAX + 2 * TRIED_MAX
+    assert made.term.suspensions.suspended == {}, "it is the catalog's trouble"
+    assert len(made.term.delivery.pending) == LINGERING_MAX + 2 * TRIED_MAX
 
 
 def test_v4_what_has_gathered_does_not_suspend_its_table() -> None:
     made = paced()
     decides(made, 1)
     gathered = tuple(pending(EPOCH, 1) for _ in range(TRIED_MAX + 5))
-    made.state = replace(made.state, term=replace(made.term, pending_commits=gathered))
+    made.state = replace(
+        made.state, term=replace(made.term, delivery=replace(made.term.delivery, pending=gathered))
+    )
     made.waits(EVERY_MS)
     away = made.secondaries.pop(ORDERS)
     made.until(Phase.OPEN)
-    assert made.term.suspended == {}
+    assert made.term.suspensions.suspended == {}
     assert "stay pending" in made.told
     made.secondaries[ORDERS] = away
     decides(made, 2)
-    assert made.term.pending_commits == (), "one delivery for all"
+    assert made.term.delivery.pending == (), "one delivery for all"
 
 
 # -------------------------------------------------------------------------- D7 with many tables
@@ -254,12 +267,12 @@ def test_d7_a_catalog_that_is_away_for_a_moment_suspends_nobody() -> None:
     number = made.term.closing
     pending_commits = tuple(pending(EPOCH, number, name=f"lake.t{n}") for n in range(300))
     made.pending = None
-    made.given(Drafted(pending_commits))
+    made.given(ManifestsStaged(pending_commits))
     made.until(Phase.DELIVERING)
     made.reads()
     made.given(SecondariesRead({ASIDE: made.secondaries[ASIDE]}, made.now_ms))
     made.pending = None
-    assert made.term.suspended == {}
+    assert made.term.suspensions.suspended == {}
     assert made.phase is Phase.OPEN
     assert "stay pending" in made.told
 
@@ -276,15 +289,20 @@ def delivered(name: str, through_ms: int | None) -> TableView:
 
 def refreshing(*tables: TableView, through_ms: int = 1_000_000) -> Coordinator:
     made = with_identity(collecting(), refresh_ms=REFRESH_MS)
-    secondaries = {**made.term.secondaries, **{each.table: each for each in tables}}
+    secondaries = {**made.term.delivery.secondaries, **{each.table: each for each in tables}}
     made.secondaries |= secondaries
-    view = made.term.view
+    view = made.term.primary.view
     assert view.record is not None
     stored = replace(view, record=replace(view.record, valid_through_ms=through_ms))
     made.table = stored
     made.state = replace(
         made.state,
-        term=replace(made.term, secondaries=secondaries, view=stored, valid_through_ms=through_ms),
+        term=replace(
+            made.term,
+            delivery=replace(made.term.delivery, secondaries=secondaries),
+            primary=replace(made.term.primary, view=stored),
+            progress=replace(made.term.progress, valid_through_ms=through_ms),
+        ),
     )
     return made
 
@@ -340,7 +358,12 @@ def test_v2_suspended_pending_and_foreign_tables_are_left_alone() -> None:
     suspended = {ORDERS: Suspended(ORDERS, "HG-102 gone")}
     pending_commits = (pending(EPOCH - 1, 4, name=CLICKS),)
     made.state = replace(
-        made.state, term=replace(made.term, suspended=suspended, pending_commits=pending_commits)
+        made.state,
+        term=replace(
+            made.term,
+            suspensions=replace(made.term.suspensions, suspended=suspended),
+            delivery=replace(made.term.delivery, pending=pending_commits),
+        ),
     )
     idles(made)
     assert made.attempt.record.pending_commits == pending_commits
@@ -351,7 +374,9 @@ def filled(*names: str) -> Coordinator:
     made = with_identity(ledgers(), refresh_ms=REFRESH_MS)
     made.until(Phase.OPEN)
     made.table = replace(made.table, filled={name: f"uuid-{name}" for name in names})
-    made.state = replace(made.state, term=replace(made.term, view=made.table))
+    made.state = replace(
+        made.state, term=replace(made.term, primary=replace(made.term.primary, view=made.table))
+    )
     made.waits(SETTINGS.commit_interval_ms)
     return made
 
@@ -360,10 +385,10 @@ def test_v2_tables_that_this_epoch_has_not_seen_are_looked_at() -> None:
     made = filled(ORDERS, CLICKS, ASIDE)
     assert made.only(DescribeSecondaries).tables == (CLICKS, ORDERS)
     made.given(SecondariesRead({ORDERS: delivered(ORDERS, 5)}, made.now_ms))
-    assert ORDERS in made.term.secondaries
-    assert CLICKS not in made.term.secondaries
-    assert made.term.suspended == {}, "nothing goes there"
-    assert made.term.unseen == ()
+    assert ORDERS in made.term.delivery.secondaries
+    assert CLICKS not in made.term.delivery.secondaries
+    assert made.term.suspensions.suspended == {}, "nothing goes there"
+    assert made.term.delivery.unseen == ()
     made.described()
     made.until(Phase.OPEN)
     made.waits(SETTINGS.commit_interval_ms)
@@ -375,14 +400,14 @@ def test_v2_not_all_tables_are_looked_at_at_once() -> None:
     made = filled(*names)
     assert made.only(DescribeSecondaries).tables == tuple(names[:AT_ONCE])
     made.given(SecondariesRead({}, made.now_ms))
-    assert made.term.unseen == tuple(names[AT_ONCE:])
+    assert made.term.delivery.unseen == tuple(names[AT_ONCE:])
 
 
 def test_v2_what_this_lead_has_never_delivered_is_not_known() -> None:
     made = filled(ORDERS, CLICKS)
     rolled_back = replace(delivered(CLICKS, 5), lineage=Lineage.ROLLED_BACK)
     made.given(SecondariesRead({ORDERS: table(), CLICKS: rolled_back}, made.now_ms))
-    assert not {ORDERS, CLICKS} & made.term.secondaries.keys()
+    assert not {ORDERS, CLICKS} & made.term.delivery.secondaries.keys()
 
 
 def test_v1_a_delivery_says_the_sinks_valid_through() -> None:

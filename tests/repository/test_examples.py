@@ -86,13 +86,13 @@ def test_headgate_knows_and_needs_nothing_of_an_example(folder: Path) -> None:
 
 
 OUTSIDE = """
-from headgate.config.table_formats import kind_names, traits_of
+from headgate.config.table_formats import format_names, format_traits
 from headgate.config.load import load
 import sys
 settings = load(sys.argv[1])
-traits = traits_of(settings)
+traits = format_traits(settings)
 able = ",".join(sorted(traits.capabilities)).replace(" ", "-")
-print(*kind_names(), able, traits.guarantee, sys.modules["headgate_postgres"].__file__)
+print(*format_names(), able, traits.guarantee, sys.modules["headgate_postgres"].__file__)
 """
 
 

@@ -34,7 +34,7 @@ IMPURE = {
         "testing",
     },
     "headgate.coordinator": {"driver", "service"},
-    "headgate.participant": {"driver", "job", "sink_task"},
+    "headgate.participant": {"driver"},
 }
 
 # Who may import a foreign system; an entry that is a package speaks for its modules.

@@ -36,7 +36,7 @@ from headgate.control_protocol.testing import (
 )
 from headgate.coordinator.driver import CoordinatorDriver, StartAt
 from headgate.coordinator.driver import World as CoordinatorWorld
-from headgate.coordinator.service import leads
+from headgate.coordinator.service import is_leader
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity
 from headgate.participant.driver import ParticipantDriver
@@ -295,7 +295,7 @@ class Node:
     # -- ports.Leadership
 
     def assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        if not leads(partitions, TOPICS):
+        if not is_leader(partitions, TOPICS):
             self.coordinator = None
             return
         if self.coordinator is None:

@@ -229,7 +229,8 @@ class Calm:
             if pending > PENDING_MAX:
                 raise Violation(Kind.WASTE, f"{node.name} remembers {pending} statuses of its own")
             term = node.coordinator.state.term if node.coordinator else None
-            if term is not None and len(term.statuses) > STATUSES_MAX:
+            if term is not None and len(term.collection.statuses) > STATUSES_MAX:
                 raise Violation(
-                    Kind.WASTE, f"{node.name} remembers {len(term.statuses)} unjudged statuses"
+                    Kind.WASTE,
+                    f"{node.name} remembers {len(term.collection.statuses)} unjudged statuses",
                 )

@@ -30,7 +30,7 @@ from headgate.control_protocol.testing import FakeTable
 from headgate.coordinator.driver import CoordinatorDriver
 from headgate.coordinator.driver import World as CoordinatorWorld
 from headgate.coordinator.phases import Phase as Coordinating
-from headgate.coordinator.service import leads
+from headgate.coordinator.service import is_leader
 from headgate.coordinator.state import NO_KEYS, Identity
 from headgate.participant.actions import Action, Input
 from headgate.participant.driver import ParticipantDriver
@@ -120,7 +120,7 @@ class Node:
     # -- Leadership
 
     def assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        if not leads(partitions, self.world.topics):
+        if not is_leader(partitions, self.world.topics):
             self.close()
             return
         if self.coordinator is None:
@@ -254,9 +254,13 @@ class Node:
         if state is not before or self.coordinator_log.held:
             return True
         times = [state.retry_at_ms]
-        times += [state.term.end_due_ms] if state.phase is Coordinating.OPEN and state.term else []
+        times += (
+            [state.term.collection.end_due_ms]
+            if state.phase is Coordinating.OPEN and state.term
+            else []
+        )
         collects = state.phase is Coordinating.COLLECTING and state.term
-        times += [state.term.time_out_ms] if collects and state.term else []
+        times += [state.term.collection.time_out_ms] if collects and state.term else []
         self._nap("coordinator", times)
         return False
 

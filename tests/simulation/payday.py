@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from headgate.coordinator.settings import Pace
+from headgate.coordinator.settings import DeliveryLinger
 
 PACED = range(800_000, 850_000)
 ROUTED_KEYS = range(850_000, 900_000)
@@ -22,7 +22,7 @@ AT_ONCE_SHARE = 0.4
 class Payday:
     """When a seed's secondary tables are delivered to."""
 
-    paces: tuple[Pace, ...] = ()
+    paces: tuple[DeliveryLinger, ...] = ()
     refresh_ms: int = 0
     joint: bool = False
 
@@ -38,4 +38,4 @@ def payday(seed: int) -> Payday:
         return Payday(joint=True, refresh_ms=dice.choice((0, 300)))
     every_ms = dice.choice((100, 400, 1_500))
     match = dice.choice((r"lake\..*", r"lake\.records_other"))
-    return Payday((Pace(match, every_ms),), dice.choice((0, 300, 1_000)))
+    return Payday((DeliveryLinger(match, every_ms),), dice.choice((0, 300, 1_000)))

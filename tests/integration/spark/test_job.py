@@ -1,4 +1,4 @@
-"""``spark-submit participant/job.py --config sink.toml``: local, on a cluster, through Connect."""
+"""``spark-submit runtime/job.py --config sink.toml``: local, on a cluster, through Connect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from repository.tree import ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 
-JOB = [ROOT / "participant/job.py", "--config"]
+JOB = [ROOT / "runtime/job.py", "--config"]
 SPARK_SUBMIT = [
     "env",
     f"PATH={Path(sys.executable).parent}:/usr/bin:/bin",

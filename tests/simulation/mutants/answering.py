@@ -165,7 +165,7 @@ def files_of_any_age(right: Any, self: Prefixes, path: str, upto: Any) -> Any:
     return right(replace(self, oldest=1), path, upto)
 
 
-@FAMILY.replaces("P9", (machine, "too_old"))
+@FAMILY.replaces("P9", (machine, "is_too_old"))
 def commits_of_any_age(right: Any, *given: Any) -> bool:
     """A commit whose outcome stays unknown is tried for ever."""
     return False

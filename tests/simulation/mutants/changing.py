@@ -45,7 +45,7 @@ def only_its_own_records(
     return found_at(right, None, self, table, parent, *given, **more)
 
 
-@FAMILY.replaces("U2", (machine, "judge"))
+@FAMILY.replaces("U2", (machine, "validate_statuses"))
 def key_files_do_not_count(right: Any, statuses: Any, by: Any) -> Any:
     """What a status says of deletes is let in, and not committed."""
     verdict = right(statuses, by)

@@ -23,7 +23,7 @@ def no_claim(right: Any, state: State, view: TableView, sources: Any, now_ms: in
     """An epoch begins without a commit: the first START is said at once."""
     claiming, (call,) = right(state, view, sources, now_ms)
     believed = replace(view, record=call.attempt.record)
-    return epoch_claim.start(replace(claiming, attempt=None), believed, 0)
+    return epoch_claim.begin_epoch(replace(claiming, attempt=None), believed, 0)
 
 
 @FAMILY.replaces("C2", (epoch_claim, "next_epoch"))
@@ -35,14 +35,18 @@ def same_epoch(right: Any, tables: tuple[TableView, ...], highest_heard: int) ->
 @FAMILY.patches("C2")
 def above_the_table_only() -> tuple[Planted, ...]:
     """The epoch is above the table's, but not above what was heard."""
-    begin, following = machine.start, epoch_claim.next_epoch
+    begin, following = machine.begin_epoch, epoch_claim.next_epoch
     return (
         (epoch_claim, "next_epoch", lambda view, heard: following(view, 0)),
-        (machine, "start", lambda state, *given: begin(replace(state, highest_epoch=0), *given)),
+        (
+            machine,
+            "begin_epoch",
+            lambda state, *given: begin(replace(state, highest_epoch=0), *given),
+        ),
     )
 
 
-@FAMILY.replaces("C2", (epoch_claim, "fitted"), (machine, "fitted"))
+@FAMILY.replaces("C2", (epoch_claim, "fit_offsets"), (machine, "fit_offsets"))
 def new_partitions_at_their_end(right: Any, offsets: Any, *known: Any) -> Any:
     """A partition that appears later begins where it is, not where its log begins."""
     fit, topics = right(offsets, *known), known[1]
@@ -50,31 +54,36 @@ def new_partitions_at_their_end(right: Any, offsets: Any, *known: Any) -> Any:
     return fit.moved(ends)
 
 
-@FAMILY.replaces("C3", (machine, "_heard_in_term"))
+@FAMILY.replaces("C3", (machine, "_on_record_in_term"))
 def old_epochs_count(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """Statuses of older epochs are judged."""
     said = record.envelope
     if isinstance(said.event, WriteStatus) and state.term and said.epoch < state.term.epoch:
         heard = HeardStatus(record.offset, said.sender, said.transaction, said.event)
-        return machine._heard_status(state, heard)
+        return machine._on_status(state, heard)
     return right(state, record, now_ms)
 
 
-@FAMILY.replaces("C3", (machine, "_heard_in_term"))
+@FAMILY.replaces("C3", (machine, "_on_record_in_term"))
 def gains_before_start_count(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """What was gained in front of the first START is named by it still."""
-    before = state.term.named_by_presence if state.term else frozenset()
+    before = state.term.collection.named_by_presence if state.term else frozenset()
     state, actions = right(state, record, now_ms)
     first = isinstance(record.envelope.event, StartCommit) and record.envelope.transaction == 1
     if first and state.term:
-        state = replace(state, term=replace(state.term, named_by_presence=before))
+        state = replace(
+            state,
+            term=replace(
+                state.term, collection=replace(state.term.collection, named_by_presence=before)
+            ),
+        )
     return state, actions
 
 
 @FAMILY.patches("C4")
 def start_after_settlement() -> tuple[Planted, ...]:
     """START(n+1) follows the settlement of n: until then nobody may read."""
-    right, heard = outgoing_events.say, machine._heard_own
+    right, heard = outgoing_events.append_events, machine._on_own_event
 
     def say(state: State) -> Any:
         said = right(state)
@@ -82,7 +91,7 @@ def start_after_settlement() -> tuple[Planted, ...]:
             return tuple(Append(a.events[:1]) for a in said)
         if state.phase is Phase.SETTLING and state.term:
             event = outgoing_events.start_event(state, first=False)
-            start = OutgoingEvent(state.term.epoch, state.term.number, event)
+            start = OutgoingEvent(state.term.epoch, state.term.progress.number, event)
             return tuple(Append((*a.events, start)) for a in said)
         return said
 
@@ -90,31 +99,37 @@ def start_after_settlement() -> tuple[Planted, ...]:
         said = record.envelope
         if state.phase is Phase.CLOSING and state.term and isinstance(said.event, EndCommit):
             event = outgoing_events.start_event(state, first=False)
-            said = replace(said, event=event, transaction=state.term.number)
+            said = replace(said, event=event, transaction=state.term.progress.number)
         return heard(state, replace(record, envelope=said), now_ms)
 
     return (
-        (machine, "say", say),
-        (machine, "say", say),
-        (machine, "say", say),
-        (machine, "_heard_own", heard_own),
+        (machine, "append_events", say),
+        (machine, "append_events", say),
+        (machine, "append_events", say),
+        (machine, "_on_own_event", heard_own),
     )
 
 
-@FAMILY.replaces("C5", (machine, "_heard_gain"))
+@FAMILY.replaces("C5", (machine, "_on_gain"))
 def gain_names_nothing(right: Any, state: State, gained: Any, now_ms: int) -> Any:
     """A PRESENCE names nothing."""
     return right(state, frozenset(), now_ms)
 
 
-@FAMILY.replaces("C5", (machine, "_heard_gain"))
+@FAMILY.replaces("C5", (machine, "_on_gain"))
 def end_not_soon(right: Any, state: State, gained: Any, now_ms: int) -> Any:
     """A gain waits for the interval."""
     after, actions = right(state, gained, now_ms)
-    return replace(after, term=replace(after.term, end_due_ms=state.term.end_due_ms)), actions  # type: ignore[union-attr]
+    return replace(
+        after,
+        term=replace(
+            after.term,
+            collection=replace(after.term.collection, end_due_ms=state.term.collection.end_due_ms),
+        ),
+    ), actions  # type: ignore[union-attr]
 
 
-@FAMILY.replaces("C5", (machine, "_heard_in_term"))
+@FAMILY.replaces("C5", (machine, "_on_record_in_term"))
 def only_gains_of_this_epoch(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """Who gains without having heard of this epoch is not counted."""
     said = record.envelope
@@ -123,7 +138,7 @@ def only_gains_of_this_epoch(right: Any, state: State, record: Any, now_ms: int)
     return right(state, record, now_ms)
 
 
-@FAMILY.replaces("C9", (machine, "_heard"))
+@FAMILY.replaces("C9", (machine, "_on_record"))
 def never_superseded(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """A higher epoch on the log is ignored."""
     said = record.envelope
@@ -132,13 +147,13 @@ def never_superseded(right: Any, state: State, record: Any, now_ms: int) -> Any:
     return right(state, replace(record, envelope=said), now_ms)
 
 
-@FAMILY.replaces("C9", (machine, "_led"))
+@FAMILY.replaces("C9", (machine, "_on_leadership"))
 def claims_at_once(right: Any, state: State, now_ms: int) -> Any:
     """Who was superseded claims again without waiting for the rival's silence."""
     return recover(state, "leading") if state.phase is Phase.FOLLOWING else (state, ())
 
 
-@FAMILY.replaces("C9", (machine, "_led"))
+@FAMILY.replaces("C9", (machine, "_on_leadership"))
 def never_claims_again(right: Any, state: State, now_ms: int) -> Any:
     """Who was superseded never claims again."""
     return (state, ()) if state.rival_heard_ms is not None else right(state, now_ms)

@@ -17,67 +17,90 @@ from headgate.participant import machine as participant
 FAMILY = Family()
 
 
-@FAMILY.replaces("C6", (machine, "_unnamed"))
+@FAMILY.replaces("C6", (machine, "_unnamed_partitions"))
 def count_not_set(right: Any, state: State) -> Any:
     """Claims are counted: a second status of a partition is as good as the missing one."""
     term = state.term
     assert term is not None
-    told = [heard.status for heard in term.statuses]
+    told = [heard.status for heard in term.collection.statuses]
     count = sum(len(said.unknown) + len(said.claims) for said in told)
-    enough = count + len(term.named_by_presence) >= len(term.awaited)
+    enough = count + len(term.collection.named_by_presence) >= len(term.collection.awaited)
     return frozenset() if enough else right(state)
 
 
-@FAMILY.replaces("C6", (machine, "_heard_status"))
+@FAMILY.replaces("C6", (machine, "_on_status"))
 def counts_twice(right: Any, state: State, heard: HeardStatus) -> Any:
     """A status that is heard twice is judged twice."""
     assert state.term is not None
-    return replace(state, term=replace(state.term, statuses=(*state.term.statuses, heard))), ()
+    return replace(
+        state,
+        term=replace(
+            state.term,
+            collection=replace(
+                state.term.collection, statuses=(*state.term.collection.statuses, heard)
+            ),
+        ),
+    ), ()
 
 
-@FAMILY.replaces("C6", (machine, "_heard_status"))
+@FAMILY.replaces("C6", (machine, "_on_status"))
 def late_judged_twice(right: Any, state: State, heard: HeardStatus) -> Any:
     """What was judged is forgotten: a status said again behind L is judged again."""
     assert state.term is not None
-    return right(replace(state, term=replace(state.term, judged={})), heard)
+    return right(
+        replace(
+            state, term=replace(state.term, collection=replace(state.term.collection, judged={}))
+        ),
+        heard,
+    )
 
 
-@FAMILY.replaces("C6", (machine, "_heard_status"))
+@FAMILY.replaces("C6", (machine, "_on_status"))
 def late_do_not_count(right: Any, state: State, heard: HeardStatus) -> Any:
     """Only answers to this END count."""
     term = state.term
     assert term is not None
-    newest = term.number if state.phase is Phase.OPEN else term.closing
+    newest = term.progress.number if state.phase is Phase.OPEN else term.closing
     return (state, ()) if heard.transaction < newest else right(state, heard)
 
 
-@FAMILY.replaces("C6", (machine, "_unnamed"))
+@FAMILY.replaces("C6", (machine, "_unnamed_partitions"))
 def newborn_waited_for(right: Any, state: State) -> Any:
     """A partition that nobody can own yet is waited for."""
     assert state.term is not None
-    return right(replace(state, term=replace(state.term, awaited=frozenset(state.term.offsets))))
+    return right(
+        replace(
+            state,
+            term=replace(
+                state.term,
+                collection=replace(
+                    state.term.collection, awaited=frozenset(state.term.progress.offsets)
+                ),
+            ),
+        )
+    )
 
 
 @FAMILY.patches("C6")
 def newborn_for_ever() -> tuple[Planted, ...]:
     """A partition that came later is never waited for."""
-    right = machine._unnamed
+    right = machine._unnamed_partitions
     first: dict[Any, Any] = {}
 
     def unnamed(state: State) -> Any:
         assert state.term is not None
         term = (state.identity.sender, state.term.epoch)
-        return right(state) & first.setdefault(term, frozenset(state.term.offsets))
+        return right(state) & first.setdefault(term, frozenset(state.term.progress.offsets))
 
-    return ((machine, "_unnamed", unnamed),)
+    return ((machine, "_unnamed_partitions", unnamed),)
 
 
-@FAMILY.replaces("C7", (status_validation, "_misplaced"))
+@FAMILY.replaces("C7", (status_validation, "_check_ranges"))
 def blind_admission(right: Any, heard: Any, offsets: Any, taken: Any) -> None:
     """Ranges are not compared with C."""
 
 
-@FAMILY.replaces("C7", (status_validation, "_misplaced"))
+@FAMILY.replaces("C7", (status_validation, "_check_ranges"))
 def late_admitted_blindly(right: Any, heard: Any, offsets: Any, taken: Any) -> Any:
     """A range that ends beyond C is let in, wherever it begins."""
     if all(claim.range.end >= offsets.get(p, 0) for p, claim in heard.status.claims.items()):
@@ -85,7 +108,7 @@ def late_admitted_blindly(right: Any, heard: Any, offsets: Any, taken: Any) -> A
     return right(heard, offsets, taken)
 
 
-@FAMILY.replaces("C7", (machine, "judge"))
+@FAMILY.replaces("C7", (machine, "validate_statuses"))
 def piecemeal(right: Any, statuses: Any, by: Any) -> Any:
     """Claims that fit are let in, though the status as a whole does not fit."""
     fitting, offsets = [], by.offsets
@@ -99,20 +122,20 @@ def piecemeal(right: Any, statuses: Any, by: Any) -> Any:
 
 def _uncounted(right: Any, statuses: Any, by: Any) -> Any:
     """The row counts were compared before; what is left of a status cannot add up."""
-    counted, status_validation._miscounted = status_validation._miscounted, lambda *_: None
+    counted, status_validation._check_counts = status_validation._check_counts, lambda *_: None
     try:
         return right(statuses, by)
     finally:
-        status_validation._miscounted = counted
+        status_validation._check_counts = counted
 
 
-@FAMILY.replaces("C7", (machine, "judge"))
+@FAMILY.replaces("C7", (machine, "validate_statuses"))
 def not_in_log_order(right: Any, statuses: Any, by: Any) -> Any:
     """Statuses are judged by sender, not in log order."""
     return right(sorted(statuses, key=lambda h: (h.sender, -h.status.status_number)), by)
 
 
-@FAMILY.replaces("C7", (status_validation, "_misfiled"))
+@FAMILY.replaces("C7", (status_validation, "_check_folders"))
 def any_folder(right: Any, *given: Any) -> None:
     """Files may lie anywhere, and be of any age."""
 
@@ -130,12 +153,12 @@ def rows_uncounted() -> tuple[Planted, ...]:
 
     return (participant, "_announce_loss", keeps_files), (
         status_validation,
-        "_miscounted",
+        "_check_counts",
         lambda *_: None,
     )
 
 
-@FAMILY.replaces("C7", (machine, "_worth_committing"))
+@FAMILY.replaces("C7", (machine, "_is_worth_a_commit"))
 def rows_only(right: Any, state: State, verdict: Any, *_: Any) -> bool:
     """A range without rows is not committed."""
     return bool(verdict.records > 0)
@@ -162,17 +185,20 @@ def fenced_goes_on(right: Any, attempt: Any, view: Any) -> Resolution:
     return Resolution.LANDED if found is Resolution.SUPERSEDED else found
 
 
-@FAMILY.replaces("C10", (machine, "judge"))
+@FAMILY.replaces("C10", (machine, "validate_statuses"))
 def all_sure(right: Any, statuses: Any, by: Any) -> Any:
     """Valid-through advances though something was unknown."""
     return replace(right(statuses, by), unsure=frozenset())
 
 
-@FAMILY.replaces("C10", (machine, "_decided"))
+@FAMILY.replaces("C10", (machine, "_decide"))
 def says_before_it_lands(right: Any, state: State, *given: Any) -> Any:
     """ACK is said when the commit is sent."""
     judged, actions = right(state, *given)
     term = judged.term
-    if judged.phase is Phase.COMMITTING and term and term.settlement:
-        actions = (Append((OutgoingEvent(term.epoch, term.closing, term.settlement),)), *actions)
+    if judged.phase is Phase.COMMITTING and term and term.progress.settlement:
+        actions = (
+            Append((OutgoingEvent(term.epoch, term.closing, term.progress.settlement),)),
+            *actions,
+        )
     return judged, actions

@@ -10,26 +10,28 @@ from simulation.mutants.mutant import Family
 from headgate.control_protocol.ports import Evolved
 from headgate.coordinator import machine as coordinator
 from headgate.coordinator import schema_changes
-from headgate.coordinator.schema_changes import evolved
+from headgate.coordinator.schema_changes import on_evolved
 from headgate.participant import machine as participant
 
 FAMILY = Family()
 
 
-@FAMILY.replaces("S9", (coordinator, "not_evolved"))
+@FAMILY.replaces("S9", (coordinator, "retry_changes"))
 def failure_answers(right: Any, *given: Any) -> Any:
     """An update whose outcome is unknown is asked for no more, however often it is proposed."""
     state, actions = right(*given)
     term = state.term
-    answered = term.answered | {waiting.answer for waiting in term.proposals}
-    return replace(state, term=replace(term, proposals=(), answered=answered)), actions
+    answered = term.changes.answered | {waiting.answer for waiting in term.changes.proposals}
+    return replace(
+        state, term=replace(term, changes=replace(term.changes, proposals=(), answered=answered))
+    ), actions
 
 
-@FAMILY.replaces("S9", (coordinator, "not_evolved"))
+@FAMILY.replaces("S9", (coordinator, "retry_changes"))
 def unanswered_update_is_believed(_: Any, state: Any, *__: Any) -> Any:
     """An update whose outcome is unknown is taken to have been made."""
-    view = state.term.view
-    return evolved(state, Evolved(replace(view, schema_id=view.schema_id + 1)))
+    view = state.term.primary.view
+    return on_evolved(state, Evolved(replace(view, schema_id=view.schema_id + 1)))
 
 
 @FAMILY.replaces("S2", (participant, "arm_resend"), (participant, "repeat_unheard"))

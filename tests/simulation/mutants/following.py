@@ -18,7 +18,7 @@ from headgate.coordinator import (
     pending_delivery,
     secondary_tables,
 )
-from headgate.coordinator.actions import Drafted
+from headgate.coordinator.actions import ManifestsStaged
 from headgate.coordinator.outgoing_events import term_of
 
 FAMILY = Family()
@@ -26,10 +26,10 @@ FAMILY = Family()
 COMMIT = (FakeTable, "commit")
 
 
-@FAMILY.replaces("D2", (machine, "drafted"))
-def decides_without_its_drafts(right: Any, state: Any, given: Drafted, now_ms: int) -> Any:
+@FAMILY.replaces("D2", (machine, "on_staged"))
+def decides_without_its_drafts(right: Any, state: Any, given: ManifestsStaged, now_ms: int) -> Any:
     """The decision does not name the manifests that were written for it."""
-    return right(state, Drafted(()), now_ms)
+    return right(state, ManifestsStaged(()), now_ms)
 
 
 @FAMILY.replaces("D3", COMMIT)
@@ -40,22 +40,22 @@ def decides_on_a_fresh_read(right: Any, self: FakeTable, attempt: Any) -> Commit
     return right(self, replace(attempt, base=self.read()) if decides else attempt)
 
 
-@FAMILY.replaces("D3", (epoch_claim, "pending_commits_carried_on"))
+@FAMILY.replaces("D3", (epoch_claim, "carry_on"))
 def claim_forgets_pending_commits(right: Any, pending: Any, claims: Any, secondaries: Any) -> Any:
     """A claim does not carry on what is pending."""
     return right((), claims, secondaries)
 
 
-@FAMILY.replaces("D3", (machine, "with_what_is_pending"))
+@FAMILY.replaces("D3", (machine, "with_pending_and_expired"))
 def decision_forgets_pending_commits(right: Any, state: Any, record: Any, now_ms: int) -> Any:
     """A decision names what it has pending itself, and nothing that is left."""
     return replace(right(state, record, now_ms), pending_commits=())
 
 
-@FAMILY.replaces("D4", (machine, "primary_read"))
+@FAMILY.replaces("D4", (machine, "on_primary_read"))
 def delivers_from_memory(right: Any, state: Any, view: Any, now_ms: int) -> Any:
     """What a fresh read of the primary table shows is not looked at."""
-    return right(state, term_of(state).view, now_ms)
+    return right(state, term_of(state).primary.view, now_ms)
 
 
 @FAMILY.replaces("D5", COMMIT)
@@ -75,7 +75,7 @@ def newest_pending_commit_first(right: Any, primary: Any, pending: Any, secondar
     )
 
 
-@FAMILY.replaces("D6", (pending_commits, "delivered"))
+@FAMILY.replaces("D6", (pending_commits, "is_delivered"))
 def delivered_by_equality(right: Any, pending_commit: Any, secondary: Any, primary: str) -> bool:
     """Delivered is what the secondary table's record names, and nothing older."""
     record = secondary.settled if secondary else None
@@ -85,17 +85,21 @@ def delivered_by_equality(right: Any, pending_commit: Any, secondary: Any, prima
     )
 
 
-@FAMILY.replaces("D7", (machine, "deliveries_answered"))
+@FAMILY.replaces("D7", (machine, "on_deliveries_answered"))
 def unknown_answer_believed(right: Any, state: Any, given: Any, now_ms: int) -> Any:
     """What was asked for counts as delivered, whatever was answered."""
     term = term_of(state)
-    asked = {name for name in given.outcomes if name in term.secondaries}
+    asked = {name for name in given.outcomes if name in term.delivery.secondaries}
     left = tuple(
         pending_commit
-        for pending_commit in term.pending_commits
+        for pending_commit in term.delivery.pending
         if pending_commit.table not in asked
     )
-    return right(replace(state, term=replace(term, pending_commits=left)), given, now_ms)
+    return right(
+        replace(state, term=replace(term, delivery=replace(term.delivery, pending=left))),
+        given,
+        now_ms,
+    )
 
 
 @FAMILY.patches("D8")
@@ -105,7 +109,7 @@ def expires_unnamed() -> tuple[Planted, ...]:
     return (
         (
             pending_delivery,
-            "overdue",
+            "find_overdue",
             lambda pending, *_: tuple(
                 pending_commit for pending_commit in pending if pending_commit.manifest
             ),
@@ -114,25 +118,25 @@ def expires_unnamed() -> tuple[Planted, ...]:
     )
 
 
-@FAMILY.replaces("D8", (pending_delivery, "unfenced"))
+@FAMILY.replaces("D8", (pending_delivery, "is_unfenced"))
 def expires_unfenced(_right: Any, *_: object) -> bool:
     """Whoever slept through a expire may deliver to it still."""
     return False
 
 
-@FAMILY.replaces("D9", (epoch_claim, "claimed"))
+@FAMILY.replaces("D9", (epoch_claim, "secondary_claims"))
 def secondaries_of_the_past_unclaimed(right: Any, *given: Any) -> Any:
     """A primary table that went back claims no secondary table."""
     return ()
 
 
-@FAMILY.replaces("D8", (secondary_tables, "_expired"))
+@FAMILY.replaces("D8", (secondary_tables, "_tables_expired"))
 def heirs_know_of_no_expire(_right: Any, _term: Any) -> frozenset[str]:
     """A coordinator leaves routed tables alone whose pending commits the one before let expire."""
     return frozenset()
 
 
-@FAMILY.replaces("R5", (machine, "judge"))
+@FAMILY.replaces("R5", (machine, "validate_statuses"))
 def routed_not_pending(right: Any, statuses: Any, by: Any) -> Any:
     """What went to tables that START does not name is let in, and pending for nobody."""
     verdict = right(statuses, by)

@@ -48,18 +48,18 @@ def nobody_leads_back(right: Any, state: Any, record: Any) -> bool:
     return bool(right(state, record)) and record.envelope.epoch >= state.term.epoch
 
 
-@FAMILY.replaces("G6", (machine, "beyond"))
+@FAMILY.replaces("G6", (machine, "is_unknown_transaction"))
 def its_own_voice(_right: Any, *_: object) -> bool:
     """A coordinator takes no notice of who speaks in its name."""
     return False
 
 
-@FAMILY.replaces("G6", (machine, "_heard_status"))
+@FAMILY.replaces("G6", (machine, "_on_status"))
 def silenced_by_a_number(right: Any, state: State, heard: HeardStatus) -> Any:
     """Whoever is below a number that was judged is late, however far below."""
     term = state.term
     assert term is not None
-    late = heard.status.status_number <= term.judged.get(heard.sender, 0)
+    late = heard.status.status_number <= term.collection.judged.get(heard.sender, 0)
     return (state, ()) if late else right(state, heard)
 
 
@@ -71,29 +71,29 @@ def counts_as_ever(right: Any, state: Any, record: Any) -> Any:
     return replace(after, said=said)
 
 
-@FAMILY.replaces("C7", (status_validation, "_beyond"))
+@FAMILY.replaces("C7", (status_validation, "_check_ends"))
 def beyond_the_end(_right: Any, *_: object) -> None:
     """Records that the log does not hold are taken for read."""
 
 
-@FAMILY.replaces("C7", (status_validation, "_impossible"))
+@FAMILY.replaces("C7", (status_validation, "_check_possible"))
 def skips_what_no_setting_skips(right: Any, status: Any, by: Any) -> Any:
     """Records may be skipped, whatever the settings say."""
     return right(status, replace(by, may_skip=True))
 
 
-@FAMILY.replaces("C7", (status_validation, "_impossible"))
+@FAMILY.replaces("C7", (status_validation, "_check_possible"))
 def commits_a_file_again(right: Any, status: Any, by: Any) -> Any:
     """What is in the table already is let in once more."""
     return right(status, replace(by, committed={}))
 
 
-@FAMILY.replaces("C7", (status_validation, "_miscounted"))
+@FAMILY.replaces("C7", (status_validation, "_check_counts"))
 def rows_as_they_come(_right: Any, *_: object) -> None:
     """Row counts are not compared."""
 
 
-@FAMILY.replaces("C7", (status_validation, "_misquarantined"))
+@FAMILY.replaces("C7", (status_validation, "_check_quarantine"))
 def nobodys_quarantine(_right: Any, *_: object) -> None:
     """Records are taken for quarantined that no quarantine holds."""
 

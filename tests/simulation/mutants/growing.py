@@ -12,13 +12,13 @@ from headgate.coordinator import epoch_claim, machine, pending_delivery, source_
 FAMILY = Family(keyed=True)
 
 
-@FAMILY.replaces("U8", (machine, "held_back"), (epoch_claim, "held_back"))
+@FAMILY.replaces("U8", (machine, "defer_added"), (epoch_claim, "defer_added"))
 def added_partitions_are_read(_right: Any, state: Any, *_: Any, **__: Any) -> Any:
     """A partition that is added to a keyed table's topic is read like any other."""
     return state, ()
 
 
-@FAMILY.replaces("U8", (pending_delivery, "ripened"))
+@FAMILY.replaces("U8", (pending_delivery, "with_due"))
 def what_is_held_is_admitted_too_early(_right: Any, state: Any, *_: Any) -> Any:
     """Producers have no time to learn of a partition before it is read."""
     return replace(state, held=tuple(replace(each, ripe=True) for each in state.held))
@@ -30,7 +30,7 @@ def older_partitions_are_not_waited_for(_right: Any, *_: Any) -> str:
     return ""
 
 
-@FAMILY.replaces("U8", (machine, "_record"))
+@FAMILY.replaces("U8", (machine, "_commit_record"))
 def generations_are_not_stored(right: Any, *given: Any) -> Any:
     """No commit says which partitions are younger."""
     return replace(right(*given), generations={})

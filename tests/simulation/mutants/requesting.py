@@ -17,14 +17,18 @@ from headgate.participant.state import State as Participant
 
 FAMILY = Family()
 
-REQUESTED = (coordinator, "requested")
+REQUESTED = (coordinator, "on_request")
 
 
 @FAMILY.replaces("C11", REQUESTED)
 def answered_is_asked_again(right: Any, state: State, *given: Any) -> State:
     """A request counts whenever it is heard, though it was answered long ago."""
     if state.term is not None:
-        term = replace(state.term, pause_answered=TransactionNumber(0), epoch=state.term.epoch)
+        term = replace(
+            state.term,
+            pause=replace(state.term.pause, answered=TransactionNumber(0)),
+            epoch=state.term.epoch,
+        )
         state = replace(state, term=term)
     said, *rest = given
     newest = replace(said, epoch=state.highest_epoch, transaction=TransactionNumber(2**40))

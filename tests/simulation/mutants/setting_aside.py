@@ -27,7 +27,7 @@ def quarantine_counts_for_itself(right: Any, primary: Any, pending: Any, seconda
     return replace(delivery, record=replace(delivery.record, transaction=after))
 
 
-@FAMILY.replaces("Q4", (machine, "judge"))
+@FAMILY.replaces("Q4", (machine, "validate_statuses"))
 def judged_apart(right: Any, statuses: Any, by: Any) -> Any:
     """The quarantine's files are in, whatever becomes of the claims that they belong to."""
     verdict = right(statuses, by)
@@ -56,7 +56,7 @@ def bad_records_unsaid_and_uncounted() -> tuple[Planted, ...]:
     tables = batches._table_statuses
     return (
         (batches, "_table_statuses", lambda *given: _of_primary(tables(*given), given[0])),
-        (status_validation, "_misquarantined", lambda *_: None),
+        (status_validation, "_check_quarantine", lambda *_: None),
     )
 
 
@@ -75,13 +75,13 @@ def dropped_without_its_bad_records() -> tuple[Planted, ...]:
         return replace(after, work=work)
 
     return (
-        (status_validation, "_misquarantined", lambda *_: None),
+        (status_validation, "_check_quarantine", lambda *_: None),
         (participant, "drop_work", drops),
         (batches, "drop_work", drops),
     )
 
 
-@FAMILY.replaces("Q5", (outgoing_events, "ahead"), (status_validation, "ahead"))
+@FAMILY.replaces("Q5", (outgoing_events, "offsets_ahead"), (status_validation, "offsets_ahead"))
 def start_says_nothing_of_it(right: Any, state: State, secondary: Any) -> Offsets:
     """START does not say where the quarantine is ahead."""
     return Offsets()
@@ -106,7 +106,7 @@ def decided_anew(right: Any, self: Any, batch: Batch) -> Any:
     )
 
 
-@FAMILY.replaces("Q7", (machine, "_sampled"))
+@FAMILY.replaces("Q7", (machine, "_next_sample"))
 def any_number_of_bad_records(right: Any, state: State, verdict: Any) -> Sample:
     """The coordinator does not count the bad records of a transaction."""
     return Sample()

@@ -14,10 +14,10 @@ from headgate.coordinator.state import State
 FAMILY = Family(stamped=True)
 
 
-@FAMILY.replaces("P13", (status_validation, "_misfiled"))
+@FAMILY.replaces("P13", (status_validation, "_check_folders"))
 def late_files_are_admitted(right: Any, heard: Any, written: Any, by: Any) -> str | None:
     """A file of any stamp is as good as one of the transaction's own."""
-    return None if isinstance(by, status_validation.Stamped) else right(heard, written, by)
+    return None if by.marks else right(heard, written, by)
 
 
 @FAMILY.replaces("P13", (outgoing_events, "primary_start"))
@@ -25,12 +25,14 @@ def start_says_no_stamp(right: Any, state: State) -> TableStart:
     """START names a folder, as for tables that do not stamp their files."""
     term = state.term
     assert term is not None
-    return right(replace(state, term=replace(term, stamp="")))
+    return right(replace(state, term=replace(term, tokens=replace(term.tokens, marks=()))))
 
 
-@FAMILY.replaces("P13", (status_validation, "_of_primary"))
+@FAMILY.replaces("P13", (status_validation, "_primary_prefixes"))
 def judged_by_the_next_stamp(right: Any, state: State, now_ms: int) -> Any:
     """Files must bear the stamp that the newest START says, and not the one before."""
     term = state.term
     assert term is not None
-    return right(replace(state, term=replace(term, closing_stamp=term.stamp)), now_ms)
+    marks = (term.tokens.marks[0], *term.tokens.marks)
+    tokens = replace(term.tokens, marks=marks)
+    return right(replace(state, term=replace(term, tokens=tokens)), now_ms)

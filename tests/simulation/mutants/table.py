@@ -40,7 +40,7 @@ def forgets_pause(right: Any, record: Any) -> Any:
     return right(replace(record, paused=False))
 
 
-@FAMILY.replaces("T2", (epoch_claim, "fitted"), (machine, "fitted"))
+@FAMILY.replaces("T2", (epoch_claim, "fit_offsets"), (machine, "fit_offsets"))
 def topic_ids_ignored(right: Any, offsets: Offsets, ids: object, topics: Any, settings: Any) -> Any:
     """Topic ids are not compared."""
     return right(offsets, {}, topics, settings)
@@ -62,7 +62,7 @@ def deletes_on_unknown(right: Any, self: FakeTable, attempt: Any) -> CommitOutco
     return outcome
 
 
-@FAMILY.replaces("T4", (machine, "answered"))
+@FAMILY.replaces("T4", (machine, "on_commit_answer"))
 def unknown_is_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms: int) -> Any:
     """An unknown commit is taken for landed."""
     if isinstance(outcome, Unknown) and state.attempt:
@@ -71,12 +71,12 @@ def unknown_is_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms: in
     return right(state, outcome, now_ms)
 
 
-@FAMILY.replaces("T4", (machine, "answered"))
+@FAMILY.replaces("T4", (machine, "on_commit_answer"))
 def unknown_is_not_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms: int) -> Any:
     """An unknown commit is settled as if nothing had been committed."""
     if isinstance(outcome, Unknown) and state.phase is Phase.COMMITTING:
-        settlement = replace(state.term.settlement, offsets=state.term.offsets)
-        term = replace(state.term, settlement=settlement)
+        settlement = replace(state.term.progress.settlement, offsets=state.term.progress.offsets)
+        term = replace(state.term, progress=replace(state.term.progress, settlement=settlement))
         return machine.settle(replace(state, attempt=None, term=term), None)
     return right(state, outcome, now_ms)
 
@@ -91,7 +91,7 @@ def rolled_back_is_fine() -> tuple[Planted, ...]:
         return Resolution.AGAIN if same else right(attempt, view)
 
     return (
-        (epoch_claim, "recorded", lambda view, settings: view.record),
+        (epoch_claim, "record_to_resume", lambda view, settings: view.record),
         (machine, "resolve", resolve),
     )
 

@@ -12,7 +12,7 @@ from headgate.coordinator import machine, pending_delivery
 FAMILY = Family()
 
 
-@FAMILY.replaces("C13", (machine, "heeded"))
+@FAMILY.replaces("C13", (machine, "end_refusals"))
 def refuses_in_silence(_right: Any, *_: object) -> None:
     """Statuses are refused as often as they come."""
 
@@ -23,7 +23,7 @@ def never_lets_go(_right: Any, *_: object) -> bool:
     return False
 
 
-@FAMILY.replaces("P9", (pending_delivery, "_at"))
+@FAMILY.replaces("P9", (pending_delivery, "_with_location"))
 def data_stays_where_it_was(_right: Any, known: TableView, _found: TableView) -> TableView:
     """A look does not see that a table's owner has moved its data."""
     return known

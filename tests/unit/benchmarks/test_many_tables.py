@@ -13,7 +13,7 @@ from many_tables import ROWS, Shop, SlowCatalog, make_tables, report
 from pyiceberg.catalog import Catalog
 from small_rest_catalog import SmallRestCatalog
 
-from headgate.coordinator.settings import Pace
+from headgate.coordinator.settings import DeliveryLinger
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
 from headgate.tables.iceberg.rest_catalog import BoundedRestCatalog
@@ -43,7 +43,7 @@ def shop_of(catalog: Catalog) -> Shop:
 
 def test_v4_what_a_table_is_pending_gathers_and_comes_in_one_commit(catalog: Catalog) -> None:
     shop = shop_of(catalog)
-    shop.leads(paces=(Pace(ONE, FOR_EVER_MS),))
+    shop.leads(paces=(DeliveryLinger(ONE, FOR_EVER_MS),))
     for _ in range(3):
         shop.decides([ONE, TWO])
     shop.goes_on(lambda: sum(snapshots(catalog, TWO)) == 3 * ROWS)

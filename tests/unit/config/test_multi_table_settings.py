@@ -27,7 +27,7 @@ from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, To
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_format import Use
 from headgate.control_protocol.testing.contract.world import record
-from headgate.coordinator.settings import Pace, RollbackPolicy
+from headgate.coordinator.settings import DeliveryLinger, RollbackPolicy
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.operations.control.resolve_stop import accept
 from headgate.operations.many_tables.list import tables
@@ -403,5 +403,5 @@ def test_the_coordinator_knows_paces_and_how_often_idle_tables_are_delivered() -
     slow = FILE.replace('match = "db.bare"', 'match = "db.bare"\ndelivery_linger_ms = 300000')
     text = slow.replace("[tables]\n", "[tables]\nvalid_through_refresh_ms = 600000\n")
     known = identity(parse(text), Sender("member", "life"))
-    assert known.paces == (Pace("db.(orders|a_b)", 0), Pace("db.bare", 300_000))
+    assert known.paces == (DeliveryLinger("db.(orders|a_b)", 0), DeliveryLinger("db.bare", 300_000))
     assert known.refresh_ms == 600_000

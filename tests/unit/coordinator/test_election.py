@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.coordinator.service import election_partition, leads
+from headgate.coordinator.service import election_partition, is_leader
 
 
 def test_one_topic_is_enough() -> None:
@@ -11,4 +11,4 @@ def test_one_topic_is_enough() -> None:
 
 
 def test_other_topics_with_a_partition_0_elect_nobody() -> None:
-    assert not leads([TopicPartition("b", 0), TopicPartition("c", 0)], ["a", "b", "c"])
+    assert not is_leader([TopicPartition("b", 0), TopicPartition("c", 0)], ["a", "b", "c"])

@@ -35,7 +35,7 @@ from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import EndCommit
 from headgate.control_protocol.machine_io import LogTruncated
 from headgate.coordinator.actions import LeadershipGained, Stopped
-from headgate.coordinator.outgoing_events import move
+from headgate.coordinator.outgoing_events import enter_phase
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
 from headgate.coordinator.settings import OffsetPolicy
@@ -169,7 +169,7 @@ def test_the_machine_refuses_any_other_way(before: Phase) -> None:
     state = replace(Coordinator().state, phase=before)
     for after in set(Phase) - TRANSITIONS[before]:
         with pytest.raises(AssertionError, match="illegal transition"):
-            move(state, after)
+            enter_phase(state, after)
 
 
 def test_a_stopped_one_hears_nothing_more() -> None:

@@ -18,9 +18,9 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import Epoch, TopicId, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.coordinator.recovery import (
-    fitted,
+    fit_offsets,
     next_epoch,
-    recorded,
+    record_to_resume,
     refuse_other_group,
     refuse_recreated,
 )
@@ -31,13 +31,13 @@ KNOWN = {"trips": TOPIC_ID}
 
 @pytest.mark.parametrize("stored", [5, 50, 90])
 def test_an_offset_within_the_log_is_kept(stored: int) -> None:
-    assert fitted(offsets(stored), KNOWN, topics((5, 90)), SETTINGS) == offsets(stored)
+    assert fit_offsets(offsets(stored), KNOWN, topics((5, 90)), SETTINGS) == offsets(stored)
 
 
 @pytest.mark.parametrize(("stored", "why"), [(4, "retention"), (91, "beyond the log's end")])
 def test_hc17_hc18_one_outside_of_it_stops_the_sink(stored: int, why: str) -> None:
     with pytest.raises(OffsetOutOfRange, match=why) as stopped:
-        fitted(offsets(stored), KNOWN, topics((5, 90)), SETTINGS)
+        fit_offsets(offsets(stored), KNOWN, topics((5, 90)), SETTINGS)
 
     assert f"trips/0: the next offset is {stored}" in stopped.value.message
 
@@ -56,12 +56,12 @@ def test_f39_f41_unless_a_policy_says_where_to_go_on(
 ) -> None:
     settings = replace(SETTINGS, on_offset_out_of_range=policy)
 
-    assert fitted(offsets(stored), KNOWN, topics((5, 90)), settings) == offsets(goes_on_at)
+    assert fit_offsets(offsets(stored), KNOWN, topics((5, 90)), settings) == offsets(goes_on_at)
 
 
 def test_f45_a_topic_with_another_id_stops_the_sink_though_the_offset_fits() -> None:
     with pytest.raises(TopicRecreated, match="trips"):
-        fitted(offsets(50), KNOWN, topics((0, 90), topic_id=TopicId("new")), SETTINGS)
+        fit_offsets(offsets(50), KNOWN, topics((0, 90), topic_id=TopicId("new")), SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -72,16 +72,16 @@ def test_unless_a_policy_says_so(policy: OffsetPolicy, goes_on_at: int) -> None:
     settings = replace(SETTINGS, on_topic_recreated=policy)
     now = topics((3, 90), topic_id=TopicId("new"))
 
-    assert fitted(offsets(50, 60), KNOWN, now, settings) == offsets(goes_on_at)
+    assert fit_offsets(offsets(50, 60), KNOWN, now, settings) == offsets(goes_on_at)
 
 
 def test_a_new_partition_begins_at_its_logs_begin() -> None:
-    assert fitted(offsets(50), KNOWN, topics((0, 90), (7, 9)), SETTINGS) == offsets(50, 7)
+    assert fit_offsets(offsets(50), KNOWN, topics((0, 90), (7, 9)), SETTINGS) == offsets(50, 7)
 
 
 def test_a_new_topic_does_too() -> None:
     now = topics((0, 90)) | topics((4, 5), name="more", topic_id=TopicId("more-1"))
-    fit = fitted(offsets(50), KNOWN, now, SETTINGS)
+    fit = fit_offsets(offsets(50), KNOWN, now, SETTINGS)
 
     assert fit == Offsets({P0: 50, TopicPartition("more", 0): 4})
 
@@ -89,7 +89,7 @@ def test_a_new_topic_does_too() -> None:
 def test_a_topic_that_is_no_longer_there_keeps_its_offsets() -> None:
     gone = Offsets({P0: 50, TopicPartition("gone", 0): 8})
 
-    assert fitted(gone, KNOWN, topics((0, 90)), SETTINGS) == gone
+    assert fit_offsets(gone, KNOWN, topics((0, 90)), SETTINGS) == gone
 
 
 def test_the_next_epoch_is_above_table_branch_and_log() -> None:
@@ -102,9 +102,9 @@ def test_the_next_epoch_is_above_table_branch_and_log() -> None:
 
 
 def test_a_fresh_table_has_no_record() -> None:
-    assert recorded(view(None), SETTINGS) is None
+    assert record_to_resume(view(None), SETTINGS) is None
     stored = record(3, 9, offsets(1))
-    assert recorded(view(stored), SETTINGS) == stored
+    assert record_to_resume(view(stored), SETTINGS) == stored
 
 
 def test_another_group_may_not_use_the_sinks_name() -> None:
@@ -144,5 +144,5 @@ def test_the_groups_note_means_nothing_once_the_table_has_our_record() -> None:
 
 
 def test_partition_numbers_are_told_apart() -> None:
-    fit = fitted(offsets(50, 60), KNOWN, topics((0, 90), (0, 90)), SETTINGS)
+    fit = fit_offsets(offsets(50, 60), KNOWN, topics((0, 90), (0, 90)), SETTINGS)
     assert (fit[P0], fit[P1]) == (50, 60)

@@ -27,12 +27,18 @@ from headgate.control_protocol.identifiers import ControlOffset, TopicPartition,
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.state import HeardStatus
-from headgate.coordinator.status_validation import Standard, Verdict, judge, named, with_committed
+from headgate.coordinator.status_validation import (
+    AdmissionCriteria,
+    ValidationResult,
+    named_partitions,
+    validate_statuses,
+    with_committed,
+)
 
 PREFIXES = Prefixes(folder(1, 1).rsplit("/", 1)[0], TransactionNumber(9))
 FIXED = frozenset({P0, P1})
 START = offsets(0, 0)
-STANDARD = Standard(START, FIXED, TABLE, PREFIXES)
+STANDARD = AdmissionCriteria(START, FIXED, TABLE, PREFIXES)
 RANGES = st.tuples(st.integers(0, 8), st.integers(0, 4)).map(lambda r: (r[0], r[0] + r[1]))
 CLAIMS = st.dictionaries(st.sampled_from([P0, P1]), RANGES, min_size=1)
 SAID = st.lists(st.tuples(st.sampled_from([ALICE, BOB, RIVAL]), CLAIMS), max_size=12).map(
@@ -73,7 +79,7 @@ def test_offsets_never_go_back(heard: list[HeardStatus]) -> None:
 def test_a_whole_status_names_claimed_idle_and_unknown_partitions() -> None:
     heard = [of(status(1, {P0: (0, 5), P1: (3, 3)}, unknown={P2}))]
 
-    assert named(heard) == {P0, P1, P2}
+    assert named_partitions(heard) == {P0, P1, P2}
 
 
 def test_unsure_is_what_nothing_admissible_was_heard_of() -> None:
@@ -142,7 +148,9 @@ def test_files_that_this_epoch_committed_are_not_admitted_again() -> None:
     files = judged([first]).files
     known = with_committed(STANDARD, files)
     forged = of(status(2, {P0: (5, 10)}, files=files))
-    (why,) = judge([forged], replace(STANDARD, offsets=offsets(5, 0), committed=known)).refused
+    (why,) = validate_statuses(
+        [forged], replace(STANDARD, offsets=offsets(5, 0), committed=known)
+    ).refused
     assert "was committed before" in why
 
     aged = replace(STANDARD.prefixes, oldest=TransactionNumber(2))
@@ -152,8 +160,8 @@ def test_files_that_this_epoch_committed_are_not_admitted_again() -> None:
 def test_skipped_records_are_refused_where_the_settings_skip_none() -> None:
     claim = Claim(OffsetRange(0, 5), records=0, skipped=5)
     forged = of(WriteStatus(1, {P0: claim}))
-    assert judge([forged], STANDARD).refused == ()
-    (why,) = judge([forged], replace(STANDARD, may_skip=False)).refused
+    assert validate_statuses([forged], STANDARD).refused == ()
+    (why,) = validate_statuses([forged], replace(STANDARD, may_skip=False)).refused
     assert "the settings skip none" in why
 
 
@@ -161,5 +169,5 @@ def of(said: WriteStatus) -> HeardStatus:
     return HeardStatus(ControlOffset(0), ALICE, TransactionNumber(1), said)
 
 
-def judged(heard: list[HeardStatus]) -> Verdict:
-    return judge(heard, STANDARD)
+def judged(heard: list[HeardStatus]) -> ValidationResult:
+    return validate_statuses(heard, STANDARD)

@@ -9,8 +9,12 @@ from protocol.values import P0, P1, TOPIC_ID, offsets, record
 from headgate.control_protocol.events import Claim
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.coordinator.recovery import carry_on_valid_through
 from headgate.coordinator.state import Activity
-from headgate.coordinator.status_validation import carried_on, observed, valid_through
+from headgate.coordinator.status_validation import (
+    valid_through,
+    with_activity,
+)
 
 TIMES = st.none() | st.integers(0, 100)
 
@@ -20,23 +24,23 @@ def claim(max_timestamp_ms: int | None) -> Claim:
 
 
 def test_the_largest_timestamp_of_each_partition_is_remembered() -> None:
-    seen = observed({P0: Activity(1, 70)}, [(P0, claim(50)), (P1, claim(30))], now_ms=9)
+    seen = with_activity({P0: Activity(1, 70)}, [(P0, claim(50)), (P1, claim(30))], now_ms=9)
 
     assert seen == {P0: Activity(9, 70), P1: Activity(9, 30)}
 
 
 def test_offsets_without_records_are_activity_but_have_no_timestamp() -> None:
-    seen = observed({P0: Activity(1, 70)}, [(P0, claim(None))], now_ms=9)
+    seen = with_activity({P0: Activity(1, 70)}, [(P0, claim(None))], now_ms=9)
 
     assert seen == {P0: Activity(9, 70)}
 
 
 def test_an_idle_partition_ages_from_when_it_was_first_named() -> None:
     idle = Claim(OffsetRange(4, 4))
-    first = observed({}, [(P0, idle)], now_ms=5)
+    first = with_activity({}, [(P0, idle)], now_ms=5)
 
     assert first == {P0: Activity(5, None)}
-    assert observed(first, [(P0, idle)], now_ms=9) == first
+    assert with_activity(first, [(P0, idle)], now_ms=9) == first
 
 
 def test_a_partition_of_which_no_record_was_seen_yet_holds_it_back_until_it_is_idle() -> None:
@@ -80,13 +84,13 @@ def test_a_claim_that_goes_on_where_the_record_ends_knows_what_it_knew() -> None
     stored = record(1, 2, offsets(10, 20), valid_through_ms=70)
     grown = offsets(10, 25, 0)
 
-    assert carried_on(stored, stored.offsets, stored.topic_ids) == 70
-    assert carried_on(stored, grown, {"trips": TOPIC_ID, "new": TopicId("other")}) == 70
-    assert carried_on(stored, offsets(10, 20), {}) == 70, "a topic that is read no more"
+    assert carry_on_valid_through(stored, stored.offsets, stored.topic_ids) == 70
+    assert carry_on_valid_through(stored, grown, {"trips": TOPIC_ID, "new": TopicId("other")}) == 70
+    assert carry_on_valid_through(stored, offsets(10, 20), {}) == 70, "a topic that is read no more"
 
 
 def test_where_an_offset_goes_back_or_a_topic_is_another_nothing_is_known() -> None:
     stored = record(1, 2, offsets(10, 20), valid_through_ms=70)
 
-    assert carried_on(stored, offsets(10, 19), stored.topic_ids) is None
-    assert carried_on(stored, offsets(12, 20), {"trips": TopicId("other")}) is None
+    assert carry_on_valid_through(stored, offsets(10, 19), stored.topic_ids) is None
+    assert carry_on_valid_through(stored, offsets(12, 20), {"trips": TopicId("other")}) is None

@@ -20,11 +20,11 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, TopicState
 from headgate.data_plane.write import write_batch
 from headgate.data_plane.write.in_process_writer import chunk_of
+from headgate.kafka.embedded_source import Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.operations import dry_run
 from headgate.operations.cli.main import main
 from headgate.operations.dry_run import DryRunCatalog, try_records
-from headgate.participant.embedded_source import Record
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 

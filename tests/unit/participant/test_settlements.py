@@ -13,7 +13,7 @@ from headgate.control_protocol.machine_io import OutgoingEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.state import HeardStatus
-from headgate.coordinator.status_validation import Standard, judge
+from headgate.coordinator.status_validation import AdmissionCriteria, validate_statuses
 from headgate.participant.batches import empty_claim
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.settlements import apply_settlement, enter_epoch
@@ -57,7 +57,9 @@ def test_chained_positions_are_what_the_coordinators_judge_will_say(
         for o in late
     ]
     prefixes = Prefixes(folder(1, 1).rsplit("/", 1)[0], TransactionNumber(9))
-    assert after.positions == dict(judge(heard, Standard(c, BOTH, TABLE, prefixes)).offsets)
+    assert after.positions == dict(
+        validate_statuses(heard, AdmissionCriteria(c, BOTH, TABLE, prefixes)).offsets
+    )
     assert after.said.pending == tuple(late)
 
 

@@ -40,8 +40,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX, Redaction
 from headgate.data_plane.formats.schema_registry import SchemaRegistry
-from headgate.participant import job
-from headgate.runtime import assembly, lifecycle_notices, process
+from headgate.runtime import assembly, job, lifecycle_notices, process
 from headgate.runtime.write_planning import source_plan
 
 SECRET = "sesame-open"

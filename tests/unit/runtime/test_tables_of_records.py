@@ -54,7 +54,7 @@ from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.data_plane.routing.targets import NEW_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
-from headgate.participant.embedded_source import Record
+from headgate.kafka.embedded_source import Record
 from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.table_creation import TableMaker
 from headgate.tables.iceberg.catalog import load_catalog

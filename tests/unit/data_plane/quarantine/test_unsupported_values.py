@@ -32,7 +32,7 @@ from headgate.data_plane.quarantine.rejected_records import Aside
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.table_outlets import Decoded
 from headgate.data_plane.write.write_batch import reading_of, write_chunks
-from headgate.participant.embedded_source import Record
+from headgate.kafka.embedded_source import Record
 from headgate.tables.neutral_schema import declared_columns
 
 COLUMNS = Struct(

@@ -20,7 +20,7 @@ from headgate.data_plane.spark.job import one_stage
 from headgate.data_plane.spark.tasks import joined
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
-from headgate.participant.embedded_source import Record
+from headgate.kafka.embedded_source import Record
 
 SHARE = 7
 

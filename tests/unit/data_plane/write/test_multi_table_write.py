@@ -44,8 +44,8 @@ from headgate.data_plane.routing.table_lookup import LISTED_S, RoutedPlans
 from headgate.data_plane.routing.targets import NEW_MAX, REASONS_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
+from headgate.kafka.embedded_source import Record
 from headgate.kafka.record_fetch import Chunk
-from headgate.participant.embedded_source import Record
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 SINK = SinkName("shop")

@@ -18,7 +18,7 @@ from unit.data_plane.write.test_mutated_records import PLAIN, WORLDS, Desk, Worl
 
 from headgate.control_protocol.ports import BatchWritten
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.participant.embedded_source import Record
+from headgate.kafka.embedded_source import Record
 
 __all__ = ["local"]  # the fixture
 

@@ -25,12 +25,12 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.write.in_process_writer import chunk_of
+from headgate.kafka.embedded_source import Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Words
 from headgate.operations.audit.changelog_replay import ReplayResult, SourceRanges, open_replay
 from headgate.operations.audit.keyed_tables import assess_replay
 from headgate.operations.audit.replay_compare import SLICE_BYTES, Fault, find_differences
-from headgate.participant.embedded_source import Record
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upsert.key_index import KeyHash

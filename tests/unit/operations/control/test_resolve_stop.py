@@ -29,7 +29,7 @@ from headgate.control_protocol.testing import (
 from headgate.coordinator.driver import StartAt, describe_sources
 from headgate.coordinator.epoch_claim import claim_epoch
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.recovery import recorded
+from headgate.coordinator.recovery import record_to_resume
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity, State
 from headgate.operations.control.resolve_stop import (
@@ -75,7 +75,7 @@ class Sink:
     def claims(self, identity: Identity, settings: CoordinatorSettings = SETTINGS) -> None:
         """As the next start of the sink does it. Raises ``StopSink``."""
         view = self.table.read()
-        first = recorded(view, settings) is None
+        first = record_to_resume(view, settings) is None
         sources = describe_sources(self.topics, StartAt(), first_start=first)
         state = State(identity, settings, phase=Phase.RECOVERING, recovery_view=view)
         attempt = claim_epoch(state, view, sources, now_ms=0)[0].attempt

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
+from headgate.kafka.embedded_source import Buffers, EmbeddedMember, Record
 from headgate.participant.driver import ParticipantDriver
-from headgate.participant.embedded_source import Buffers, EmbeddedMember, Record
 
 
 class SinkTask:
@@ -47,7 +47,7 @@ class SinkTask:
 
     def pre_commit(self) -> Offsets:
         """Return the next offsets that are settled in the table: safe to store in the group."""
-        return self._member.settled.restricted(self._buffers.opened())
+        return self._member.settled.restricted(self._buffers.partitions())
 
     def close(self, partitions: Iterable[TopicPartition]) -> None:
         """Announce what is written, bounded in time (P5), and give up the revoked partitions."""

@@ -1,4 +1,4 @@
-"""The ports of an embedded participant: records come from the user's loop, not from a fetch.
+"""The source of an embedded participant: records come from the user's loop, not from a fetch.
 
 A buffer per partition stands in for the source: what was put can be read. For a position that the
 buffer does not hold, the user's consumer is asked to seek.
@@ -91,7 +91,7 @@ class Buffers:
         """Return whether the user's consumer is paused until some of it is written."""
         return self._full
 
-    def opened(self) -> frozenset[TopicPartition]:
+    def partitions(self) -> frozenset[TopicPartition]:
         return frozenset(self._buffers)
 
     def put(self, records: Iterable[Record]) -> None:
@@ -153,7 +153,7 @@ class EmbeddedMember:
         """Do nothing: the user's loop polls the group."""
 
     def assignment(self) -> frozenset[TopicPartition]:
-        return self._buffers.opened()
+        return self._buffers.partitions()
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._buffers.ends(partitions)

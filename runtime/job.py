@@ -1,7 +1,6 @@
-"""The ``spark-submit`` entry: ``spark-submit participant/job.py --config sink.toml``.
+"""The ``spark-submit`` entry: ``spark-submit runtime/job.py --config sink.toml``.
 
-Arguments and a call, nothing else. It is a composition root like the command line, hence the one
-module of this role that may import ``headgate.config`` and ``headgate.runtime``.
+Arguments and a call, nothing else: a composition root like the command line.
 """
 
 from __future__ import annotations
