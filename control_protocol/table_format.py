@@ -350,7 +350,7 @@ class SupportsMaintenance(Protocol):
     def catalog(self) -> Any: ...
 
     @property
-    def gates(self) -> Any:
+    def commit_locks(self) -> Any:
         """Return where commits and maintenance of the same table wait for each other."""
 
     def for_coordinator(self) -> TableFormat:

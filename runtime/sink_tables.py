@@ -52,9 +52,9 @@ from headgate.control_protocol.table_format import (
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.coordinator.pending_commits import find_undelivered
 from headgate.participant.settings import UnknownFields
-from headgate.tables.iceberg.catalog import rights_taken
-from headgate.tables.pending_files import Drafts
-from headgate.tables.secondary_table import FixedColumns, KindSecondary
+from headgate.tables.iceberg.catalog import revoked_rights
+from headgate.tables.pending_files import StagedFileLists
+from headgate.tables.secondary_table import FileListSecondaryTable, FixedColumns
 from headgate.tables.secondary_tables import SecondaryTables
 
 if TYPE_CHECKING:  # a reader creates no tables and writes no files
@@ -184,7 +184,7 @@ class SinkTables:
         primary = cast("PrimaryTable", table) if evolves else FixedColumns(table)
         if is_primary:  # nothing is ever pending for it, so nobody asks it for drafts
             return cast("SecondaryTable", primary)
-        return KindSecondary(cast("SupportsDelivery", table), primary, self._drafts(spec))
+        return FileListSecondaryTable(cast("SupportsDelivery", table), primary, self._drafts(spec))
 
     def open_primary(self, use: Use = Use.CLAIM) -> PrimaryTable:
         """Return the sink's table, which the caller closes."""
@@ -197,9 +197,9 @@ class SinkTables:
         if self.settings.table.schema.unknown_fields is not UnknownFields.EVOLVE:
             table.check_columns_by(partial(refuse_schema, settings=self.settings))
 
-    def _drafts(self, spec: TableSpec) -> Drafts:
+    def _drafts(self, spec: TableSpec) -> StagedFileLists:
         """Return what is pending for a table whose format does not stage files by itself."""
-        return Drafts(spec.storage, spec.location, self.settings.name)
+        return StagedFileLists(spec.storage, spec.location, self.settings.name)
 
     def _require_former(self, name: str) -> None:
         """Find a quarantine, which the sink file may not ask for any more, although rows are
@@ -257,7 +257,7 @@ class SinkTables:
             try:
                 yield name, self.primary.reader(self.spec(name), self.settings.name)
             except RetryLater as error:
-                yield name, rights_taken(error) or error
+                yield name, revoked_rights(error) or error
             except HeadgateError:  # dropped, or damaged: it is suspended, which is reported
                 continue
 
@@ -482,7 +482,7 @@ def _nothing_pending(manifest: str, _columns: Sequence[str]) -> Iterator[FileRow
 
 
 @contextmanager
-def looked_at(settings: SinkSettings) -> Iterator[SinkTables]:
+def look_at_tables(settings: SinkSettings) -> Iterator[SinkTables]:
     """Yield the sink's tables as they are; nothing is created, not even a catalog's own tables."""
     with ExitStack() as opening:
         yield SinkTables(settings, opening, looks=True)

@@ -46,10 +46,10 @@ from headgate.data_plane.files.format_choice import (
 )
 from headgate.data_plane.files.partitioning import Partitioner
 from headgate.data_plane.files.write_probe import try_store
-from headgate.runtime.missing_tables import PATIENCE_S, opened_topics, patiently, refuse_gone
+from headgate.runtime.missing_tables import PATIENCE_S, open_topics, refuse_vanished, with_patience
 from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
 from headgate.tables.iceberg.catalog_support import refuse_unread
-from headgate.tables.iceberg.multi_table_commit import JointDeliveries
+from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
 from headgate.tables.iceberg.table_creation import (
     key_ids,
     partition_spec,
@@ -263,14 +263,14 @@ def require_sources(settings: SinkSettings) -> None:
 
     Waits for a leader election under way; raises ``Unreachable`` if that takes too long.
     """
-    with opened_topics(settings, _MISSING_MAX_S) as topics:
-        patiently(topics.describe, PATIENCE_S)
+    with open_topics(settings, _MISSING_MAX_S) as topics:
+        with_patience(topics.describe, PATIENCE_S)
 
 
 def refuse_apart(catalog: Catalog, settings: SinkSettings) -> None:
     """Raise ``NotAtomic`` if tables must be delivered together, and the catalog cannot do that."""
     if settings.tables.atomic:
-        JointDeliveries(catalog)
+        MultiTableCommits(catalog)
 
 
 def refuse_unfit(found: TableFormat, spec: TableSpec, settings: SinkSettings) -> None:
@@ -290,14 +290,14 @@ def is_ready(found: TableFormat, spec: TableSpec, settings: SinkSettings) -> boo
     # Keys that come with the table may have expired just now, and are renewed.
     renewable = isinstance(found, SupportsCatalog) and temporary(settings.catalog.properties)
     try:
-        patiently(lambda: refuse_unfit(found, spec, settings), PATIENCE_S if renewable else 0.0)
+        with_patience(lambda: refuse_unfit(found, spec, settings), PATIENCE_S if renewable else 0.0)
     except TableMissing:
         if isinstance(found, SupportsCatalog):
-            refuse_gone(settings, PATIENCE_S)
+            refuse_vanished(settings, PATIENCE_S)
             refuse_new(settings, found.catalog)
             refuse_silent_store(settings)
         elif spec.create:
-            refuse_gone(settings, PATIENCE_S)
+            refuse_vanished(settings, PATIENCE_S)
             refuse_place(spec.location)
         else:
             raise

@@ -105,7 +105,7 @@ class TableMaker:
         if self._tables.exists(table):
             return None
         if self._dropped(table):
-            return Changed(table, why=dropped_words(table), dropped=True)
+            return Changed(table, why=dropped_message(table), dropped=True)
         if not (each.columns or (tables.create.schema.from_records and not each.key)):
             return Changed(table, why="its columns are not declared")
         by_topic = table in self._by_topic
@@ -149,7 +149,7 @@ class TableMaker:
         return self._tables.names
 
 
-def dropped_words(table: str) -> str:
+def dropped_message(table: str) -> str:
     return (
         f"{TableMissing.code} table {table} no longer exists although rows went to it: it was "
         "dropped or renamed"

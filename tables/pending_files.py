@@ -1,9 +1,8 @@
-"""Stores drafts of what is pending for secondary tables, for kinds without manifests (D2): lists of
-files.
+"""Stages lists of files for secondary tables of formats without manifests of their own (D2).
 
 For each transaction and table, a small file lies below the table's location until some time after
-its delivery: a table that lost its newest deliveries is still pending them. The deliverer adds the
-files to the table like those of any commit.
+its delivery: a table that lost its newest deliveries has to receive them again. Whoever delivers
+adds the files to the table like those of any commit.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ KEPT_MS = 3_600_000
 _NAMED = re.compile(r"(\d+)-[^/]*/(\d+)(?:-keys)?\.json")
 
 
-class Drafts:
+class StagedFileLists:
     """The drafts of one sink for one table; it raises what storage raises.
 
     ``kept_ms``: how long they are kept after their delivery, and after their epoch.
@@ -56,23 +55,21 @@ class Drafts:
         self._delivered: deque[tuple[float, Collection[str]]] = deque()
 
     def write(self, staging: Staging) -> tuple[PendingCommit, ...]:
-        """Write what the secondary table is pending: its rows, and separately the keys to delete
-        (U2)."""
+        """Write what the secondary table has to receive: its rows, and separately the keys to
+        delete (U2)."""
         keys = [file for file in staging.files if file.kind is FileKind.KEYS]
         pending_commits = []
         if rows := [file for file in staging.files if file.kind is FileKind.ROWS]:
-            pending_commit = self._written(staging, rows, "")
+            pending_commit = self._write(staging, rows, "")
             pending_commits.append(replace(pending_commit, rows=sum(file.records for file in rows)))
         if keys:
-            pending_commit = self._written(staging, keys, "-keys")
+            pending_commit = self._write(staging, keys, "-keys")
             pending_commits.append(
                 replace(pending_commit, deletes=sum(file.records for file in keys))
             )
         return tuple(pending_commits)
 
-    def _written(
-        self, staging: Staging, files: Sequence[WrittenFile], suffix: str
-    ) -> PendingCommit:
+    def _write(self, staging: Staging, files: Sequence[WrittenFile], suffix: str) -> PendingCommit:
         table, transaction = staging.table, staging.transaction
         folder = staging_folder(table.location, self._sink, transaction.epoch, staging.coordinator)
         path = f"{folder}/{transaction.number}{suffix}.json"
@@ -89,12 +86,12 @@ class Drafts:
         )
 
     def read(self, path: str) -> list[WrittenFile]:
-        """Read a draft. Raises ``FileNotFoundError``; ``ValueError`` for any other file."""
+        """Read a staging. Raises ``FileNotFoundError``; ``ValueError`` for any other file."""
         with self._files.new_input(path).open() as stream:
             return [_file(form) for form in json.loads(stream.read())]
 
     def rows(self, path: str, columns: Sequence[str]) -> Iterator[FileRows]:
-        """Read the rows of a draft's files, which hold all columns. Raises as ``read``."""
+        """Read the rows of a staging's files, which hold all columns. Raises as ``read``."""
         return (self._rows(file, columns) for file in self.read(path))
 
     def delivered(self, paths: Collection[str]) -> None:
@@ -111,7 +108,7 @@ class Drafts:
         pending: frozenset[str],
         newest: TransactionId | None = None,
     ) -> None:
-        """Delete old ones of earlier epochs that nobody is pending: delivered ones, or never
+        """Delete old ones of earlier epochs that are pending nowhere: delivered ones, or never
         decided.
 
         In the epoch of the ``newest`` delivery only later ones are deleted.

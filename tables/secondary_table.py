@@ -1,5 +1,6 @@
-"""Implements a secondary table for all kinds but Iceberg: our drafts, and the kind's own
-commits."""
+"""Implements secondary tables of formats that stage nothing: lists of files, and the format's own
+commits.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +26,21 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.table_format import SupportsDelivery, numbered
-from headgate.tables.pending_files import Drafts
+from headgate.tables.pending_files import StagedFileLists
 
 _log = redacted_logger(__name__)
 
 
-class KindSecondary:
+class FileListSecondaryTable:
     """Implements ``ports.SecondaryTable``. ``primary`` is the same table, as one that may get new
     columns.
 
-    Drafting and tidying wait for the end of a slow delivery: a kind's table serves one thread.
+    Drafting and tidying wait for the end of a slow delivery: a format's table serves one thread.
     """
 
-    def __init__(self, table: SupportsDelivery, primary: PrimaryTable, drafts: Drafts) -> None:
+    def __init__(
+        self, table: SupportsDelivery, primary: PrimaryTable, drafts: StagedFileLists
+    ) -> None:
         self._table = table
         self._primary = primary
         self._drafts = drafts
@@ -55,7 +58,7 @@ class KindSecondary:
         """D2: write the draft, once the table has accepted its files."""
         name = staging.table.table
         if self.read().uuid != staging.table.uuid:
-            raise Unreachable(f"{name} is another table now; nothing was drafted")
+            raise Unreachable(f"{name} is another table now; nothing was staged")
         with self._one:
             self._table.refuse_files(staging.files)
         try:
@@ -131,7 +134,7 @@ class FixedColumns:
         return self.bare.commit(attempt)
 
     def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
-        why = "tables of this kind get no new columns"
+        why = "tables of this format get no new columns"
         refused = tuple(Refusal((column.name,), why) for column in columns.fields)
         return EvolvedTable(base, refused=refused)
 

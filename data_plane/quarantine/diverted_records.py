@@ -16,7 +16,7 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.data_plane.quarantine.already_quarantined import range_filter
 from headgate.data_plane.quarantine.rejected_records import TABLE
 from headgate.kafka.embedded_source import Record
-from headgate.tables.iceberg.catalog import reading
+from headgate.tables.iceberg.catalog import naming_table
 
 MEANT_FOR = "table_name"
 """The quarantine's column with the table that could not take the record."""
@@ -99,7 +99,7 @@ class DivertedRecords:
         return And(ours, EqualTo(term="error_class", value=TABLE))
 
     def _scan(self, wanted: BooleanExpression, columns: tuple[str, ...]) -> pa.Table:
-        with reading(".".join(self._table.name())):
+        with naming_table(".".join(self._table.name())):
             return self._table.scan(wanted, columns, snapshot_id=self.head).to_arrow()
 
 

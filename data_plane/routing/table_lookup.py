@@ -37,7 +37,7 @@ from headgate.data_plane.batch.write_plan import (
 )
 from headgate.data_plane.files.format_choice import require_format_for_keys
 from headgate.data_plane.routing.targets import own_tables
-from headgate.tables.iceberg.catalog import rights_taken
+from headgate.tables.iceberg.catalog import revoked_rights
 
 # ------------------------------------------------------------------------------------------- tables
 
@@ -72,7 +72,7 @@ class TableLookup:
         except TableMissing:  # it was listed a moment ago
             return dropped_table(name)
         except (MissingRights, RetryLater) as error:
-            if refused := rights_taken(error):
+            if refused := revoked_rights(error):
                 return RoutedTable(name, problem=str(refused), trouble=str(refused))
             raise Unreachable(error.message, error.hint) from error  # nothing is known of the table
         except ConfigurationError as error:

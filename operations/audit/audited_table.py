@@ -24,7 +24,7 @@ from headgate.operations.audit.files import (
 from headgate.operations.audit.records import TableRecords, scan_records, scan_staged_files
 from headgate.operations.audit.report import Finding
 from headgate.runtime.sink_tables import TableAtRest
-from headgate.tables.iceberg.pending_manifests import drafted_files
+from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.reader import IcebergReader
 
 # Checks what the sequence of commit records alone proves: epochs, order, offsets, counts. Pure.
@@ -274,7 +274,7 @@ def _find_missing_files(reader: IcebergReader, pending_commit: PendingCommit) ->
     """Check that the files of a pending commit exist, with rows or with keys."""
     io = reader.table.io
     try:
-        paths = [file.file_path for file in drafted_files(io, pending_commit.manifest)]
+        paths = [file.file_path for file in read_staged_files(io, pending_commit.manifest)]
     except FileNotFoundError as error:
         return [
             Finding(

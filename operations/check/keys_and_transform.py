@@ -20,7 +20,7 @@ from headgate.operations.access.kafka import compacted_topics, source_topics
 from headgate.operations.access.tables import iceberg_of, own_tables, require_iceberg
 from headgate.operations.check.table import NotChecked
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.sink_tables import looked_at
+from headgate.runtime.sink_tables import look_at_tables
 from headgate.runtime.write_planning import record_columns, shaping
 from headgate.tables.iceberg.upsert.key_property import key_text, refuse_other_key
 
@@ -40,7 +40,7 @@ def check_keys(settings: SinkSettings) -> str:
     telling = [name for name in known if routing.table_of_topic(name) is None]
     require_iceberg(settings)
     try:
-        with looked_at(settings) as tables:
+        with look_at_tables(settings) as tables:
             if telling:
                 there = tables.named_by_routes() - own_tables(settings)
                 names |= {n for n in there if any(may_name(routing, t, n) for t in telling)}
@@ -118,7 +118,7 @@ def check_transform(settings: SinkSettings) -> str:
 def _transform_plan(settings: SinkSettings) -> WriterPlan:
     source = SourcePlan({}, record_columns=settings.table.record_columns.named())
     tables = settings.tables
-    with looked_at(settings) as opened:
+    with look_at_tables(settings) as opened:
         plan = opened.plan(source)
     if not tables:
         return plan

@@ -54,7 +54,7 @@ from headgate.operations.access.tables import (
     open_table,
 )
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.sink_tables import looked_at
+from headgate.runtime.sink_tables import look_at_tables
 from headgate.runtime.start_checks import (
     future_location,
     refuse_apart,
@@ -366,7 +366,7 @@ def check_quarantine(
     catalog = wanted.catalog if settings.apart else settings.catalog
     refuse_read_only(catalog)
     try:
-        with looked_at(settings) as tables:
+        with look_at_tables(settings) as tables:
             uuid = tables.refuse_unfit_quarantine()
     except TableMissing:
         refuse_place(wanted.location or catalog.properties.get("warehouse", ""))

@@ -60,7 +60,7 @@ from headgate.operations.access.secondary_tables import (
 from headgate.operations.access.tables import open_catalog, require_iceberg
 from headgate.operations.control.operator_claim import actor, announce
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.iceberg.catalog import reading
+from headgate.tables.iceberg.catalog import naming_table
 
 PORTION = 10_000
 """How many records are in memory at once and share one commit."""
@@ -188,7 +188,7 @@ class _ReplaySession:
     def _open_quarantine(self, name: str) -> DivertedRecords:
         """Raises ``ReplayRefused``, ``ReplayUnfit``."""
         sink, branch = self._settings.name, self._settings.table.branch
-        with reading(name):
+        with naming_table(name):
             table = self._catalog.load_table(name)
         view = self._tables.table(name).seen(table)
         if view.lineage is not Lineage.CONTAINS_TAG or view.record is None:

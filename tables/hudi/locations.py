@@ -82,7 +82,7 @@ class TableConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class HudiPlace:
+class HudiLocation:
     """The location of a table.
 
     ``settings``: Hudi's write configuration; ``spark``: the JVM's; ``storage``: the keys of its
@@ -99,7 +99,7 @@ class HudiPlace:
     storage: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, wanted: TableSpec) -> HudiPlace:
+    def of(cls, wanted: TableSpec) -> HudiLocation:
         """Raises ``ConfigurationError``, ``HudiUnsafe``."""
         location = location_of(wanted.location)
         follows, given = wanted.primary is not None and not wanted.ledger, wanted.properties
@@ -186,7 +186,7 @@ class HudiPlace:
                     "correct table.location, or set table.create with its columns",
                 )
             for text in texts:
-                if text and text.endswith("\n") and _NAME in (found := properties_of(text)):
+                if text and text.endswith("\n") and _NAME in (found := parse_properties(text)):
                     return found
             time.sleep(_PAUSE_S)
         raise Unreachable(
@@ -275,12 +275,12 @@ class HudiPlace:
 
     def _identity(self) -> str:
         """H10: identify the table: a table re-created at the same location is another one."""
-        return self._held("uuid", str(uuid.uuid4()))
+        return self._require_unchanged("uuid", str(uuid.uuid4()))
 
     def hold_buckets(self) -> None:
         """Raise ``HudiUnsafe`` if keys would be looked for in the wrong files."""
         wanted = buckets_of(self.name, self.settings)
-        held = self._held("buckets", wanted)
+        held = self._require_unchanged("buckets", wanted)
         if held != wanted:
             raise HudiUnsafe(
                 f"Hudi table {self.name} is cut into {held or 'no buckets'}, and the sink file "
@@ -305,7 +305,7 @@ class HudiPlace:
             raise Unreachable(f"Hudi table {self.name} cannot be read: {error}") from error
         return found
 
-    def _held(self, name: str, text: str) -> str:
+    def _require_unchanged(self, name: str, text: str) -> str:
         """Return the value that the first caller gave for this table."""
         folder, path = self.folder, f"{AUX}/{name}"
         try:
@@ -326,7 +326,7 @@ class HudiPlace:
             )
 
 
-def properties_of(text: str) -> dict[str, str]:
+def parse_properties(text: str) -> dict[str, str]:
     """Parse Java's properties, as Hudi writes them or people edit them."""
     found = (_LINE.match(line) for line in _CONTINUED.sub(r"\1", text).splitlines())
     return {_plain(line[1]): _plain(line[2]) for line in found if line and line[1]}
@@ -384,7 +384,7 @@ def _unfit(found: Mapping[str, str], *, keyed: bool) -> str | None:
 _TABLE_VERSION = 9
 
 
-def create(place: HudiPlace, schema: str, partition_by: Sequence[str], kind: str) -> None:
+def create(place: HudiLocation, schema: str, partition_by: Sequence[str], kind: str) -> None:
     """Create a table with these columns; others may do so first. Raises what Java raises."""
     spark = open_spark(place.spark, place.hadoop)
     hudi = spark._jvm.org.apache.hudi  # noqa: SLF001 - PySpark gives no other way

@@ -49,16 +49,16 @@ class HeldTexts:
             values = _texts(rows, name)
             for text in pc.unique(values).to_pylist() if values is not None else ():
                 if text and (why := self.folders.unsupported(name, text)):
-                    found |= _told(pc.equal(values, text), f"{name}: {why}")
+                    found |= _reasons(pc.equal(values, text), f"{name}: {why}")
         for name in self.key:
             values = _texts(rows, name)
             if values is None:
                 continue
             empty = f"{name}: no record key of Hudi is made of an empty text"
-            found |= _told(pc.equal(values, ""), empty)
+            found |= _reasons(pc.equal(values, ""), empty)
             for other in self.key if len(self.key) > 1 else ():
                 why = f"{name}: Hudi would take the key for another row's, because of ,{other}:"
-                found |= _told(pc.match_substring(values, f",{other}:"), why)
+                found |= _reasons(pc.match_substring(values, f",{other}:"), why)
         return found
 
 
@@ -68,7 +68,7 @@ def _texts(rows: pa.RecordBatch, name: str) -> Any:
     return values if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
 
 
-def _told(unsupported: Any, why: str) -> dict[int, str]:
+def _reasons(unsupported: Any, why: str) -> dict[int, str]:
     return dict.fromkeys(pc.indices_nonzero(unsupported).to_pylist(), why)
 
 

@@ -62,7 +62,7 @@ class AssertNumberFree(AssertTableUUID):
 
 
 @dataclass(frozen=True, slots=True)
-class GoingBack:
+class RollbackSnapshot:
     """A person's move: the new snapshot continues ``snapshot_id``, and the tag ``kept_as`` keeps
     the branch's former head, for ``kept_ms``. ``None``: an empty table, as at first."""
 
@@ -72,7 +72,7 @@ class GoingBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class CommitRequest:
     """One snapshot that moves ``branch`` and ``tag`` from where ``base`` found them.
 
     ``metadata`` is the table as ``base`` shows it. ``back``: where to, if it does not continue the
@@ -87,7 +87,7 @@ class Proposal:
     files: list[ManifestDataFile]
     snapshot_id: int
     staged: list[StagedManifest] = field(default_factory=list)
-    back: GoingBack | None = None
+    back: RollbackSnapshot | None = None
     forgets: frozenset[str] = frozenset()
     deletions: Deletions = field(default_factory=Deletions)
     key: str | None = None
@@ -139,11 +139,11 @@ class Proposal:
                 max_snapshot_age_ms=None,
                 min_snapshots_to_keep=None,
             ),
-            *self._remembered(),
+            *self._property_updates(),
             *self._kept(),
         )
 
-    def _remembered(self) -> Iterator[TableUpdate]:
+    def _property_updates(self) -> Iterator[TableUpdate]:
         """Store that the tag existed (T5), the table's key (U1), a ledger's filled tables (N5)."""
         known = self.metadata.properties
         filled = newly_filled(self.record, known)
@@ -178,7 +178,7 @@ class Proposal:
             operation = Operation.OVERWRITE
             added += self.deletions.added
             removed += (entry.data_file for entry in self.deletions.retired)
-        counts = counted(self.metadata, added, removed)
+        counts = snapshot_counts(self.metadata, added, removed)
         summary = Summary(operation, **counts, **encode(self.record))
         before = properties_of(self.parent) if self.parent else None
         return update_snapshot_summaries(summary, before)
@@ -220,7 +220,7 @@ def next_snapshot(
     )
 
 
-def counted(
+def snapshot_counts(
     metadata: TableMetadata,
     added: Iterable[ManifestDataFile],
     removed: Iterable[ManifestDataFile] = (),

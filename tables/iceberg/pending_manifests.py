@@ -47,7 +47,7 @@ _UNASSIGNED = -1
 
 @dataclass(frozen=True, slots=True)
 class StagedManifest:
-    """A drafted manifest as a snapshot's list names it, and its files."""
+    """A staged manifest as a snapshot's list names it, and its files."""
 
     manifest: ManifestFile
     files: list[ManifestDataFile]
@@ -61,7 +61,9 @@ class StagedManifest:
         ]
 
 
-def stage_manifests(table: Table, sink: SinkName, staging: Staging) -> tuple[PendingCommit, ...]:
+def write_staged_manifests(
+    table: Table, sink: SinkName, staging: Staging
+) -> tuple[PendingCommit, ...]:
     """Write one manifest per partition spec of the files with rows, and one that names key files.
 
     Raises what storage raises.
@@ -134,7 +136,7 @@ def _write(table: Table, spec: PartitionSpec, files: Sequence[ManifestDataFile],
     return int(writer.to_manifest_file().manifest_length)
 
 
-def drafted_keys(
+def read_key_files(
     io: FileIO, pending_commits: Iterable[PendingCommit]
 ) -> list[tuple[PendingCommit, WrittenFile]]:
     """Return the key files that the pending commits name, in order. Raises what storage raises."""
@@ -142,7 +144,7 @@ def drafted_keys(
         (pending_commit, _of_keys(file))
         for pending_commit in pending_commits
         if pending_commit.deletes
-        for file in drafted_files(io, pending_commit.manifest)
+        for file in read_staged_files(io, pending_commit.manifest)
     ]
 
 
@@ -150,27 +152,29 @@ def _of_keys(file: ManifestDataFile) -> WrittenFile:
     return WrittenFile(file.file_path, file.record_count, file.file_size_in_bytes, FileKind.KEYS)
 
 
-def read_staged(table: Table, pending_commit: PendingCommit, snapshot_id: int) -> StagedManifest:
+def read_staged_manifest(
+    table: Table, pending_commit: PendingCommit, snapshot_id: int
+) -> StagedManifest:
     """Return the manifest for the list of this snapshot. Raises what storage raises.
 
     Counts and summaries come from its entries: the pending commit's numbers are for people.
     """
     spec_id, files = _read(table.io, pending_commit.manifest)
-    listed = _listed(
+    listed = _list_entry(
         pending_commit, spec_id, snapshot_id, files, summaries=_summaries(table, spec_id, files)
     )
     numbered = isinstance(table.metadata, TableMetadataV3)
-    return StagedManifest(manifests_v3.unnumbered(listed) if numbered else listed, files)
+    return StagedManifest(manifests_v3.without_row_id(listed) if numbered else listed, files)
 
 
-def drafted_files(io: FileIO, manifest: str) -> list[ManifestDataFile]:
-    """Return the files of a drafted manifest, with rows or with keys, for read-only use."""
+def read_staged_files(io: FileIO, manifest: str) -> list[ManifestDataFile]:
+    """Return the files of a staged manifest, with rows or with keys, for read-only use."""
     return _read(io, manifest)[1]
 
 
 def _read(io: FileIO, manifest: str) -> tuple[int, list[ManifestDataFile]]:
-    """Fetch a drafted manifest, once; return its partition spec and its files."""
-    with manifest_entries.opened(io, manifest, manifests_v3.VERSION) as staged:
+    """Fetch a staged manifest, once; return its partition spec and its files."""
+    with manifest_entries.open_manifest(io, manifest, manifests_v3.VERSION) as staged:
         spec_id = int(staged.header.meta["partition-spec-id"])
         files = [manifests_v3.without_id(entry.data_file) for entry in staged]
     for file in files:
@@ -188,7 +192,7 @@ def _summaries(
     return construct_partition_summaries(spec, table.schema(), [file.partition for file in files])
 
 
-def _listed(
+def _list_entry(
     pending_commit: PendingCommit,
     spec_id: int,
     snapshot_id: int,
@@ -215,8 +219,10 @@ def _listed(
     )
 
 
-def undecided(table: Table, sink: SinkName, before: Epoch, pending: frozenset[str]) -> list[str]:
-    """Return manifests that coordinators of earlier epochs drafted and never decided (D2).
+def undecided_manifests(
+    table: Table, sink: SinkName, before: Epoch, pending: frozenset[str]
+) -> list[str]:
+    """Return manifests that coordinators of earlier epochs staged and never decided (D2).
 
     An earlier epoch decides nothing any more. What it decided was delivered, or is among the
     ``pending``, which include expired pending commits; any other manifest that no snapshot lists
@@ -256,7 +262,7 @@ def portions_of(
     Raises ``ValueError`` for a file that cannot be rewritten, and what storage raises.
     """
     partitions: dict[Any, list[SmallFile]] = defaultdict(list)
-    for file in (file for manifest in manifests for file in drafted_files(table.io, manifest)):
+    for file in (file for manifest in manifests for file in read_staged_files(table.io, manifest)):
         if file.spec_id != table.metadata.default_spec_id:
             raise ValueError(f"{file.file_path} is of an older partition spec")
         if file.file_format != FileFormat.PARQUET:

@@ -29,7 +29,7 @@ from headgate.control_protocol.testing.contract.world import claimed, commit, la
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
-from headgate.tables.delta.open_table import DeltaPlace
+from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.delta.table_format import DeltaFormat
 
@@ -84,7 +84,7 @@ def filled(folder: Path, columns: Struct, files: Sequence[pa.Table], *by: str) -
         for key, part in shape.partitioner.split(rows.cast(shape.arrow_schema)):
             file.write(key, part)
         written += file.finish()
-    table = DeltaSinkTable(DeltaPlace.of(wanted), SinkName("sink"))
+    table = DeltaSinkTable(DeltaLocation.of(wanted), SinkName("sink"))
     landed(commit(table, claimed(table), record(1, 1, len(written)), *written))
     return folder / "t"
 

@@ -35,9 +35,9 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.testing.contract.world import landed, record
-from headgate.tables.iceberg.pending_manifests import undecided
-from headgate.tables.pending_files import KEPT_MS, Drafts
-from headgate.tables.secondary_table import FixedColumns, KindSecondary
+from headgate.tables.iceberg.pending_manifests import undecided_manifests
+from headgate.tables.pending_files import KEPT_MS, StagedFileLists
+from headgate.tables.secondary_table import FileListSecondaryTable, FixedColumns
 from headgate.tables.secondary_tables import SecondaryTables
 
 
@@ -49,8 +49,10 @@ class DeltaSecondaryWorld(DeltaWorld):
     def open(self, sink: str = "sink") -> SecondaryTable:  # type: ignore[override]
         table = super().open(sink)
         place = self.place
-        drafts = Drafts(place.storage, place.location, SinkName(sink), kept_ms=self.kept_ms)
-        return KindSecondary(table, FixedColumns(table), drafts)
+        drafts = StagedFileLists(
+            place.storage, place.location, SinkName(sink), kept_ms=self.kept_ms
+        )
+        return FileListSecondaryTable(table, FixedColumns(table), drafts)
 
     def expire_all(self) -> None:
         self.table().create_checkpoint()
@@ -216,7 +218,7 @@ def real(tmp_path: Path) -> Iterator[IcebergWorld]:
 
 def loose(world: IcebergWorld, before: int, *pending: PendingCommit) -> list[str]:
     manifests = frozenset(pending_commit.manifest for pending_commit in pending)
-    return undecided(world.table(), SinkName("sink"), Epoch(before), manifests)
+    return undecided_manifests(world.table(), SinkName("sink"), Epoch(before), manifests)
 
 
 def test_d2_only_what_an_older_epoch_drafted_and_nobody_decided_is_cleared_away(

@@ -24,7 +24,7 @@ from headgate.operations.cli.main import main
 from headgate.tables.hudi import fork_detection
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
-from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.reserved_instants import Reservations
 from headgate.tables.hudi.settings import TYPE
 from headgate.tables.hudi.write_client import HudiJava
@@ -95,11 +95,11 @@ def test_a_forked_sink_is_restored_and_follows_its_table(
         process.terminate()
         assert process.wait(120) == 0, sink.said()[-4000:]
         (wanted,) = sink.wanted()
-        predecessor = fork(HudiPlace.of(wanted))
+        predecessor = fork(HudiLocation.of(wanted))
         assert sink.start().wait(200) == 1, sink.said()[-4000:]
         assert "HG-255" in sink.said()
 
-        restored(spark, HudiPlace.of(wanted), predecessor)
+        restored(spark, HudiLocation.of(wanted), predecessor)
         assert sink.ids() == Counter()
         told, coordinator = sink.file.read_text(), "[coordinator]\n"
         assert coordinator in told
@@ -119,7 +119,7 @@ def test_a_forked_sink_is_restored_and_follows_its_table(
 
 
 def completed_late(
-    place: HudiPlace, file: WrittenFile, late: CommitRecord, continues: int | None
+    place: HudiLocation, file: WrittenFile, late: CommitRecord, continues: int | None
 ) -> None:
     """Complete a zombie's commit whose file is gone by then, without a look at the table."""
     java, instant = HudiJava(place, place.config().schema), instant_of(file.path)
@@ -130,7 +130,7 @@ def completed_late(
     java.close()
 
 
-def fork(place: HudiPlace) -> int:
+def fork(place: HudiLocation) -> int:
     """Let a zombie continue the sink's first commit; return when that was completed."""
     table = HudiSinkTable(place, SinkName("sink"))
     view, java = table.read(), HudiJava(place, place.config().schema)
@@ -145,7 +145,7 @@ def fork(place: HudiPlace) -> int:
 # ------------------------------------------------------------------------------------- the way out
 
 
-def restored(spark: Any, place: HudiPlace, completed: int | None) -> None:
+def restored(spark: Any, place: HudiLocation, completed: int | None) -> None:
     """By Hudi's procedures, as docs/table-formats/hudi.md has it."""
     timeline = Path(place.location.removeprefix("file://")) / ".hoodie" / "timeline"
     (kept,) = timeline.glob(f"*_{completed}.*commit")

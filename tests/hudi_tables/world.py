@@ -24,7 +24,7 @@ from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.jvm import open_spark
-from headgate.tables.hudi.locations import STAGED, HudiPlace
+from headgate.tables.hudi.locations import STAGED, HudiLocation
 from headgate.tables.hudi.reader import HudiReader
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary, HudiSecondary
 from headgate.tables.hudi.table_format import HudiFormat
@@ -90,7 +90,7 @@ class HudiWorld:
             **follows,
             **wanted,
         )
-        self.place = HudiPlace.of(self.wanted)
+        self.place = HudiLocation.of(self.wanted)
         self._lies: list[bool] = []
         self._stamp = ""
         HudiFormat().refuse(self.wanted)

@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import Unknown
 from headgate.control_protocol.testing.contract.world import commit, record
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.write_client import HudiJava
-from headgate.tables.pending_files import Drafts
+from headgate.tables.pending_files import StagedFileLists
 
 WAIT_S_MAX = 200
 _TESTS = Path(__file__).parent.parent
@@ -126,7 +126,7 @@ def main(
     table = world.open()
     view = table.read()
     if draft:
-        files = Drafts({}, world.place.location, SinkName("sink")).read(draft)
+        files = StagedFileLists({}, world.place.location, SinkName("sink")).read(draft)
     elif isinstance(table, HudiSinkTable):
         files = list(world.write(rows(number), table.new_token()))
     else:

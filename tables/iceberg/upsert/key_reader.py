@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import KeysUnreadable
 from headgate.tables.iceberg.column_reads import batches
 from headgate.tables.iceberg.upsert.delete_files import Target
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
-from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyHash, joined
+from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyHash, join_keys
 
 Numbers = npt.NDArray[np.signedinteger[Any]]
 
@@ -159,10 +159,10 @@ class KeyReader:
             parts = [self._keys(batch, columns) for batch in batches(io, path, wanted, optional)]
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise _unreadable(path, str(error)) from error
-        return joined(parts)
+        return join_keys(parts)
 
     def _keys(self, batch: list[Any], columns: Columns) -> FileKeys:
-        key, (partitions, *more) = _parted(batch, len(columns.key))
+        key, (partitions, *more) = _split(batch, len(columns.key))
         topics = None if columns.topic is None else more.pop(0)
         typed = [pc.cast(c, kind) for c, kind in zip(key, columns.types, strict=True)]
         if any(column.null_count for column in typed):
@@ -182,7 +182,7 @@ def _offsets(column: pa.Array) -> npt.NDArray[np.int64]:
     return found
 
 
-def _parted(batch: list[Any], count: int) -> tuple[list[Any], list[Any]]:
+def _split(batch: list[Any], count: int) -> tuple[list[Any], list[Any]]:
     return batch[:count], batch[count:]
 
 

@@ -50,9 +50,9 @@ from headgate.operations.access.tables import (
 )
 from headgate.operations.status.status import status
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.process import stopped
+from headgate.runtime.process import is_stopped
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.table_format import HudiFormat
 
 RECORD = record(1, 0, sink="trips")
@@ -432,7 +432,7 @@ def test_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_ones() -> N
         "ledger_quarantine": secondary_spec(settings, "db.ledger_quarantine"),
     }
     for name, wanted in asked.items():
-        place = HudiPlace.of(wanted)
+        place = HudiLocation.of(wanted)
         assert place.settings["hoodie.write.lock.zookeeper.lock_key"] == f"shop_{name}"
         assert ("hoodie.table.type" in place.settings) == (name == "orders")
         assert place.follows == (name != "ledger")
@@ -643,7 +643,7 @@ def test_whoever_looks_at_a_table_of_a_kind_closes_it(
     kind = plugin_format(settings)
     assert kind
     kind.create(table_spec(settings))
-    assert not stopped(settings)
+    assert not is_stopped(settings)
     assert len(closed) == 1
     with open_primary(settings) as primary:
         primary.read()

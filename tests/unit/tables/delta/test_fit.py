@@ -36,7 +36,7 @@ from headgate.tables.delta import open_table
 from headgate.tables.delta.columns import columns_from_delta, delta_from_columns, partition_value
 from headgate.tables.delta.locations import storage_options
 from headgate.tables.delta.log import Log, LogEntry
-from headgate.tables.delta.open_table import DeltaPlace
+from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.reader import DeltaReader
 from headgate.tables.delta.statistics import bound
 from headgate.tables.delta.table_format import DeltaFormat
@@ -205,7 +205,7 @@ def test_rows_without_a_column_have_null_there_and_partitions_what_the_log_says(
     for half in (rows[:2], rows[2:]):
         write_deltalake(tmp_path, half, mode="append", schema_mode="merge")
     DeltaTable(tmp_path).optimize.compact()
-    reader = DeltaReader(DeltaPlace.of(TableSpec("db.t", str(tmp_path))), SINK)
+    reader = DeltaReader(DeltaLocation.of(TableSpec("db.t", str(tmp_path))), SINK)
     assert scanned(reader, "topic", "id") == [("a", 0), ("a", 0), ("b", 0), ("b", 0), ("c", 9)]
     records = scan_records(
         reader, ("topic", "id", "offset"), frozenset(), rewound={}, on_progress=lambda *_: None
@@ -272,15 +272,15 @@ def test_table_and_view_of_a_reader_are_of_one_version(
 ) -> None:
     world = DeltaWorld(tmp_path)
     world.append_foreign(1)
-    load = DeltaPlace.load
+    load = DeltaLocation.load
 
-    def loaded_before_another(place: DeltaPlace) -> DeltaTable:
+    def loaded_before_another(place: DeltaLocation) -> DeltaTable:
         table = load(place)
         world.append_foreign(2)
         return table
 
     with monkeypatch.context() as patched:
-        patched.setattr(DeltaPlace, "load", loaded_before_another)
+        patched.setattr(DeltaLocation, "load", loaded_before_another)
         reader = DeltaReader(world.place, SINK)
     assert reader.view().head == 1
     assert reader.moved()

@@ -16,7 +16,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import RowKey, TableSpec
 from headgate.tables.hudi.base_files import HudiFileMarking
 from headgate.tables.hudi.columns import avro_of, spark_columns
-from headgate.tables.hudi.locations import HudiPlace, generator_of
+from headgate.tables.hudi.locations import HudiLocation, generator_of
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.record_keys import HeldTexts
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary
@@ -185,7 +185,7 @@ def test_who_opens_a_table_that_is_there_already_asks_into_what_it_is_cut(
     cut = {**LOCK, INDEX: "BUCKET", BUCKETS: "4"}
     HudiFormat().create(wanted(tmp_path, properties=cut))
     for follows in ({}, {"primary": LOCK}):
-        other = HudiPlace.of(wanted(tmp_path, properties={**cut, BUCKETS: "8"}, **follows))
+        other = HudiLocation.of(wanted(tmp_path, properties={**cut, BUCKETS: "8"}, **follows))
         kind = HudiKeyedSecondary if follows else HudiKeyedTable
         with pytest.raises(HudiUnsafe, match="4 buckets of the record key"):
             kind(other, SinkName("sink"), java=unasked).read()
@@ -195,7 +195,7 @@ def test_bloom_filters_are_hudi_s_to_write_with_a_key(tmp_path: Path) -> None:
     table(tmp_path, hoodie__table__metadata__partitions="files,bloom_filters")
     HudiFormat().create(wanted(tmp_path))
     with pytest.raises(TableUnfit, match="Bloom"):
-        HudiPlace.of(wanted(tmp_path, key=None)).config()
+        HudiLocation.of(wanted(tmp_path, key=None)).config()
 
 
 def test_spark_reads_columns_by_their_types() -> None:
