@@ -618,7 +618,7 @@ def test_what_a_table_stamps_its_files_with_reaches_the_coordinator(
     class Table(FakeTable):
         if stamps:
 
-            def stamp(self) -> str:
+            def new_token(self) -> str:
                 return "/lake/trips/*_7.parquet"
 
     table = Table(FakeCatalog(), SinkName("trips"))
