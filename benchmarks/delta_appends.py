@@ -48,7 +48,7 @@ from headgate.control_protocol.ports import (
     SinkTable,
 )
 from headgate.control_protocol.table_format import TableSpec
-from headgate.data_plane.batch.plugin_plans import LayoutPlans
+from headgate.data_plane.batch.plugin_plans import PluginPlans
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.batch.write_plan import Plans, SourcePlan, WriterPlan
 from headgate.data_plane.write.write_batch import write_chunks
@@ -99,7 +99,7 @@ def delta(folder: Path, rows: Sequence[bytes], commits: int) -> float:
     wanted = TableSpec("db.t", str(folder / "t"), create=True, columns=columns)
     kind = DeltaFormat()
     kind.create(wanted)
-    plans = LayoutPlans(lambda: kind.file_schema(wanted), Shaping())
+    plans = PluginPlans(lambda: kind.file_schema(wanted), Shaping())
     return appended(kind.open(wanted, SINK), plans.plan_of, rows, commits)
 
 

@@ -32,9 +32,9 @@ KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7"
 
 def headgate(told: Mapping[str, Any]) -> None:
     from headgate.config.load import load
-    from headgate.runtime.assembly import opened
+    from headgate.runtime.assembly import open_sink
 
-    with opened(load(told["sink"])) as sink:
+    with open_sink(load(told["sink"])) as sink:
         ready()
         while True:
             sink.run_once(50)

@@ -44,7 +44,7 @@ def main() -> None:
         view, took = timed(lambda: claimed(table))
         print(f"claim: {took:.2f} CPU-s", flush=True)
         for number in range(1, given.commits + 1):
-            stamp = HudiSinkTable(world.place, SinkName("sink")).stamp()
+            stamp = HudiSinkTable(world.place, SinkName("sink")).new_token()
             files = [
                 file
                 for part in range(given.files)

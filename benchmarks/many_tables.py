@@ -27,13 +27,13 @@ from headgate.control_protocol import messages
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import (
     AckCommit,
-    Claim,
     EndCommit,
     Envelope,
     Event,
     StartCommit,
     TableStatus,
     WriteStatus,
+    WrittenRange,
 )
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
@@ -46,7 +46,7 @@ from headgate.coordinator.state import Identity
 from headgate.runtime.assembly import SystemClock
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.data_file import FileDetail
-from headgate.tables.iceberg.multi_table_commit import JointDeliveries
+from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.secondary_tables import SecondaryTables
@@ -116,7 +116,7 @@ class Shop:
             for table in [self.catalog.load_table(name)]
         }
 
-    def leads(self, joint: JointDeliveries | None = None, **identity: Any) -> None:
+    def leads(self, joint: MultiTableCommits | None = None, **identity: Any) -> None:
         """Start a new coordinator, up to its first START. ``identity``: how else it delivers."""
         self.lives += 1
         table = IcebergTable(self.catalog, LEDGER, SINK)
@@ -201,7 +201,7 @@ class Shop:
         )
         span = OffsetRange(begin, begin + ROWS * len(touched))
         newest_ms = 1_000 * span.end if len(span) else None
-        claim = Claim(span, len(span), max_timestamp_ms=newest_ms)
+        claim = WrittenRange(span, len(span), max_timestamp_ms=newest_ms)
         return WriteStatus(self.statuses, {AT: claim}, tables)
 
     def _say(self, about: Envelope, event: Event) -> None:

@@ -87,7 +87,7 @@ def _check(section: str, column: ColumnSettings, rule: ColumnRule) -> None:
     kind = column_type(column.name, column.type)
     if column.from_record:
         raise _unfit_error(section, column, "is from_record and has a rule", "keep one of them")
-    if rule.value is not None and rule.asks():
+    if rule.value is not None and rule.options_used():
         raise _unfit_error(
             section,
             column,
@@ -118,9 +118,9 @@ def _check_format(
     section: str, column: ColumnSettings, rule: ColumnRule, settings: SinkSections
 ) -> None:
     name = settings.format.type
-    made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
+    made = record_format(name, ValueOptions.from_options(settings.format.options).of_format)
     known: frozenset[str] = getattr(made, "rules", frozenset())
-    beyond = sorted(rule.asks() - known)
+    beyond = sorted(rule.options_used() - known)
     if beyond:
         raise ColumnRuleUnknownToFormat(
             f"{section}: {column.name!r} has {beyond[0]}, which the format {name} does not know",

@@ -15,10 +15,10 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.data_plane.batch.routes import Route, Routing
 from headgate.data_plane.cdc.policy import Envelope, Tombstones
-from headgate.data_plane.cdc.routable_fields import instead_of
+from headgate.data_plane.cdc.routable_fields import field_to_use_instead
 from headgate.data_plane.formats.column_options import FROM, path_of
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
-from headgate.data_plane.routing.keyed_routes import before_keys, may_key
+from headgate.data_plane.routing.keyed_routes import may_have_key, may_precede_key
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _ENCLOSED = frozenset({"connect-json", "avro-registry", "protobuf-registry"})
 
 def check_keyed(settings: SinkSections) -> None:
     """Raises ``KeyUnfit`` for settings that do not go together with a table's key."""
-    from headgate.data_plane.cdc.unavailable_values import unavailable
+    from headgate.data_plane.cdc.unavailable_values import placeholder_of
 
     changes = settings.changes
     if changes.index_memory_bytes < 1:
@@ -39,7 +39,7 @@ def check_keyed(settings: SinkSections) -> None:
     if changes.growth_ms < 1:
         raise KeyUnfit("changes.growth_ms is below 1", "leave it out for 10 minutes")
     try:
-        unavailable(changes.unavailable_placeholder)
+        placeholder_of(changes.unavailable_placeholder)
     except ValueError as error:
         raise KeyUnfit(
             f"changes.unavailable_placeholder: {error}",
@@ -62,7 +62,7 @@ def _check_routed(settings: SinkSections) -> None:
     tables = settings.tables
     routing = tables.routing
     for number, route in enumerate(routing.routes):
-        if route.by_value and before_keys(routing, number):
+        if route.by_value and may_precede_key(routing, number):
             _check_route(settings, route, number + 1)
     for each in tables.table:
         if not each.key:
@@ -96,7 +96,7 @@ def _check_route(settings: SinkSections, route: Route, number: int) -> None:
             'set changes.tombstones = "skip" where another record says each delete, as Debezium\'s '
             "do; or let the route look at a header; or give each table a topic of its own",
         )
-    if instead := route.field and instead_of(changes.envelope, path_of(route.field)):
+    if instead := route.field and field_to_use_instead(changes.envelope, path_of(route.field)):
         raise KeyUnfit(
             f"{where}: not every event has {route.field}, or has the same there",
             f"look at {instead}, or at a header; or give each table a topic of its own",
@@ -124,7 +124,7 @@ class KeysByRoute:
         return bool(self.routing.key_of(table))
 
     def of_topic(self, topic: str) -> bool:
-        return may_key(self.routing, topic)
+        return may_have_key(self.routing, topic)
 
 
 def find_added_partitions(
@@ -154,7 +154,7 @@ def _require_append(changes: ChangesSettings) -> None:
 def _check_envelope(settings: SinkSections, table: TableSettings) -> None:
     """Check that the row can be found inside the record, and its former key next to it."""
     envelope, wanted = settings.changes.envelope, settings.format
-    made = record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
+    made = record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
     if envelope is not Envelope.PLAIN and FROM not in getattr(made, "rules", ()):
         raise KeyUnfit(
             f'changes.envelope = "{envelope}", and values of the format {wanted.type} have no '

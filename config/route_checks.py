@@ -24,8 +24,8 @@ from headgate.control_protocol.errors import (
     TablesUnfit,
 )
 from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy, TagMissingPolicy
-from headgate.data_plane.batch.routed_table import Making
-from headgate.data_plane.batch.routes import TABLE_COLUMN, Route, check_route, folded
+from headgate.data_plane.batch.routed_table import CreationSource
+from headgate.data_plane.batch.routes import TABLE_COLUMN, Route, fold_case, require_valid_route
 from headgate.data_plane.formats.column_options import FROM, path_of
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFields
@@ -51,7 +51,7 @@ def check_tables(settings: SinkSections) -> None:
     if not tables.route:
         raise TablesUnfit("tables.route is missing", "say which records go to which table")
     for number, route in enumerate(tables.routing.routes, start=1):
-        check_route(route, f"route {number}")
+        require_valid_route(route, f"route {number}")
         _check_own(settings, route, number)
         if settings.transform:
             _check_behind_transform(route, number)
@@ -69,7 +69,7 @@ def _check_own(settings: SinkSections, route: Route, number: int) -> None:
     """R8: refuse a route that leads nowhere but into one of the sink's own tables."""
     own = [settings.tables.ledger]
     own += [settings.quarantine.table] if settings.quarantine.keeps else []
-    if folded(route.to) in map(folded, own):
+    if fold_case(route.to) in map(fold_case, own):
         raise RouteUnfit(
             f"route {number} leads to {route.to}, which is one of the sink's own tables",
             "name a table of its own for these records",
@@ -79,7 +79,7 @@ def _check_own(settings: SinkSections, route: Route, number: int) -> None:
 def _check_inputs(settings: SinkSections, number: int) -> None:
     route = settings.tables.routing.routes[number - 1]
     made = record_format(
-        settings.format.type, ValueOptions.taken(settings.format.options).of_format
+        settings.format.type, ValueOptions.from_options(settings.format.options).of_format
     )
     if route.record and not hasattr(made, "record_names"):
         raise RouteUnfit(
@@ -168,8 +168,8 @@ def _check_creation(settings: SinkSections) -> None:
             f'tables.create.schema = "{wanted}" does not go with a transform',
             "a transform's result must be declared: declare the tables, or create them yourself",
         )
-    made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
-    if name not in _FORMATS[wanted] or not hasattr(made, "lacking"):
+    made = record_format(name, ValueOptions.from_options(settings.format.options).of_format)
+    if name not in _FORMATS[wanted] or not hasattr(made, "unknown_columns"):
         raise CreationUnfit(
             f'tables.create.schema = "{wanted}": the format {name} does not tell of columns so',
             "infer is for json, registry for formats of Avro and Protobuf, connect for "
@@ -358,7 +358,7 @@ class DeclaredTables:
     def makes_anew(self) -> bool:
         return self._settings.tables.on_missing is OnMissing.CREATE
 
-    def making(self, source: SourcePlan, table: str) -> Making | None:
+    def making(self, source: SourcePlan, table: str) -> CreationSource | None:
         """N1: use the declared columns, else those that records show, if allowed."""
         wanted = self._settings.tables.create.schema
         each = section_of(self._settings.tables, table)
@@ -368,7 +368,7 @@ class DeclaredTables:
         makes = wanted is not CreateFrom.OFF and not self._settings.transform
         if not makes or not (declared or wanted.from_records):
             return None
-        return Making(self.source(source, table), declared)
+        return CreationSource(self.source(source, table), declared)
 
 
 def source_of(settings: SinkSections, source: SourcePlan, table: str) -> SourcePlan:

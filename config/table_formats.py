@@ -20,8 +20,8 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import (
     ConfigurationError,
     GuaranteeTooWeak,
-    KindLacks,
-    KindUnknown,
+    TableFormatLacks,
+    TableFormatUnknown,
     TablesUnfit,
 )
 from headgate.control_protocol.table_format import (
@@ -34,7 +34,7 @@ from headgate.control_protocol.table_format import (
     Traits,
 )
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
-from headgate.data_plane.formats.format_registry import nearest
+from headgate.data_plane.formats.format_registry import suggestion
 from headgate.participant.settings import UnknownFields
 
 if TYPE_CHECKING:
@@ -48,18 +48,18 @@ _ICEBERG = Traits(Guarantee.EXACTLY_ONCE, frozenset(Capability))
 
 
 def plugin_format(settings: SinkSections) -> TableFormat | None:
-    """Return the format of the sink's own table, unless it is Iceberg. Raises ``KindUnknown``."""
+    """Return the format of the sink's own table (Iceberg: none). Raises ``TableFormatUnknown``."""
     return plugin_format_of(settings, settings.table.identifier)
 
 
 def plugin_format_of(settings: SinkSections, table: str) -> TableFormat | None:
-    """Return the format of a table of the sink, unless it is Iceberg. Raises ``KindUnknown``."""
+    """Return the format of a table of the sink (Iceberg: none). Raises ``TableFormatUnknown``."""
     name = settings.type_of(table)
     return None if name == ICEBERG else _find_format(name, "table.type")
 
 
 def format_traits(settings: SinkSections) -> Traits:
-    """Return what tables of the sink's format guarantee and support. Raises ``KindUnknown``."""
+    """Return what the sink's format guarantees and supports. Raises ``TableFormatUnknown``."""
     plugin = plugin_format(settings)
     return _ICEBERG if plugin is None else Traits(plugin.guarantee, plugin.capabilities)
 
@@ -97,9 +97,9 @@ def _find_format(name: str, said_by: str) -> TableFormat:
     factory = _registered_formats(name)
     if factory is None:
         known = format_names()
-        raise KindUnknown(
+        raise TableFormatUnknown(
             f"{said_by} cannot be {name!r}",
-            f"known formats: {', '.join(known)}{nearest(name, known)}",
+            f"known formats: {', '.join(known)}{suggestion(name, known)}",
         )
     return factory()
 
@@ -234,7 +234,8 @@ def _row_key(key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
 def check_format(settings: SinkSections) -> None:
     """Refuse what the format does not support, and a guarantee weaker than the sink file accepts.
 
-    Raises ``KindUnknown``, ``KindLacks``, ``GuaranteeTooWeak`` or ``ConfigurationError``.
+    Raises ``TableFormatUnknown``, ``TableFormatLacks``, ``GuaranteeTooWeak`` or
+    ``ConfigurationError``.
     """
     _check_quarantine_format(settings)
     plugin = plugin_format(settings)
@@ -243,7 +244,7 @@ def check_format(settings: SinkSections) -> None:
     _require_declarable(settings.table.type, plugin)
     for capability, setting in _needed_capabilities(settings):
         if capability is None or capability not in plugin.capabilities:
-            raise KindLacks(
+            raise TableFormatLacks(
                 f"{setting}: tables of format {settings.table.type} do not support that",
                 "leave it out, or fill an Iceberg table",
             )
@@ -269,7 +270,7 @@ def _check_session(settings: SinkSections) -> None:
         return
     name = settings.table.type
     if spark.remote:
-        raise KindLacks(
+        raise TableFormatLacks(
             f"spark.remote: commits to tables of format {name} run in the JVM of this process",
             'use spark.master or spark-submit, or set spark.writer = "in-process"',
         )
@@ -286,7 +287,7 @@ def _check_session(settings: SinkSections) -> None:
 def _require_declarable(name: str, plugin: TableFormat) -> None:
     """Refuse a format that declares what headgate would never call."""
     if unknown := sorted(set(map(str, plugin.capabilities)) - set(Capability)):
-        raise KindLacks(
+        raise TableFormatLacks(
             f"tables of format {name} declare {', '.join(unknown)}, for which there is no port",
             f"the package may be for another release; known: {', '.join(sorted(Capability))}",
         )
@@ -335,14 +336,14 @@ def _check_quarantine_format(settings: SinkSections) -> None:
         return
     if wanted.type != ICEBERG:
         _find_format(wanted.type, "quarantine.type")
-        raise KindLacks(
+        raise TableFormatLacks(
             f"quarantine.type: a table of format {settings.table.type} has no quarantine of format "
             f"{wanted.type}",
             "leave it out: the quarantine is of the table's format"
             + ("" if settings.table.type == ICEBERG else '; or set it to "iceberg"'),
         )
     if catalog.backend is not Backend.PYICEBERG:
-        raise KindLacks(
+        raise TableFormatLacks(
             f"quarantine.catalog.backend: a quarantine beside a table of format "
             f"{settings.table.type} has no catalog in Java",
             "use a catalog that pyiceberg opens",

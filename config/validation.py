@@ -108,8 +108,8 @@ def _check_values(settings: SinkSections, where: str, wanted: Incompatible) -> N
     if wanted is not Incompatible.IGNORE:
         return
     name = settings.format.type
-    made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
-    if not hasattr(made, "lacking"):
+    made = record_format(name, ValueOptions.from_options(settings.format.options).of_format)
+    if not hasattr(made, "unknown_columns"):
         raise ColumnsCannotEvolve(
             f'{where}incompatible = "{wanted}": the format {name} does not know fields by name',
             "use json, connect-json, or a format of Avro or Protobuf; or quarantine",
@@ -135,8 +135,8 @@ def _check_fields(settings: SinkSections, where: str, wanted: UnknownFields) -> 
             "a transform declares its own result: leave the transform out, or ignore",
         )
     name = settings.format.type
-    made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
-    if not hasattr(made, "lacking"):
+    made = record_format(name, ValueOptions.from_options(settings.format.options).of_format)
+    if not hasattr(made, "unknown_columns"):
         raise ColumnsCannotEvolve(
             f"{said}: the format {name} does not report fields that a table lacks",
             "use json, connect-json, or a format of Avro or Protobuf; or ignore",
@@ -379,7 +379,7 @@ def _check_record_columns(
 def _check_format(settings: SinkSections) -> None:
     """Build the formats, which contacts nobody, and let them check their options."""
     wanted = settings.format
-    record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
+    record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
     used = (settings.tables or settings.table).record_columns.key or settings.keyed
     if (wanted.key_type or wanted.key_options) and not used:
         _wrong_setting(

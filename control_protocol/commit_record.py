@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-from headgate.control_protocol.errors import GroupTaken, StopSink
+from headgate.control_protocol.errors import GroupTaken, RollbackUnfinished
 from headgate.control_protocol.identifiers import (
     Sender,
     SinkName,
@@ -19,43 +19,43 @@ from headgate.control_protocol.offsets import Offsets
 # Which partitions of a topic are younger than others, so that a key's records have an order (U8).
 #
 # Kafka numbers partitions without gaps and never takes one away: of each topic to which some were
-# added, the first one of each younger generation says it all.
+# added, the first one of each younger cohort says it all.
 
 
-Generations = Mapping[str, tuple[int, ...]]
-"""Per topic the first partition of each younger generation, ascending; none: all are as old."""
+PartitionCohorts = Mapping[str, tuple[int, ...]]
+"""Per topic the first partition of each younger cohort, ascending; none: all are as old."""
 
 NUMBER_MAX = 2**31 - 1
 
 
-def generation(generations: Generations, topic: str, partition: int) -> int:
-    """Return the partition's generation, of which a higher one is younger.
+def cohort(cohorts: PartitionCohorts, topic: str, partition: int) -> int:
+    """Return the number of the partition's cohort, of which a higher one is younger.
 
     ``""`` stands for the only topic of a table that does not say which topic a row came from. Where
-    several have generations nobody knows which is meant: then none is younger.
+    several have cohorts nobody knows which is meant: then none is younger.
     """
-    if not topic and len(generations) == 1:
-        (topic,) = generations
-    return sum(first <= partition for first in generations.get(topic, ()))
+    if not topic and len(cohorts) == 1:
+        (topic,) = cohorts
+    return sum(first <= partition for first in cohorts.get(topic, ()))
 
 
-def kept(
-    generations: Generations, before: Mapping[str, TopicId], now: Mapping[str, TopicId]
-) -> Generations:
-    """Return those of topics that were not created anew meanwhile."""
+def kept_cohorts(
+    cohorts: PartitionCohorts, before: Mapping[str, TopicId], now: Mapping[str, TopicId]
+) -> PartitionCohorts:
+    """Return those of topics that were not re-created meanwhile."""
     return {
         topic: firsts
-        for topic, firsts in generations.items()
+        for topic, firsts in cohorts.items()
         if now.get(topic, before.get(topic)) == before.get(topic)
     }
 
 
-def generations_text(generations: Generations) -> str:
-    return json.dumps(dict(generations), separators=(",", ":"), sort_keys=True)
+def cohorts_text(cohorts: PartitionCohorts) -> str:
+    return json.dumps(dict(cohorts), separators=(",", ":"), sort_keys=True)
 
 
-def generations_of(text: str) -> Generations:
-    """Raises ``ValueError`` for what ``generations_text`` does not write."""
+def cohorts_of(text: str) -> PartitionCohorts:
+    """Raises ``ValueError`` for what ``cohorts_text`` does not write."""
     topics = json.loads(text)
     if not isinstance(topics, dict):
         raise ValueError("no topics")  # noqa: TRY004 - one answer to everything malformed
@@ -73,8 +73,8 @@ def generations_of(text: str) -> Generations:
 FORMAT_VERSION = 2
 GOING_BACK_VERSION = 3
 """The version of records with ``going_back``: an older release refuses to read them."""
-GENERATIONS_VERSION = 4
-"""The version of records with ``generations``: so it does these, for it would forget them."""
+COHORTS_VERSION = 4
+"""The version of records with ``cohorts``: so it does these, for it would forget them."""
 OPERATOR = "operator"
 """The member that stands for a person who set offsets by hand; no process has this name."""
 REPLAY = "tables resume --replay"
@@ -87,8 +87,7 @@ UNNAMED = ""
 
 @dataclass(frozen=True, slots=True)
 class PendingCommit:
-    """Rows that the primary table has decided and that a secondary table is still to receive (rule
-    D3).
+    """Rows that the primary table has decided, and a secondary table has yet to receive (rule D3).
 
     ``secondary`` is the table's UUID, ``manifest`` the path of a manifest without a snapshot id,
     which holds ``rows`` rows; without one the secondary table's tag is moved and nothing is added.
@@ -113,7 +112,7 @@ class PendingCommit:
         return self.rows + self.deletes
 
     @property
-    def said(self) -> str:
+    def in_words(self) -> str:
         """Describe in words what is pending."""
         deletes = [f"{self.deletes} deletes"] if self.deletes else []
         rows = [f"{self.rows} rows"] if self.rows or not deletes else []
@@ -131,8 +130,8 @@ class Suspended:
     """A secondary table that takes no rows for now: its records go to the quarantine (rule I1).
 
     ``why`` begins with the code of what is wrong with it, found at ``since_ms`` (epoch
-    milliseconds). ``resuming``: a person asked for its rows again; it is open once it is delivered
-    to (I5).
+    milliseconds). ``resuming``: a person asked for its rows again; it is open once it has
+    received them (I5).
     """
 
     table: str
@@ -197,12 +196,12 @@ class CommitRecord:
     person. ``stopped``: nobody may work until a person claims otherwise.
 
     In the primary table's record: ``secondaries`` are the UUIDs of its secondary tables by name,
-    ``pending_commits`` what they are pending, oldest first, ``expired`` what they will never
+    ``pending_commits`` what they are to receive, oldest first, ``expired`` what they will never
     receive (rule D8), ``suspended`` those that take nothing now (rule I1), ``routing`` the
     fingerprint of what decides where and what a row is, ``going_back`` where a person is taking all
     tables back to, which is not done yet (rule D10). In a secondary table's: ``primary`` is the
     UUID of the table that decided (``None`` in records of version 1), ``replayed`` what it was
-    given back of what it had missed (rule I6; ``None``: nothing). ``generations``: which partitions
+    given back of what it had missed (rule I6; ``None``: nothing). ``cohorts``: which partitions
     were added to topics of keyed tables, and are younger (U8).
     """
 
@@ -231,7 +230,7 @@ class CommitRecord:
     keys: KeyCounts | None = None
     going_back: str | None = None
     replayed: Replayed | None = None
-    generations: Generations = field(default_factory=dict)
+    cohorts: PartitionCohorts = field(default_factory=dict)
 
     @property
     def read(self) -> int:
@@ -250,8 +249,7 @@ class CommitRecord:
 
     @property
     def replays(self) -> bool:
-        """Return whether the commit gave back what was missed (rule I6); it delivers no pending
-        commit."""
+        """Return whether the commit gave back what was missed (I6); it delivers nothing pending."""
         return self.command in (REPLAY, REREAD)
 
     def secondary(self, table: str) -> str | None:
@@ -259,8 +257,8 @@ class CommitRecord:
         return self.secondaries.get(table, self.secondaries.get(UNNAMED))
 
     def delivers(self, pending_commit: PendingCommit, primary: str) -> bool:
-        """Return whether a secondary table with this record was delivered the pending commit of
-        this primary table (rule D6)."""
+        """Return whether a secondary table with this record has received the pending commit of this
+        primary table (rule D6)."""
         return self.primary == primary and self.transaction >= pending_commit.transaction
 
     def ahead_of(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
@@ -313,15 +311,6 @@ def group_taken(group_id: str, other: str, sink: SinkName) -> GroupTaken:
         "is this a participant of the other sink? then give it that name; else give this sink a "
         "group of its own (source.group_id); if the other sink is gone for good, delete the group",
     )
-
-
-# A rollback of many tables that has begun and must be finished first (rule D10).
-
-
-class RollbackUnfinished(StopSink):
-    """Some tables of the sink went back, others have not yet."""
-
-    code = "HG-260"
 
 
 def refuse_unfinished(record: CommitRecord | None, sink: SinkName) -> None:

@@ -26,19 +26,19 @@ from operator import attrgetter
 from typing import Any, NamedTuple, get_type_hints
 
 from headgate.control_protocol.commit_record import (
+    COHORTS_VERSION,
     FORMAT_VERSION,
-    GENERATIONS_VERSION,
     GOING_BACK_VERSION,
     KEY_COUNTS,
     UNNAMED,
     CommitRecord,
-    Generations,
     KeyCounts,
+    PartitionCohorts,
     PendingCommit,
     Replayed,
     Suspended,
-    generations_of,
-    generations_text,
+    cohorts_of,
+    cohorts_text,
 )
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import (
@@ -51,7 +51,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 
-VERSIONS_READ = (1, FORMAT_VERSION, GOING_BACK_VERSION, GENERATIONS_VERSION)
+VERSIONS_READ = (1, FORMAT_VERSION, GOING_BACK_VERSION, COHORTS_VERSION)
 PARTITIONS_MAX = 100_000
 OFFSETS_INFLATED_BYTES_MAX = 21 * PARTITIONS_MAX
 OFFSETS_CHARS_MAX = OFFSETS_INFLATED_BYTES_MAX
@@ -86,6 +86,7 @@ _KEYS = {
     "pending_commits": "debts",
     "expired": "lapsed",
     "suspended": "parked",
+    "cohorts": "generations",
     "size_bytes": "bytes",
 }
 """What fields are called in the table where that is not our name for them."""
@@ -184,8 +185,8 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
 
 
 def _version(record: CommitRecord) -> int:
-    if record.generations:
-        return GENERATIONS_VERSION
+    if record.cohorts:
+        return COHORTS_VERSION
     return FORMAT_VERSION if record.going_back is None else GOING_BACK_VERSION
 
 
@@ -340,10 +341,10 @@ def _list_of(kind: Any, what: str) -> _Codec:
                 f"{len(values)} {what} in {len(text)} characters, at most "
                 f"{PENDING_COMMITS_MAX} in {TEXT_BYTES_MAX} are read"
             )
-        return packed(text)
+        return pack(text)
 
     def read(text: str) -> tuple[Any, ...]:
-        forms = json.loads(inflated(text, TEXT_BYTES_MAX))
+        forms = json.loads(unpack(text, TEXT_BYTES_MAX))
         if not isinstance(forms, list) or len(forms) > PENDING_COMMITS_MAX:
             raise ValueError(f"no list of at most {PENDING_COMMITS_MAX} {what}")
         return tuple(_of_form(kind, form) for form in forms)
@@ -371,7 +372,7 @@ def _flag(text: str) -> bool:
 
 
 def _secondaries_of(text: str) -> Mapping[str, str]:
-    form = json.loads(inflated(text, TEXT_BYTES_MAX))
+    form = json.loads(unpack(text, TEXT_BYTES_MAX))
     if not isinstance(form, dict) or not all(isinstance(uuid, str) for uuid in form.values()):
         raise ValueError("no secondary tables with their UUIDs")
     return form
@@ -394,13 +395,13 @@ _CODECS: dict[Any, _Codec] = {
     int: _Codec(str, _natural),
     int | None: _Codec(str, _number),
     bool: _Codec(lambda value: "true" if value else "false", _flag),
-    Mapping[str, str]: _Codec(lambda value: packed(_json(dict(value))), _secondaries_of),
+    Mapping[str, str]: _Codec(lambda value: pack(_json(dict(value))), _secondaries_of),
     tuple[PendingCommit, ...]: _list_of(PendingCommit, "pending commits"),
     tuple[Suspended, ...]: _list_of(Suspended, "suspended tables"),
     KeyCounts | None: _Codec(
         lambda value: _json(_form(value)), lambda text: _of_form(KeyCounts, json.loads(text))
     ),
-    Generations: _Codec(generations_text, generations_of),
+    PartitionCohorts: _Codec(cohorts_text, cohorts_of),
 }
 _LEAVES = tuple(leaf for leaf in _leaves(CommitRecord) if leaf.path not in _APART)
 
@@ -417,7 +418,7 @@ def _offsets_text(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
     text = _json(topics)
     if len(text) > OFFSETS_INFLATED_BYTES_MAX:  # ASCII, as json writes it
         raise ValueError(f"{len(text)} characters, at most {OFFSETS_INFLATED_BYTES_MAX} are read")
-    return packed(text)
+    return pack(text)
 
 
 def _runs(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
@@ -434,7 +435,7 @@ def _runs(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
 
 
 def _offsets_of(text: str) -> tuple[Offsets, dict[str, TopicId]]:
-    topics = json.loads(inflated(text, OFFSETS_INFLATED_BYTES_MAX))
+    topics = json.loads(unpack(text, OFFSETS_INFLATED_BYTES_MAX))
     if not isinstance(topics, dict):
         raise ValueError("no topics")  # noqa: TRY004 - one answer to everything malformed
     offsets: dict[TopicPartition, int] = {}
@@ -476,14 +477,14 @@ PLAIN_CHARS_MAX = 2_000
 _DEFLATED = "zlib:"
 
 
-def packed(text: str) -> str:
+def pack(text: str) -> str:
     """Return the text as it is while it is short, else deflated, as ``zlib:<base64>``."""
     if len(text) <= PLAIN_CHARS_MAX:
         return text
     return _DEFLATED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def inflated(text: str, bytes_max: int) -> str:
+def unpack(text: str, bytes_max: int) -> str:
     """Return what was packed. Raises ``ValueError`` for more than ``bytes_max`` bytes of it."""
     if len(text) > bytes_max:
         raise ValueError(f"{len(text)} characters, at most {bytes_max} are read")
@@ -506,7 +507,7 @@ def inflated(text: str, bytes_max: int) -> str:
 # What a ledger remembers about the tables that it has filled, beyond one epoch (rule N5).
 #
 # Each is a property of the ledger, named after the table, with the table's UUID. The commit that
-# first has pending rows to a table sets it, so that decision and memory are one. Snapshots do not
+# first decides rows for a table sets it, so that decision and memory are one. Snapshots do not
 # repeat it, as they would a part of the record, and no catalog has to store one value for a
 # thousand tables.
 

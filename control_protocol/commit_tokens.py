@@ -1,4 +1,4 @@
-"""Marks of the files that one commit may bring (rule P13)."""
+"""Defines commit tokens: marks of the files that one commit may bring (rule P13)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Protocol, runtime_checkable
 from headgate.control_protocol.ports import SinkTable
 
 ANY = "*"
-"""Stands, once in a stamp, for what distinguishes the files of a transaction."""
+"""Stands, once in a token, for what distinguishes the files of a transaction."""
 
 
-def belongs(stamp: str, path: str) -> bool:
-    """Return whether the path is one of the stamp's, without ``..``."""
-    begin, _, end = stamp.partition(ANY)
+def is_of_token(token: str, path: str) -> bool:
+    """Return whether the path bears this token, and has no ``..``."""
+    begin, _, end = token.partition(ANY)
     return (
         bool(begin and end)
         and path.startswith(begin)
@@ -23,11 +23,11 @@ def belongs(stamp: str, path: str) -> bool:
 
 
 @runtime_checkable
-class StampingTable(SinkTable, Protocol):
-    """A table whose files bear the mark of the one commit that may bring them (rule P13)."""
+class SupportsCommitTokens(SinkTable, Protocol):
+    """A table whose files bear the token of the one commit that may bring them (rule P13)."""
 
-    def stamp(self) -> str:
-        """Return a mark that nobody had before, in the form that ``belongs`` reads.
+    def new_token(self) -> str:
+        """Return a token that nobody had before, in the form that ``is_of_token`` reads.
 
         It does not promise that files follow. Raises ``Unreachable``, ``TableMissing``.
         """

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from headgate.control_protocol.commit_record_codec import inflated, packed
+from headgate.control_protocol.commit_record_codec import pack, unpack
 from headgate.control_protocol.errors import DeletedBack
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
@@ -129,7 +129,7 @@ def list_properties(
     for at, ranges in deleted.offsets.items():
         known = topics.setdefault(at.topic, {"id": deleted.topic_ids.get(at.topic, "")})
         known[str(at.partition)] = ",".join(_written(ranges))
-    text = packed(json.dumps({"rows": deleted.listed, "topics": topics}, separators=(",", ":")))
+    text = pack(json.dumps({"rows": deleted.listed, "topics": topics}, separators=(",", ":")))
     pieces = [text[place : place + CHARS_MAX] for place in range(0, len(text), CHARS_MAX)]
     if len(pieces) > PIECES_MAX:
         return {}
@@ -148,7 +148,7 @@ def deleted_records(sink: SinkName, rows: int, properties: Mapping[str, str]) ->
 def _read_list(text: str) -> DeletedRecords:
     """Return the list; an empty one if it is unreadable. Each view of a table asks for its own."""
     try:
-        form = json.loads(inflated(text, _BYTES_MAX))
+        form = json.loads(unpack(text, _BYTES_MAX))
         listed, offsets, ids = form["rows"], dict[TopicPartition, tuple[OffsetRange, ...]](), {}
         for topic, known in form["topics"].items():
             ids[topic] = TopicId(known["id"])

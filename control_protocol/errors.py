@@ -1,6 +1,17 @@
 """Errors, grouped by what their receiver does about them; each with a stable code.
 
-A message says what happened, where, and what to do next. Codes never change their meaning.
+=======  ======================  =========  ====================================================
+codes    base                    exit code  what follows
+=======  ======================  =========  ====================================================
+HG-1..   ``ConfigurationError``  2          the reader fixes a setting; nothing has begun
+HG-2..   ``StopSink``            1          the sink stops, for going on could lose or double
+                                            rows; a person decides
+HG-3..   ``StepDown``            1          this coordinator ends, another one may go on
+HG-4..   ``RetryLater``          3          what did not answer is asked again
+=======  ======================  =========  ====================================================
+
+Within a group they stand in the order of their codes, as in docs/reference/errors.md. A message
+says what happened, where, and what to do next. Codes never change their meaning.
 """
 
 from __future__ import annotations
@@ -12,9 +23,8 @@ from typing import ClassVar
 
 from headgate.control_protocol.offsets import Offsets
 
-_NOWHERE = Offsets()
-
 CODE = re.compile(r"\bHG-[0-9]{3}\b")
+_NOWHERE = Offsets()
 
 
 class HeadgateError(Exception):
@@ -32,7 +42,7 @@ class HeadgateError(Exception):
         return f"{self.code} {self.message}" + (f" ({self.hint})" if self.hint else "")
 
 
-# --------------------------------------------------------------- the reader fixes the configuration
+# --------------------------------------------------------------- HG-1..: the reader fixes a setting
 
 
 class ConfigurationError(HeadgateError):
@@ -108,24 +118,6 @@ class CatalogRefused(ConfigurationError):
     code = "HG-116"
 
 
-class JvmMissing(ConfigurationError):
-    """The catalog is reached through Java, and this process has no JVM with Iceberg."""
-
-    code = "HG-160"
-
-
-class HiveCannotSwap(CatalogRefused):
-    """The Hive metastore, or the table's committers, do not compare and set."""
-
-    code = "HG-161"
-
-
-class HiveClientUnfit(ConfigurationError):
-    """The Hive client in the JVM asks the metastore for calls that it does not know."""
-
-    code = "HG-162"
-
-
 class ColumnRuleUnfit(ConfigurationError):
     """A rule of a column contradicts another, its type, or holds no value that it can take."""
 
@@ -142,6 +134,24 @@ class DescriptorUnfit(ConfigurationError):
     """The types of Protobuf messages cannot be read, or are given as text only."""
 
     code = "HG-119"
+
+
+class RemoteSigning(ConfigurationError):
+    """The catalog gives no keys for the table's files, and wants to sign each request itself."""
+
+    code = "HG-120"
+
+
+class NotAtomic(ConfigurationError):
+    """Tables are to receive rows together, and their catalog commits to one at a time."""
+
+    code = "HG-121"
+
+
+class CreationUnfit(ConfigurationError):
+    """Tables are to be created from types that the records' format does not carry."""
+
+    code = "HG-127"
 
 
 class SinksClash(ConfigurationError):
@@ -162,22 +172,10 @@ class TablesUnfit(ConfigurationError):
     code = "HG-135"
 
 
-class CreationUnfit(ConfigurationError):
-    """Tables are to be created from types that the records' format does not carry."""
-
-    code = "HG-127"
-
-
 class ColumnsCannotEvolve(ConfigurationError):
     """The record format or a transform cannot report fields that a table lacks."""
 
     code = "HG-140"
-
-
-class MaintenanceUnfit(ConfigurationError):
-    """What [maintenance] asks for cannot be done, or would delete what may still be committed."""
-
-    code = "HG-147"
 
 
 class KeyUnfit(ConfigurationError):
@@ -186,31 +184,131 @@ class KeyUnfit(ConfigurationError):
     code = "HG-145"
 
 
-class EnvelopeUnfit(ConfigurationError):
-    """The topic's records are changes of another kind than ``changes.envelope`` says."""
-
-    code = "HG-148"
-
-
 class NameReserved(ConfigurationError):
     """A column has a name that Iceberg keeps for itself: engines could not read the table."""
 
     code = "HG-146"
 
 
-class RemoteSigning(ConfigurationError):
-    """The catalog gives no keys for the table's files, and wants to sign each request itself."""
+class MaintenanceUnfit(ConfigurationError):
+    """What [maintenance] asks for cannot be done, or would delete what may still be committed."""
 
-    code = "HG-120"
+    code = "HG-147"
 
 
-# ---------------------------------------------------------------- the sink stops; a person decides
+class EnvelopeUnfit(ConfigurationError):
+    """The topic's records are changes of another kind than ``changes.envelope`` says."""
+
+    code = "HG-148"
+
+
+class TableFormatUnknown(ConfigurationError):
+    """There is no such table format, or the package that brings it is not installed."""
+
+    code = "HG-150"
+
+
+class TableFormatLacks(ConfigurationError):
+    """A setting or a command asks for what this table format does not do."""
+
+    code = "HG-151"
+
+
+class GuaranteeTooWeak(ConfigurationError):
+    """The table format does not promise that every record is there once."""
+
+    code = "HG-152"
+
+
+class TableUnfit(ConfigurationError):
+    """The table has features or columns that a sink of its kind cannot write."""
+
+    code = "HG-153"
+
+
+class HudiUnsafe(ConfigurationError):
+    """The settings let others break what a commit to a Hudi table promises."""
+
+    code = "HG-155"
+
+
+class HudiMissing(ConfigurationError):
+    """PySpark 3.5, or Hudi's bundle for it, is missing."""
+
+    code = "HG-156"
+
+
+class PutsUnconditional(CatalogRefused):
+    """The store overwrites on a conditional put: versions of a log would get lost."""
+
+    code = "HG-157"
+
+
+class PredicateUnfit(ConfigurationError):
+    """A predicate cannot be read, or names no column of the table, or no value that it can have."""
+
+    code = "HG-158"
+
+
+class DeletionRefused(ConfigurationError):
+    """Rows of this table are not deleted by a person: another way is the right one."""
+
+    code = "HG-159"
+
+
+class JvmMissing(ConfigurationError):
+    """The catalog is reached through Java, and this process has no JVM with Iceberg."""
+
+    code = "HG-160"
+
+
+class HiveCannotSwap(CatalogRefused):
+    """The Hive metastore, or the table's committers, do not compare and set."""
+
+    code = "HG-161"
+
+
+class HiveClientUnfit(ConfigurationError):
+    """The Hive client in the JVM asks the metastore for calls that it does not know."""
+
+    code = "HG-162"
+
+
+class RereadRefused(ConfigurationError):
+    """What was pending for a table, which never received it, is not to be had any more."""
+
+    code = "HG-163"
+
+
+class ReplayUnfit(ConfigurationError):
+    """The sink's file, or its quarantine, does not say how records would be put again."""
+
+    code = "HG-164"
+
+
+# --------------------------------------------------------- HG-2..: the sink stops; a person decides
 
 
 class StopSink(HeadgateError):
     """Going on could lose or double rows, or would loop: stop and say what to do."""
 
     code = "HG-200"
+
+
+class StopBefore(StopSink):
+    """A record stops the sink, which first commits what lies before it (P14).
+
+    ``first``: in each partition where such a record was met, the first one; empty: not known.
+    """
+
+    def __init__(self, message: str, hint: str = "", first: Offsets = _NOWHERE) -> None:
+        super().__init__(message, hint)
+        self.first = first
+
+    def with_others(self, others: Iterable[StopBefore]) -> StopBefore:
+        """Return it, with the places that the others have met, too."""
+        self.first = reduce(Offsets.earliest, (other.first for other in others), self.first)
+        return self
 
 
 class TableRolledBack(StopSink):
@@ -249,40 +347,6 @@ class TopicRecreated(StopSink):
     code = "HG-206"
 
 
-class TableStillSuspended(StopSink):
-    """A suspended table was asked for again, and what was wrong with it still is."""
-
-    code = "HG-229"
-
-
-class TooManySuspended(StopSink):
-    """So many tables have trouble that it cannot be theirs."""
-
-    code = "HG-230"
-
-
-class StopBefore(StopSink):
-    """A record stops the sink, which first commits what lies before it (P14).
-
-    ``first``: in each partition where such a record was met, the first one; empty: not known.
-    """
-
-    def __init__(self, message: str, hint: str = "", first: Offsets = _NOWHERE) -> None:
-        super().__init__(message, hint)
-        self.first = first
-
-    def with_others(self, others: Iterable[StopBefore]) -> StopBefore:
-        """Return it, with the places that the others have met, too."""
-        self.first = reduce(Offsets.earliest, (other.first for other in others), self.first)
-        return self
-
-
-class RecordUnmatched(StopBefore):
-    """No route sends a record to a table, and tables.unmatched is fail."""
-
-    code = "HG-223"
-
-
 class PoisonRecord(StopBefore):
     """A record cannot be converted to the table's schema."""
 
@@ -313,18 +377,6 @@ class TooManyBadRecords(StopSink):
     code = "HG-211"
 
 
-class UnknownField(StopBefore):
-    """A record has a field that its table has no column for, and the settings say to stop."""
-
-    code = "HG-227"
-
-
-class IncompatibleValue(StopBefore):
-    """A record has a value that its column does not take, and the settings say to stop."""
-
-    code = "HG-232"
-
-
 class TransformFailed(StopSink):
     """The transform of the records raised, or returned more than one row per record."""
 
@@ -333,6 +385,30 @@ class TransformFailed(StopSink):
 
 class TransformRaised(TransformFailed):
     """The transform raised on some or all of its records."""
+
+
+class CommitRejected(StopSink):
+    """The catalog calls a commit malformed (400) again and again: no repetition mends it."""
+
+    code = "HG-213"
+
+
+class TagsDropped(StopSink):
+    """The catalog took a commit, and dropped the tag that was in it."""
+
+    code = "HG-214"
+
+
+class SecondaryForeign(StopSink):
+    """The quarantine was written for another table, or for more than this table has decided."""
+
+    code = "HG-215"
+
+
+class StatusRefused(StopSink):
+    """What a participant wrote is refused again and again for the same reason (C13)."""
+
+    code = "HG-216"
 
 
 class BatchHopeless(StopSink):
@@ -348,22 +424,40 @@ class BatchStuck(StopSink):
     code = "HG-219"
 
 
-class StatusRefused(StopSink):
-    """What a participant wrote is refused again and again for the same reason (C13)."""
+class GrowthUnordered(StopSink):
+    """Partitions were added so that keys move between the ones that were there before."""
 
-    code = "HG-216"
-
-
-class SecondaryForeign(StopSink):
-    """The quarantine was written for another table, or for more than this table has decided."""
-
-    code = "HG-215"
+    code = "HG-222"
 
 
-class CommitRejected(StopSink):
-    """The catalog calls a commit malformed (400) again and again: no repetition mends it."""
+class RecordUnmatched(StopBefore):
+    """No route sends a record to a table, and tables.unmatched is fail."""
 
-    code = "HG-213"
+    code = "HG-223"
+
+
+class UnknownField(StopBefore):
+    """A record has a field that its table has no column for, and the settings say to stop."""
+
+    code = "HG-227"
+
+
+class TableStillSuspended(StopSink):
+    """A suspended table was asked for again, and what was wrong with it still is."""
+
+    code = "HG-229"
+
+
+class TooManySuspended(StopSink):
+    """So many tables have trouble that it cannot be theirs."""
+
+    code = "HG-230"
+
+
+class IncompatibleValue(StopBefore):
+    """A record has a value that its column does not take, and the settings say to stop."""
+
+    code = "HG-232"
 
 
 class SinkStopped(StopSink):
@@ -372,13 +466,85 @@ class SinkStopped(StopSink):
     code = "HG-235"
 
 
-class TagsDropped(StopSink):
-    """The catalog took a commit, and dropped the tag that was in it."""
+class KeyChanged(StopSink):
+    """The table was filled by another key than the settings name."""
 
-    code = "HG-214"
+    code = "HG-240"
 
 
-# -------------------------------------------------------------------- this coordinator steps down
+class KeyInTwoPartitions(StopSink):
+    """Records of one key are in different partitions, and no order tells which one is newer."""
+
+    code = "HG-241"
+
+
+class KeyedPartitionsAdded(StopSink):
+    """The topics of a keyed table have new partitions, to which keys may have moved."""
+
+    code = "HG-242"
+
+
+class KeyIndexFull(StopSink):
+    """The keys of the table need more memory than the settings allow."""
+
+    code = "HG-243"
+
+
+class KeysUnreadable(StopSink):
+    """A file of a keyed table does not tell the keys and records of its rows."""
+
+    code = "HG-244"
+
+
+class SourceTruncated(StopBefore):
+    """A record reports that the table at its source was truncated; no setting says what to do."""
+
+    code = "HG-245"
+
+
+class DeletedBack(StopSink):
+    """A command would bring back what a person deleted, or nothing tells that it would not."""
+
+    code = "HG-246"
+
+
+class DeletedMeanwhile(StopSink):
+    """Records were deleted from the quarantine while their rows were given back to a table."""
+
+    code = "HG-247"
+
+
+class JointCommitsMissing(StopSink):
+    """Tables are to receive rows together, and the catalog's server does not know that call."""
+
+    code = "HG-250"
+
+
+class HudiForked(StopSink):
+    """Two commits of the sink continue the same one: a stopped coordinator's landed after all."""
+
+    code = "HG-255"
+
+
+class LogUnreadable(StopSink):
+    """A table's log is not a log of its kind: a file of it is cut off, empty, or missing."""
+
+    code = "HG-256"
+
+
+class RollbackUnfinished(StopSink):
+    """Some tables of the sink went back, others have not yet."""
+
+    code = "HG-260"
+
+
+class ReplayRefused(StopSink):
+    """A table is not as its ledger left it, or the quarantine is not: nothing is put again."""
+
+    code = "HG-261"
+
+
+# -------------------------------------------------------------- HG-3..: this coordinator steps down
 
 
 class StepDown(HeadgateError):
@@ -393,7 +559,7 @@ class LogDiscontinuity(StepDown):
     code = "HG-301"
 
 
-# ------------------------------------------------------------------------------ try again later
+# -------------------------------------------------------------------------- HG-4..: try again later
 
 
 class RetryLater(HeadgateError):
@@ -415,10 +581,16 @@ class AppendUnconfirmed(RetryLater):
     code = "HG-402"
 
 
-class ClockDiffers(AppendUnconfirmed):
-    """This machine's clock is not that of the brokers, which refuse events for their time."""
+class WriteFailed(RetryLater):
+    """A batch could not be written; its ranges are done again."""
 
-    code = "HG-410"
+    code = "HG-403"
+
+
+class Unforeseen(WriteFailed):
+    """A batch could not be written, and no other system is to blame: a record may be."""
+
+    code = "HG-404"
 
 
 class CallHangs(RetryLater):
@@ -427,10 +599,10 @@ class CallHangs(RetryLater):
     code = "HG-405"
 
 
-class WriteFailed(RetryLater):
-    """A batch could not be written; its ranges are done again."""
+class DeletionUnsettled(RetryLater):
+    """Others were faster each time, or nobody knows whether the rows are deleted."""
 
-    code = "HG-403"
+    code = "HG-406"
 
 
 class ParticipantStarves(RetryLater):
@@ -446,7 +618,7 @@ class FolderElsewhere(WriteFailed):
 
 
 class LeadershipReleased(RetryLater):
-    """The coordinator's calls are not answered: it leaves the lead to another participant (E2).
+    """The coordinator's calls are not answered: it leaves leadership to another participant (E2).
 
     ``away_ms``: how long it claims nothing.
     """
@@ -458,185 +630,13 @@ class LeadershipReleased(RetryLater):
         self.away_ms = away_ms
 
 
-class Unforeseen(WriteFailed):
-    """A batch could not be written, and no other system is to blame: a record may be."""
+class ClockDiffers(AppendUnconfirmed):
+    """This machine's clock is not that of the brokers, which refuse events for their time."""
 
-    code = "HG-404"
+    code = "HG-410"
 
 
-# Errors of ``headgate delete``, grouped as in ``errors``.
-
-
-class PredicateUnfit(ConfigurationError):
-    """A predicate cannot be read, or names no column of the table, or no value that it can have."""
-
-    code = "HG-158"
-
-
-class DeletionRefused(ConfigurationError):
-    """Rows of this table are not deleted by a person: another way is the right one."""
-
-    code = "HG-159"
-
-
-class DeletionUnsettled(RetryLater):
-    """Others were faster each time, or nobody knows whether the rows are deleted."""
-
-    code = "HG-406"
-
-
-class DeletedBack(StopSink):
-    """A command would bring back what a person deleted, or nothing tells that it would not."""
-
-    code = "HG-246"
-
-
-class DeletedMeanwhile(StopSink):
-    """Records were deleted from the quarantine while their rows were given back to a table."""
-
-    code = "HG-247"
-
-
-# Errors of tables that are to be delivered together (``tables.atomic``), grouped as in
-# ``errors``.
-
-
-class NotAtomic(ConfigurationError):
-    """Tables are to be delivered together, and their catalog commits to one at a time."""
-
-    code = "HG-121"
-
-
-class JointCommitsMissing(StopSink):
-    """Tables are to be delivered together, and the catalog's server does not know that call."""
-
-    code = "HG-250"
-
-
-# Errors of tables whose rows have a key: each stops the sink, and a person decides.
-
-
-class KeyChanged(StopSink):
-    """The table was filled by another key than the settings name."""
-
-    code = "HG-240"
-
-
-class KeyInTwoPartitions(StopSink):
-    """Records of one key are in different partitions, and no order tells which one is newer."""
-
-    code = "HG-241"
-
-
-class KeyedPartitionsAdded(StopSink):
-    """The topics of a keyed table have new partitions, to which keys may have moved."""
-
-    code = "HG-242"
-
-
-class GrowthUnordered(StopSink):
-    """Partitions were added so that keys move between the ones that were there before."""
-
-    code = "HG-222"
-
-
-class KeyIndexFull(StopSink):
-    """The keys of the table need more memory than the settings allow."""
-
-    code = "HG-243"
-
-
-class KeysUnreadable(StopSink):
-    """A file of a keyed table does not tell the keys and records of its rows."""
-
-    code = "HG-244"
-
-
-class SourceTruncated(StopBefore):
-    """A record reports that the table at its source was truncated; no setting says what to do."""
-
-    code = "HG-245"
-
-
-# Errors of kinds of tables (``table_format``), grouped as in ``errors``.
-
-
-class KindUnknown(ConfigurationError):
-    """There is no such kind of table, or the package that brings it is not installed."""
-
-    code = "HG-150"
-
-
-class KindLacks(ConfigurationError):
-    """A setting or a command asks for what this kind of table does not do."""
-
-    code = "HG-151"
-
-
-class GuaranteeTooWeak(ConfigurationError):
-    """The kind of table does not promise that every record is there once."""
-
-    code = "HG-152"
-
-
-class TableUnfit(ConfigurationError):
-    """The table has features or columns that a sink of its kind cannot write."""
-
-    code = "HG-153"
-
-
-class PutsUnconditional(CatalogRefused):
-    """The store overwrites on a conditional put: versions of a log would get lost."""
-
-    code = "HG-157"
-
-
-class LogUnreadable(StopSink):
-    """A table's log is not a log of its kind: a file of it is cut off, empty, or missing."""
-
-    code = "HG-256"
-
-
-class HudiUnsafe(ConfigurationError):
-    """The settings let others break what a commit to a Hudi table promises."""
-
-    code = "HG-155"
-
-
-class HudiMissing(ConfigurationError):
-    """PySpark 3.5, or Hudi's bundle for it, is missing."""
-
-    code = "HG-156"
-
-
-class HudiForked(StopSink):
-    """Two commits of the sink continue the same one: a stopped coordinator's landed after all."""
-
-    code = "HG-255"
-
-
-# Errors of giving tables back what they missed (rule I6), grouped as in ``errors``.
-
-
-class ReplayRefused(StopSink):
-    """A table is not as its ledger left it, or the quarantine is not: nothing is put again."""
-
-    code = "HG-261"
-
-
-class RereadRefused(ConfigurationError):
-    """What was pending for a table and never received is not to be had any more."""
-
-    code = "HG-163"
-
-
-class ReplayUnfit(ConfigurationError):
-    """The sink's file, or its quarantine, does not say how records would be put again."""
-
-    code = "HG-164"
-
-
-# How errors of other libraries are quoted in our messages.
+# ---------------------------------------------------------------- errors of other libraries, quoted
 
 
 _CHARACTERS_MAX = 500

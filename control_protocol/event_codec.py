@@ -19,7 +19,6 @@ from headgate.control_protocol.columns import Struct, from_json, to_json
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
-    Claim,
     EndCommit,
     Envelope,
     Event,
@@ -32,6 +31,7 @@ from headgate.control_protocol.events import (
     StartCommit,
     Tables,
     WriteStatus,
+    WrittenRange,
 )
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
@@ -60,9 +60,9 @@ _SCHEMA_NAMES: dict[type[Event], str] = {
     Tables: "tables",
 }
 _EVENTS: dict[str, Any] = {name: kind for kind, name in _SCHEMA_NAMES.items()}
-_WIRE_NAMES = {"suspended": "parked"}
+_WIRE_NAMES = {"suspended": "parked", "written": "claims"}
 """Fields whose names in the schemas are older than ours."""
-_LIST_NAMES = {Claim: "claims", PartitionPresence: "partitions"}
+_LIST_NAMES = {WrittenRange: "claims", PartitionPresence: "partitions"}
 """What the schemas call the values of one topic."""
 _INLINE = (Sender, OffsetRange)
 """Their fields stand in the record of what has them."""

@@ -37,7 +37,7 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """One file as every kind of table knows it.
+    """One file as every table format knows it.
 
     ``detail`` is for the table adapter: what its commit needs besides, opaque to the protocol.
     """
@@ -50,7 +50,7 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class WrittenRange:
     """A participant's statement on one partition: "my files hold exactly these offsets" (rule P2).
 
     An empty range is *idle*: nothing was there to read. Each record of the source counts once: in
@@ -159,15 +159,15 @@ class TableStatus:
 class WriteStatus:
     """A participant's answer to END-COMMIT, or its last word on partitions it gives up.
 
-    Every owned partition is named: in ``claims``, or in ``unknown`` (no position yet, or the write
-    failed: ``failure`` says why). The files of all ``tables`` together hold exactly the claims
-    (C7). A status too large for one message travels as ``parts`` messages with one
+    Every owned partition is named: in ``written``, or in ``unknown`` (no position yet, or the write
+    failed: ``failure`` says why). The files of all ``tables`` together hold exactly these
+    ranges (C7). A status too large for one message travels as ``parts`` messages with one
     ``status_number``; it counts once it is whole, at the place of its last part. ``troubles``: what
     is wrong with tables whose records went to the quarantine instead (rule I1).
     """
 
     status_number: int
-    claims: Mapping[TopicPartition, Claim] = field(default_factory=dict)
+    written: Mapping[TopicPartition, WrittenRange] = field(default_factory=dict)
     tables: tuple[TableStatus, ...] = ()
     unknown: frozenset[TopicPartition] = frozenset()
     failure: str | None = None

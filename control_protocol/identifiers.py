@@ -67,9 +67,8 @@ def tag_name(sink: SinkName, branch: str = "main") -> str:
     return f"headgate-{sink}" if branch == "main" else f"headgate-{sink}@{branch}"
 
 
-def draft_folder(location: str, sink: SinkName, epoch: Epoch, coordinator: Sender) -> str:
-    """Return the folder of one coordinator's manifest drafts, under a secondary table's location
-    (D2)."""
+def staging_folder(location: str, sink: SinkName, epoch: Epoch, coordinator: Sender) -> str:
+    """Return where one coordinator stages manifests, below a secondary table's location (D2)."""
     return f"{location}/metadata/headgate/{sink}/{epoch}-{coordinator.incarnation}"
 
 

@@ -17,7 +17,7 @@ import fastavro
 from headgate.control_protocol.event_codec import Form, from_form, to_form
 from headgate.control_protocol.events import PROTOCOL_VERSION, Envelope
 from headgate.control_protocol.identifiers import SinkName, TopicId
-from headgate.control_protocol.signatures import Keys, taken_apart
+from headgate.control_protocol.signatures import Keys, unseal
 from headgate.schemas import control_schemas
 
 MESSAGE_BYTES_MAX = 900 * 1024
@@ -143,7 +143,7 @@ REFUSED = (SkipReason.UNSIGNED, SkipReason.WRONGLY_SIGNED, SkipReason.SIGNED)
 """Messages of this very sink that were not believed: a person should hear of them."""
 
 
-TOLD = (*REFUSED, SkipReason.OTHER_VERSION)
+REPORTED = (*REFUSED, SkipReason.OTHER_VERSION)
 """Those, and messages of this sink that participants of another version wrote."""
 
 
@@ -156,11 +156,11 @@ class Wire:
 
     def written(self, envelope: Envelope, topic_id: TopicId) -> bytes:
         """Return the message. ``ValueError`` as ``codec.encode``."""
-        return self.keys.sealed(encode(envelope), envelope.sink, topic_id)
+        return self.keys.seal(encode(envelope), envelope.sink, topic_id)
 
     def read(self, message: bytes, topic_id: TopicId) -> Envelope | Skipped:
         """Return the envelope, or why it is passed over; raises nothing."""
-        sealed = taken_apart(message)
+        sealed = unseal(message)
         plain = sealed.message if sealed else message
         named = sink_of(plain)
         if named is None:
@@ -173,7 +173,7 @@ class Wire:
             return Skipped(SkipReason.UNSIGNED) if self.keys else _understood(plain)
         if not self.keys:
             return Skipped(SkipReason.SIGNED, "control.key is not set here")
-        if not self.keys.genuine(sealed, self.sink, topic_id):
+        if not self.keys.is_genuine(sealed, self.sink, topic_id):
             return Skipped(SkipReason.WRONGLY_SIGNED)
         return _understood(plain)
 

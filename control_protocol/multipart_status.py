@@ -1,6 +1,6 @@
 """Splits a status too large for one message, and joins it again (rules P3, C6).
 
-A status is the sum of its parts: any subset of its claims, files and unknown partitions is itself a
+A status is the sum of its parts: any subset of its ranges, files and unknown partitions is itself a
 status, and all subsets together are the whole. It counts once, at its last missing part.
 """
 
@@ -16,11 +16,11 @@ from headgate.control_protocol import messages
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.event_codec import PARTS_MAX
 from headgate.control_protocol.events import (
-    Claim,
     Envelope,
     TableStatus,
     WriteStatus,
     WrittenFile,
+    WrittenRange,
 )
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -37,13 +37,13 @@ STATUS_BYTES_MAX = 128 * 1024 * 1024
 """The limit of a whole status, in all its parts: some 40,000 files of a hundred columns."""
 
 HELD_BYTES_MAX = 2 * STATUS_BYTES_MAX
-_CLAIMS_PER_PIECE = 500
+_RANGES_PER_PIECE = 500
 _SMALLER = "keep statistics of fewer columns (write.metadata.metrics.*), or lower files_max"
 _Item = TypeVar("_Item")
 
 
 def split(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> list[WriteStatus]:
-    """Split the status into parts of at most so many encoded bytes each, claims before files.
+    """Split the status into parts of at most so many encoded bytes each, ranges before files.
 
     Raises ``StopSink`` when one file alone is larger than a part (more than some 10,000 columns
     with statistics), or the whole needs more than ``PARTS_MAX`` parts.
@@ -143,8 +143,8 @@ def _pieces(status: WriteStatus) -> Iterator[WriteStatus]:
     """Yield the smallest statuses whose sum is this one, the files last."""
     empty = WriteStatus(status.status_number)
     yield replace(empty, failure=status.failure, troubles=status.troubles)
-    for claims in _chunks(sorted(status.claims.items())):
-        yield replace(empty, claims=dict(claims))
+    for written in _chunks(sorted(status.written.items())):
+        yield replace(empty, written=dict(written))
     for unknown in _chunks(sorted(status.unknown)):
         yield replace(empty, unknown=frozenset(unknown))
     for table in status.tables:
@@ -155,13 +155,13 @@ def _pieces(status: WriteStatus) -> Iterator[WriteStatus]:
 
 def _chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
     remaining = iter(items)
-    while chunk := list(islice(remaining, _CLAIMS_PER_PIECE)):
+    while chunk := list(islice(remaining, _RANGES_PER_PIECE)):
         yield chunk
 
 
 def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
     """Return the sum; ``ValueError`` when two pieces speak of the same thing."""
-    claims: dict[TopicPartition, Claim] = {}
+    written: dict[TopicPartition, WrittenRange] = {}
     tables: dict[tuple[str, str], _TableSum] = {}
     unknown: set[TopicPartition] = set()
     failures: list[str] = []
@@ -169,9 +169,9 @@ def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
     number = 0
     for piece in pieces:
         number = piece.status_number
-        if not claims.keys().isdisjoint(piece.claims):
-            raise ValueError("two parts claim the same partition")
-        claims.update(piece.claims)
+        if not written.keys().isdisjoint(piece.written):
+            raise ValueError("two parts have a range of the same partition")
+        written.update(piece.written)
         for table in piece.tables:
             at = table.table, table.uuid
             tables.setdefault(at, _TableSum(table)).add(table)
@@ -182,7 +182,7 @@ def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
         failures += [] if piece.failure is None else [piece.failure]
     return WriteStatus(
         status_number=number,
-        claims=claims,
+        written=written,
         tables=tuple(found.status() for found in tables.values()),
         unknown=frozenset(unknown),
         failure=_only(failures),
@@ -221,4 +221,4 @@ def _named(piece: WriteStatus) -> str:
         for file in table.files:
             return f"table {table.table}: the description of data file {file.path}"
         return f"the name of table {table.table}"
-    return "the failure, claims or unknown partitions of a status"
+    return "the failure, ranges or unknown partitions of a status"

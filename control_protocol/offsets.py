@@ -78,13 +78,13 @@ class Offsets(Mapping[TopicPartition, int]):
         """Return only the named partitions; those without an offset are left out."""
         return Offsets({p: self._next[p] for p in partitions if p in self._next})
 
-    def admits(self, claims: Mapping[TopicPartition, OffsetRange]) -> bool:
-        """Return whether every claim begins exactly at the next offset (rule C7: ranges decide)."""
-        return all(self._next.get(partition) == claim.begin for partition, claim in claims.items())
+    def admits(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
+        """Return whether every range begins exactly at the next offset (rule C7: ranges decide)."""
+        return all(self._next.get(partition) == each.begin for partition, each in ranges.items())
 
-    def after(self, claims: Mapping[TopicPartition, OffsetRange]) -> Offsets:
-        """Return the next offsets once the (admitted) claims are in."""
-        return self.moved({partition: claim.end for partition, claim in claims.items()})
+    def after(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Offsets:
+        """Return the next offsets once the (admitted) ranges are in."""
+        return self.moved({partition: each.end for partition, each in ranges.items()})
 
     def earliest(self, other: Offsets) -> Offsets:
         """Return the smaller offset of each partition that either has."""

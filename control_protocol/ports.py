@@ -217,7 +217,7 @@ CommitOutcome = Landed | Refused | Unknown
 
 
 @dataclass(frozen=True, slots=True)
-class Evolved:
+class EvolvedTable:
     """A table after its columns were asked for: ``changes`` says in words what was done to it,
     ``refused`` which fields it will not have."""
 
@@ -242,7 +242,7 @@ class SinkTable(Protocol):
 class PrimaryTable(SinkTable, Protocol):
     """The table whose commit decides (rule D1), and which can get new columns."""
 
-    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+    def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
         """Add what these columns need and the table lacks, in one call (rules S3, S5).
 
         The call requires UUID, tag, head, schema and last column id as they are read now. If UUID
@@ -252,7 +252,7 @@ class PrimaryTable(SinkTable, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Staging:
     """Files of one transaction that a secondary table shall receive (rule D2).
 
     ``table`` is the secondary table as it was read last. ``since_ms`` (epoch): the files are not
@@ -267,10 +267,12 @@ class Draft:
 
 
 class SecondaryTable(PrimaryTable, Protocol):
-    """One table that is delivered for what the primary table has decided: read and committed as the
-    primary table is."""
+    """One table that receives what the primary table has decided.
 
-    def draft(self, draft: Draft) -> tuple[PendingCommit, ...]:
+    It is read and committed to as the primary table is.
+    """
+
+    def stage(self, staging: Staging) -> tuple[PendingCommit, ...]:
         """Write the files into manifests without a snapshot id, one per partition spec.
 
         Anybody may commit them later. Raises ``RetryLater``, and ``StopSink`` for files that cannot
@@ -278,8 +280,8 @@ class SecondaryTable(PrimaryTable, Protocol):
         """
 
     def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
-        """Delete manifests that coordinators of epochs before this one drafted and never decided,
-        and that are not pending; never raises."""
+        """Delete manifests that are not pending, and that coordinators of epochs before this one
+        staged and never decided; never raises."""
 
     def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
         """Delete the key files of pending commits that a read shows as delivered (D7); never
@@ -342,8 +344,8 @@ class Batch:
     ``topic_ids`` are what the topics must be; a re-created one holds other records. ``quarantine``
     takes the bad records, if the sink has such a table: below its ``offsets`` it may hold some of
     the ranges' records already (rule Q5). ``secondaries`` are what START names besides, ``folder``
-    is where files of tables go that it does not name; ``told`` are those that TABLES named lately,
-    ``suspended`` says why some take nothing (I1).
+    is where files of tables go that it does not name; ``changed_tables`` are those that
+    TABLES named lately, ``suspended`` says why some take nothing (I1).
     """
 
     number: int
@@ -356,12 +358,12 @@ class Batch:
     secondaries: tuple[TableStart, ...] = ()
     folder: str = ""
     suspended: Mapping[str, str] = field(default_factory=dict)
-    told: tuple[TableStart, ...] = ()
+    changed_tables: tuple[TableStart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """A batch's counts in one partition: see ``Claim`` for the units."""
+    """A batch's counts in one partition: see ``WrittenRange`` for the units."""
 
     range: OffsetRange
     records: int
@@ -463,7 +465,7 @@ class Leadership(Protocol):
 # The port to all secondary tables of a sink at once. Its adapter is ``SecondaryTables``.
 
 
-class Secondaries(Protocol):
+class AllSecondaryTables(Protocol):
     """All secondary tables of a sink, by table name; several are called at once.
 
     Where the sink can do without one of them, its error is an answer like any other (I1).
@@ -481,11 +483,11 @@ class Secondaries(Protocol):
         Raises ``Unreachable``.
         """
 
-    def draft(
-        self, drafts: Sequence[Draft]
+    def stage(
+        self, stagings: Sequence[Staging]
     ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
-        """Return the pending commits of each draft's table, in order; raises as
-        ``SecondaryTable.draft`` does."""
+        """Return the pending commits of each staging's table, in order; raises as
+        ``SecondaryTable.stage`` does."""
 
     def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
         """Make or change the tables, in order; makes missing ones without UUID. Never raises."""
@@ -493,8 +495,8 @@ class Secondaries(Protocol):
     def deliver(
         self, deliveries: Sequence[CommitAttempt], timeout_ms: int
     ) -> Mapping[str, CommitOutcome | HeadgateError]:
-        """Make one catalog call per delivery, or one for all where tables are delivered to together
-        (D5).
+        """Make one catalog call per delivery, or one for all where tables are to receive their rows
+        together (D5).
 
         A call that takes longer is ``Unknown``, and goes on meanwhile.
         """

@@ -30,7 +30,7 @@ class Sealed:
     message: bytes
 
 
-def taken_apart(message: bytes) -> Sealed | None:
+def unseal(message: bytes) -> Sealed | None:
     """Return the parts of a sealed message; ``None`` when it is not sealed."""
     if not message.startswith(_FORM) or len(message) < SEAL_BYTES:
         return None
@@ -47,14 +47,14 @@ class Keys:
     def __bool__(self) -> bool:
         return bool(self.texts)
 
-    def sealed(self, message: bytes, sink: SinkName, topic_id: TopicId) -> bytes:
+    def seal(self, message: bytes, sink: SinkName, topic_id: TopicId) -> bytes:
         """Return the message behind its header; without a key, as it is."""
         if not self.texts:
             return message
         key = self.texts[0]
         return _FORM + _key_id(key) + _mac(key, message, sink, topic_id) + message
 
-    def genuine(self, sealed: Sealed, sink: SinkName, topic_id: TopicId) -> bool:
+    def is_genuine(self, sealed: Sealed, sink: SinkName, topic_id: TopicId) -> bool:
         """Return whether somebody with one of the keys wrote it, for this sink and topic."""
         return any(
             hmac.compare_digest(sealed.key_id, _key_id(key))

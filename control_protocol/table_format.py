@@ -19,7 +19,7 @@ from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import Epoch, SinkName
-from headgate.control_protocol.ports import CommitAttempt, Draft, SinkTable
+from headgate.control_protocol.ports import CommitAttempt, SinkTable, Staging
 from headgate.control_protocol.table_history import ONLY_BRANCH, FileRows, TableReader
 
 
@@ -135,30 +135,33 @@ class Use(StrEnum):
     """A coordinator's own commits: what they need may be read ahead."""
 
 
-class Dressing(Protocol):
-    """Adds columns to the files of a stamping table, and names them (rule P13); can be pickled."""
+class FileMarking(Protocol):
+    """Names the files of a table with commit tokens, and adds columns to them (rule P13).
+
+    It can be pickled.
+    """
 
     @property
     def columns(self) -> Sequence[Any]:
         """Return the columns that a file has after the table's own, as Arrow fields."""
 
-    def path(self, stamp: str, partition: Sequence[Any]) -> str:
-        """Return the path of a new file with this stamp and these values of ``partition_by``.
+    def path(self, token: str, partition: Sequence[Any]) -> str:
+        """Return the path of a new file with this token and these values of ``partition_by``.
 
-        Raises ``ValueError`` if it is not a stamp of this table.
+        Raises ``ValueError`` if it is not a token of this table.
         """
 
-    def announced(self, path: str) -> Mapping[str, bytes]:
+    def written_before(self, path: str) -> Mapping[str, bytes]:
         """Return what has to be written before the file: contents by path."""
 
-    def dressed(self, rows: Any, path: str, begin: int) -> Any:
+    def with_columns(self, rows: Any, path: str, begin: int) -> Any:
         """Return the Arrow table with ``columns`` appended; the file already has ``begin`` rows."""
 
 
-class HeldValues(Protocol):
+class ValueCheck(Protocol):
     """Finds values that a table cannot hold, although their type fits; can be pickled."""
 
-    def unfit(self, rows: Any) -> Mapping[int, str]:
+    def unsupported(self, rows: Any) -> Mapping[int, str]:
         """Return why the table cannot hold some rows of an Arrow batch: their records are bad."""
 
 
@@ -182,11 +185,12 @@ class FileSchema:
 
     ``schema_id`` differs for different columns or partitionings; it is that of the table's view.
     ``partition_by`` names columns: all rows of a file have the same values in them, and the
-    file contains these columns too. Files go below ``location``/data, unless ``dressing`` names
-    paths. ``values`` finds bad records whose values have the columns' types. ``tamed``, for a
-    quarantine, which takes every record, returns an Arrow batch with something legible in place of
-    what the table cannot hold; it can be pickled. ``properties``: those of ``TableSpec`` that the
-    table keeps. ``native``: what neutral columns do not say, for a format that is Iceberg's.
+    file contains these columns too. Files go below ``location``/data, unless ``marking`` names
+    paths. ``values`` finds bad records whose values have the columns' types.
+    ``replace_unsupported``, for a quarantine, which takes every record, returns an Arrow batch with
+    something legible in place of what the table cannot hold; it can be pickled. ``properties``:
+    those of ``TableSpec`` that the table keeps. ``native``: what neutral
+    columns do not say, for a format that is Iceberg's.
     """
 
     uuid: str
@@ -195,9 +199,9 @@ class FileSchema:
     location: str
     partition_by: tuple[str, ...] = ()
     storage: Mapping[str, str] = field(default_factory=dict)
-    dressing: Dressing | None = None
-    values: HeldValues | None = None
-    tamed: Callable[[Any], Any] | None = None
+    marking: FileMarking | None = None
+    values: ValueCheck | None = None
+    replace_unsupported: Callable[[Any], Any] | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     native: NativeSchema | None = None
 
@@ -277,8 +281,9 @@ class TableFormat(Protocol):
     def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> SinkTable:
         """Open the table for commits: one thread uses it.
 
-        A table whose files are marked with their commit is a ``commit_tokens.StampingTable``; what
-        else it supports, it shows by the ``Supports`` protocols for tables.
+        A table whose files are marked with their commit is a
+        ``commit_tokens.SupportsCommitTokens``; what else it supports, it shows by the ``Supports``
+        protocols for tables.
         """
 
     def file_schema(self, spec: TableSpec) -> FileSchema:
@@ -345,7 +350,7 @@ class SupportsMaintenance(Protocol):
     def catalog(self) -> Any: ...
 
     @property
-    def gates(self) -> Any:
+    def commit_locks(self) -> Any:
         """Return where commits and maintenance of the same table wait for each other."""
 
     def for_coordinator(self) -> TableFormat:
@@ -376,7 +381,7 @@ class SupportsDeadLetters(Protocol):
 class SupportsStaging(Protocol):
     """A secondary table that stages files by itself; headgate keeps lists of files for others."""
 
-    def draft(self, draft: Draft) -> tuple[PendingCommit, ...]: ...
+    def stage(self, draft: Staging) -> tuple[PendingCommit, ...]: ...
 
     def tidy(self, before: Epoch, pending: frozenset[str]) -> None: ...
 
@@ -397,13 +402,13 @@ class SupportsStagedRows(Protocol):
     @property
     def schema_id(self) -> int: ...
 
-    def drafted(self, manifest: str, columns: Sequence[str]) -> Iterator[FileRows]:
+    def staged_rows(self, manifest: str, columns: Sequence[str]) -> Iterator[FileRows]:
         """Read a staged manifest. Raises ``FileNotFoundError``."""
 
 
 @runtime_checkable
 class SupportsColumnCheck(Protocol):
-    """A table that checks its columns anew when a commit meets others than the last one did."""
+    """A table that checks its columns again when a commit meets others than the last one did."""
 
     def check_columns_by(self, refuse: Callable[[Any], None]) -> None:
         """Call ``refuse`` with the columns, as an Iceberg schema, before a commit.

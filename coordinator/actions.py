@@ -22,8 +22,8 @@ from headgate.control_protocol.ports import (
     Changed,
     CommitAttempt,
     CommitOutcome,
-    Draft,
-    Evolved,
+    EvolvedTable,
+    Staging,
     TableView,
     TopicState,
     Want,
@@ -97,7 +97,7 @@ class CommitAnswered:
 class TableEvolved:
     """The table has what the proposals need, except for what is refused."""
 
-    evolved: Evolved
+    evolved: EvolvedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class DescribeSecondaries:
 class StageManifests:
     """Answer with ``ManifestsStaged`` or ``CallFailed``."""
 
-    drafts: tuple[Draft, ...]
+    drafts: tuple[Staging, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from headgate.control_protocol.machine_driver import MachineDriver
 from headgate.control_protocol.machine_io import LogLine, OutgoingEvent, Tick
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
+    AllSecondaryTables,
     Clock,
     CommitOutcome,
     ControlLog,
     PrimaryTable,
-    Secondaries,
     SourceTopics,
     TopicState,
 )
@@ -106,11 +106,11 @@ class World:
     """Called with a failure that has repeated so often that a person should know, and the
     milliseconds until the next attempt.
     """
-    secondaries: Secondaries | None = None
+    secondaries: AllSecondaryTables | None = None
     """Set where the identity, or the table's record, may name secondary tables."""
 
     stamp: Callable[[], str] = lambda: ""
-    """Returns the table's ``StampingTable.stamp``, if it has one; raises what ``read`` does."""
+    """Returns the table's ``new_token()``, if it has such; raises what ``read`` does."""
 
 
 class CoordinatorDriver(MachineDriver[State, Input, Action]):
@@ -218,7 +218,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
             case DescribeSecondaries():
                 return read_secondaries(secondaries, action, self._world.clock.wall_ms())
             case StageManifests(drafts):
-                pending_commits, troubles = _split_errors(secondaries.draft(drafts))
+                pending_commits, troubles = _split_errors(secondaries.stage(drafts))
                 return ManifestsStaged(
                     tuple(
                         pending_commit
@@ -274,7 +274,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
 
 
 def read_secondaries(
-    secondaries: Secondaries, asked: DescribeSecondaries, wall_ms: int
+    secondaries: AllSecondaryTables, asked: DescribeSecondaries, wall_ms: int
 ) -> SecondariesRead:
     """Return what the tables answer, and which of the remembered ones are gone (N5)."""
     gone = secondaries.missing(asked.remembered) if asked.remembered else {}

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from headgate.control_protocol.commit_record import CommitRecord, Suspended, kept, refuse_unfinished
+from headgate.control_protocol.commit_record import (
+    CommitRecord,
+    Suspended,
+    kept_cohorts,
+    refuse_unfinished,
+)
 from headgate.control_protocol.deleted_records import read_again, refuse_read_again
 from headgate.control_protocol.errors import MissingRights, SecondaryForeign, TableRecreated
 from headgate.control_protocol.events import Envelope, Pause, Resume
@@ -260,7 +265,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         },
         routing=state.identity.routing,
         suspended=tuple(state.recovery_suspended.values()),
-        generations=resumption.generations,
+        cohorts=resumption.cohorts,
     )
     record_claimed = with_pending_commits(state, bare, record, view)
     refuse_unreadable(record_claimed)
@@ -346,7 +351,7 @@ def _resumption(state: State, record: CommitRecord | None, found: SourcesDescrib
         known,
         through,
         record.paused,
-        kept(record.generations, record.topic_ids, ids),
+        kept_cohorts(record.cohorts, record.topic_ids, ids),
     )
 
 
@@ -369,7 +374,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         epoch=epoch,
         primary=PrimaryState(view=view, committed_at_ms=now_ms),
         progress=Progress(offsets=record.offsets, valid_through_ms=record.valid_through_ms),
-        sources=SourceState(topic_ids=record.topic_ids, generations=record.generations),
+        sources=SourceState(topic_ids=record.topic_ids, cohorts=record.cohorts),
         collection=StatusCollection(awaited=frozenset(record.offsets)),
         pause=PauseState(paused=is_paused_at_start(state, claim_attempt, stored=record.paused)),
         delivery=Delivery(

@@ -515,9 +515,9 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
         fit.get(partition) != offset for partition, offset in term.progress.offsets.items()
     ):
         return recover(state, "a source lost stored offsets: claims again as the policy says")
-    generations, told = term.sources.generations, tuple[LogLine, ...]()
+    cohorts, told = term.sources.cohorts, tuple[LogLine, ...]()
     if state.held:
-        state, generations, told = activate(state, sources.topics)
+        state, cohorts, told = activate(state, sources.topics)
         fit = fit.restricted(fit.keys() - deferred_partitions(state))
     all_ids = {**term.sources.topic_ids, **ids}
     if len(fit) > len(term.progress.offsets):
@@ -531,7 +531,7 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
             term.sources,
             topic_ids=all_ids,
             ends=ends_of(sources.topics, all_ids),
-            generations=generations,
+            cohorts=cohorts,
         ),
         tokens=term.tokens.with_start(number, sources.stamp, now_ms, age_max_ms),
     )
@@ -744,7 +744,7 @@ def _commit_record(state: State, verdict: ValidationResult, through: int | None)
         routing=state.identity.routing,
         control_topic_id=stored.control_topic_id,
         suspended=tuple(term.suspensions.suspended.values()),
-        generations=term.sources.generations,
+        cohorts=term.sources.cohorts,
     )
 
 
@@ -880,7 +880,7 @@ def has_claims_beyond_ends(state: State) -> bool:
     return any(
         claim.range.end > term.sources.ends.get(partition, 0)
         for heard in term.collection.statuses
-        for partition, claim in heard.status.claims.items()
+        for partition, claim in heard.status.written.items()
         if not claim.range.empty
     )
 

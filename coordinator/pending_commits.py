@@ -138,7 +138,7 @@ def _delivery(
         valid_through_ms=decided.valid_through_ms,
         primary=primary.uuid,
         replayed=before.replayed if before else None,
-        generations=decided.generations,
+        cohorts=decided.cohorts,
     )
     return CommitAttempt(secondary, record, pending_commits=pending)
 

@@ -19,9 +19,9 @@ from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import (
     CommitAttempt,
-    Draft,
     Lineage,
     Refused,
+    Staging,
     TableView,
     Unknown,
 )
@@ -370,7 +370,7 @@ def stage_or_commit(
     attempt = replace(attempt, record=replace(attempt.record, pending_commits=pending_commits))
     wall_ms = now_ms + state.wall_ahead_ms
     drafts = tuple(
-        Draft(
+        Staging(
             table=term.delivery.secondaries[name],
             transaction=attempt.record.transaction,
             coordinator=attempt.record.coordinator,
@@ -743,7 +743,7 @@ def log_expired(after: CommitRecord, before: CommitRecord | None) -> tuple[LogLi
     known = before.expired if before else ()
     return tuple(
         LogLine(
-            f"{pending_commit.said} of transaction {pending_commit.transaction} never "
+            f"{pending_commit.in_words} of transaction {pending_commit.transaction} never "
             f"came into {pending_commit.table}: "
             "they were pending for too long, or the table is another one now",
             trouble=True,

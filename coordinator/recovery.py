@@ -13,7 +13,7 @@ from enum import Enum
 from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.commit_record import (
     CommitRecord,
-    Generations,
+    PartitionCohorts,
     group_taken,
     noted_sink,
     noted_table,
@@ -51,7 +51,7 @@ class Resumption:
     topic_ids: Mapping[str, TopicId]
     valid_through_ms: int | None = None
     paused: bool = False
-    generations: Generations = field(default_factory=dict)
+    cohorts: PartitionCohorts = field(default_factory=dict)
 
 
 def record_to_resume(view: TableView, settings: CoordinatorSettings) -> CommitRecord | None:

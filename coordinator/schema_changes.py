@@ -18,7 +18,7 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.machine_io import LogLine, backoff_ms
-from headgate.control_protocol.ports import Changed, Evolved, Lineage, Want
+from headgate.control_protocol.ports import Changed, EvolvedTable, Lineage, Want
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.actions import Action, ChangeTables, EvolveTable
 from headgate.coordinator.outgoing_events import (
@@ -132,7 +132,7 @@ def join_wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
     return tuple(found.values())[:WANTS_MAX]
 
 
-def on_evolved(state: State, done: Evolved) -> Step:
+def on_evolved(state: State, done: EvolvedTable) -> Step:
     """S3: answer the proposals, however the table came by its columns (S9)."""
     term = state.term
     if state.phase is not Phase.EVOLVING or term is None or term.changes.tables is not None:
@@ -228,7 +228,7 @@ def refused_bytes(refused: Iterable[Refusal]) -> int:
     return sum(len("/".join((*each.path, each.reason)).encode()) for each in refused)
 
 
-def _log_evolved(table: str, done: Evolved) -> tuple[Action, ...]:
+def _log_evolved(table: str, done: EvolvedTable) -> tuple[Action, ...]:
     told: list[Action] = []
     if done.changes:
         told.append(LogLine(f"{table}: {', '.join(done.changes)}", event=LogEvent.COLUMNS_CHANGED))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headgate.control_protocol.commit_record import Generations
+from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.errors import GrowthUnordered, KeyedPartitionsAdded
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.log_events import LogEvent
@@ -97,18 +97,18 @@ def with_due(state: State, now_ms: int) -> State:
     return replace(state, held=held)
 
 
-def activate(state: State, topics: Topics) -> tuple[State, Generations, tuple[LogLine, ...]]:
+def activate(state: State, topics: Topics) -> tuple[State, PartitionCohorts, tuple[LogLine, ...]]:
     """Admit what is ripe, and whose older partitions are read as far as they went then."""
     term = term_of(state)
     held: list[DeferredPartitions] = []
-    generations, told = dict(term.sources.generations), []
+    cohorts, told = dict(term.sources.cohorts), []
     for each in state.held:
         now = topics[each.topic]
         marks = each.marks if each.marks or not each.ripe else _ends(each, now)
         behind = None if marks is None else _behind(each, marks, term.progress.offsets)
         here = all(at.partition in now.partitions for at in each.partitions)
         if here and behind == "":
-            generations[each.topic] = (*generations.get(each.topic, ()), each.first)
+            cohorts[each.topic] = (*cohorts.get(each.topic, ()), each.first)
             told.append(
                 LogLine(f"{_text_of(each)}: read from now on", event=LogEvent.PARTITIONS_ADMITTED)
             )
@@ -117,7 +117,7 @@ def activate(state: State, topics: Topics) -> tuple[State, Generations, tuple[Lo
         if behind and each.marks is None:
             text = f"{_text_of(each)}: held until the table has {behind}"
             told.append(LogLine(text, event=LogEvent.PARTITIONS_HELD))
-    return replace(state, held=tuple(held)), generations, tuple(told)
+    return replace(state, held=tuple(held)), cohorts, tuple(told)
 
 
 def deferred_partitions(state: State) -> frozenset[TopicPartition]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
-from headgate.control_protocol.commit_record import Generations, PendingCommit, Suspended
+from headgate.control_protocol.commit_record import PartitionCohorts, PendingCommit, Suspended
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
@@ -27,7 +27,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.ports import CommitAttempt, Draft, TableView
+from headgate.control_protocol.ports import CommitAttempt, Staging, TableView
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.commit_tokens import Tokens
@@ -297,7 +297,7 @@ class Delivery:
     decision: CommitAttempt | None = None
     """The attempt that waits for the manifests of ``drafts``: set exactly in DRAFTING."""
 
-    drafts: tuple[Draft, ...] = ()
+    drafts: tuple[Staging, ...] = ()
     """The files of secondary tables in the attempt under way; none between two transactions."""
 
     until_ms: int | None = None
@@ -335,7 +335,7 @@ class SourceState:
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Where the logs of exactly these topics ended when they were last described (C7)."""
 
-    generations: Generations = field(default_factory=dict)
+    cohorts: PartitionCohorts = field(default_factory=dict)
     """Which partitions of C are younger than others (U8)."""
 
 

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headgate.control_protocol.errors import ParticipantStarves
-from headgate.control_protocol.events import Claim, FileKind, TableStatus, WriteStatus, WrittenFile
+from headgate.control_protocol.events import (
+    FileKind,
+    TableStatus,
+    WriteStatus,
+    WrittenFile,
+    WrittenRange,
+)
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.machine_io import LogLine
@@ -31,14 +37,14 @@ from headgate.coordinator.state import (
     State,
 )
 
-Claims = Mapping[TopicPartition, Claim]
+Claims = Mapping[TopicPartition, WrittenRange]
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
     """The outcome of judging: the new offsets, and the files and claims admitted.
 
-    ``claims`` are the admitted ones in log order; ``unsure`` the partitions of which nothing
+    ``written`` are the admitted ones in log order; ``unsure`` the partitions of which nothing
     admissible was heard; ``refusals`` the statuses that were refused whole. ``heeded`` are senders
     of admitted records, ``late`` those of files that only an earlier commit could bring (P13).
     """
@@ -46,7 +52,7 @@ class ValidationResult:
     offsets: Offsets
     files: tuple[WrittenFile, ...] = ()
     secondary_files: Mapping[str, tuple[WrittenFile, ...]] = field(default_factory=dict)
-    claims: tuple[tuple[TopicPartition, Claim], ...] = ()
+    claims: tuple[tuple[TopicPartition, WrittenRange], ...] = ()
     unsure: frozenset[TopicPartition] = frozenset()
     refusals: tuple[RefusedStatus, ...] = ()
     heeded: frozenset[Sender] = frozenset()
@@ -88,7 +94,7 @@ def named_partitions(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartitio
     """Return the partitions that whole statuses name: with a claim, idle or unknown (rule C6)."""
     partitions: set[TopicPartition] = set()
     for heard in statuses:
-        partitions.update(heard.status.unknown, heard.status.claims)
+        partitions.update(heard.status.unknown, heard.status.written)
     return frozenset(partitions)
 
 
@@ -139,14 +145,14 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
     """
     files: dict[str, WrittenFile] = {}
     aside: dict[str, dict[str, WrittenFile]] = {name: {} for name in by.secondaries}
-    claims: list[tuple[TopicPartition, Claim]] = []
+    claims: list[tuple[TopicPartition, WrittenRange]] = []
     refusals: list[RefusedStatus] = []
     sure: set[TopicPartition] = set()
     heeded: set[Sender] = set()
     taken: dict[TopicPartition, Sender] = {}
     offsets = by.offsets
     for heard in statuses:
-        claimed, written = heard.status.claims, _of_table(heard.status, by.table)
+        claimed, written = heard.status.written, _of_table(heard.status, by.table)
         objection = (
             _check_ranges(heard, offsets, taken)
             or _objection(Fault.BEYOND, _check_ends(claimed, by.ends))
@@ -203,7 +209,7 @@ def _of_table(status: WriteStatus, table: str) -> TableStatus:
 def _check_ranges(
     heard: HeardStatus, offsets: Offsets, taken: Mapping[TopicPartition, Sender]
 ) -> Objection | None:
-    for partition, claim in sorted(heard.status.claims.items()):
+    for partition, claim in sorted(heard.status.written.items()):
         expected = offsets.get(partition)
         if claim.range.begin == expected:
             continue
@@ -283,7 +289,7 @@ def _check_counts(
         return "a file is named twice"
     if by.routed and written.files:
         return f"files of {by.table}, which takes no rows"
-    for claim in status.claims.values():
+    for claim in status.written.values():
         if _records_read(claim) > len(claim.range):
             return "a claim has more records than offsets"
         if claim.bad > claim.quarantined + claim.skipped:
@@ -291,16 +297,16 @@ def _check_counts(
     tables = [written, *(t for t in status.tables if _takes_rows(t, by))]
     files_of_tables = [file for table in tables for file in table.files]
     if _records_of_kind(files_of_tables, FileKind.ROWS) != sum(
-        c.records for c in status.claims.values()
+        c.records for c in status.written.values()
     ):
         return "the files' record counts do not add up to the claims'"
     keys_held = _records_of_kind(files_of_tables, FileKind.KEYS)
-    if keys_held != sum(claim.deleted for claim in status.claims.values()):
+    if keys_held != sum(claim.deleted for claim in status.written.values()):
         return "the key files do not hold the claims' deleted records"
     return None
 
 
-def _records_read(claim: Claim) -> int:
+def _records_read(claim: WrittenRange) -> int:
     """Return the records read, each counted once (Q6, U2)."""
     return claim.records + claim.deleted + claim.quarantined + claim.skipped
 
@@ -316,7 +322,7 @@ def _takes_rows(table: TableStatus, by: AdmissionCriteria) -> bool:
 
 def _check_possible(status: WriteStatus, by: AdmissionCriteria) -> str | None:
     """Object to what the settings cannot have produced, or what is in the table already."""
-    if not by.may_skip and any(claim.skipped for claim in status.claims.values()):
+    if not by.may_skip and any(claim.skipped for claim in status.written.values()):
         return "skipped records, but the settings skip none"
     for table in status.tables:
         if any(file.kind is FileKind.KEYS for file in table.files) and not _has_key(table, by):
@@ -376,7 +382,7 @@ def _check_quarantine(status: WriteStatus, by: AdmissionCriteria) -> str | None:
 
     They may hold fewer only where a secondary table may have some already.
     """
-    claimed = sum(claim.quarantined for claim in status.claims.values())
+    claimed = sum(claim.quarantined for claim in status.written.values())
     kept = [_of_table(status, n) for n, secondary in by.secondaries.items() if not secondary.uuid]
     if not kept:
         return "quarantined records, but there is no quarantine" if claimed else None
@@ -390,7 +396,7 @@ def _may_hold_some(status: WriteStatus, by: AdmissionCriteria) -> bool:
     return any(
         claim.range.begin < secondary.ahead.get(partition, 0)
         for secondary in by.secondaries.values()
-        for partition, claim in status.claims.items()
+        for partition, claim in status.written.items()
     )
 
 
@@ -507,7 +513,7 @@ def _log_late(settings: CoordinatorSettings, sender: Sender, times: int) -> LogL
 
 def with_activity(
     activity: Mapping[TopicPartition, Activity],
-    claims: Iterable[tuple[TopicPartition, Claim]],
+    claims: Iterable[tuple[TopicPartition, WrittenRange]],
     now_ms: int,
 ) -> Mapping[TopicPartition, Activity]:
     """Remember, per partition, the largest timestamp seen and when its offsets last moved.

@@ -33,7 +33,7 @@ from headgate.control_protocol.identifiers import ControlOffset, TopicId
 from headgate.control_protocol.messages import (
     MESSAGE_BYTES_MAX,
     REFUSED,
-    TOLD,
+    REPORTED,
     Skipped,
     SkipReason,
     Wire,
@@ -285,7 +285,7 @@ class KafkaLog:
             self.skipped[envelope.reason] += 1
             # No version of ours writes what no version can read: somebody is not heard.
             alarming = (
-                envelope.reason in (SkipReason.UNDECODABLE, *TOLD)
+                envelope.reason in (SkipReason.UNDECODABLE, *REPORTED)
                 and self.skipped[envelope.reason] == 1
             )
             level = logging.WARNING if alarming else logging.DEBUG

@@ -12,7 +12,6 @@ from dataclasses import replace
 from headgate.control_protocol.columns import Struct, changes
 from headgate.control_protocol.errors import BatchHopeless, BatchStuck, StopBefore, StopSink
 from headgate.control_protocol.events import (
-    Claim,
     Destination,
     PartitionPresence,
     Presence,
@@ -21,6 +20,7 @@ from headgate.control_protocol.events import (
     TableStatus,
     WriteStatus,
     WrittenFile,
+    WrittenRange,
 )
 from headgate.control_protocol.identifiers import ControlOffset, TopicPartition, TransactionId
 from headgate.control_protocol.log_events import LogEvent
@@ -123,7 +123,7 @@ def plan_batch(state: State, ranges: Ranges, now_ms: int) -> tuple[State, Batch]
         secondaries=writing.secondaries,
         folder=writing.folder,
         suspended=writing.suspended,
-        told=tuple(answer.start for answer in state.needs.answers.values()),
+        changed_tables=tuple(answer.start for answer in state.needs.answers.values()),
     )
     run = replace(state.run, batch=batch, number=batch.number)
     due_ms = now_ms + state.settings.batch_timeout_ms
@@ -189,9 +189,9 @@ def _join_files(waiting: _FilesByTable, more: _FilesByTable) -> _FilesByTable:
     return dict(joined.values())
 
 
-def _extend_claim(claim: Claim, result: PartitionResult) -> Claim:
+def _extend_claim(claim: WrittenRange, result: PartitionResult) -> WrittenRange:
     times = [t for t in (claim.max_timestamp_ms, result.max_timestamp_ms) if t is not None]
-    return Claim(
+    return WrittenRange(
         range=claim.range.then(result.range),
         records=claim.records + result.records,
         quarantined=claim.quarantined + result.quarantined,
@@ -331,9 +331,9 @@ def _describe_ranges(ranges: Ranges) -> str:
 # ------------------------------------------------------------------------------------ ownership
 
 
-def empty_claim(offset: int) -> Claim:
+def empty_claim(offset: int) -> WrittenRange:
     """Return a claim of nothing, at position ``offset``."""
-    return Claim(OffsetRange(offset, offset))
+    return WrittenRange(OffsetRange(offset, offset))
 
 
 def with_partitions(state: State, gained: frozenset[TopicPartition], presence: int) -> State:
@@ -417,7 +417,7 @@ def take_status(state: State, number: int) -> tuple[State, WriteStatus]:
     stop = state.run.stop
     status = WriteStatus(
         status_number=number,
-        claims=claims,
+        written=claims,
         tables=_table_statuses(writing, state) if writing else (),
         unknown=frozenset(work.owned.keys() - claims.keys()) | failed | doubtful | waiting,
         failure=work.failure or (str(stop.error) if stop else describe_needs(state)),
@@ -467,7 +467,7 @@ def _partitions_before_stop(state: State) -> frozenset[TopicPartition]:
     return frozenset(state.run.stop.error.first) if state.run.stop else frozenset()
 
 
-def _may_hold_more(state: State, partition: TopicPartition, claim: Claim) -> bool:
+def _may_hold_more(state: State, partition: TopicPartition, claim: WrittenRange) -> bool:
     """P3: return whether the partition may hold more, so that an empty claim does not mean idle.
 
     A partition that cannot be asked now, or waits for room, is not idle; nor is one whose end was

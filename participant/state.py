@@ -11,7 +11,6 @@ from enum import StrEnum
 
 from headgate.control_protocol.errors import StopBefore
 from headgate.control_protocol.events import (
-    Claim,
     Destination,
     Limits,
     Proposal,
@@ -19,6 +18,7 @@ from headgate.control_protocol.events import (
     TableStart,
     WriteStatus,
     WrittenFile,
+    WrittenRange,
 )
 from headgate.control_protocol.identifiers import (
     ControlOffset,
@@ -90,7 +90,7 @@ class Ownership:
 
     presence: int
     since: ControlOffset | None = None
-    work: Claim | None = None
+    work: WrittenRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class OwnStatus:
 
     @property
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
-        return {p: claim.range for p, claim in self.status.claims.items()}
+        return {p: claim.range for p, claim in self.status.written.items()}
 
 
 @dataclass(frozen=True, slots=True)

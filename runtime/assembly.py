@@ -38,7 +38,7 @@ from headgate.data_plane.write.in_process_writer import (
     RenewingWriter,
     chunk_of,
 )
-from headgate.data_plane.write.write_batch import write_narrowed, write_put
+from headgate.data_plane.write.write_batch import write_put, write_source_ranges
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.kafka.embedded_source import (
@@ -52,13 +52,13 @@ from headgate.participant import driver as participant
 from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.configuration_comparison import refuse_company, said_lately
+from headgate.runtime.configuration_comparison import recent_envelopes, refuse_company
 from headgate.runtime.lifecycle_notices import Complaints, control_log, departing, say_started
 from headgate.runtime.sink_tables import SinkTables, routing, secondary_names
 from headgate.runtime.sink_task import SinkTask
 from headgate.runtime.start_checks import require_sources
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
-from headgate.runtime.telemetry.metering import Ports, metered
+from headgate.runtime.telemetry.metering import Ports, meter
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 from headgate.runtime.watched_participant import Current, OpenSink, lookout
 from headgate.runtime.write_planning import Planning
@@ -151,7 +151,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
 
 
 @contextmanager
-def opened(
+def open_sink(
     settings: SinkSettings, sender: Sender | None = None, meters: SinkMeters | None = None
 ) -> Iterator[OpenSink]:
     """Open everything in order, and close it in reverse order whatever happens."""
@@ -223,7 +223,7 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> SinkTables:
     require_sources(settings)
     tables = SinkTables(settings, stack).ready()
     ensure_control_topic(settings.kafka, settings.control.topic)
-    refuse_company(settings, lambda: said_lately(settings))
+    refuse_company(settings, lambda: recent_envelopes(settings))
     return tables
 
 
@@ -258,7 +258,7 @@ def _coordinator(
         complain = Complaints(settings, sender)
         ports = Ports(log, found.table, found.secondaries, complain)
         if measures:
-            ports = metered(ports, settings, measures, opening)
+            ports = meter(ports, settings, measures, opening)
         driver = coordinator.CoordinatorDriver(
             identity(settings, life),
             settings.coordinator,
@@ -316,7 +316,7 @@ def batch_writer(
     if settings.spark.writer is WriterKind.IN_PROCESS:
         writer: BatchWriter = InProcessWriter(
             lambda batch, abandoned: planning.written(
-                batch, lambda plan: write_narrowed(plan, batch, abandoned=abandoned)
+                batch, lambda plan: write_source_ranges(plan, batch, abandoned=abandoned)
             )
         )
         try:
@@ -325,10 +325,10 @@ def batch_writer(
             writer.close()
         return
     from headgate.data_plane.spark.batch_writer import SparkBatchWriter
-    from headgate.data_plane.spark.transform import transformation
+    from headgate.data_plane.spark.transform import transform_of
 
     if transform := planning.plans.shaping.transform:
-        transformation(transform)  # finds an unusable transform before Spark starts
+        transform_of(transform)  # finds an unusable transform before Spark starts
     with ExitStack() as stack:
         spark = session or stack.enter_context(_session(settings))
         with closing(SparkBatchWriter(spark, planning.written)) as writer:

@@ -25,7 +25,7 @@ SIGNS_MISSED = 3
 _LOOK_AGAIN_S = 1.0
 
 
-def running_otherwise(
+def other_running_configuration(
     settings: SinkSettings, said: Sequence[Envelope], now_ms: int, own: Sender | None = None
 ) -> tuple[OtherConfiguration | None, Mapping[Sender, int]]:
     """Return the error of a file that differs from that of participants at work, and these.
@@ -62,7 +62,7 @@ def running_otherwise(
     ), others
 
 
-def started_otherwise(settings: SinkSettings, said: Sequence[Envelope]) -> str:
+def last_starter_with_other_file(settings: SinkSettings, said: Sequence[Envelope]) -> str:
     """Return who started the sink last with another sink file than this one; else nothing."""
     for each in reversed(said):
         notice = each.event
@@ -85,7 +85,7 @@ def refuse_company(
     interval_s = settings.participant.presence_interval_ms / 1000
     until_s = time.monotonic() + (SIGNS_MISSED + 1) * interval_s
     while time.monotonic() < until_s:
-        error, others = running_otherwise(settings, said(), time.time_ns() // 1_000_000)
+        error, others = other_running_configuration(settings, said(), time.time_ns() // 1_000_000)
         if error is None:
             return
         known = others if known is None else known
@@ -94,7 +94,7 @@ def refuse_company(
         wait(min(_LOOK_AGAIN_S, interval_s))
 
 
-def said_lately(settings: SinkSettings) -> list[Envelope]:
+def recent_envelopes(settings: SinkSettings) -> list[Envelope]:
     """Return this sink's envelopes at the end of the control topic, oldest first.
 
     Empty if they cannot be read now: joining the group will show more.

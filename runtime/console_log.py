@@ -32,7 +32,7 @@ class Redacting(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         whose = sink_of_thread() if len(self._sinks) > 1 else None
-        line = redacted(self._sinks, super().format(record))
+        line = redact(self._sinks, super().format(record))
         return f"[{whose}] {line}" if whose else line
 
 
@@ -61,19 +61,19 @@ class JsonLines(logging.Formatter):
             "event": getattr(record, "headgate_event", LogEvent.NOTE.value),
             "sink": sink_of_thread() or self._only,
             "logger": record.name,
-            "message": redacted(self._sinks, message),
+            "message": redact(self._sinks, message),
             **({"code": code[0]} if code else {}),
             **{
-                name: redacted(self._sinks, value) if isinstance(value, str) else value
+                name: redact(self._sinks, value) if isinstance(value, str) else value
                 for name, value in getattr(record, "headgate_fields", {}).items()
             },
         }
         if record.exc_info:
-            line["trace"] = redacted(self._sinks, self.formatException(record.exc_info))
+            line["trace"] = redact(self._sinks, self.formatException(record.exc_info))
         return json.dumps(line, default=str)
 
 
-def redacted(sinks: Iterable[SinkSettings], text: str) -> str:
+def redact(sinks: Iterable[SinkSettings], text: str) -> str:
     """Return the text without the secrets of any of these sinks."""
     for settings in sinks:
         text = settings.redacted(text)

@@ -144,7 +144,7 @@ def heard(envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int) -> He
     return Heard(
         alive=alive,
         since_ms=min((first_ms[sender] for sender in alive), default=None),
-        ended=_ended(last.values(), silence_ms_max),
+        ended=has_ended(last.values(), silence_ms_max),
         error=_last_error(envelopes, frozenset(alive)),
         silent=all(now_ms - each.time_ms > silence_ms_max for each in last.values()),
     )
@@ -167,7 +167,7 @@ def _lives(newest: Envelope, sign: Envelope, now_ms: int, silence_ms_max: int) -
     return presence.kind is not PresenceKind.LOST or bool(presence.owned)
 
 
-def _ended(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
+def has_ended(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
     """Return whether the last participants heard said goodbye, ignoring any killed long before."""
     newest = sorted(last, key=lambda envelope: envelope.time_ms)
     if not newest:
@@ -176,7 +176,7 @@ def _ended(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
     return all(_ends(e.event) for e in newest if e.time_ms >= lately)
 
 
-def failed_batch(failure: str, said: LastError) -> LastError:
+def batch_failure(failure: str, said: LastError) -> LastError:
     """Return a participant's report of a failed batch, with its own code unless storage failed."""
     code, _, text = failure.partition(" ")
     if not CODE.fullmatch(code):
@@ -189,7 +189,7 @@ def without_code(code: str, text: str) -> str:
     return text.removeprefix(f"{code} ")
 
 
-def resolved(error: LastError, goes_on: StartCommit | Settlement) -> LastError:
+def effective_error(error: LastError, goes_on: StartCommit | Settlement) -> LastError:
     """Return a coordinator's error as it counts after its START or settlement.
 
     That a participant starves, or is refused, is resolved by a settlement without it.
@@ -219,7 +219,7 @@ def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> Last
             case Notice(kind=NoticeKind.STOPPED, code=code, text=text) if code:
                 ends.append(replace(said, code=code, text=text))
             case WriteStatus(failure=str(failure)) if failure:
-                batches[envelope.sender] = failed_batch(failure, said)
+                batches[envelope.sender] = batch_failure(failure, said)
             case WriteStatus(part=part) if part == 0 and envelope.sender in batches:
                 batches[envelope.sender] = replace(batches[envelope.sender], past=True)
             case Notice(kind=NoticeKind.ERROR, code=code, text=text, next_try_ms=after_ms):
@@ -227,7 +227,7 @@ def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> Last
                 bare = without_code(code, text)
                 troubles = [replace(said, code=code, text=bare, next_try_ms=again_ms)]
             case StartCommit() | AckCommit() as goes_on if envelope.epoch > 0:
-                troubles = [resolved(error, goes_on) for error in troubles]
+                troubles = [effective_error(error, goes_on) for error in troubles]
                 if _in_order(goes_on):
                     ends = [replace(error, past=True) for error in ends]
     told = [
@@ -264,7 +264,7 @@ class Facts:
     unheard: int = 0
 
 
-def condition_of(facts: Facts) -> Condition:
+def condition_from(facts: Facts) -> Condition:
     """Return the condition: problems before health, and what cannot be asked before what is absent.
 
     An operator's stop comes before both, once nobody is working any more.

@@ -49,17 +49,17 @@ def departing(settings: SinkSettings, sender: Sender) -> Iterator[None]:
     except Unreachable:
         raise  # brokers or catalog are away; ``status`` finds that out by itself
     except SinkStopped:
-        say(settings, sender, _stopped())  # in order: an operator asked for it
+        say(settings, sender, stop_notice())  # in order: an operator asked for it
         raise
     except HeadgateError as error:
         text = f"{error.message} ({error.hint})" if error.hint else error.message
-        say(settings, sender, _stopped(error.code, settings.redacted(text)))
+        say(settings, sender, stop_notice(error.code, settings.redacted(text)))
         raise
     except Exception as error:
         text = settings.redacted(f"{type(error).__name__}: {error}")
-        say(settings, sender, _stopped(HeadgateError.code, text))
+        say(settings, sender, stop_notice(HeadgateError.code, text))
         raise
-    say(settings, sender, _stopped())
+    say(settings, sender, stop_notice())
 
 
 def say_started(settings: SinkSettings, sender: Sender, log: ControlLog) -> None:
@@ -73,7 +73,7 @@ def say_started(settings: SinkSettings, sender: Sender, log: ControlLog) -> None
         _log.debug("the start could not be announced: %s", error)
 
 
-def _stopped(code: str = "", text: str = "") -> Notice:
+def stop_notice(code: str = "", text: str = "") -> Notice:
     return Notice(NoticeKind.STOPPED, code, text[:_ERROR_CHARS_MAX])
 
 

@@ -18,7 +18,7 @@ _AGAIN_S = 0.5
 _Answer = TypeVar("_Answer")
 
 
-def opened_topics(settings: SinkSettings, missing_max_s: float = 0.0) -> closing[KafkaSourceTopics]:
+def open_topics(settings: SinkSettings, missing_max_s: float = 0.0) -> closing[KafkaSourceTopics]:
     source = settings.source
     return closing(
         KafkaSourceTopics(
@@ -27,7 +27,7 @@ def opened_topics(settings: SinkSettings, missing_max_s: float = 0.0) -> closing
     )
 
 
-def patiently(call: Callable[[], _Answer], patience_s: float) -> _Answer:
+def with_patience(call: Callable[[], _Answer], patience_s: float) -> _Answer:
     until_s = time.monotonic() + patience_s
     while True:
         try:
@@ -38,7 +38,7 @@ def patiently(call: Callable[[], _Answer], patience_s: float) -> _Answer:
             time.sleep(_AGAIN_S)
 
 
-def refuse_gone(settings: SinkSettings, patience_s: float = 0.0) -> None:
+def refuse_vanished(settings: SinkSettings, patience_s: float = 0.0) -> None:
     """Refuse to create a table that this sink has filled before.
 
     The notes next to the group's offsets remember it, and a new table would have none of its rows.
@@ -47,8 +47,8 @@ def refuse_gone(settings: SinkSettings, patience_s: float = 0.0) -> None:
     restart = settings.coordinator.on_table_recreated is TableRecreatedPolicy.RESTART
     if restart or not settings.table.create:
         return
-    with opened_topics(settings) as topics:  # the group's coordinator may just be being elected
-        note = patiently(topics.committed_note, patience_s)
+    with open_topics(settings) as topics:  # the group's coordinator may just be being elected
+        note = with_patience(topics.committed_note, patience_s)
     known = noted_table(note)
     if known is None or noted_sink(note) not in (None, settings.name):
         return

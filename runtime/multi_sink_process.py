@@ -20,9 +20,9 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.sink_context import working_for
 from headgate.runtime.assembly import second_with_spark
-from headgate.runtime.process import Measuring, Process, asked_by_signals, logged, run_in
+from headgate.runtime.process import Measuring, Process, handle_signals, log_life, run_in
 from headgate.runtime.systemd import OfAll, ServiceManager
-from headgate.runtime.telemetry.metering import measured
+from headgate.runtime.telemetry.metering import measure
 
 _log = redacted_logger("headgate.runtime")
 
@@ -39,7 +39,7 @@ def run_side_by_side(
     files: Mapping[Path, SinkSettings],
     stop: threading.Event | None = None,
     *,
-    measuring: Measuring = measured,
+    measuring: Measuring = measure,
 ) -> Mapping[str, HeadgateError]:
     """Run the sinks of these files until ``stop``, SIGINT or SIGTERM, or until none is left.
 
@@ -59,7 +59,7 @@ def run_side_by_side(
         threading.Thread(target=sink.work, name=f"headgate-{sink.name}", daemon=True)
         for sink in beside.sinks
     ]
-    with asked_by_signals(stop, [sink.reload for sink in beside.sinks]):
+    with handle_signals(stop, [sink.reload for sink in beside.sinks]):
         for thread in threads:
             thread.start()
         while not all(sink.ended for sink in beside.sinks) and not stop.wait(_TURN_S):
@@ -122,7 +122,7 @@ class _OneSink:
             if self.error:  # a restart takes what the file says now
                 self.settings = self._read()
             self.error, self.ended = None, False
-            with logged(self.settings):
+            with log_life(self.settings):
                 run_in(process, self.settings)
         except HeadgateError as error:
             self._failed(error)

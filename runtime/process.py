@@ -30,15 +30,15 @@ from headgate.participant.state import State
 from headgate.runtime import early_signals
 from headgate.runtime.assembly import new_sender
 from headgate.runtime.configuration_comparison import (
-    running_otherwise,
-    said_lately,
-    started_otherwise,
+    last_starter_with_other_file,
+    other_running_configuration,
+    recent_envelopes,
 )
 from headgate.runtime.lifecycle_notices import say
 from headgate.runtime.sink import Sink
-from headgate.runtime.sink_tables import looked_at
+from headgate.runtime.sink_tables import look_at_tables
 from headgate.runtime.systemd import Manager, ServiceManager
-from headgate.runtime.telemetry.metering import measured
+from headgate.runtime.telemetry.metering import measure
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
 # Waits outside of the group, and looks at the table now and then.
@@ -50,12 +50,12 @@ LOOKED_AT_S = 3.0
 _TURN_S = 0.25
 
 
-def stopped(settings: SinkSettings) -> bool:
+def is_stopped(settings: SinkSettings) -> bool:
     """Return whether the table says that an operator stopped the sink.
 
     Raises what opening the table raises; a catalog that does not exist yet stops nobody.
     """
-    with looked_at(settings) as tables:
+    with look_at_tables(settings) as tables:
         try:
             tables.of(tables.name)
         except TableMissing:
@@ -68,7 +68,7 @@ def stopped(settings: SinkSettings) -> bool:
 def may_work(settings: SinkSettings) -> bool:
     """Return whether to take part; what cannot be read now will fail when the sink opens."""
     try:
-        return not stopped(settings)
+        return not is_stopped(settings)
     except HeadgateError:
         return True
 
@@ -78,7 +78,7 @@ def rest(settings: SinkSettings, stop: threading.Event, turned: Callable[[], Non
 
     While the table is unreachable, the sink stays stopped.
     """
-    _wait(lambda: not stopped(settings), stop, turned, LOOKED_AT_S)
+    _wait(lambda: not is_stopped(settings), stop, turned, LOOKED_AT_S)
 
 
 def stay_away(
@@ -87,7 +87,7 @@ def stay_away(
     """Return after this time, once the table can be read from here, or ``stop`` is set."""
 
     def readable() -> bool:
-        stopped(settings)
+        is_stopped(settings)
         return True
 
     _wait(readable, stop, turned, away_s)
@@ -134,7 +134,7 @@ def run(
     on_progress: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
     *,
-    measuring: Measuring = measured,
+    measuring: Measuring = measure,
     sink_file: Path | None = None,
 ) -> None:
     """Run one participant, with the coordinator inside, until ``stop`` or SIGINT or SIGTERM.
@@ -150,7 +150,7 @@ def run(
     stop = stop or threading.Event()
     manager = ServiceManager()
     reload = Reload(sink_file) if sink_file else None
-    with asked_by_signals(stop, [reload] if reload else []):
+    with handle_signals(stop, [reload] if reload else []):
         run_in(Process(stop, manager, measuring, reload, on_progress), settings)
         manager.stopping()
 
@@ -161,7 +161,7 @@ class Process:
 
     stop: threading.Event
     manager: Manager
-    measuring: Measuring = measured
+    measuring: Measuring = measure
     reload: Reload | None = None
     on_progress: Callable[[Progress], None] | None = None
 
@@ -217,7 +217,7 @@ def _wait_for_others(settings: SinkSettings, turn: _Turn) -> SinkSettings | None
     told = ""
     while not turn.stop.is_set():
         now_ms = time.time_ns() // 1_000_000
-        error, _ = running_otherwise(settings, said_lately(settings), now_ms)
+        error, _ = other_running_configuration(settings, recent_envelopes(settings), now_ms)
         if error is None:
             return None
         if error.message != told:
@@ -263,11 +263,11 @@ def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
     turn.stop.wait(_LOOKED_AT_S)  # the start stands in the table just before it is announced
     until_s, told = time.monotonic() + _OTHERS_START_S, False
     while not turn.stop.is_set() and time.monotonic() < until_s:
-        said = said_lately(settings)
-        error, _ = running_otherwise(settings, said, time.time_ns() // 1_000_000)
+        said = recent_envelopes(settings)
+        error, _ = other_running_configuration(settings, said, time.time_ns() // 1_000_000)
         if error:
             raise error
-        if not (actor := started_otherwise(settings, said)):
+        if not (actor := last_starter_with_other_file(settings, said)):
             return
         if not told:
             text = f"sink {settings.name}: waits: {actor} started it with another sink file"
@@ -326,7 +326,7 @@ def _turning(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | 
 
 
 @contextmanager
-def logged(settings: SinkSettings) -> Iterator[None]:
+def log_life(settings: SinkSettings) -> Iterator[None]:
     """Log that a participant starts, and how it ends."""
     _say(LogEvent.SINK_STARTED, f"sink {settings.name}: participant starting")
     try:
@@ -342,7 +342,7 @@ def _say(event: LogEvent, text: str, level: int = logging.INFO) -> None:
 
 
 @contextmanager
-def asked_by_signals(stop: threading.Event, reloads: Sequence[Reload]) -> Iterator[None]:
+def handle_signals(stop: threading.Event, reloads: Sequence[Reload]) -> Iterator[None]:
     """Handle signals: SIGINT and SIGTERM ask for an orderly end; a second one has its usual effect.
 
     SIGHUP rereads the sink files, if there are any. Only the main thread may handle signals.

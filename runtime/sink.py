@@ -9,7 +9,7 @@ from typing import Self
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.sink_context import working_for
 from headgate.participant.state import State
-from headgate.runtime.assembly import new_sender, opened
+from headgate.runtime.assembly import new_sender, open_sink
 from headgate.runtime.lifecycle_notices import departing
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
@@ -39,7 +39,7 @@ class Sink:
         sender = new_sender()
         with working_for(self._name), ExitStack() as opening:
             opening.enter_context(departing(settings, sender))
-            self._driver = opening.enter_context(opened(settings, sender, measures))
+            self._driver = opening.enter_context(open_sink(settings, sender, measures))
             self._open = opening.pop_all()
 
     def turn(self, timeout_ms: int = TURN_MS) -> None:

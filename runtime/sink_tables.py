@@ -19,7 +19,7 @@ from headgate.config.table_formats import created_spec, plugin_format_of, spec_o
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
-from headgate.control_protocol.commit_tokens import StampingTable
+from headgate.control_protocol.commit_tokens import SupportsCommitTokens
 from headgate.control_protocol.errors import (
     HeadgateError,
     RetryLater,
@@ -27,8 +27,8 @@ from headgate.control_protocol.errors import (
     TableRecreated,
 )
 from headgate.control_protocol.ports import (
+    AllSecondaryTables,
     PrimaryTable,
-    Secondaries,
     SecondaryTable,
     SinkTable,
     SourceTopics,
@@ -52,15 +52,15 @@ from headgate.control_protocol.table_format import (
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.coordinator.pending_commits import find_undelivered
 from headgate.participant.settings import UnknownFields
-from headgate.tables.iceberg.catalog import rights_taken
-from headgate.tables.pending_files import Drafts
-from headgate.tables.secondary_table import FixedColumns, KindSecondary
+from headgate.tables.iceberg.catalog import revoked_rights
+from headgate.tables.pending_files import StagedFileLists
+from headgate.tables.secondary_table import FileListSecondaryTable, FixedColumns
 from headgate.tables.secondary_tables import SecondaryTables
 
 if TYPE_CHECKING:  # a reader creates no tables and writes no files
     from pyiceberg.catalog import Catalog
 
-    from headgate.data_plane.batch.plugin_plans import PlansAside
+    from headgate.data_plane.batch.plugin_plans import QuarantinePlans
     from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
     from headgate.data_plane.routing.table_lookup import TablePlans
     from headgate.runtime.table_creation import TableMaker
@@ -76,7 +76,7 @@ class Coordinated:
     """
 
     table: PrimaryTable
-    secondaries: Secondaries
+    secondaries: AllSecondaryTables
     sources: SourceTopics
     tables: SinkTables
     stamp: Callable[[], str] = lambda: ""
@@ -86,13 +86,13 @@ class Coordinated:
 class TableAtRest:
     """A table as it is now, for reading.
 
-    ``drafted`` reads what is pending for it by a pending commit's manifest, with these columns. It
-    raises ``FileNotFoundError``. ``tagged``: whether it carries the sink's tag, which only formats
-    that are listed by a catalog need to tell; then ``uuid`` is its UUID.
+    ``staged_rows`` reads what is pending for it by a pending commit's manifest, with these columns.
+    It raises ``FileNotFoundError``. ``tagged``: whether it carries the sink's tag, which only
+    formats that are listed by a catalog need to tell; then ``uuid`` is its UUID.
     """
 
     reader: TableReader
-    drafted: Callable[[str, Sequence[str]], Iterator[FileRows]]
+    staged_rows: Callable[[str, Sequence[str]], Iterator[FileRows]]
     schema_id: Callable[[], int]
     uuid: str = ""
     tagged: bool = True
@@ -184,7 +184,7 @@ class SinkTables:
         primary = cast("PrimaryTable", table) if evolves else FixedColumns(table)
         if is_primary:  # nothing is ever pending for it, so nobody asks it for drafts
             return cast("SecondaryTable", primary)
-        return KindSecondary(cast("SupportsDelivery", table), primary, self._drafts(spec))
+        return FileListSecondaryTable(cast("SupportsDelivery", table), primary, self._drafts(spec))
 
     def open_primary(self, use: Use = Use.CLAIM) -> PrimaryTable:
         """Return the sink's table, which the caller closes."""
@@ -197,9 +197,9 @@ class SinkTables:
         if self.settings.table.schema.unknown_fields is not UnknownFields.EVOLVE:
             table.check_columns_by(partial(refuse_schema, settings=self.settings))
 
-    def _drafts(self, spec: TableSpec) -> Drafts:
+    def _drafts(self, spec: TableSpec) -> StagedFileLists:
         """Return what is pending for a table whose format does not stage files by itself."""
-        return Drafts(spec.storage, spec.location, self.settings.name)
+        return StagedFileLists(spec.storage, spec.location, self.settings.name)
 
     def _require_former(self, name: str) -> None:
         """Find a quarantine, which the sink file may not ask for any more, although rows are
@@ -230,10 +230,10 @@ class SinkTables:
     def _at_rest(self, name: str, reader: TableReader) -> TableAtRest:
         if isinstance(reader, SupportsStagedRows):
             return TableAtRest(
-                reader, reader.drafted, lambda: reader.schema_id, reader.uuid, reader.tagged
+                reader, reader.staged_rows, lambda: reader.schema_id, reader.uuid, reader.tagged
             )
-        drafted = _nothing_pending if name == self.name else self._drafts(self.spec(name)).rows
-        return TableAtRest(reader, drafted, lambda: reader.view().schema_id)
+        staged_rows = _nothing_pending if name == self.name else self._drafts(self.spec(name)).rows
+        return TableAtRest(reader, staged_rows, lambda: reader.view().schema_id)
 
     def each_at_rest(self, names: Collection[str]) -> Iterator[tuple[str, Answer]]:
         """Yield each routed table that exists with its name, or the error that says why it is not
@@ -257,7 +257,7 @@ class SinkTables:
             try:
                 yield name, self.primary.reader(self.spec(name), self.settings.name)
             except RetryLater as error:
-                yield name, rights_taken(error) or error
+                yield name, revoked_rights(error) or error
             except HeadgateError:  # dropped, or damaged: it is suspended, which is reported
                 continue
 
@@ -345,11 +345,11 @@ class SinkTables:
 
     def plan(self, source: SourcePlan) -> WriterPlan:
         """Return how files of the sink's table, as it is now, are written from this source."""
-        from headgate.data_plane.batch.write_plan import plan_of_layout
+        from headgate.data_plane.batch.write_plan import plan_of_file_schema
         from headgate.runtime.write_planning import shaping
 
         layout = self.file_schema(self.name)
-        return plan_of_layout(layout, self.name, source, shaping(self.settings))
+        return plan_of_file_schema(layout, self.name, source, shaping(self.settings))
 
     # ----------------------------------------------------------------------------------- for a run
 
@@ -384,18 +384,18 @@ class SinkTables:
         lookup = TableLookup(self.primary, self.spec)
         return planning_of(self.settings, self._plans(aside), lookup)
 
-    def _plans(self, aside: PlansAside | None) -> TablePlans:
-        from headgate.data_plane.batch.plugin_plans import LayoutPlans
+    def _plans(self, aside: QuarantinePlans | None) -> TablePlans:
+        from headgate.data_plane.batch.plugin_plans import PluginPlans
         from headgate.data_plane.batch.write_plan import Plans
         from headgate.runtime.write_planning import shaping
 
         found, shape = self.primary, shaping(self.settings)
         if isinstance(found, SupportsCatalog):  # it has the quarantine, too
             return Plans(found.catalog, shape)
-        return LayoutPlans(partial(self.file_schema, self.name), shape, aside)
+        return PluginPlans(partial(self.file_schema, self.name), shape, aside)
 
-    def _quarantine_plans(self) -> PlansAside:
-        from headgate.data_plane.batch.plugin_plans import LayoutAside
+    def _quarantine_plans(self) -> QuarantinePlans:
+        from headgate.data_plane.batch.plugin_plans import PluginQuarantinePlans
         from headgate.data_plane.batch.write_plan import Plans
 
         name = self.settings.quarantine.table
@@ -403,7 +403,7 @@ class SinkTables:
         if isinstance(found, SupportsCatalog):
             return Plans(found.catalog)
         read = partial(found.reader, self.spec(name), self.settings.name)
-        return LayoutAside(partial(self.file_schema, name), read)
+        return PluginQuarantinePlans(partial(self.file_schema, name), read)
 
     def secondaries(
         self,
@@ -444,8 +444,8 @@ class SinkTables:
         sources = MakingTopics(topics, maker) if maker else topics
         coordinated = Coordinated(table, secondaries, sources, tables)
         bare: SinkTable = getattr(table, "bare", table)  # a wrapper does not show what it supports
-        if isinstance(bare, StampingTable) and not settings.tables:  # a ledger has no files
-            return replace(coordinated, stamp=bare.stamp)
+        if isinstance(bare, SupportsCommitTokens) and not settings.tables:  # a ledger has no files
+            return replace(coordinated, stamp=bare.new_token)
         return coordinated
 
     def _for_coordinator(self, settings: SinkSettings, opening: ExitStack) -> SinkTables:
@@ -482,7 +482,7 @@ def _nothing_pending(manifest: str, _columns: Sequence[str]) -> Iterator[FileRow
 
 
 @contextmanager
-def looked_at(settings: SinkSettings) -> Iterator[SinkTables]:
+def look_at_tables(settings: SinkSettings) -> Iterator[SinkTables]:
     """Yield the sink's tables as they are; nothing is created, not even a catalog's own tables."""
     with ExitStack() as opening:
         yield SinkTables(settings, opening, looks=True)

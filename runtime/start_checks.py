@@ -39,13 +39,17 @@ from headgate.control_protocol.table_format import (
 )
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.batch.write_plan import RECORD_PARTS, STRUCT
-from headgate.data_plane.files.format_choice import format_of, refuse_files, refuse_for_keys
+from headgate.data_plane.files.format_choice import (
+    format_of,
+    require_format_for_keys,
+    require_writable_files,
+)
 from headgate.data_plane.files.partitioning import Partitioner
 from headgate.data_plane.files.write_probe import try_store
-from headgate.runtime.missing_tables import PATIENCE_S, opened_topics, patiently, refuse_gone
+from headgate.runtime.missing_tables import PATIENCE_S, open_topics, refuse_vanished, with_patience
 from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
 from headgate.tables.iceberg.catalog_support import refuse_unread
-from headgate.tables.iceberg.multi_table_commit import JointDeliveries
+from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
 from headgate.tables.iceberg.table_creation import (
     key_ids,
     partition_spec,
@@ -116,12 +120,14 @@ def refuse_table(table: Table, settings: SinkSettings) -> None:
     refuse_upkeep(table.properties, f"table {identifier}")
     if settings.table.key:
         key_ids(table.schema(), settings.table.key)
-        refuse_for_keys(identifier, table.properties)
+        require_format_for_keys(identifier, table.properties)
 
 
 def refuse_distribution(settings: SinkSettings, properties: Mapping[str, str]) -> None:
     """Raises ``ConfigurationError`` if the table's own distribution is none that there is."""
-    Shaping(distribution=settings.spark.distribution).settled(settings.table.identifier, properties)
+    Shaping(distribution=settings.spark.distribution).resolve_distribution(
+        settings.table.identifier, properties
+    )
 
 
 def refuse_schema(schema: Schema, settings: SinkSettings) -> None:
@@ -257,14 +263,14 @@ def require_sources(settings: SinkSettings) -> None:
 
     Waits for a leader election under way; raises ``Unreachable`` if that takes too long.
     """
-    with opened_topics(settings, _MISSING_MAX_S) as topics:
-        patiently(topics.describe, PATIENCE_S)
+    with open_topics(settings, _MISSING_MAX_S) as topics:
+        with_patience(topics.describe, PATIENCE_S)
 
 
 def refuse_apart(catalog: Catalog, settings: SinkSettings) -> None:
     """Raise ``NotAtomic`` if tables must be delivered together, and the catalog cannot do that."""
     if settings.tables.atomic:
-        JointDeliveries(catalog)
+        MultiTableCommits(catalog)
 
 
 def refuse_unfit(found: TableFormat, spec: TableSpec, settings: SinkSettings) -> None:
@@ -284,14 +290,14 @@ def is_ready(found: TableFormat, spec: TableSpec, settings: SinkSettings) -> boo
     # Keys that come with the table may have expired just now, and are renewed.
     renewable = isinstance(found, SupportsCatalog) and temporary(settings.catalog.properties)
     try:
-        patiently(lambda: refuse_unfit(found, spec, settings), PATIENCE_S if renewable else 0.0)
+        with_patience(lambda: refuse_unfit(found, spec, settings), PATIENCE_S if renewable else 0.0)
     except TableMissing:
         if isinstance(found, SupportsCatalog):
-            refuse_gone(settings, PATIENCE_S)
+            refuse_vanished(settings, PATIENCE_S)
             refuse_new(settings, found.catalog)
             refuse_silent_store(settings)
         elif spec.create:
-            refuse_gone(settings, PATIENCE_S)
+            refuse_vanished(settings, PATIENCE_S)
             refuse_place(spec.location)
         else:
             raise
@@ -325,7 +331,7 @@ def refuse_there(catalog: Catalog, settings: SinkSettings) -> None:
         raise failure from error
     refuse_swapless(catalog, identifier)
     refuse_table(table, settings)
-    refuse_files(table.schema(), table.properties, table.sort_order())
+    require_writable_files(table.schema(), table.properties, table.sort_order())
     refuse_place(table.location())
 
 
@@ -346,7 +352,9 @@ def refuse_new(settings: SinkSettings, catalog: Catalog | None = None) -> None:
     schema = wanted.schema()
     if schema.fields:
         Partitioner(partition_spec(schema, wanted.partition_by), schema)
-        refuse_files(schema, with_defaults(wanted.properties), sort_order(schema, wanted.sort_by))
+        require_writable_files(
+            schema, with_defaults(wanted.properties), sort_order(schema, wanted.sort_by)
+        )
 
 
 def _refuse_long_names(settings: SinkSettings, location: str) -> None:

@@ -28,7 +28,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Changed, SourceTopics, TopicState, Want
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.schema_evolution import mapped
-from headgate.data_plane.batch.routes import names_of
+from headgate.data_plane.batch.routes import name_pattern
 from headgate.tables.iceberg.catalog import catalog_failure
 
 COUNTED_S = 60.0
@@ -100,12 +100,12 @@ class TableMaker:
     def _wanted(self, want: Want) -> Changed | None:
         tables, table = self._settings.tables, want.at.table
         each = section_of(tables, table) or OneTableSettings(match=table)
-        if not any(names_of(route).fullmatch(table) for route in tables.routing.routes):
+        if not any(name_pattern(route).fullmatch(table) for route in tables.routing.routes):
             return Changed(table, why="no route of the coordinator's sink file names it")
         if self._tables.exists(table):
             return None
         if self._dropped(table):
-            return Changed(table, why=dropped_words(table), dropped=True)
+            return Changed(table, why=dropped_message(table), dropped=True)
         if not (each.columns or (tables.create.schema.from_records and not each.key)):
             return Changed(table, why="its columns are not declared")
         by_topic = table in self._by_topic
@@ -149,7 +149,7 @@ class TableMaker:
         return self._tables.names
 
 
-def dropped_words(table: str) -> str:
+def dropped_message(table: str) -> str:
     return (
         f"{TableMissing.code} table {table} no longer exists although rows went to it: it was "
         "dropped or renamed"
@@ -170,7 +170,7 @@ class NewTables:
         monotonic_s: Callable[[], float],
     ) -> None:
         self._tables = tables
-        self._names = [names_of(route) for route in tables.routing.routes]
+        self._names = [name_pattern(route) for route in tables.routing.routes]
         self._listed = listed
         self._now_s = monotonic_s
         self._lock = Lock()

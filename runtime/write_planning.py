@@ -63,14 +63,14 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
             limits=settings.quarantine.limits,
             tag=tag_name(settings.name, settings.table.branch),
             excerpts=settings.quarantine.excerpts,
-            untold_tombstones=settings.changes.tombstones.disposal,
+            unrouted_tombstones=settings.changes.tombstones.disposal,
             **({"unmatched": tables.unmatched} if tables else {}),
         ),
         sink=settings.name,
         redaction=settings.redaction_of_records,
         schema_policy=settings.table.schema.policy,
         routing=tables.routing if tables else None,
-        makes=tables.create.schema is not CreateFrom.OFF and not settings.transform,
+        creates_tables=tables.create.schema is not CreateFrom.OFF and not settings.transform,
         changes=changes,
     )
 

@@ -64,7 +64,7 @@ def start_jvm(context: Any, conf: Mapping[str, str]) -> None:
     with _STARTING:
         if context._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:  # noqa: SLF001 - PySpark gives no other way
             return
-        with _unseen(conf), _without_secrets():
+        with _hidden(conf), _without_secrets():
             context._ensure_initialized()  # noqa: SLF001 - as above
 
 
@@ -93,7 +93,7 @@ def refuse_arguments(conf: Mapping[str, str], secret: Collection[str], section: 
 
 
 @contextmanager
-def _unseen(conf: Mapping[str, str]) -> Iterator[None]:
+def _hidden(conf: Mapping[str, str]) -> Iterator[None]:
     before = os.environ.get(_ARGUMENTS)
     given, arguments = _own_file(shlex.split(before or "pyspark-shell"))
     texts = [path.read_text(encoding="utf-8") for path in given if path.is_file()]
@@ -162,10 +162,10 @@ def _defaults() -> Path:
 
 def _line(key: str, value: str) -> str:
     """Return the line of a file of Java's ``Properties`` that says exactly this."""
-    return f"{_escaped(key)}={_escaped(value)}"
+    return f"{_escape(key)}={_escape(value)}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     for plain, said in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
         text = text.replace(plain, said)
     return re.sub(r"([=: #!])", r"\\\1", text)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Refused
-from headgate.tables.storage.directories import Folder, named
+from headgate.tables.storage.directories import Folder, name_below
 
 
 def refuse_lost(folder: Folder, files: Sequence[WrittenFile]) -> Refused | None:
     """Refuse files for good if one is gone, or has another size."""
-    sizes = folder.sizes([named(folder.location, file.path) for file in files])
+    sizes = folder.sizes([name_below(folder.location, file.path) for file in files])
     for file, size in zip(files, sizes, strict=True):
         if size != file.size_bytes:
             return Refused(f"{file.path} is gone, or of another size", for_good=True)

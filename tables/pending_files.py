@@ -1,9 +1,8 @@
-"""Stores drafts of what is pending for secondary tables, for kinds without manifests (D2): lists of
-files.
+"""Stages lists of files for secondary tables of formats without manifests of their own (D2).
 
 For each transaction and table, a small file lies below the table's location until some time after
-its delivery: a table that lost its newest deliveries is still pending them. The deliverer adds the
-files to the table like those of any commit.
+its delivery: a table that lost its newest deliveries has to receive them again. Whoever delivers
+adds the files to the table like those of any commit.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from headgate.control_protocol.identifiers import (
     Epoch,
     SinkName,
     TransactionId,
-    draft_folder,
+    staging_folder,
 )
-from headgate.control_protocol.ports import Draft
+from headgate.control_protocol.ports import Staging
 from headgate.control_protocol.table_history import FileRows
 from headgate.tables.storage.directories import files_below
 from headgate.tables.storage.file_io import delete_later, delete_quietly, open_files, store_files
@@ -36,7 +35,7 @@ KEPT_MS = 3_600_000
 _NAMED = re.compile(r"(\d+)-[^/]*/(\d+)(?:-keys)?\.json")
 
 
-class Drafts:
+class StagedFileLists:
     """The drafts of one sink for one table; it raises what storage raises.
 
     ``kept_ms``: how long they are kept after their delivery, and after their epoch.
@@ -55,44 +54,44 @@ class Drafts:
         self._kept_ms = kept_ms
         self._delivered: deque[tuple[float, Collection[str]]] = deque()
 
-    def write(self, draft: Draft) -> tuple[PendingCommit, ...]:
-        """Write what the secondary table is pending: its rows, and separately the keys to delete
-        (U2)."""
-        keys = [file for file in draft.files if file.kind is FileKind.KEYS]
+    def write(self, staging: Staging) -> tuple[PendingCommit, ...]:
+        """Write what the secondary table has to receive: its rows, and separately the keys to
+        delete (U2)."""
+        keys = [file for file in staging.files if file.kind is FileKind.KEYS]
         pending_commits = []
-        if rows := [file for file in draft.files if file.kind is FileKind.ROWS]:
-            pending_commit = self._written(draft, rows, "")
+        if rows := [file for file in staging.files if file.kind is FileKind.ROWS]:
+            pending_commit = self._write(staging, rows, "")
             pending_commits.append(replace(pending_commit, rows=sum(file.records for file in rows)))
         if keys:
-            pending_commit = self._written(draft, keys, "-keys")
+            pending_commit = self._write(staging, keys, "-keys")
             pending_commits.append(
                 replace(pending_commit, deletes=sum(file.records for file in keys))
             )
         return tuple(pending_commits)
 
-    def _written(self, draft: Draft, files: Sequence[WrittenFile], suffix: str) -> PendingCommit:
-        table, transaction = draft.table, draft.transaction
-        folder = draft_folder(table.location, self._sink, transaction.epoch, draft.coordinator)
+    def _write(self, staging: Staging, files: Sequence[WrittenFile], suffix: str) -> PendingCommit:
+        table, transaction = staging.table, staging.transaction
+        folder = staging_folder(table.location, self._sink, transaction.epoch, staging.coordinator)
         path = f"{folder}/{transaction.number}{suffix}.json"
         text = json.dumps([_form(file) for file in files]).encode()
         store_files(self._files, {path: text})
         return PendingCommit(
             transaction=transaction,
-            coordinator=draft.coordinator,
+            coordinator=staging.coordinator,
             secondary=table.uuid,
             table=table.table,
             manifest=path,
             size_bytes=len(text),
-            since_ms=draft.since_ms,
+            since_ms=staging.since_ms,
         )
 
     def read(self, path: str) -> list[WrittenFile]:
-        """Read a draft. Raises ``FileNotFoundError``; ``ValueError`` for any other file."""
+        """Read a staging. Raises ``FileNotFoundError``; ``ValueError`` for any other file."""
         with self._files.new_input(path).open() as stream:
             return [_file(form) for form in json.loads(stream.read())]
 
     def rows(self, path: str, columns: Sequence[str]) -> Iterator[FileRows]:
-        """Read the rows of a draft's files, which hold all columns. Raises as ``read``."""
+        """Read the rows of a staging's files, which hold all columns. Raises as ``read``."""
         return (self._rows(file, columns) for file in self.read(path))
 
     def delivered(self, paths: Collection[str]) -> None:
@@ -109,7 +108,7 @@ class Drafts:
         pending: frozenset[str],
         newest: TransactionId | None = None,
     ) -> None:
-        """Delete old ones of earlier epochs that nobody is pending: delivered ones, or never
+        """Delete old ones of earlier epochs that are pending nowhere: delivered ones, or never
         decided.
 
         In the epoch of the ``newest`` delivery only later ones are deleted.

@@ -1,5 +1,6 @@
-"""Implements a secondary table for all kinds but Iceberg: our drafts, and the kind's own
-commits."""
+"""Implements secondary tables of formats that stage nothing: lists of files, and the format's own
+commits.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +15,32 @@ from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
-    Draft,
-    Evolved,
+    EvolvedTable,
     Landed,
     PrimaryTable,
     SinkTable,
+    Staging,
     TableView,
     Unknown,
 )
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.table_format import SupportsDelivery, numbered
-from headgate.tables.pending_files import Drafts
+from headgate.tables.pending_files import StagedFileLists
 
 _log = redacted_logger(__name__)
 
 
-class KindSecondary:
+class FileListSecondaryTable:
     """Implements ``ports.SecondaryTable``. ``primary`` is the same table, as one that may get new
     columns.
 
-    Drafting and tidying wait for the end of a slow delivery: a kind's table serves one thread.
+    Drafting and tidying wait for the end of a slow delivery: a format's table serves one thread.
     """
 
-    def __init__(self, table: SupportsDelivery, primary: PrimaryTable, drafts: Drafts) -> None:
+    def __init__(
+        self, table: SupportsDelivery, primary: PrimaryTable, drafts: StagedFileLists
+    ) -> None:
         self._table = table
         self._primary = primary
         self._drafts = drafts
@@ -47,19 +50,19 @@ class KindSecondary:
         with self._one:
             return self._table.read()
 
-    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+    def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
         with self._one:
             return self._primary.evolve(base, columns)
 
-    def draft(self, draft: Draft) -> tuple[PendingCommit, ...]:
+    def stage(self, staging: Staging) -> tuple[PendingCommit, ...]:
         """D2: write the draft, once the table has accepted its files."""
-        name = draft.table.table
-        if self.read().uuid != draft.table.uuid:
-            raise Unreachable(f"{name} is another table now; nothing was drafted")
+        name = staging.table.table
+        if self.read().uuid != staging.table.uuid:
+            raise Unreachable(f"{name} is another table now; nothing was staged")
         with self._one:
-            self._table.refuse_files(draft.files)
+            self._table.refuse_files(staging.files)
         try:
-            return self._drafts.write(draft)
+            return self._drafts.write(staging)
         except Exception as error:
             raise Unreachable(
                 f"{name}: what is pending for it could not be written: {first_line(error)}"
@@ -78,14 +81,14 @@ class KindSecondary:
             )
         }
         try:
-            drafted = [
+            staged = [
                 (file, order[pending_commit.transaction])
                 for pending_commit in pending
                 for file in self._drafts.read(pending_commit.manifest)
             ]
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             return Unknown(f"nothing was sent: a draft could not be read: {first_line(error)}")
-        files = (*numbered(attempt), *drafted)
+        files = (*numbered(attempt), *staged)
         brought = replace(
             attempt,
             files=tuple(file for file, _ in files),
@@ -130,10 +133,10 @@ class FixedColumns:
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         return self.bare.commit(attempt)
 
-    def evolve(self, base: TableView, columns: Struct) -> Evolved:
-        why = "tables of this kind get no new columns"
+    def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
+        why = "tables of this format get no new columns"
         refused = tuple(Refusal((column.name,), why) for column in columns.fields)
-        return Evolved(base, refused=refused)
+        return EvolvedTable(base, refused=refused)
 
     def close(self) -> None:
         self.bare.close()

@@ -16,16 +16,16 @@ from headgate.control_protocol.ports import (
     Changed,
     CommitAttempt,
     CommitOutcome,
-    Draft,
     SecondaryTable,
+    Staging,
     TableView,
     Unknown,
     Want,
 )
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.sink_context import for_the_same_sink
-from headgate.tables.iceberg.catalog import rights_taken
-from headgate.tables.iceberg.multi_table_commit import Delivery, JointDeliveries, Outcome
+from headgate.tables.iceberg.catalog import revoked_rights
+from headgate.tables.iceberg.multi_table_commit import Delivery, MultiTableCommits, Outcome
 
 AT_ONCE = 16
 
@@ -52,7 +52,7 @@ class SecondaryTables:
         required: Collection[str] | None = None,
         make: Callable[[Want], Changed | None] | None = None,
         listed: Callable[[str], Collection[str]] = lambda _: (),
-        joint: JointDeliveries | None = None,
+        joint: MultiTableCommits | None = None,
     ) -> None:
         self._open = open_table
         self._told = told
@@ -81,17 +81,17 @@ class SecondaryTables:
         found = self.describe(sorted(set(tables) - there)) if set(tables) - there else {}
         return {n: answer for n, answer in found.items() if isinstance(answer, TableMissing)}
 
-    def draft(
-        self, drafts: Sequence[Draft]
+    def stage(
+        self, stagings: Sequence[Staging]
     ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
-        drafted = self.each(self._draft, drafts)
+        staged = self.each(self._stage, stagings)
         return {
             d.table.table: pending_commits
-            for d, pending_commits in zip(drafts, drafted, strict=True)
+            for d, pending_commits in zip(stagings, staged, strict=True)
         }
 
     def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
-        return tuple(self.each(self._changed, wants))
+        return tuple(self.each(self._change, wants))
 
     def deliver(
         self, deliveries: Sequence[CommitAttempt], timeout_ms: int
@@ -162,12 +162,12 @@ class SecondaryTables:
         except RetryLater:
             return None
 
-    def _changed(self, want: Want) -> Changed:
+    def _change(self, want: Want) -> Changed:
         name = want.at.table
         if self._busy(name):
             return Changed(name, failure="it is just being delivered")
         try:
-            return self._not_made(want) or self._grown(want)
+            return self._not_made(want) or self._grow(want)
         except TableMissing as error:
             return Changed(name, why=str(error), dropped=bool(want.at.uuid))
         except HeadgateError as error:
@@ -179,7 +179,7 @@ class SecondaryTables:
             return None
         return self._make(want) if self._make else Changed(want.at.table, why="none are made")
 
-    def _grown(self, want: Want) -> Changed:
+    def _grow(self, want: Want) -> Changed:
         """Return the table as it is now; if it is not the one asked for, leave it alone."""
         table = self._table(want.at.table)
         view, changes, refused = table.read(), tuple[str, ...](), tuple[Refusal, ...]()
@@ -196,9 +196,9 @@ class SecondaryTables:
             refused,
         )
 
-    def _draft(self, draft: Draft) -> tuple[PendingCommit, ...] | HeadgateError:
-        name = draft.table.table
-        return self.guarded(name, lambda: self._table(name).draft(draft))
+    def _stage(self, staging: Staging) -> tuple[PendingCommit, ...] | HeadgateError:
+        name = staging.table.table
+        return self.guarded(name, lambda: self._table(name).stage(staging))
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> Mapping[str, Outcome]:
         if self._joint:
@@ -211,7 +211,7 @@ class SecondaryTables:
         if self._is_required(name):
             return None
         if isinstance(error, RetryLater):
-            return rights_taken(error)
+            return revoked_rights(error)
         return error
 
     def _is_required(self, name: str) -> bool:

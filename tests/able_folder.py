@@ -15,7 +15,7 @@ import pytest
 
 from headgate.control_protocol.columns import Struct, changes, from_json, to_json
 from headgate.control_protocol.errors import Unreachable
-from headgate.control_protocol.ports import Evolved, TableView
+from headgate.control_protocol.ports import EvolvedTable, TableView
 from headgate.control_protocol.schema_evolution import grown
 from headgate.control_protocol.table_format import Capability
 from headgate.control_protocol.table_history import ONLY_BRANCH, History, Newest
@@ -56,10 +56,10 @@ def _folder(page: Any) -> Any:
 
 def _table(page: Any) -> Any:
     class FolderTable(page.FolderTable):  # type: ignore[misc]
-        def evolve(self, base: TableView, columns: Struct) -> Evolved:
+        def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
             now = self.read()
             if (now.uuid, now.tag) != (base.uuid, base.tag):
-                return Evolved(now)
+                return EvolvedTable(now)
             before = self.folder.columns
             growth = grown(before, columns)
             done = changes(before, growth.columns)
@@ -69,7 +69,7 @@ def _table(page: Any) -> Any:
                     self.folder.put((now.head or 0) + 1, version, self.link)
                 except OSError as error:
                     raise Unreachable(f"{', '.join(done)}: {error}") from error
-            return Evolved(self.read(), done, growth.refused)
+            return EvolvedTable(self.read(), done, growth.refused)
 
     return FolderTable
 

@@ -9,7 +9,6 @@ from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
     Answer,
-    Claim,
     EndCommit,
     Envelope,
     Event,
@@ -29,6 +28,7 @@ from headgate.control_protocol.events import (
     TableStatus,
     WriteStatus,
     WrittenFile,
+    WrittenRange,
 )
 from headgate.control_protocol.identifiers import (
     ControlOffset,
@@ -76,7 +76,7 @@ EXAMPLES: dict[str, Event] = {
     "end-commit": EndCommit(),
     "write-status": WriteStatus(
         status_number=5,
-        claims={P0: Claim(OffsetRange(100, 200), 90, 4, 6, 7, 4_096, 1_700_000_000_000, 2)},
+        written={P0: WrittenRange(OffsetRange(100, 200), 90, 4, 6, 7, 4_096, 1_700_000_000_000, 2)},
         tables=(
             TableStatus("lake.orders", (WRITTEN_FILE,), "uuid-1", 3),
             TableStatus("lake.empty"),
@@ -150,7 +150,7 @@ _OFFSETS = st.dictionaries(_PARTITIONS, _NATURALS, max_size=5).map(Offsets)
 _RANGES = st.tuples(_NATURALS, _NATURALS).map(lambda two: OffsetRange(min(two), max(two)))
 _FILES = st.builds(WrittenFile, _TEXT, _NATURALS, _NATURALS, detail=st.binary(max_size=20))
 _COUNTED = (_NATURALS,) * 5
-_CLAIMS = st.builds(Claim, _RANGES, *_COUNTED, _OPTIONAL)
+_CLAIMS = st.builds(WrittenRange, _RANGES, *_COUNTED, _OPTIONAL)
 _TABLES = st.lists(
     st.builds(
         TableStatus,
@@ -166,7 +166,7 @@ _TABLES = st.lists(
 STATUSES = st.builds(
     WriteStatus,
     status_number=_NATURALS,
-    claims=st.dictionaries(_PARTITIONS, _CLAIMS, max_size=4),
+    written=st.dictionaries(_PARTITIONS, _CLAIMS, max_size=4),
     tables=_TABLES,
     unknown=_SETS,
     failure=st.none() | _TEXT,

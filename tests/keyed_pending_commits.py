@@ -16,7 +16,7 @@ from typing import Any
 from keyed_world import NAME, SINK, Event, KeyedWorld, Row, keyed_table, shown
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.commit_record import CommitRecord, Generations, PendingCommit
+from headgate.control_protocol.commit_record import CommitRecord, PartitionCohorts, PendingCommit
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -28,8 +28,8 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
-    Draft,
     Lineage,
+    Staging,
     TableView,
 )
 from headgate.coordinator.pending_commits import deliveries, find_undelivered
@@ -53,7 +53,7 @@ class PendingTable:
     delivers: Delivers = deliveries
     pending_commits: tuple[PendingCommit, ...] = ()
     number: int = 0
-    generations: Generations = field(default_factory=dict)
+    cohorts: PartitionCohorts = field(default_factory=dict)
     folds: dict[int, Fold] = field(default_factory=lambda: {0: {}})
 
     @classmethod
@@ -74,7 +74,7 @@ class PendingTable:
             self._sender(),
             Offsets(offsets),
             pending_commits=self.pending_commits,
-            generations=self.generations,
+            cohorts=self.cohorts,
         )
         return TableView("db.ledger", PRIMARY, "", 0, 0, 1, 1, record, Lineage.CONTAINS_TAG)
 
@@ -83,8 +83,8 @@ class PendingTable:
         self.number += 1
         files = tuple(file for events in statuses for file in self.world.files(events))
         self.folds[self.number] = dict(self.world.source.fold)
-        draft = Draft(self.table.read(), self._transaction(), self._sender(), files)
-        pending = self.table.draft(draft)
+        draft = Staging(self.table.read(), self._transaction(), self._sender(), files)
+        pending = self.table.stage(draft)
         self.pending_commits += pending
         return pending
 
@@ -157,10 +157,10 @@ def walk(
     asleep: list[tuple[IcebergTable, CommitAttempt]] = []
     for step in range(steps):
         if step == grows_at:
-            pending.generations = {"topic": (2,)}
+            pending.cohorts = {"topic": (2,)}
         match chance.choice("ddpplzzwrs"):
             case "d":
-                first = 2 if pending.generations else 0
+                first = 2 if pending.cohorts else 0
                 events = [some_event(chance, first) for _ in range(chance.randint(1, 12))]
                 cut = chance.randint(0, len(events))
                 pending.decides(events[:cut], events[cut:])

@@ -45,7 +45,7 @@ from headgate.tables.iceberg.table_creation import (
     ensure_table,
     key_ids,
 )
-from headgate.tables.iceberg.upsert.delete_files import referenced
+from headgate.tables.iceberg.upsert.delete_files import referenced_file
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, key_schema, write_keys
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
@@ -145,10 +145,10 @@ class KeyedWorld:
         snapshot = self.loaded().current_snapshot()
         assert snapshot
         io, found = self.loaded().io, defaultdict(list)
-        for manifest in manifests_v3.listed(io, snapshot.manifest_list):
+        for manifest in manifests_v3.read_manifest_list(io, snapshot.manifest_list):
             if manifest.content is ManifestContent.DELETES:
                 for entry in manifests_v3.live_entries(io, manifest):
-                    found[referenced(entry.data_file) or ""].append(entry.data_file)
+                    found[referenced_file(entry.data_file) or ""].append(entry.data_file)
         return found
 
     def files(self, events: Sequence[Event]) -> tuple[WrittenFile, ...]:

@@ -12,7 +12,7 @@ from comparison.job import Job, PipedProcess
 from comparison.target import CATALOG, IDENTIFIER
 from headgate.config.load import load
 from headgate.native.malloc_settings import ENVIRONMENT
-from headgate.runtime.assembly import opened
+from headgate.runtime.assembly import open_sink
 
 TURN_MS = 50
 
@@ -74,7 +74,7 @@ def main() -> None:
     """Run the child: ``python -m comparison.headgate_sink SINK.toml``."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    with opened(load(sys.argv[1])) as sink:
+    with open_sink(load(sys.argv[1])) as sink:
         print("READY", flush=True)
         sys.stdin.readline()
         while not stop.is_set():

@@ -16,18 +16,18 @@ from headgate.control_protocol.identifiers import (
     Epoch,
     SinkName,
     TopicId,
-    draft_folder,
     sink_of_tag,
+    staging_folder,
     tag_name,
 )
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
-    Draft,
-    Evolved,
+    EvolvedTable,
     Landed,
     Lineage,
     Refused,
+    Staging,
     TableView,
     Unknown,
 )
@@ -79,11 +79,11 @@ class FakeTable:
             return Refused(refusal)
         return Landed(request.snapshot.snapshot_id, self.read())
 
-    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+    def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
         catalog = self._catalog
         view = self.read()
         if (view.uuid, view.tag) != (base.uuid, base.tag):
-            return Evolved(view)
+            return EvolvedTable(view)
         growth = grown(catalog.columns, columns, former(catalog.columns, catalog.schemas))
         done = changes(catalog.columns, growth.columns)
         if done:
@@ -92,37 +92,37 @@ class FakeTable:
                 catalog.change_columns(growth.columns)
             if fault is not None:
                 raise Unreachable("the fake catalog was told to lose the answer, or the call")
-        return Evolved(self.read(), done, growth.refused)
+        return EvolvedTable(self.read(), done, growth.refused)
 
-    def draft(self, draft: Draft) -> tuple[PendingCommit, ...]:
+    def stage(self, staging: Staging) -> tuple[PendingCommit, ...]:
         catalog = self._catalog
         if not catalog.reachable:
             raise Unreachable("the fake catalog is not reachable")
         if not catalog.exists:
             raise TableMissing(f"the fake catalog has no table {catalog.table}")
-        if draft.table.uuid != catalog.uuid:
+        if staging.table.uuid != catalog.uuid:
             raise Unreachable(f"{catalog.table} is another table now")
-        folder = draft_folder(
-            draft.table.location, self._sink, draft.transaction.epoch, draft.coordinator
+        folder = staging_folder(
+            staging.table.location, self._sink, staging.transaction.epoch, staging.coordinator
         )
         pending_commits = []
         for kind in FileKind:
-            files = tuple(file for file in draft.files if file.kind is kind)
+            files = tuple(file for file in staging.files if file.kind is kind)
             if not files:
                 continue
-            path = f"{folder}/{draft.transaction.number}-{len(catalog.storage.manifests)}.avro"
+            path = f"{folder}/{staging.transaction.number}-{len(catalog.storage.manifests)}.avro"
             catalog.storage.manifests[path] = files
             records = sum(file.records for file in files)
             pending_commits.append(
                 PendingCommit(
-                    draft.transaction,
-                    draft.coordinator,
+                    staging.transaction,
+                    staging.coordinator,
                     catalog.uuid,
                     catalog.table,
                     path,
                     size_bytes=len(path),
                     rows=records if kind is FileKind.ROWS else 0,
-                    since_ms=draft.since_ms,
+                    since_ms=staging.since_ms,
                     deletes=records if kind is FileKind.KEYS else 0,
                 )
             )
@@ -158,11 +158,11 @@ class FakeTable:
         if (view.uuid, view.tag, view.head) != (base.uuid, base.tag, base.head):
             return None
         summary = commit_record_codec.encode(attempt.record)
-        drafted = (
+        staged = (
             catalog.storage.manifests.get(pending_commit.manifest, ())
             for pending_commit in attempt.pending_commits
         )
-        files = (*attempt.files, *(file for files in drafted for file in files))
+        files = (*attempt.files, *(file for files in staged for file in files))
         snapshot = catalog.new_snapshot(self._branch, files, summary)
         # a commit to another branch since the read may have taken this number: the call is refused
         snapshot = replace(snapshot, sequence_number=sequence_number + 1)

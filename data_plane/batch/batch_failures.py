@@ -35,35 +35,35 @@ _OTHERS = frozenset(
 _CAUSES_MAX = 10
 
 
-class Abandoned(HeadgateError):
-    """Nobody waits for the batch any more."""
+class BatchAbandoned(HeadgateError):
+    """Says that nobody waits for the batch any more."""
 
 
-class TablesWanted(HeadgateError):
-    """Routes name tables that the plan lacks; the batch is written again with them."""
+class TablesNotPlanned(HeadgateError):
+    """Says that routes name tables that the plan lacks: the batch is written again with them."""
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(f"tables were not known: {', '.join(sorted(names))}")
         self.names = names
 
-    def __reduce__(self) -> tuple[type[TablesWanted], tuple[frozenset[str]]]:
-        return TablesWanted, (self.names,)
+    def __reduce__(self) -> tuple[type[TablesNotPlanned], tuple[frozenset[str]]]:
+        return TablesNotPlanned, (self.names,)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanting(BatchFailed):
-    """A batch that failed because it lacked plans for these tables."""
+class LacksTablePlans(BatchFailed):
+    """Reports a batch that failed because it lacked plans for these tables."""
 
     names: frozenset[str] = frozenset()
 
 
-def go_on(batch: Batch, abandoned: Callable[[], bool]) -> None:
-    """Raise ``Abandoned`` when nobody waits for the batch any more."""
+def raise_if_abandoned(batch: Batch, abandoned: Callable[[], bool]) -> None:
+    """Raise ``BatchAbandoned`` when nobody waits for the batch any more."""
     if abandoned():
-        raise Abandoned(f"batch {batch.number} is not wanted any more")
+        raise BatchAbandoned(f"batch {batch.number} is not wanted any more")
 
 
-def foreign(error: BaseException) -> bool:
+def is_external(error: BaseException) -> bool:
     """Return whether another system (disk, network, memory, broker, storage, Spark) is to blame."""
     cause: BaseException | None = error
     for _ in range(_CAUSES_MAX):
@@ -77,37 +77,37 @@ def foreign(error: BaseException) -> bool:
     return False
 
 
-def narrowable(error: BaseException) -> bool:
+def is_bisectable(error: BaseException) -> bool:
     """Return whether the error was unforeseen, so that one record may have raised it."""
     if isinstance(error, HeadgateError) or not isinstance(error, Exception):
         return isinstance(error, Unforeseen)
-    return not foreign(error)
+    return not is_external(error)
 
 
-def write_failed(error: Exception, batch: Batch) -> HeadgateError:
+def write_error(error: Exception, batch: Batch) -> HeadgateError:
     """Translate somebody else's error into ours."""
-    kind = Unforeseen if narrowable(error) else WriteFailed
-    return kind(f"batch {batch.number} of {batch.table.table}: {_said(error)}")
+    kind = Unforeseen if is_bisectable(error) else WriteFailed
+    return kind(f"batch {batch.number} of {batch.table.table}: {_error_text(error)}")
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
 
 
-def attempted(number: int, write: Callable[[], BatchOutcome]) -> BatchOutcome:
-    """Return the outcome of writing as a value. Raises only ``Abandoned``."""
+def outcome_of_attempt(number: int, write: Callable[[], BatchOutcome]) -> BatchOutcome:
+    """Return the outcome of writing as a value. Raises only ``BatchAbandoned``."""
     try:
         return write()
-    except Abandoned:
+    except BatchAbandoned:
         raise
     except Exception as error:  # noqa: BLE001 - it goes on as a value
-        return failed(number, error)
+        return failure_of(number, error)
 
 
-def failed(number: int, error: Exception) -> BatchFailed:
+def failure_of(number: int, error: Exception) -> BatchFailed:
     """Return the outcome of a batch that ended in ``error``."""
-    if isinstance(error, TablesWanted):
-        return Wanting(number, str(error), names=error.names)
+    if isinstance(error, TablesNotPlanned):
+        return LacksTablePlans(number, str(error), names=error.names)
     if isinstance(error, OSError) and (operation := refused_operation(error)):
         error = MissingRights(
             f"the table's files may not be written: {operation} is refused: {error}",
@@ -115,7 +115,7 @@ def failed(number: int, error: Exception) -> BatchFailed:
             "nor the files of the driver (headgate check asks them)",
         )
     if not isinstance(error, HeadgateError):
-        return BatchFailed(number, _said(error), unforeseen=narrowable(error))
+        return BatchFailed(number, _error_text(error), unforeseen=is_bisectable(error))
     hopeless = isinstance(error, (StopSink, ConfigurationError))
     fatal = error if hopeless and not isinstance(error, _FOR_THE_COORDINATOR) else None
     return BatchFailed(number, str(error), fatal, unforeseen=isinstance(error, Unforeseen))

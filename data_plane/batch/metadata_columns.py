@@ -12,8 +12,8 @@ import pyarrow.types as kinds
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.data_plane.batch.write_plan import RECORD_PARTS, STRUCT, SourcePlan
-from headgate.data_plane.formats.casting.cast_to_table import fitted
-from headgate.data_plane.formats.casting.relabel import retyped
+from headgate.data_plane.formats.casting.cast_to_table import cast_column
+from headgate.data_plane.formats.casting.relabel import relabel
 from headgate.data_plane.formats.format_registry import record_format
 from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 from headgate.kafka.record_fetch import Chunk
@@ -23,7 +23,7 @@ MILLISECONDS_MAX = (2**63 - 1) // 1000
 
 
 class RecordColumns:
-    """The columns that do not come from values.
+    """Makes the columns that do not come from values.
 
     - key: as the key's format reads it; a struct column takes the fields of a key that has some,
       any other column takes the key itself. A record without a key has null there.
@@ -42,7 +42,7 @@ class RecordColumns:
             what: schema.field(column) for what, column in source.record_columns.items()
         }
         if STRUCT in self._fields:
-            self._inside = _inside(source, self._fields[STRUCT], partitions)
+            self._inside = _struct_columns(source, self._fields[STRUCT], partitions)
         if "key" in self._fields:
             target = self._fields["key"].type
             name = source.key_format_name or ("string" if _is_text(target) else "bytes")
@@ -58,17 +58,17 @@ class RecordColumns:
             "headers": self._headers,
             STRUCT: self._struct,
         }
-        found = {}
+        result = {}
         for what, field in self._fields.items():
             if what in parts:
-                found[field.name] = parts[what](chunk, field, faults)
+                result[field.name] = parts[what](chunk, field, faults)
             elif what == "timestamp" and kinds.is_timestamp(field.type) and field.type.unit == "ns":
-                found[field.name] = fitted(self._coordinate(what, chunk), field, faults)
+                result[field.name] = cast_column(self._coordinate(what, chunk), field, faults)
             elif what == "timestamp":
-                found[field.name] = self._timestamps(chunk, field, faults)
+                result[field.name] = self._timestamps(chunk, field, faults)
             else:
-                found[field.name] = self._coordinate(what, chunk).cast(field.type)
-        return found, faults.reasons
+                result[field.name] = self._coordinate(what, chunk).cast(field.type)
+        return result, faults.reasons
 
     def _coordinate(self, name: str, chunk: Chunk) -> pa.Array:
         if name == "offset":
@@ -91,10 +91,10 @@ class RecordColumns:
             return self._coordinate("timestamp", near).cast(field.type)
 
     def _struct(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
-        found, reasons = self._inside.columns(chunk)
+        result, reasons = self._inside.columns(chunk)
         for row, reason in reasons.items():
             faults.note([row], f"{field.name}.{reason}")
-        children = [found[child.name] for child in field.type]
+        children = [result[child.name] for child in field.type]
         return pa.StructArray.from_arrays(children, fields=list(field.type))
 
     def _keys(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
@@ -113,7 +113,7 @@ class RecordColumns:
             for place, reason in error.bad.items():
                 good[place] = False
                 faults.note([rows[place]], f"key: {reason}")
-        values = retyped(read.to_struct_array(), field.type) if struct else read.column(0)
+        values = relabel(read.to_struct_array(), field.type) if struct else read.column(0)
         places = np.zeros(len(keys), np.int64)
         places[rows[good]] = np.arange(len(values))
         absent = np.ones(len(keys), np.bool_)
@@ -127,18 +127,18 @@ class RecordColumns:
         keys = _header_names(records, faults)
         values = self._header_values(records, faults)
         if kinds.is_map(field.type):
-            found = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values)
+            result = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values)
         else:
             pairs = pa.StructArray.from_arrays([keys, values], ["key", "value"])
-            found = pa.LargeListArray.from_arrays(pa.array(offsets), pairs)
-        return fitted(found, field, faults)
+            result = pa.LargeListArray.from_arrays(pa.array(offsets), pairs)
+        return cast_column(result, field, faults)
 
     def _header_values(
         self, records: Sequence[Sequence[tuple[str, bytes | None]]], faults: Faults
     ) -> pa.Array:
         if not self._header_text:
-            octets = [value for headers in records for _, value in headers]
-            return pa.array(octets, pa.large_binary())
+            data = [value for headers in records for _, value in headers]
+            return pa.array(data, pa.large_binary())
         texts: list[str | None] = []
         for row, headers in enumerate(records):
             for key, value in headers:
@@ -150,7 +150,7 @@ class RecordColumns:
         return pa.array(texts, pa.large_string())
 
 
-def _inside(
+def _struct_columns(
     source: SourcePlan, column: pa.Field, partitions: Sequence[TopicPartition]
 ) -> RecordColumns:
     """Build the columns for a struct's fields. Raises ``ConfigurationError`` for unknown parts."""
@@ -167,18 +167,18 @@ def _inside(
 def _header_names(
     records: Sequence[Sequence[tuple[str, bytes | None]]], faults: Faults
 ) -> pa.Array:
-    found = [name for headers in records for name, _ in headers]
+    result = [name for headers in records for name, _ in headers]
     try:
-        return pa.array(found, pa.large_string())
+        return pa.array(result, pa.large_string())
     except UnicodeEncodeError:
         for row, headers in enumerate(records):
             for name in {name for name, _ in headers if not _is_utf8(name)}:
-                faults.note([row], f"the header name {legible(name)!r} is not UTF-8 text")
-        return pa.array(map(legible, found), pa.large_string())
+                faults.note([row], f"the header name {printable_name(name)!r} is not UTF-8 text")
+        return pa.array(map(printable_name, result), pa.large_string())
 
 
-def legible(name: str) -> str:
-    """A header's name, with ``\\xff`` and the like for its bytes that are not UTF-8."""
+def printable_name(name: str) -> str:
+    """Return a header's name, with ``\\xff`` and the like for its bytes that are not UTF-8."""
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 

@@ -16,74 +16,88 @@ from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.batch.write_plan import (
     SourcePlan,
     WriterPlan,
-    check_folder,
-    plan_of_layout,
-    source_aside,
+    plan_of_file_schema,
+    quarantine_source,
+    require_own_folder,
 )
-from headgate.data_plane.quarantine.already_quarantined import Again, known_offsets, rows_of_reader
+from headgate.data_plane.quarantine.already_quarantined import (
+    RangesReadAgain,
+    quarantined_offsets,
+    rows_of_reader,
+)
 
 
-class PlansAside(Protocol):
-    """The plans of a quarantine; ``Plans`` makes them for Iceberg."""
+class QuarantinePlans(Protocol):
+    """Plans the files of a quarantine; ``Plans`` does it for Iceberg."""
 
-    def beside(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
+    def with_quarantine(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan with that of the batch's quarantine. Raises as ``plan_of``."""
 
     def forget_temporary(self) -> bool: ...
 
 
-class LayoutPlans:
-    """The plans of a sink's table, and with ``aside`` of its quarantine. ``layout`` returns the
-    table's current layout."""
+class PluginPlans:
+    """Plans the files of a sink's table, and with ``quarantine`` of its quarantine.
+
+    ``layout`` returns the table's current layout.
+    """
 
     def __init__(
         self,
         layout: Callable[[], FileSchema],
         shaping: Shaping,
-        aside: PlansAside | None = None,
+        quarantine: QuarantinePlans | None = None,
     ) -> None:
         self._plan = _OnePlan(layout, shaping)
-        self._aside = aside
+        self._quarantine = quarantine
         self.shaping = shaping
 
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan for the batch's tables. Raises ``TableChanged``, ``Unreachable``; and
         ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
         plan = self._plan.plan_of(batch.table, source)
-        return self._aside.beside(plan, batch, source) if self._aside else plan
+        return self._quarantine.with_quarantine(plan, batch, source) if self._quarantine else plan
 
     def forget_temporary(self) -> bool:
         """Forget the quarantine's temporary keys; the table has none."""
-        return self._aside is not None and self._aside.forget_temporary()
+        return self._quarantine is not None and self._quarantine.forget_temporary()
 
 
-class LayoutAside:
-    """The plans of a quarantine of the table's kind. ``layout`` returns its current layout, and
-    ``read`` opens it for its rows."""
+class PluginQuarantinePlans:
+    """Plans the files of a quarantine of the table's format.
+
+    ``layout`` returns its current layout, and ``read`` opens it for its rows.
+    """
 
     def __init__(self, layout: Callable[[], FileSchema], read: Callable[[], TableReader]) -> None:
         self._plan = _OnePlan(layout, Shaping())
         self._read = read
 
-    def beside(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
+    def with_quarantine(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
         if batch.quarantine is None:
             return plan
-        aside = self._plan.plan_of(batch.quarantine, source_aside(source))
-        return replace(plan, quarantine=aside, known=known_offsets(batch, source, self._rows))
+        quarantine = self._plan.plan_of(batch.quarantine, quarantine_source(source))
+        return replace(
+            plan,
+            quarantine=quarantine,
+            already_quarantined=quarantined_offsets(batch, source, self._rows),
+        )
 
     def forget_temporary(self) -> bool:
         """Return ``False``: there are no temporary keys."""
         return False
 
-    def _rows(self, start: TableStart, source: SourcePlan, again: Again) -> list[dict[str, Any]]:
+    def _rows(
+        self, start: TableStart, source: SourcePlan, again: RangesReadAgain
+    ) -> list[dict[str, Any]]:
         with closing(self._read()) as reader:
             if reader.view().uuid != start.uuid:
-                raise another_table(start, reader.view().uuid)
+                raise table_replaced(start, reader.view().uuid)
             return list(rows_of_reader(reader, source, again))
 
 
 class _OnePlan:
-    """The plan of one table, kept until the table changes."""
+    """Keeps the plan of one table until the table changes."""
 
     def __init__(self, layout: Callable[[], FileSchema], shaping: Shaping) -> None:
         self._layout = layout
@@ -96,20 +110,20 @@ class _OnePlan:
         if self._kept is None or self._known != wanted or self._kept.source != source:
             layout = self._layout()
             if layout.uuid != start.uuid:
-                raise another_table(start, layout.uuid)
+                raise table_replaced(start, layout.uuid)
             if layout.schema_id != start.schema_id:
                 raise Unreachable(
                     f"the columns of {start.table} are not those of the START any more",
                     "the next one names them",
                 )
-            self._kept = plan_of_layout(layout, start.table, source, self._shaping)
+            self._kept = plan_of_file_schema(layout, start.table, source, self._shaping)
             self._known = wanted
-        if self._kept.shape.dressing is None:
-            check_folder(start, self._kept.shape.data_location)
+        if self._kept.shape.marking is None:
+            require_own_folder(start, self._kept.shape.data_location)
         return self._kept
 
 
-def another_table(start: TableStart, uuid: str) -> TableChanged:
+def table_replaced(start: TableStart, uuid: str) -> TableChanged:
     return TableChanged(
         f"{start.table} is another table now: UUID {uuid}, not {start.uuid}",
         "it was dropped and created again",

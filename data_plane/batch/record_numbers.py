@@ -30,8 +30,8 @@ class Numbering:
     ) -> Integers:
         """Return the numbers; ``places``: each record's index in ``partitions``."""
         index = np.array([self._index[at] for at in partitions], np.int64)[places]
-        found: Integers = self._bases[index] + offsets - self._begins[index]
-        return found
+        result: Integers = self._bases[index] + offsets - self._begins[index]
+        return result
 
     def records(self, numbers: Integers) -> tuple[Integers, Integers]:
         """Return the index of each record's partition in ``self.partitions``, and its offset.
@@ -49,7 +49,7 @@ class Numbering:
         place = self._index[partition]
         return int(numbers.range_cardinality(int(self._bases[place]), int(self._bases[place + 1])))
 
-    def of(self, numbers: BitMap64, partition: TopicPartition) -> tuple[int, int] | None:
+    def span(self, numbers: BitMap64, partition: TopicPartition) -> tuple[int, int] | None:
         """Return the first and the last offset of the numbers that are this partition's."""
         place = self._index[partition]
         base = int(self._bases[place])
@@ -59,14 +59,16 @@ class Numbering:
         begin = int(self._begins[place]) - base
         return begin + own[0], begin + own[-1]
 
-    def described(self, number: int) -> str:
+    def describe(self, number: int) -> str:
         """Return the record's name for errors."""
         places, offsets = self.records(np.array([number], np.int64))
         at = self.partitions[places[0]]
         return f"{at.topic} partition {at.partition} offset {offsets[0]}"
 
 
-def firsts(partitions: Sequence[TopicPartition], places: Integers, offsets: Integers) -> Offsets:
+def first_offsets(
+    partitions: Sequence[TopicPartition], places: Integers, offsets: Integers
+) -> Offsets:
     """Return, in each partition, the smallest of these offsets; ``places``: as in ``numbers``."""
     return Offsets(
         {
@@ -76,9 +78,10 @@ def firsts(partitions: Sequence[TopicPartition], places: Integers, offsets: Inte
     )
 
 
-def bitmap(numbers: pa.Int64Array) -> BitMap64:
+def bitmap_of(numbers: pa.Int64Array) -> BitMap64:
     """Convert an Arrow array without nulls to a set, without a Python number per value."""
     if not len(numbers):
         return BitMap64()
+    # Arrow's own memory, borrowed for this call: the set copies it, and no slice may outlive it.
     values = memoryview(numbers.buffers()[1]).cast("B").cast("Q")
     return BitMap64(values[numbers.offset : numbers.offset + len(numbers)])

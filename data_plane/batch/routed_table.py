@@ -1,4 +1,4 @@
-"""A table that routes name, for a writer: found, to be made, or unavailable."""
+"""Describes a table that routes name, as a writer sees it: found, to be created, or unavailable."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # checking settings must not import Arrow
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
-    """How a missing table gets its columns (rule N1).
+class CreationSource:
+    """Says how a missing table gets its columns (rule N1).
 
     ``source`` says how its records are read; ``declared``: the sink file has the columns.
     """
@@ -41,7 +41,7 @@ class RoutedTable:
     uuid: str = ""
     schema_id: int = 0
     raw_name: str = ""
-    making: Making | None = None
+    making: CreationSource | None = None
     refused: tuple[Refusal, ...] = ()
     trouble: str = ""
     prefix: str = ""
@@ -51,13 +51,13 @@ class RoutedTable:
         return Destination(self.name, self.uuid, self.schema_id)
 
 
-def dropped(name: str) -> RoutedTable:
+def dropped_table(name: str) -> RoutedTable:
     """Return a table that existed before."""
     why = f"{TableMissing.code} table {name} no longer exists: it was dropped or renamed"
     return RoutedTable(name, problem=why, trouble=why)
 
 
-def of_start(plan: WriterPlan, batch: Batch) -> RoutedTable:
+def table_of_start(plan: WriterPlan, batch: Batch) -> RoutedTable:
     """Return the table that START names, whose plan is the batch's."""
     at = batch.table
     return RoutedTable(
@@ -70,8 +70,8 @@ def of_start(plan: WriterPlan, batch: Batch) -> RoutedTable:
     )
 
 
-def tables_of(plan: WriterPlan, batch: Batch) -> Mapping[str, RoutedTable]:
+def tables_of_plan(plan: WriterPlan, batch: Batch) -> Mapping[str, RoutedTable]:
     """Return the tables that rows of the batch may go to, by name."""
     if plan.source.routing is not None:
         return plan.tables
-    return {batch.table.table: of_start(plan, batch)}
+    return {batch.table.table: table_of_start(plan, batch)}

@@ -1,4 +1,4 @@
-"""Which table a record goes to: the routes of a sink file, column by column (rules R1 to R3).
+"""Decides which table a record goes to: the routes of a sink file (rules R1 to R3).
 
 A route looks at the record alone, never at a clock or catalog, so that every participant decides
 alike. The first route that matches wins; a record that none matches is *unmatched*.
@@ -33,7 +33,7 @@ _INPUTS = ("field", "header", "record")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One route: which records it takes, and the table that its placeholders make.
+    """Describes one route: which records it takes, and the table that its placeholders make.
 
     ``topic``, ``value`` and ``record`` are names, or patterns that begin with ``^``. ``field`` is a
     path in the record's value, ``header`` a header's name; ``value`` says which of their values
@@ -50,18 +50,18 @@ class Route:
 
     @property
     def by_topic(self) -> bool:
-        """Whether the topic alone decides."""
+        """Return whether the topic alone decides."""
         return not (self.by_value or self.header)
 
     @property
     def by_value(self) -> bool:
-        """Whether the record's value decides too."""
+        """Return whether the record's value decides too."""
         return bool(self.field or self.record)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Target:
-    """A table's name, and the name that it was made of (``raw``)."""
+    """Names a table, with the name that it was made of (``raw``)."""
 
     table: str
     raw: str
@@ -70,7 +70,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """All routes of a sink, in order, and how many tables they may name (R4).
+    """Holds all routes of a sink, in order, and how many tables they may name (R4).
 
     ``keys``: patterns of whole names and the key of such tables, where some have one; the first
     that matches counts.
@@ -81,86 +81,92 @@ class Routing:
     keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def key_of(self, table: str) -> tuple[str, ...]:
-        """The columns of the table's key (U1); none where every record adds a row."""
+        """Return the columns of the table's key (U1); none where every record adds a row."""
         return next((key for match, key in self.keys if re.fullmatch(match, table)), ())
 
-    def of_topic(self, topic: str) -> Iterator[tuple[Route, Mapping[str, str]]]:
-        """The routes that take records of the topic, with what the topic puts into their names."""
+    def routes_of_topic(self, topic: str) -> Iterator[tuple[Route, Mapping[str, str]]]:
+        """Return the topic's routes, with what the topic puts into their tables' names."""
         for route in self.routes:
-            groups = _matched(route.topic, topic)
+            groups = _match(route.topic, topic)
             if groups is not None:
                 yield route, {"topic": topic, **groups}
                 if route.by_topic:
                     return
 
-    def named_by(self, topic: str) -> Target | None:
-        """The table of the topic's records, where nothing but the topic decides."""
-        for route, parts in self.of_topic(topic):
-            return target(route, parts) if route.by_topic else None
+    def table_of_topic(self, topic: str) -> Target | None:
+        """Return the table of the topic's records, where nothing but the topic decides."""
+        for route, parts in self.routes_of_topic(topic):
+            return target_of(route, parts) if route.by_topic else None
         return None
 
     def tables_of(self, topics: Sequence[str]) -> Mapping[str, Target]:
-        """By topic, the tables that topics alone name. Of two raw names for one table one is left:
-        that which is the table's own, else the first in order (R3)."""
-        found = {topic: self.named_by(topic) for topic in sorted(topics)}
+        """Return, by topic, the tables that topics alone name.
+
+        Of two raw names for one table one is left: that which is the table's own, else the first
+        in order (R3).
+        """
+        result = {topic: self.table_of_topic(topic) for topic in sorted(topics)}
         first: dict[str, Target] = {}
-        for named in found.values():
+        for named in result.values():
             if named and (named.table not in first or named.raw == named.table):
                 first[named.table] = named
         return {
             topic: named
-            for topic, named in found.items()
+            for topic, named in result.items()
             if named and (named.merge or first[named.table].raw == named.raw)
         }
 
 
-def names_of(route: Route) -> re.Pattern[str]:
-    """Everything that the route can name."""
+def name_pattern(route: Route) -> re.Pattern[str]:
+    """Return everything that the route can name."""
     parts = _PLACEHOLDER.split(route.to)  # text, name, text, name, ...
     return re.compile("[a-z0-9_]+".join(map(re.escape, parts[::2])))
 
 
-def filled(route: Route, parts: Mapping[str, str]) -> Route:
-    """The route whose table's name has these texts, as far as they are known."""
-    known = {name: sanitised(text) for name, text in parts.items() if text}
+def fill_name(route: Route, parts: Mapping[str, str]) -> Route:
+    """Return the route whose table's name has these texts, as far as they are known."""
+    known = {name: sanitise(text) for name, text in parts.items() if text}
     to = _PLACEHOLDER.sub(lambda found: known.get(found[1], found[0]), route.to)
     return replace(route, to=to)
 
 
-def target(route: Route, parts: Mapping[str, str]) -> Target | None:
-    """The route's table; ``None`` where a placeholder has nothing, or too much, to stand for."""
+def target_of(route: Route, parts: Mapping[str, str]) -> Target | None:
+    """Return the route's table; ``None`` where a placeholder has nothing, or too much."""
     values = {name: parts.get(name) or "" for name in _PLACEHOLDER.findall(route.to)}
     if not all(values.values()):
         return None
     raw = _PLACEHOLDER.sub(lambda found: values[found[1]], route.to)
     if len(raw) > RAW_CHARACTERS_MAX:
         return None
-    table = _PLACEHOLDER.sub(lambda found: sanitised(values[found[1]]), route.to)
+    table = _PLACEHOLDER.sub(lambda found: sanitise(values[found[1]]), route.to)
     namespace, _, name = table.rpartition(".")
-    return Target(f"{namespace}.{_shortened(name, raw)}", raw, route.merge)
+    return Target(f"{namespace}.{_shorten(name, raw)}", raw, route.merge)
 
 
-def sanitised(value: str) -> str:
-    """R3: lower case, and everything but letters, digits and underscores as an underscore."""
+def sanitise(value: str) -> str:
+    """Put it in lower case, with an underscore for all but letters, digits and underscores (R3)."""
     return _NOT_IN_NAMES.sub("_", value.lower())
 
 
-def folded(table: str) -> str:
-    """The table's name as the most forgiving catalog compares it: of any case and normal form."""
+def fold_case(table: str) -> str:
+    """Return the name as the most forgiving catalog compares it: of any case and normal form."""
     return unicodedata.normalize("NFKC", table).casefold()
 
 
-def _shortened(name: str, raw: str) -> str:
+def _shorten(name: str, raw: str) -> str:
     if len(name) <= NAME_CHARACTERS_MAX:
         return name
     mark = hashlib.sha256(raw.encode(errors="surrogateescape")).hexdigest()[:_HASH_CHARACTERS]
     return f"{name[: NAME_CHARACTERS_MAX - _HASH_CHARACTERS - 1]}_{mark}"
 
 
-def value_matches(route: Route, value: str) -> Mapping[str, str] | None:
-    """What a field's, header's or record name's value puts into names; ``None``: no match."""
+def match_value(route: Route, value: str) -> Mapping[str, str] | None:
+    """Return what the value of a field or header, or a record's name, puts into names.
+
+    ``None``: it does not match.
+    """
     wanted = route.record or route.value
-    groups = _matched(wanted, value) if value else None
+    groups = _match(wanted, value) if value else None
     if groups is None:
         return None
     name = "record" if route.record else "field" if route.field else "header"
@@ -172,15 +178,15 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text)
 
 
-def _matched(wanted: str, text: str) -> Mapping[str, str] | None:
-    """The groups of a pattern that matches; none of a name, or of nothing, which takes all."""
+def _match(wanted: str, text: str) -> Mapping[str, str] | None:
+    """Return the groups of a pattern that matches; a name has none, nor has "", which takes all."""
     if not wanted.startswith("^"):
         return {} if wanted in ("", text) else None
-    found = _pattern(wanted).search(text)
-    return None if found is None else {k: v or "" for k, v in found.groupdict().items()}
+    result = _pattern(wanted).search(text)
+    return None if result is None else {k: v or "" for k, v in result.groupdict().items()}
 
 
-def check_route(route: Route, where: str) -> None:
+def require_valid_route(route: Route, where: str) -> None:
     """Raises ``RouteUnfit``, a ``ConfigurationError``."""
     inputs = [name for name in _INPUTS if getattr(route, name)]
     if len(inputs) > 1:
@@ -211,24 +217,24 @@ def check_route(route: Route, where: str) -> None:
 
 @dataclass(slots=True)
 class Names:
-    """Targets by value, per route and topic: each different value is looked at once."""
+    """Remembers targets by value, per route and topic: each different value is looked at once."""
 
     route: Route
     parts: Mapping[str, str]
     _known: dict[str, Target | None] = field(default_factory=dict)
 
     def alone(self) -> Target | None:
-        """The table where the topic alone decides."""
-        return target(self.route, self.parts)
+        """Return the table where the topic alone decides."""
+        return target_of(self.route, self.parts)
 
     def of(self, value: str) -> Target | None:
-        """The table for a value of the route's field, header or record name."""
+        """Return the table for a value of the route's field, header or record name."""
         if value not in self._known:
             if len(self._known) > _VALUES_KEPT_MAX:
                 self._known.clear()
-            more = value_matches(self.route, value)
+            more = match_value(self.route, value)
             self._known[value] = (
-                None if more is None else target(self.route, {**self.parts, **more})
+                None if more is None else target_of(self.route, {**self.parts, **more})
             )
         return self._known[value]
 

@@ -13,7 +13,7 @@ DISTRIBUTION_PROPERTY = "write.distribution-mode"
 
 @dataclass(frozen=True, slots=True)
 class TransformPlan:
-    """``sql``, or ``function`` as ``package.module:name``; the other one is empty.
+    """Names a transform: ``sql``, or ``function`` as ``package.module:name``; the other is empty.
 
     ``schema_json``: the columns into which values are decoded, as an Iceberg schema; empty for the
     table's.
@@ -31,12 +31,12 @@ class TransformPlan:
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """The treatment of rows between decoding and writing."""
+    """Says how rows are treated between decoding and writing."""
 
     transform: TransformPlan | None = None
     distribution: Distribution = Distribution.TABLE
 
-    def settled(self, table: str, properties: Mapping[str, str]) -> Shaping:
+    def resolve_distribution(self, table: str, properties: Mapping[str, str]) -> Shaping:
         """Resolve ``TABLE`` from the table's properties."""
         if self.distribution is not Distribution.TABLE:
             return self

@@ -1,4 +1,4 @@
-"""A worker's instructions for turning ranges into files, as one value for other processes."""
+"""Tells a worker how to turn ranges into files, as one value for other processes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,18 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.control_protocol.table_format import Dressing, FileSchema, HeldValues
+from headgate.control_protocol.table_format import FileMarking, FileSchema, ValueCheck
 from headgate.data_plane.batch.routes import Routing
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.cdc.policy import Changes, Tombstones
 from headgate.data_plane.formats import field_names as names
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.formats.field_names import with_former_names
-from headgate.data_plane.quarantine.already_quarantined import Again, known_offsets, rows_of_iceberg
+from headgate.data_plane.quarantine.already_quarantined import (
+    RangesReadAgain,
+    quarantined_offsets,
+    rows_of_iceberg,
+)
 from headgate.data_plane.write.missing_columns import Evolution, evolution_of
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.file_schema import file_schema_of
@@ -53,16 +57,19 @@ if TYPE_CHECKING:
     from headgate.data_plane.batch.routed_table import RoutedTable
 
 RECORD_PARTS = ("topic", "partition", "offset", "timestamp", "key", "headers")
-NOTHING_IS_MADE = "or tables.max of them are in use"
+NO_TABLE_IS_CREATED = "or tables.max of them are in use"
 STRUCT = "struct"
 """Stands, among the names of record parts, for a column that holds several of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """What to do with records that are not rows; ``excerpts``: whether errors show their content.
-    ``tag``: the sink's tag in its tables. ``untold_tombstones``: those of which no route tells the
-    table, where it may be a keyed one; by default they are unmatched."""
+    """Says what becomes of records that are not rows.
+
+    ``excerpts``: whether errors show their content. ``tag``: the sink's tag in its tables.
+    ``unrouted_tombstones``: those whose table no route tells, where it may be a keyed one; by
+    default they are unmatched.
+    """
 
     policy: Disposal = Disposal.FAIL
     tombstones: Disposal = Disposal.FAIL
@@ -70,7 +77,7 @@ class Handling:
     tag: str = ""
     excerpts: bool = True
     unmatched: Disposal = Disposal.FAIL
-    untold_tombstones: Disposal | None = None
+    unrouted_tombstones: Disposal | None = None
 
     @property
     def keeps(self) -> bool:
@@ -80,7 +87,7 @@ class Handling:
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
-    """Where records come from and how to read their values.
+    """Says where records come from and how to read their values.
 
     ``topic_ids``: the topics' expected ids; a topic without one is not checked. ``record_columns``:
     from a part of the record (``RECORD_PARTS``) to its column. ``format_options``: the format's
@@ -105,7 +112,7 @@ class SourcePlan:
     redaction: Redaction = field(default_factory=Redaction)
     schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy)
     routing: Routing | None = None
-    makes: bool = False
+    creates_tables: bool = False
     changes: Changes | None = None
 
     @property
@@ -121,12 +128,12 @@ class SourcePlan:
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """What a table's files are like and where they go; no secret is in it.
+    """Describes what a table's files are like and where they go; no secret is in it.
 
     The ``*_json`` are the table format's own. ``sort_order_json``: the table's default order when
     the plan was made; a transaction does not fix it, since each file states its own order.
     ``older_schemas``: those before it, the oldest first, as far as their names matter.
-    ``dressing``: additions to stamped files (P13).
+    ``marking``: additions to files with commit tokens (P13).
     """
 
     schema_json: str
@@ -135,7 +142,7 @@ class TableShape:
     table_properties: Mapping[str, str]
     location: str
     older_schemas: tuple[str, ...] = ()
-    dressing: Dressing | None = None
+    marking: FileMarking | None = None
 
     @property
     def data_location(self) -> str:
@@ -167,41 +174,41 @@ class TableShape:
 
 @dataclass(frozen=True, slots=True)
 class WriterPlan:
-    """All that a task needs to write a batch, and nothing else; picklable throughout.
+    """Holds all that a task needs to write a batch, and nothing else; picklable throughout.
 
     What of it is secret, no ``repr`` shows: ``io_properties``, for the table's object store, and
     parts of ``source``. ``quarantine`` is the plan for the quarantine's
     files; ``known`` the offsets that it has already, if a range is read again after a commit that
-    ended between the two tables (rule Q5). ``condemned``: records that were found to make the batch
+    ended between the two tables (rule Q5). ``poison_records``: those found to make the batch
     fail, by offset with the reason (``poison_search``). ``tables``: recently used tables that
     routes name; ``listed``: by namespace, the tables that exist; ``closed``: why no table is made
-    for names in records. ``values`` checks whether the table can hold a record's values; ``tamed``
-    replaces those that a quarantine cannot.
+    for names in records. ``values`` checks whether the table can hold a record's values;
+    ``replace_unsupported`` replaces those that a quarantine cannot.
     """
 
     source: SourcePlan
     shape: TableShape
     io_properties: Mapping[str, str] = field(repr=False)
     quarantine: WriterPlan | None = None
-    known: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
-    condemned: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
+    already_quarantined: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    poison_records: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
     shaping: Shaping = field(default_factory=Shaping)
     tables: Mapping[str, RoutedTable] = field(default_factory=dict)
-    listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    closed: str = NOTHING_IS_MADE
-    values: HeldValues | None = None
-    tamed: Callable[[Any], Any] | None = None
+    listed_tables: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    no_creation_reason: str = NO_TABLE_IS_CREATED
+    values: ValueCheck | None = None
+    replace_unsupported: Callable[[Any], Any] | None = None
 
     def record_parts(self) -> set[str]:
         """Return the parts of records that are wanted beside the value, also inside of a struct."""
         if self.source.routing is not None and self.shaping.transform is None:
             return {p for t in self.tables.values() if t.plan for p in t.plan.record_parts()}
         columns = self.source.record_columns
-        found = set(columns)
+        result = set(columns)
         if STRUCT in columns:
             column = self.decoded_schema().field(columns[STRUCT])
-            found |= {column.type.field(at).name for at in range(column.type.num_fields)}
-        return found
+            result |= {column.type.field(at).name for at in range(column.type.num_fields)}
+        return result
 
     def name_mapping(self) -> str | None:
         """Return the table's name mapping; it does not cover columns that a transform declares."""
@@ -213,7 +220,7 @@ class WriterPlan:
         policy = self.source.schema_policy
         return evolution_of(self.shape.schema_json, self.shape.older_schemas, policy, refused)
 
-    def watched_for(self, refused: tuple[Refusal, ...]) -> Evolution | None:
+    def evolution_unless_ignored(self, refused: tuple[Refusal, ...]) -> Evolution | None:
         """Do as ``evolution``; ``None`` where they are ignored, so that nothing is spent on it."""
         ignored = self.source.schema_policy.unknown_fields is UnknownFields.IGNORE
         return None if ignored else self.evolution(refused)
@@ -232,7 +239,7 @@ class WriterPlan:
         return pa.schema([*values, *(column for column in typed if column.name in parts)])
 
 
-def source_aside(source: SourcePlan) -> SourcePlan:
+def quarantine_source(source: SourcePlan) -> SourcePlan:
     """Return how to read records that become rows of the quarantine."""
     return replace(source, record_columns={}, rules={}, schema_policy=SchemaPolicy(), changes=None)
 
@@ -263,17 +270,19 @@ class Plans:
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan for both tables of a batch. Raises as ``plan_for``, and
         ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
-        return self.beside(self._within_folder(batch.table, source), batch, source)
+        return self.with_quarantine(self._within_folder(batch.table, source), batch, source)
 
-    def beside(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
+    def with_quarantine(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan of a batch's table with that of its quarantine. Raises as ``plan_of``."""
         if batch.quarantine is None or not source.handling.keeps:
             return plan
-        aside = self._within_folder(batch.quarantine, source_aside(source))
-        known = known_offsets(batch, source, self._rows)
-        return replace(plan, quarantine=aside, known=known)
+        quarantine = self._within_folder(batch.quarantine, quarantine_source(source))
+        known = quarantined_offsets(batch, source, self._rows)
+        return replace(plan, quarantine=quarantine, already_quarantined=known)
 
-    def _rows(self, start: TableStart, source: SourcePlan, again: Again) -> list[dict[str, Any]]:
+    def _rows(
+        self, start: TableStart, source: SourcePlan, again: RangesReadAgain
+    ) -> list[dict[str, Any]]:
         return rows_of_iceberg(_load(self._catalog, start), source, again)
 
     def _within_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
@@ -282,7 +291,7 @@ class Plans:
         if not _is_inside(start, plan.shape.data_location):
             self._kept.pop((start.uuid, start.schema_id, start.spec_id), None)
             plan = self.plan_for(start, source)
-        check_folder(start, plan.shape.data_location)
+        require_own_folder(start, plan.shape.data_location)
         return plan
 
     def plan_for(self, start: TableStart, source: SourcePlan) -> WriterPlan:
@@ -318,16 +327,16 @@ def plan_of_table(
 ) -> WriterPlan:
     """Plan for a loaded table with the start's schema and spec. Raises ``ConfigurationError``."""
     layout = file_schema_of(table, start.schema_id, start.spec_id)
-    return plan_of_layout(layout, start.table, source, shaping)
+    return plan_of_file_schema(layout, start.table, source, shaping)
 
 
-def plan_of_layout(
+def plan_of_file_schema(
     layout: FileSchema, table: str, source: SourcePlan, shaping: Shaping | None = None
 ) -> WriterPlan:
     """Plan for a layout. Raises ``ConfigurationError`` for record columns that the table lacks."""
     native = layout.native
     schema = Schema.model_validate_json(native.schema_json) if native else schema_of(layout.columns)
-    check_columns(table, schema, source.record_columns)
+    require_columns(table, schema, source.record_columns)
     if native is None:
         properties: Mapping[str, str] = {}
         order, spec_json = UNSORTED_SORT_ORDER, spec_of(layout).model_dump_json()
@@ -344,15 +353,15 @@ def plan_of_layout(
         table_properties=properties,
         location=layout.location,
         older_schemas=native.older_schemas() if native and named else (),
-        dressing=layout.dressing,
+        marking=layout.marking,
     )
     return WriterPlan(
         source=source,
         shape=shape,
         io_properties=for_files(dict(layout.storage), shape.data_location),
-        shaping=(shaping or Shaping()).settled(table, properties),
+        shaping=(shaping or Shaping()).resolve_distribution(table, properties),
         values=layout.values,
-        tamed=layout.tamed,
+        replace_unsupported=layout.replace_unsupported,
     )
 
 
@@ -367,7 +376,7 @@ def _is_inside(start: TableStart, data: str) -> bool:
     return inside != start.file_prefix and not {"", ".", ".."} & set(inside.split("/"))
 
 
-def check_folder(start: TableStart, data: str) -> None:
+def require_own_folder(start: TableStart, data: str) -> None:
     """P9: refuse a folder outside the table's own data, wherever else the credentials reach.
 
     It is no reason to stop: the next START may be the coordinator's again.
@@ -404,7 +413,7 @@ def _load(catalog: Catalog, start: TableStart) -> Table:
     return table
 
 
-def check_columns(table: str, schema: Schema, record_columns: Mapping[str, str]) -> None:
+def require_columns(table: str, schema: Schema, record_columns: Mapping[str, str]) -> None:
     """Raise ``ConfigurationError`` unless the table has a column for each part that is wanted."""
     unknown = sorted(set(record_columns) - {*RECORD_PARTS, STRUCT})
     if unknown:

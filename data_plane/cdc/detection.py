@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.data_plane.cdc.envelope_reader import Columns, Reader
+from headgate.data_plane.cdc.envelope_reader import Columns, EnvelopeReader
 from headgate.data_plane.cdc.operations import DEBEZIUM, DMS, DMS_LETTERS
 from headgate.data_plane.cdc.policy import Envelope
 from headgate.data_plane.formats.record_format import RecordFormat
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Flags
 
-MARKS = frozenset({"op", "__deleted", "__op", "Op", "metadata"})
+ENVELOPE_FIELDS = frozenset({"op", "__deleted", "__op", "Op", "metadata"})
 """Top-level fields of a value that tell envelopes apart."""
 
 _WORDS = (
@@ -33,8 +33,8 @@ _WORDS = (
 
 
 @dataclass(slots=True)
-class Looks:
-    """How many values have each envelope, no value, or cannot be read by the format."""
+class EnvelopeCounts:
+    """Counts how many records have each envelope or no value, or cannot be read by the format."""
 
     envelopes: Counter[Envelope] = field(default_factory=Counter)
     tombstones: int = 0
@@ -51,28 +51,30 @@ class Looks:
         return max(self.envelopes, key=self.envelopes.__getitem__, default=None)
 
 
-def looks_of(values: Sequence[bytes | None], format_of: Callable[[], RecordFormat]) -> Looks:
+def count_envelopes(
+    values: Sequence[bytes | None], format_of: Callable[[], RecordFormat]
+) -> EnvelopeCounts:
     """Read the values with a format, and examine them. Raises what the format raises."""
     there = [value for value in values if value is not None]
-    looks = Looks(tombstones=len(values) - len(there))
+    looks = EnvelopeCounts(tombstones=len(values) - len(there))
     if not there:
         return looks
     nothing = Columns(pa.schema([]), (), {}, format_of)
-    parts = Reader(nothing, words=_WORDS).read(Packed.of(there))
+    parts = EnvelopeReader(nothing, words=_WORDS).read(Packed.of(there))
     looks.unreadable = len(parts.bad)
     looks.why = next(iter(parts.bad.values()), "")
     op, after, before, deleted, flat_op, operation, kind, letter = parts.words
     rest = np.ones(len(parts.left), np.bool_)
     row = np.asarray(pc.or_(after.is_valid(), before.is_valid()))
     empties = _among(op, [word for word in DEBEZIUM if word in "mt"])
-    for envelope, found in (
+    for envelope, result in (
         (Envelope.DEBEZIUM, (_among(op, DEBEZIUM) & row) | empties),
         (Envelope.FLATTENED, _among(deleted, ("true", "false")) | _among(flat_op, DEBEZIUM)),
         (Envelope.DMS, _among(operation, DMS) | _among(kind, ("control", "data"))),
         (Envelope.DMS, _among(letter, DMS_LETTERS)),
         (Envelope.PLAIN, rest),
     ):
-        fits = found & rest
+        fits = result & rest
         rest = rest & ~fits
         looks.envelopes[envelope] += int(fits.sum())
     looks.envelopes += Counter()  # drops those with a count of zero

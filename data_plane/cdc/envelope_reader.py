@@ -22,8 +22,8 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """What values hold, without the ``bad`` ones, in their order.
+class UnwrappedValues:
+    """Holds what is in values, without the ``bad`` ones, in their order.
 
     ``rows``: the columns, any of which may be null. ``before``: the key's columns of the former
     row, null if unknown.
@@ -34,28 +34,30 @@ class Opened:
     operations: Operations
     bad: Mapping[int, str]
 
-    def without(self, some: Flags) -> Opened:
+    def without(self, some: Flags) -> UnwrappedValues:
         """Return this without some of the rows."""
         kept = pa.array(~some)
         rows, before = self.rows.filter(kept), self.before.filter(kept)
-        return Opened(rows, before, self.operations[~some], self.bad)
+        return UnwrappedValues(rows, before, self.operations[~some], self.bad)
 
-    def with_deletes(self, at: Integers, gone: Integers) -> Opened:
+    def with_deletes(self, at: Integers, deleted: Integers) -> UnwrappedValues:
         """Return this, whose rows stand ``at`` these places, with deletes of nothing known, too.
 
         All come in the order of their places, of which ``gone`` has those of the deletes.
         """
-        order = np.argsort(np.concatenate([at, gone]))
-        known = np.concatenate([np.arange(len(at)), np.zeros(len(gone), np.int64)])[order]
+        order = np.argsort(np.concatenate([at, deleted]))
+        known = np.concatenate([np.arange(len(at)), np.zeros(len(deleted), np.int64)])[order]
         wanted = pa.array(known, mask=order >= len(at))
-        deletes = np.full(len(gone), Operation.DELETE, np.uint8)
-        told = np.concatenate([self.operations, deletes])[order]
-        return Opened(self.rows.take(wanted), self.before.take(wanted), told, self.bad)
+        deletes = np.full(len(deleted), Operation.DELETE, np.uint8)
+        operations = np.concatenate([self.operations, deletes])[order]
+        return UnwrappedValues(
+            self.rows.take(wanted), self.before.take(wanted), operations, self.bad
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What to read of a row: the ``schema``, some columns of which are the ``key``, and the rules.
+    """Says what to read of a row: the ``schema``, some columns of which are the ``key``, and rules.
 
     ``format_of`` builds a format of values.
     """
@@ -75,7 +77,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What was read from values except the bad ones, which ``left`` lists."""
+    """Holds what was read from all values but the bad ones; ``left`` lists whose it is."""
 
     rows: pa.RecordBatch
     before: pa.RecordBatch
@@ -83,17 +85,17 @@ class Parts:
     left: Integers
     bad: dict[int, str]
 
-    def opened(self, told: Operations, faults: Faults) -> Opened:
+    def with_operations(self, operations: Operations, faults: Faults) -> UnwrappedValues:
         """Combine with operations; ``faults`` has the rows whose operation is unknown."""
         if not faults.reasons:
-            return Opened(self.rows, self.before, told, self.bad)
-        wrong = np.zeros(len(told), np.bool_)
+            return UnwrappedValues(self.rows, self.before, operations, self.bad)
+        wrong = np.zeros(len(operations), np.bool_)
         wrong[list(faults.reasons)] = True
         bad = {int(self.left[row]): reason for row, reason in faults.reasons.items()}
-        return Opened(self.rows, self.before, told, self.bad | bad).without(wrong)
+        return UnwrappedValues(self.rows, self.before, operations, self.bad | bad).without(wrong)
 
 
-class Reader:
+class EnvelopeReader:
     """Reads the row under the path ``row``, its former key under ``before``, and the ``words``.
 
     Of words that are ``texts`` in all records of an envelope, any other value is a fault; else
@@ -135,20 +137,20 @@ class Reader:
         bad: dict[int, str] = {}
         left = np.arange(len(values), dtype=np.int64)
         try:
-            found = self._format.decode(values, self._schema)
+            result = self._format.decode(values, self._schema)
         except UndecodableRecords as error:
-            found, bad = error.rest, dict(error.bad)
+            result, bad = error.rest, dict(error.bad)
             left = left[~np.isin(left, list(bad))]
         end = self._width + (len(self._keys) if self._before else 0)
         return Parts(
-            found.select(range(self._width)),
-            self._before_of(found, end),
-            found.columns[end:],
+            result.select(range(self._width)),
+            self._keys_before(result, end),
+            result.columns[end:],
             left,
             bad,
         )
 
-    def _before_of(self, found: pa.RecordBatch, end: int) -> pa.RecordBatch:
+    def _keys_before(self, found: pa.RecordBatch, end: int) -> pa.RecordBatch:
         columns = (
             found.columns[self._width : end]
             if self._before

@@ -23,7 +23,7 @@ _OTHERWISE = " (keys of another format than the values need format.key_type)"
 def message_key_format(
     source: SourcePlan, changes: Changes, keys: list[pa.Field]
 ) -> RecordFormat | None:
-    """How keys of messages are read; ``None`` where nothing says it.
+    """Return how keys of messages are read; ``None`` where nothing says it.
 
     As ``record_columns`` reads them where the key's column takes the message's key; as values are,
     where a connector writes both; else the message's key is the value of the only column.
@@ -31,12 +31,12 @@ def message_key_format(
     if source.key_format_name:
         return record_format(source.key_format_name, source.key_format_options)
     if changes.keys_like_values(source.format_name, source.record_columns.get("key", "")):
-        options = ValueOptions.taken(source.format_options)
+        options = ValueOptions.from_options(source.format_options)
         return record_format(source.format_name, options.of_format)
     if len(keys) > 1:
         return None
-    octets = pa.types.is_binary(keys[0].type) or pa.types.is_large_binary(keys[0].type)
-    return record_format("bytes" if octets else "string", {})
+    data = pa.types.is_binary(keys[0].type) or pa.types.is_large_binary(keys[0].type)
+    return record_format("bytes" if data else "string", {})
 
 
 class MessageKeys:
@@ -51,7 +51,7 @@ class MessageKeys:
         self._schema = pa.schema([column.with_nullable(nullable=True) for column in schema])
         own = {name: rule for name, rule in rules.items() if name in schema.names}
         known: frozenset[str] = getattr(made, "rules", frozenset())
-        readable = all(rule.asks() <= known for rule in own.values())
+        readable = all(rule.options_used() <= known for rule in own.values())
         ruled = bool(own) and readable
         self._format = RuledColumns(made, own, self._schema) if ruled else made
 
@@ -77,9 +77,9 @@ def _without_value(
     keys: pa.RecordBatch, known: np.ndarray[tuple[int], np.dtype[np.bool_]]
 ) -> dict[int, str]:
     """Return keys in which a column has no value."""
-    found: dict[int, str] = {}
+    result: dict[int, str] = {}
     for column in keys.schema:
         null = known & np.asarray(keys.column(column.name).is_null())
         for row in np.flatnonzero(null).tolist():
-            found.setdefault(row, f"key: {column.name} has no value")
-    return found
+            result.setdefault(row, f"key: {column.name} has no value")
+    return result

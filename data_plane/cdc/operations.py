@@ -16,7 +16,7 @@ Operations = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 class Operation(IntEnum):
-    """What a record does."""
+    """Says what a record does."""
 
     UPSERT = 0
     """It is a row, which replaces the one with its key."""
@@ -50,19 +50,21 @@ DMS_LETTERS = {**dict.fromkeys("IU", Operation.UPSERT), "D": Operation.DELETE}
 _CHARACTERS_MAX = 40
 
 
-def operations(
+def operations_of(
     words: pa.Array, known: Mapping[str, Operation], name: str, faults: Faults
 ) -> Operations:
     """Return the operations that the field ``name`` gives; an unknown word is a fault."""
     places = pc.index_in(words, pa.array([*known], words.type))
     unknown = np.flatnonzero(np.asarray(places.is_null()))
     codes = np.array([*known.values(), Operation.SKIP], np.uint8)
-    found: Operations = codes[np.asarray(places.fill_null(len(known)))]
+    result: Operations = codes[np.asarray(places.fill_null(len(known)))]
     _note(unknown.tolist(), words, name, faults)
-    return found
+    return result
 
 
-def flags(words: pa.Array, name: str, faults: Faults) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def flags_of(
+    words: pa.Array, name: str, faults: Faults
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return where the field ``name`` is true; a word other than true and false is a fault."""
     places = pc.index_in(words, pa.array(["false", "true"], words.type))
     wrong = pc.and_(words.is_valid(), places.is_null())
@@ -73,5 +75,5 @@ def flags(words: pa.Array, name: str, faults: Faults) -> np.ndarray[tuple[int], 
 def _note(rows: Sequence[int], words: pa.Array, name: str, faults: Faults) -> None:
     for row in rows:
         word = words[row].as_py()
-        said = "is missing" if word is None else f"{word[:_CHARACTERS_MAX]!r} is not known"
-        faults.note([row], f"{name}: {said}")
+        description = "is missing" if word is None else f"{word[:_CHARACTERS_MAX]!r} is not known"
+        faults.note([row], f"{name}: {description}")

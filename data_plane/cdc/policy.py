@@ -16,7 +16,7 @@ PLACEHOLDER = "__debezium_unavailable_value"
 
 
 class Envelope(StrEnum):
-    """How a record tells which row it changes, and how."""
+    """Says how a record tells which row it changes, and how."""
 
     PLAIN = "plain"
     """The value is the row, identified by its key; no value deletes it: compacted topics."""
@@ -29,7 +29,7 @@ class Envelope(StrEnum):
 
 
 class Tombstones(StrEnum):
-    """What a record without a value does."""
+    """Says what a record without a value does."""
 
     DELETE = "delete"
     SKIP = "skip"
@@ -37,19 +37,19 @@ class Tombstones(StrEnum):
 
     @property
     def disposal(self) -> Disposal | None:
-        """What becomes of such a record, where it does not delete."""
+        """Return what becomes of such a record, where it does not delete."""
         return {Tombstones.SKIP: Disposal.SKIP, Tombstones.FAIL: Disposal.FAIL}.get(self)
 
 
 class OnTruncate(StrEnum):
-    """What happens to a record that reports that the source table was truncated."""
+    """Says what happens to a record that reports that the source table was truncated."""
 
     FAIL = "fail"
     SKIP = "skip"
 
 
 class UnavailableValue(StrEnum):
-    """What happens to a row with a value that Debezium does not know."""
+    """Says what happens to a row with a value that Debezium does not know."""
 
     FAIL = "fail"
     """The record is a bad one."""

@@ -1,4 +1,4 @@
-"""What routes may look at in a record that changes a row: what each kind of event has.
+"""Decides what routes may look at in a record that changes a row: what each event has.
 
 A record that creates a row has no row before, one that deletes none after; and what a flattened
 record that deletes has in its columns beyond the key may be anything.
@@ -24,12 +24,14 @@ _OF_ONE_EVENT = frozenset(
 )
 
 
-def instead_of(envelope: Envelope, path: Sequence[str]) -> str:
-    """Which fields a route has to look at instead; empty where each event has this one, alike."""
+def field_to_use_instead(envelope: Envelope, path: Sequence[str]) -> str:
+    """Return the fields to look at instead; empty where this one is alike in each event."""
     if envelope is Envelope.PLAIN:
         return ""
     if envelope is Envelope.DEBEZIUM:
-        told = path[0] not in ("before", "after")
+        is_constant = path[0] not in ("before", "after")
     else:
-        told = path[0].startswith("__") or (envelope is Envelope.DMS and path[0] == "metadata")
-    return "" if told and tuple(path) not in _OF_ONE_EVENT else _INSTEAD[envelope]
+        is_constant = path[0].startswith("__") or (
+            envelope is Envelope.DMS and path[0] == "metadata"
+        )
+    return "" if is_constant and tuple(path) not in _OF_ONE_EVENT else _INSTEAD[envelope]

@@ -22,38 +22,38 @@ from headgate.native.kernels import Flags
 _HEX = "hex:"
 
 
-class Unavailable:
-    """One placeholder, in each form in which Debezium writes it.
+class Placeholder:
+    """Finds one placeholder, in each form in which Debezium writes it.
 
-    ``octets``: in binary values, and one after the other in lists of numbers and dates.
+    ``encoded``: in binary values, and one after the other in lists of numbers and dates.
     """
 
     def __init__(self, placeholder: str) -> None:
         """``placeholder``: as Debezium's setting has it. Raises ``ValueError``."""
         if placeholder.startswith(_HEX):
-            self.octets = bytes.fromhex(placeholder.removeprefix(_HEX))
+            self.encoded = bytes.fromhex(placeholder.removeprefix(_HEX))
         else:
-            self.octets = placeholder.encode()
-        if not self.octets:
+            self.encoded = placeholder.encode()
+        if not self.encoded:
             raise ValueError("a placeholder has at least one character")
-        self._text = self.octets.decode(errors="replace")
+        self._text = self.encoded.decode(errors="replace")
         # Java's UUID.nameUUIDFromBytes
-        self._uuid = UUID(bytes=md5(self.octets, usedforsecurity=False).digest(), version=3)
+        self._uuid = UUID(bytes=md5(self.encoded, usedforsecurity=False).digest(), version=3)
         hstore = {self._text: self._text}
         written = json.dumps(hstore, ensure_ascii=False, separators=(",", ":"))
         self._texts = (self._text, written, str(self._uuid))
 
-    def removed(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, Flags]]:
+    def replace_with_nulls(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, Flags]]:
         """Replace placeholders by nulls; also return their rows by column."""
-        found: dict[str, Flags] = {}
+        result: dict[str, Flags] = {}
         columns = list(rows.columns)
         for place, column in enumerate(rows.schema):
-            unknown = self._there(rows.column(place))
+            unknown = self._find(rows.column(place))
             if unknown is not None and unknown.any():
-                found[column.name] = unknown
+                result[column.name] = unknown
                 at = pa.array(np.arange(len(unknown), dtype=np.int64), mask=unknown)
                 columns[place] = columns[place].take(at)
-        return pa.RecordBatch.from_arrays(columns, schema=rows.schema) if found else rows, found
+        return pa.RecordBatch.from_arrays(columns, schema=rows.schema) if result else rows, result
 
     def note(self, found: dict[str, Flags], faults: Faults) -> None:
         """Make these values faults of their records."""
@@ -64,21 +64,21 @@ class Unavailable:
                 "IDENTITY FULL, or use Debezium's reselect post processor",
             )
 
-    def _there(self, values: pa.Array) -> Flags | None:
+    def _find(self, values: pa.Array) -> Flags | None:
         """Return where a value is the placeholder; ``None``: nowhere."""
         kind = values.type
         if kinds.is_list(kind) or kinds.is_large_list(kind):
             item = kind.value_type
             numbers = kinds.is_integer(item) or kinds.is_floating(item) or kinds.is_date32(item)
-            return self._spelled(values) if numbers else self._in_items(values)
+            return self._find_bytes(values) if numbers else self._in_items(values)
         if kinds.is_map(kind):
             if not _is_text(kind.key_type):
                 return None
-            return self._there(pc.map_lookup(values, pa.scalar(self._text, kind.key_type), "first"))
+            return self._find(pc.map_lookup(values, pa.scalar(self._text, kind.key_type), "first"))
         if _is_text(kind):
             written = pa.array(self._texts, kind)
         elif kinds.is_binary(kind) or kinds.is_large_binary(kind):
-            written = pa.array([self.octets], kind)
+            written = pa.array([self.encoded], kind)
         elif kind == pa.uuid():
             written = pa.array([self._uuid.bytes], kind.storage_type)
         else:
@@ -88,29 +88,29 @@ class Unavailable:
 
     def _in_items(self, values: pa.Array) -> Flags | None:
         """Return where an item of the list is a placeholder."""
-        items = self._there(values.flatten())
+        items = self._find(values.flatten())
         if items is None:
             return None
-        found = np.zeros(len(values), np.bool_)
-        found[np.asarray(pc.list_parent_indices(values))[items]] = True
-        return found
+        result = np.zeros(len(values), np.bool_)
+        result[np.asarray(pc.list_parent_indices(values))[items]] = True
+        return result
 
-    def _spelled(self, values: pa.Array) -> Flags:
+    def _find_bytes(self, values: pa.Array) -> Flags:
         """Return where the numbers of the list are the placeholder's bytes."""
-        length = len(self.octets)
+        length = len(self.encoded)
         fitting = pc.fill_null(pc.equal(pc.list_value_length(values), length), fill_value=False)
         numbers = values.filter(fitting).flatten()
-        written = pa.array(list(self.octets) * (len(numbers) // length), numbers.type)
+        written = pa.array(list(self.encoded) * (len(numbers) // length), numbers.type)
         alike = np.asarray(pc.fill_null(pc.equal(numbers, written), fill_value=False))
-        found = np.array(fitting)
-        found[found] = alike.reshape(-1, length).all(axis=1)
-        return found
+        result = np.array(fitting)
+        result[result] = alike.reshape(-1, length).all(axis=1)
+        return result
 
 
 @lru_cache(maxsize=16)
-def unavailable(placeholder: str = PLACEHOLDER) -> Unavailable:
+def placeholder_of(placeholder: str = PLACEHOLDER) -> Placeholder:
     """Return the placeholder's forms. Raises ``ValueError``."""
-    return Unavailable(placeholder)
+    return Placeholder(placeholder)
 
 
 def _is_text(kind: pa.DataType) -> bool:

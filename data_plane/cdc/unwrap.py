@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.data_plane.cdc.envelope_reader import Columns, Opened, Parts, Reader
+from headgate.data_plane.cdc.envelope_reader import Columns, EnvelopeReader, Parts, UnwrappedValues
 from headgate.data_plane.cdc.operations import (
     DEBEZIUM,
     DMS,
@@ -23,8 +23,8 @@ from headgate.data_plane.cdc.operations import (
     DMS_TRUNCATES,
     Operation,
     Operations,
-    flags,
-    operations,
+    flags_of,
+    operations_of,
 )
 from headgate.data_plane.cdc.policy import Envelope
 from headgate.data_plane.formats.record_format import Faults
@@ -43,53 +43,53 @@ ROW_PLACES: Mapping[Envelope, RowPlace] = {
 """Envelopes whose rows are all in one place, where fields without a column are looked for."""
 
 
-class Opener(Protocol):
+class EnvelopeUnwrapper(Protocol):
     """Opens the values of one envelope. Serves one thread."""
 
-    def opened(self, values: Packed) -> Opened:
+    def unwrap(self, values: Packed) -> UnwrappedValues:
         """Open the values, none of which is null."""
 
 
-def opener(envelope: Envelope, columns: Columns) -> Opener:
+def unwrapper_of(envelope: Envelope, columns: Columns) -> EnvelopeUnwrapper:
     """Raises ``ValueError`` for a rule's constant that its column cannot hold."""
-    return _OPENERS[envelope](columns)
+    return _UNWRAPPERS[envelope](columns)
 
 
 class _Plain:
     """Takes each value as a row."""
 
     def __init__(self, columns: Columns) -> None:
-        self._reader = Reader(columns)
+        self._reader = EnvelopeReader(columns)
 
-    def opened(self, values: Packed) -> Opened:
+    def unwrap(self, values: Packed) -> UnwrappedValues:
         parts = self._reader.read(values)
-        told = np.full(len(parts.left), Operation.UPSERT, np.uint8)
-        return Opened(parts.rows, parts.before, told, parts.bad)
+        operations = np.full(len(parts.left), Operation.UPSERT, np.uint8)
+        return UnwrappedValues(parts.rows, parts.before, operations, parts.bad)
 
 
 class _Debezium:
     """Opens ``{"before": ..., "after": ..., "op": ...}``."""
 
     def __init__(self, columns: Columns) -> None:
-        self._reader = Reader(columns, ("after",), ("before",), [("op",)], texts=True)
+        self._reader = EnvelopeReader(columns, ("after",), ("before",), [("op",)], texts=True)
 
-    def opened(self, values: Packed) -> Opened:
+    def unwrap(self, values: Packed) -> UnwrappedValues:
         parts, faults = self._reader.read(values), Faults()
-        return parts.opened(operations(parts.words[0], DEBEZIUM, "op", faults), faults)
+        return parts.with_operations(operations_of(parts.words[0], DEBEZIUM, "op", faults), faults)
 
 
 class _Flattened:
     """Opens rows with ``__deleted`` or ``__op`` among their fields, or with neither."""
 
     def __init__(self, columns: Columns) -> None:
-        self._reader = Reader(columns, words=[("__deleted",), ("__op",)])
+        self._reader = EnvelopeReader(columns, words=[("__deleted",), ("__op",)])
 
-    def opened(self, values: Packed) -> Opened:
+    def unwrap(self, values: Packed) -> UnwrappedValues:
         parts, faults = self._reader.read(values), Faults()
         deleted, op = parts.words
-        told = operations(op.fill_null("c"), DEBEZIUM, "__op", faults)
-        told[flags(deleted, "__deleted", faults)] = Operation.DELETE
-        return parts.opened(told, faults)
+        codes = operations_of(op.fill_null("c"), DEBEZIUM, "__op", faults)
+        codes[flags_of(deleted, "__deleted", faults)] = Operation.DELETE
+        return parts.with_operations(codes, faults)
 
 
 class _DeletesByKey:
@@ -98,27 +98,29 @@ class _DeletesByKey:
     Debezium and AWS DMS fill the other columns of such a row with something, or nothing.
     """
 
-    def __init__(self, made: Callable[[Columns], Opener], columns: Columns) -> None:
+    def __init__(self, made: Callable[[Columns], EnvelopeUnwrapper], columns: Columns) -> None:
         self._made, self._columns = made, columns
         self._opener = made(columns)
-        self._by_key: Opener | None = None
+        self._by_key: EnvelopeUnwrapper | None = None
 
-    def opened(self, values: Packed) -> Opened:
-        found = self._opener.opened(values)
-        if not found.bad:
-            return found
+    def unwrap(self, values: Packed) -> UnwrappedValues:
+        result = self._opener.unwrap(values)
+        if not result.bad:
+            return result
         if self._by_key is None:
             self._by_key = self._made(self._columns.of_key())
-        at = np.array(sorted(found.bad), np.int64)
-        again = self._by_key.opened(Packed(values.array.take(pa.array(at))))
+        at = np.array(sorted(result.bad), np.int64)
+        again = self._by_key.unwrap(Packed(values.array.take(pa.array(at))))
         deletes = again.operations == Operation.DELETE
         kept = np.delete(at, list(again.bad))[deletes]
         if not len(kept):
-            return found
-        return _with_deletes(found, again.without(~deletes), kept, len(values))
+            return result
+        return _with_deletes(result, again.without(~deletes), kept, len(values))
 
 
-def _with_deletes(found: Opened, deletes: Opened, at: Integers, count: int) -> Opened:
+def _with_deletes(
+    found: UnwrappedValues, deletes: UnwrappedValues, at: Integers, count: int
+) -> UnwrappedValues:
     """Add ``deletes``: of the values at these places, which ``found`` calls bad."""
     left = np.delete(np.arange(count), list(found.bad))
     order = pa.array(np.argsort(np.concatenate([left, at])))
@@ -128,11 +130,11 @@ def _with_deletes(found: Opened, deletes: Opened, at: Integers, count: int) -> O
         for column in found.rows.schema
     ]
     rows = pa.RecordBatch.from_arrays(columns, schema=found.rows.schema)
-    told = np.concatenate([found.operations, deletes.operations])
-    return Opened(
+    operations = np.concatenate([found.operations, deletes.operations])
+    return UnwrappedValues(
         pa.concat_batches([found.rows, rows]).take(order),
         pa.concat_batches([found.before, deletes.before]).take(order),
-        told[np.asarray(order)],
+        operations[np.asarray(order)],
         {row: reason for row, reason in found.bad.items() if row not in set(at.tolist())},
     )
 
@@ -146,47 +148,49 @@ class _Dms:
     def __init__(self, columns: Columns) -> None:
         nothing = Columns(pa.schema([]), (), {}, columns.format_of)
         words = [("metadata", "operation"), ("metadata", "record-type"), ("Op",)]
-        self._words = Reader(nothing, words=words)
-        self._nested = Reader(columns, ("data",), ("before-image",))
-        self._flat = Reader(columns)
+        self._words = EnvelopeReader(nothing, words=words)
+        self._nested = EnvelopeReader(columns, ("data",), ("before-image",))
+        self._flat = EnvelopeReader(columns)
 
-    def opened(self, values: Packed) -> Opened:
+    def unwrap(self, values: Packed) -> UnwrappedValues:
         words, faults = self._words.read(values), Faults()
-        nested, told = _dms(words, faults)
-        known = np.ones(len(told), np.bool_)
+        nested, operations = _dms_operations(words, faults)
+        known = np.ones(len(operations), np.bool_)
         known[list(faults.reasons)] = False
         bad = words.bad | {int(words.left[row]): why for row, why in faults.reasons.items()}
-        found: list[Parts] = []
+        result: list[Parts] = []
         for reader, some in ((self._nested, nested), (self._flat, ~nested)):
             at = words.left[some & known]
             if len(at):
                 parts = reader.read(Packed(values.array.take(pa.array(at))))
                 bad |= {int(at[row]): reason for row, reason in parts.bad.items()}
-                found.append(replace(parts, left=at[parts.left]))
-        return _together(found or [self._flat.read(values[:0])], words, told, bad)
+                result.append(replace(parts, left=at[parts.left]))
+        return _join(result or [self._flat.read(values[:0])], words, operations, bad)
 
 
-def _dms(words: Parts, faults: Faults) -> tuple[Flags, Operations]:
+def _dms_operations(words: Parts, faults: Faults) -> tuple[Flags, Operations]:
     """Return which records have their row in ``data``, and what each does."""
     operation, kind, letter = words.words
     nested = np.asarray(pc.or_(operation.is_valid(), kind.is_valid()))
     control = np.asarray(pc.is_in(kind, pa.array(["control"], kind.type)))
-    told = np.full(len(nested), Operation.SKIP, np.uint8)
+    codes = np.full(len(nested), Operation.SKIP, np.uint8)
     emptied = pc.is_in(operation, pa.array(DMS_TRUNCATES, operation.type))
-    told[control & np.asarray(emptied)] = Operation.TRUNCATE
-    for some, said, known, name in (
+    codes[control & np.asarray(emptied)] = Operation.TRUNCATE
+    for some, words_of, known, name in (
         (nested & ~control, operation, DMS, "metadata.operation"),
         (~nested, letter, DMS_LETTERS, "Op"),
     ):
         rows, own = np.flatnonzero(some), Faults()
-        told[rows] = operations(said.take(pa.array(rows)), known, name, own)
+        codes[rows] = operations_of(words_of.take(pa.array(rows)), known, name, own)
         for row, reason in own.reasons.items():
             faults.note([rows[row]], reason)
-    return nested, told
+    return nested, codes
 
 
-def _together(found: list[Parts], words: Parts, told: Operations, bad: Mapping[int, str]) -> Opened:
-    """Merge the parts in the order of their values. ``told``: for those whose words were read."""
+def _join(
+    found: list[Parts], words: Parts, operations: Operations, bad: Mapping[int, str]
+) -> UnwrappedValues:
+    """Merge the parts in the order of their values; ``operations``: of those read as words."""
     left = np.concatenate([parts.left for parts in found])
     order = np.argsort(left)
     rows, before = (
@@ -194,10 +198,10 @@ def _together(found: list[Parts], words: Parts, told: Operations, bad: Mapping[i
         for some in ([parts.rows for parts in found], [parts.before for parts in found])
     )
     places = np.searchsorted(words.left, left[order])
-    return Opened(rows, before, told[places], bad)
+    return UnwrappedValues(rows, before, operations[places], bad)
 
 
-_OPENERS: Mapping[Envelope, Callable[[Columns], Opener]] = {
+_UNWRAPPERS: Mapping[Envelope, Callable[[Columns], EnvelopeUnwrapper]] = {
     Envelope.PLAIN: _Plain,
     Envelope.DEBEZIUM: _Debezium,
     Envelope.FLATTENED: partial(_DeletesByKey, _Flattened),

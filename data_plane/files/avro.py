@@ -1,4 +1,4 @@
-"""Rows into Avro files, as Iceberg's specification has them: the schema holds the field ids.
+"""Writes rows into Avro files by Iceberg's specification: the schema holds the field ids.
 
 Avro is a row format, and fastavro writes it value by value: a file costs many times the work of one
 in Parquet (docs/reference/performance.md).
@@ -44,7 +44,7 @@ from pyiceberg.types import (
 
 from headgate.data_plane.files.file_format import Encoder, one_of
 from headgate.data_plane.files.metrics import Leaf, RowMetrics
-from headgate.data_plane.files.type_mapping import Lowering, Stored, as_numbers, as_they_are
+from headgate.data_plane.files.type_mapping import Stored, TypeMapping, as_numbers, as_they_are
 
 _BLOCK_BYTES = 256 * 1024
 """In Arrow memory; a block is compressed as a whole."""
@@ -88,13 +88,13 @@ class AvroEncoding:
         self.struct = schema.as_struct()
         self.leaves = tuple(leaves)
         codec = one_of(properties, "write.avro.compression-codec", _CODECS, "gzip")
-        said = avro_schema(self.struct, "table")
-        metadata = {"avro.schema": json.dumps(said).encode(), "avro.codec": codec.encode()}
-        self._header = _MAGIC + _encoded(_METADATA, metadata)
+        record_schema = avro_schema(self.struct, "table")
+        metadata = {"avro.schema": json.dumps(record_schema).encode(), "avro.codec": codec.encode()}
+        self._header = _MAGIC + _encode(_METADATA, metadata)
         self.codec = codec
-        self.rows = fastavro.parse_schema({"type": "array", "items": said})
+        self.rows = fastavro.parse_schema({"type": "array", "items": record_schema})
 
-    def holds(self, rows: pa.Table) -> bool:  # noqa: ARG002
+    def can_hold(self, rows: pa.Table) -> bool:  # noqa: ARG002
         return True
 
     def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:  # noqa: ARG002
@@ -111,7 +111,7 @@ class _AvroFile:
         self._metrics = RowMetrics(encoding.leaves)
 
     def write(self, rows: pa.Table) -> None:
-        stored = _LOWERING.rows(rows, self._encoding.struct)
+        stored = _TYPE_MAPPING.rows(rows, self._encoding.struct)
         portion = max(1, int(_BLOCK_BYTES * rows.num_rows / max(1, rows.nbytes)))
         for begin in range(0, rows.num_rows, portion):
             self._write_block(stored.slice(begin, portion).to_pylist())
@@ -120,15 +120,15 @@ class _AvroFile:
     def close(self) -> None:
         """Do nothing: nothing follows the rows of an Avro file."""
 
-    def described(self) -> tuple[int, dict[str, Any]]:
+    def describe(self) -> tuple[int, dict[str, Any]]:
         return self._metrics.rows, self._metrics.of_rows()
 
     def _write_block(self, rows: list[dict[str, Any]]) -> None:
         """Write the rows as an array: their number, each of them, and a zero."""
-        count = _encoded(_LONG, len(rows))
-        listed = _encoded(self._encoding.rows, rows)
-        packed = _compressed(self._encoding.codec, listed[len(count) : -1])
-        self._stream.write(count + _encoded(_LONG, len(packed)) + packed + self._sync)
+        count = _encode(_LONG, len(rows))
+        listed = _encode(self._encoding.rows, rows)
+        packed = _compress(self._encoding.codec, listed[len(count) : -1])
+        self._stream.write(count + _encode(_LONG, len(packed)) + packed + self._sync)
 
 
 def avro_schema(struct: StructType, name: str) -> dict[str, Any]:
@@ -142,15 +142,19 @@ def avro_schema(struct: StructType, name: str) -> dict[str, Any]:
 
 def _avro_field(field: NestedField) -> dict[str, Any]:
     own = field_name(field)
-    found: dict[str, Any] = {"name": own, "type": _optional(field), "field-id": field.field_id}
+    result: dict[str, Any] = {
+        "name": own,
+        "type": _nullable_type(field),
+        "field-id": field.field_id,
+    }
     if field.optional:
-        found["default"] = None
+        result["default"] = None
     if own != field.name:
-        found["iceberg-field-name"] = field.name
-    return found
+        result["iceberg-field-name"] = field.name
+    return result
 
 
-def _optional(field: NestedField) -> Any:
+def _nullable_type(field: NestedField) -> Any:
     kind = _avro_type(field.field_type, field.field_id)
     return kind if field.required else ["null", kind]
 
@@ -160,7 +164,7 @@ def _avro_type(kind: IcebergType, field_id: int) -> Any:
     if isinstance(kind, StructType):
         return avro_schema(kind, f"r{field_id}")
     if isinstance(kind, ListType):
-        items = _optional(kind.element_field)
+        items = _nullable_type(kind.element_field)
         return {"type": "array", "items": items, "element-id": kind.element_id}
     if isinstance(kind, MapType):
         pair = {
@@ -171,7 +175,7 @@ def _avro_type(kind: IcebergType, field_id: int) -> Any:
         return {"type": "array", "items": pair, "logicalType": "map"}
     if isinstance(kind, DecimalType):
         labels = {"logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
-        return _fixed(f"decimal_{field_id}", _octets(kind.precision), labels)
+        return _fixed(f"decimal_{field_id}", _decimal_bytes(kind.precision), labels)
     if isinstance(kind, UUIDType):
         return _fixed(f"uuid_{field_id}", 16, {"logicalType": "uuid"})
     if isinstance(kind, FixedType):
@@ -183,7 +187,7 @@ def _fixed(name: str, size: int, labels: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "fixed", "name": name, "size": size, **labels}
 
 
-def _octets(precision: int) -> int:
+def _decimal_bytes(precision: int) -> int:
     """Return how many bytes hold every decimal of so many digits, and its sign."""
     largest: int = 10**precision - 1
     return largest.bit_length() // 8 + 1
@@ -191,13 +195,13 @@ def _octets(precision: int) -> int:
 
 def field_name(field: NestedField) -> str:
     """Return the field's name where Avro allows it, else one made from it as Iceberg does."""
-    found = re.sub(r"[^A-Za-z0-9_]", lambda odd: f"_x{ord(odd[0]):X}", field.name)
-    return f"_{found}" if found[:1].isdigit() else found
+    result = re.sub(r"[^A-Za-z0-9_]", lambda odd: f"_x{ord(odd[0]):X}", field.name)
+    return f"_{result}" if result[:1].isdigit() else result
 
 
-def _stored(kind: PrimitiveType) -> Stored:
+def _storage_type(kind: PrimitiveType) -> Stored:
     if isinstance(kind, DecimalType):
-        size = _octets(kind.precision)
+        size = _decimal_bytes(kind.precision)
         return lambda values: _big_endian(values, size)
     if isinstance(kind, StringType | BinaryType | BooleanType | FixedType | UUIDType):
         return as_they_are
@@ -217,7 +221,7 @@ def _big_endian(values: pa.Array, size: int) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), len(values), [valid, data])
 
 
-def _compressed(codec: str, block: bytes) -> bytes:
+def _compress(codec: str, block: bytes) -> bytes:
     if codec == "deflate":
         packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
         return packer.compress(block) + packer.flush()
@@ -229,10 +233,10 @@ def _compressed(codec: str, block: bytes) -> bytes:
     return block
 
 
-def _encoded(schema: Any, value: Any) -> bytes:
+def _encode(schema: Any, value: Any) -> bytes:
     into = io.BytesIO()
     fastavro.schemaless_writer(into, schema, value)
     return into.getvalue()
 
 
-_LOWERING = Lowering(_stored, field_name, lambda _: {}, maps_as_lists=True)
+_TYPE_MAPPING = TypeMapping(_storage_type, field_name, lambda _: {}, maps_as_lists=True)

@@ -46,8 +46,10 @@ _FOLDERS = (slice(0, 4), slice(4, 8), slice(8, 12), slice(12, _BITS))
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """``partitioned``: whether the partition is in the path of files that are spread."""
+class FilePlacement:
+    """Decides where below a table's data folder a file goes.
+
+    ``partitioned``: whether the partition is in the path of files that are spread."""
 
     enabled: bool = False
     partitioned: bool = True
@@ -76,7 +78,7 @@ class Spread:
     def path(self, partition: str) -> str:
         """Return a new file's path below the sink's folder, without its ending."""
         name = uuid4()
-        partition = "/".join(_short(folder) for folder in partition.split("/"))
+        partition = "/".join(_shorten(folder) for folder in partition.split("/"))
         if not self.enabled:
             return f"{partition}/{name}" if partition else str(name)
         bits = f"{name.int & (1 << _BITS) - 1:0{_BITS}b}"
@@ -86,7 +88,7 @@ class Spread:
         return f"{spread}/{partition}/{name}" if partition else f"{spread}/{name}"
 
 
-def _short(folder: str) -> str:
+def _shorten(folder: str) -> str:
     """Return the escaped name of a partition's folder, cut off if it is too long."""
     return _CUT_ESCAPE.sub("", folder[:_FOLDER_CHARACTERS_MAX])
 
@@ -105,7 +107,7 @@ class OpenFiles:
         self._most = most
         self._open: OrderedDict[Hashable, Callable[[], None]] = OrderedDict()
 
-    def used(self, file: Hashable) -> None:
+    def touch(self, file: Hashable) -> None:
         self._open.move_to_end(file)
 
     def make_room(self) -> None:
@@ -114,10 +116,10 @@ class OpenFiles:
             _, close = self._open.popitem(last=False)
             close()
 
-    def opened(self, file: Hashable, close: Callable[[], None]) -> None:
+    def add(self, file: Hashable, close: Callable[[], None]) -> None:
         self._open[file] = close
 
-    def closed(self, file: Hashable) -> None:
+    def remove(self, file: Hashable) -> None:
         self._open.pop(file, None)
 
 
@@ -131,7 +133,7 @@ _GIVEN_UP_S = 30.0
 
 
 class FileShape:
-    """The properties that all files of one table share."""
+    """Holds what all files of one table share."""
 
     def __init__(self, table: TableShape, io_properties: Mapping[str, str]) -> None:
         schema, spec, order = table.schema(), table.spec(), table.sort_order()
@@ -144,47 +146,47 @@ class FileShape:
         self.encoding = encoding_of(schema, properties, leaves)
         self._parquet = encoding_of(schema, {**properties, FORMAT: "parquet"}, leaves)
         self.target_bytes = target_bytes(properties)
-        self.spread = Spread.of(properties)
+        self.placement = FilePlacement.of(properties)
         self.sorter = Sorter(order, schema)
         self.partitioner = Partitioner(spec, schema)
-        self._dressing = table.dressing
-        if table.dressing is not None:
-            self.encoding = ParquetEncoding(schema, properties, leaves, table.dressing.columns)
+        self._marking = table.marking
+        if table.marking is not None:
+            self.encoding = ParquetEncoding(schema, properties, leaves, table.marking.columns)
         self._partition: list[Any] = [f.field_type for f in spec.partition_type(schema).fields]
 
     def encoding_for(self, rows: pa.Table) -> Encoding:
         """Return the table's own, or Parquet for rows with values that its own cannot hold."""
-        return self.encoding if self.encoding.holds(rows) else self._parquet
+        return self.encoding if self.encoding.can_hold(rows) else self._parquet
 
     def new_path(self, prefix: str, key: PartitionKey, encoding: Encoding) -> str:
         """Return where a new file goes, after writing what has to be there before it.
 
         Raises ``WriteFailed`` where START names no stamp of this table (P13).
         """
-        if self._dressing is None:
-            return f"{prefix}/{self.spread.path(key.folder)}.{encoding.name}"
+        if self._marking is None:
+            return f"{prefix}/{self.placement.path(key.folder)}.{encoding.name}"
         values = [
             None if held is None else from_bytes(kind, held)
             for kind, held in zip(self._partition, key.values, strict=True)
         ]
         try:
-            path = self._dressing.path(prefix, values)
+            path = self._marking.path(prefix, values)
         except ValueError as error:
             raise WriteFailed(
                 f"a START on the control topic names no place of the table: {error}",
                 "no coordinator says so: look who may write to the control topic "
                 "(docs/guides/security.md)",
             ) from error
-        announced = self._dressing.announced(path).items()
-        store_files(self.io, {n: text for n, text in announced if not self._there(n)})
+        announced = self._marking.written_before(path).items()
+        store_files(self.io, {n: text for n, text in announced if not self._exists(n)})
         return path
 
-    def _there(self, path: str) -> bool:
+    def _exists(self, path: str) -> bool:
         return bool(self.io.new_output(path).exists())
 
-    def dressed(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
+    def with_meta_columns(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
         """Return the rows as the file holds them, which already has ``begin`` of them."""
-        return rows if self._dressing is None else self._dressing.dressed(rows, path, begin)
+        return rows if self._marking is None else self._marking.with_columns(rows, path, begin)
 
 
 def file_shape(plan: WriterPlan) -> FileShape:
@@ -240,7 +242,7 @@ class DataFiles:
     def write(self, key: PartitionKey, table: pa.Table) -> None:
         """Append the rows, of the table's Arrow schema, to the partition's file(s)."""
         if self._shape.sorter:
-            table = self._shape.sorter.sorted(table)
+            table = self._shape.sorter.sort(table)
         encoding = self._shape.encoding_for(table)
         if key in self._open and self._open[key].kind != encoding.name:
             self._close(key)
@@ -249,7 +251,7 @@ class DataFiles:
             group = table.slice(begin, self._group_rows(table, key, encoding))
             file = self._file(key, group, encoding)
             size_before = file.stream.tell()
-            file.encoder.write(self._shape.dressed(group, file.path, file.rows))
+            file.encoder.write(self._shape.with_meta_columns(group, file.path, file.rows))
             file.rows += group.num_rows
             self._written_rows += group.num_rows
             self._written_bytes += file.stream.tell() - size_before
@@ -272,14 +274,16 @@ class DataFiles:
 
         It does not wait for a store that hangs: what is still under way then stays as an orphan.
         """
+        # Aborts begin first, all at once; files are deleted last: an upload that completes after
+        # the deletion would leave its file.
         given_up = [stream.abort_later() for stream in self._ending]
         begun = {file.path for file in self._open.values() if isinstance(file.stream, Unhurried)}
         for key, file in self._open.items():
-            self._pool.closed((id(self), key))
+            self._pool.remove((id(self), key))
             if isinstance(file.stream, Unhurried):
                 given_up.append(file.stream.abort_later())
-            _quietly(file.encoder.close)
-            _quietly(file.stream.close)
+            _ignore_errors(file.encoder.close)
+            _ignore_errors(file.stream.close)
         self._open.clear()
         wait(given_up, _GIVEN_UP_S)
         delete_quietly(self._shape.io, [path for path in self._paths if path not in begun])
@@ -297,11 +301,11 @@ class DataFiles:
 
     def _file(self, key: PartitionKey, rows: pa.Table, encoding: Encoding) -> _OpenFile:
         if key in self._open:
-            self._pool.used((id(self), key))
+            self._pool.touch((id(self), key))
             return self._open[key]
         self._pool.make_room()
         path = self._shape.new_path(self._prefix, key, encoding)
-        self._paths.append(path)
+        self._paths.append(path)  # before it exists: ``discard`` must know of half a file, too
         stream = self._shape.io.new_output(path).create()
         try:
             encoder = encoding.encoder(stream, rows)
@@ -309,12 +313,12 @@ class DataFiles:
             stream.close()
             raise
         self._open[key] = _OpenFile(path, encoding.name, stream, encoder)
-        self._pool.opened((id(self), key), lambda: self._close(key))
+        self._pool.add((id(self), key), lambda: self._close(key))
         return self._open[key]
 
     def _close(self, key: PartitionKey) -> None:
         file = self._open.pop(key)
-        self._pool.closed((id(self), key))
+        self._pool.remove((id(self), key))
         try:
             file.encoder.close()
             size = file.stream.tell()
@@ -324,11 +328,11 @@ class DataFiles:
                 self._ending.append(file.stream)
             else:
                 file.stream.close()
-        self._finished.append(_described(self._shape, key, file, size))
+        self._finished.append(_describe_file(self._shape, key, file, size))
 
 
-def _described(shape: FileShape, key: PartitionKey, file: _OpenFile, size: int) -> WrittenFile:
-    records, statistics = file.encoder.described()
+def _describe_file(shape: FileShape, key: PartitionKey, file: _OpenFile, size: int) -> WrittenFile:
+    records, statistics = file.encoder.describe()
     detail = FileDetail(
         spec_id=shape.spec_id,
         partition=key.values,
@@ -339,8 +343,8 @@ def _described(shape: FileShape, key: PartitionKey, file: _OpenFile, size: int) 
     return detail.of(file.path, records, size)
 
 
-def _quietly(action: Any) -> None:
-    """Ignore errors: what cannot be removed is a harmless orphan, and the first error matters."""
+def _ignore_errors(action: Any) -> None:
+    """Run the action and ignore its errors: what cannot be removed is a harmless orphan."""
     try:
         action()
     except Exception:  # noqa: BLE001 - see above

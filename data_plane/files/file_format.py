@@ -1,4 +1,4 @@
-"""The interface of data file formats for their users, and what they share."""
+"""Defines the port of data file formats, and what they share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STORED_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Encoder(Protocol):
-    """One file being written; its stream is closed by its opener."""
+    """Writes one file; whoever opened its stream closes it."""
 
     def write(self, rows: pa.Table) -> None:
         """Append rows of the table's Arrow schema."""
@@ -23,7 +23,7 @@ class Encoder(Protocol):
     def close(self) -> None:
         """Write what follows the rows."""
 
-    def described(self) -> tuple[int, dict[str, Any]]:
+    def describe(self) -> tuple[int, dict[str, Any]]:
         """Return the rows written, and ``FileDetail``'s statistics of them; after ``close``."""
 
 
@@ -42,7 +42,7 @@ class Encoding(Protocol):
     @property
     def rows_max(self) -> int: ...
 
-    def holds(self, rows: pa.Table) -> bool:
+    def can_hold(self, rows: pa.Table) -> bool:
         """Return whether such a file can hold every value, so that it is read as it was."""
 
     def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:

@@ -24,7 +24,7 @@ def format_of(properties: Mapping[str, str]) -> str:
     return one_of(properties, FORMAT, {name: name for name in _FORMATS}, "parquet")
 
 
-def refuse_for_keys(table: str, properties: Mapping[str, str]) -> None:
+def require_format_for_keys(table: str, properties: Mapping[str, str]) -> None:
     """Raise ``KeyUnfit`` where the coordinator could not read keys from the table's files."""
     if format_of(properties) != ParquetEncoding.name:
         raise KeyUnfit(
@@ -37,11 +37,11 @@ def encoding_of(schema: Schema, properties: Mapping[str, str], leaves: Sequence[
     """Return how the table's files are made. Raises ``ConfigurationError``."""
     name = format_of(properties)
     if name != ParquetEncoding.name:
-        _refuse_nanoseconds(name, leaves)
+        _require_no_nanoseconds(name, leaves)
     return _FORMATS[name]()(schema, properties, leaves)
 
 
-def _refuse_nanoseconds(name: str, leaves: Sequence[Leaf]) -> None:
+def _require_no_nanoseconds(name: str, leaves: Sequence[Leaf]) -> None:
     for leaf in leaves:
         if isinstance(leaf.kind, TimestampNanoType | TimestamptzNanoType):
             raise ConfigurationError(
@@ -56,7 +56,7 @@ def target_bytes(properties: Mapping[str, str]) -> int:
     return whole_number(properties, _TARGET, 0)
 
 
-def refuse_files(schema: Schema, properties: Mapping[str, str], order: SortOrder) -> None:
+def require_writable_files(schema: Schema, properties: Mapping[str, str], order: SortOrder) -> None:
     """Raise ``ConfigurationError`` for table properties whose files cannot be written."""
     target_bytes(properties)
     encoding_of(schema, properties, leaves_of(schema, metrics_modes(schema, properties, order)))

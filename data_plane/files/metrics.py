@@ -230,19 +230,19 @@ def _walk(
 
 @dataclass(slots=True)
 class _Range:
-    """The least and the greatest value so far; ``None`` before there was one."""
+    """Keeps the least and the greatest value so far; ``None`` before there was one."""
 
     low: Any = None
     high: Any = None
 
     def widen(self, low: Any, high: Any) -> None:
-        if low is not None and (self.low is None or _before(low, self.low)):
+        if low is not None and (self.low is None or _is_before(low, self.low)):
             self.low = low
-        if high is not None and (self.high is None or _before(self.high, high)):
+        if high is not None and (self.high is None or _is_before(self.high, high)):
             self.high = high
 
 
-def _before(one: Any, other: Any) -> bool:
+def _is_before(one: Any, other: Any) -> bool:
     if one == other == 0 and isinstance(one, float):
         return math.copysign(1, one) < math.copysign(1, other)
     return bool(one < other)
@@ -265,7 +265,7 @@ class FileMetrics:
             elif leaf.bounded and isinstance(leaf.kind, StringType | BinaryType):
                 self._see_texts(leaf, column_at(rows, leaf.name))
 
-    def described(self, footer: pq.FileMetaData) -> dict[str, Any]:
+    def describe(self, footer: pq.FileMetaData) -> dict[str, Any]:
         """Return the statistics fields of ``FileDetail``."""
         groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
         sizes, values, nulls = {}, {}, {}
@@ -311,13 +311,13 @@ class FileMetrics:
     def _see_texts(self, leaf: Leaf, column: pa.Array) -> None:
         longest = pc.max(pc.binary_length(column)).as_py()
         if longest is not None and longest > _FOOTER_VALUE_MAX:
-            found = pc.min_max(column.cast(pa.large_binary()))
-            self._range(leaf).widen(found["min"].as_py(), found["max"].as_py())
+            result = pc.min_max(column.cast(pa.large_binary()))
+            self._range(leaf).widen(result["min"].as_py(), result["max"].as_py())
 
     def _take_bounds(self, leaf: Leaf, statistics: list[pq.Statistics | None]) -> None:
-        for found in statistics:
-            if found is not None and found.has_min_max:
-                low, high = found.min_raw, found.max_raw
+        for result in statistics:
+            if result is not None and result.has_min_max:
+                low, high = result.min_raw, result.max_raw
                 if isinstance(leaf.kind, DecimalType):
                     low, high = _integer(low), _integer(high)
                 self._range(leaf).widen(low, high)
@@ -326,11 +326,11 @@ class FileMetrics:
         lower: dict[int, bytes] = {}
         upper: dict[int, bytes] = {}
         for leaf in self.leaves:
-            found = self.ranges.get(leaf.field_id)
-            if found is None or found.low is None:
+            result = self.ranges.get(leaf.field_id)
+            if result is None or result.low is None:
                 continue
-            lower[leaf.field_id] = _lower(leaf, found.low)
-            above = _upper(leaf, found.high)
+            lower[leaf.field_id] = _lower(leaf, result.low)
+            above = _upper(leaf, result.high)
             if above is not None:
                 upper[leaf.field_id] = above
         return {"lower_bounds": lower, "upper_bounds": upper}
@@ -374,7 +374,7 @@ def _single_value(kind: PrimitiveType, value: Any) -> bytes:
     if isinstance(kind, BooleanType):
         return b"\x01" if value else b"\x00"
     if isinstance(kind, DecimalType):
-        return int(value).to_bytes(_octets(value), "big", signed=True)
+        return int(value).to_bytes(_bytes_of(value), "big", signed=True)
     if isinstance(kind, FloatType):
         return struct.pack("<f", value)
     if isinstance(kind, DoubleType):
@@ -382,7 +382,7 @@ def _single_value(kind: PrimitiveType, value: Any) -> bytes:
     return struct.pack("<i" if isinstance(kind, IntegerType | DateType) else "<q", value)
 
 
-def _octets(value: int) -> int:
+def _bytes_of(value: int) -> int:
     """Return the fewest bytes that hold the number and its sign."""
     return ((value if value >= 0 else ~value).bit_length() // 8) + 1
 
@@ -392,7 +392,7 @@ def _octets(value: int) -> int:
 
 @dataclass(slots=True)
 class RowMetrics(FileMetrics):
-    """As ``FileMetrics``, without the sizes of columns, which only a footer knows."""
+    """Does as ``FileMetrics``, without the sizes of columns, which only a footer knows."""
 
     rows: int = 0
     null_counts: dict[int, int] = field(default_factory=dict)
@@ -408,8 +408,8 @@ class RowMetrics(FileMetrics):
             if leaf.floating:
                 self._see_floats(leaf, column)
             elif leaf.bounded:
-                found = pc.min_max(_comparable(column))
-                low, high = (_raw(found[end].as_py(), column.type) for end in ("min", "max"))
+                result = pc.min_max(_comparable(column))
+                low, high = (_raw(result[end].as_py(), column.type) for end in ("min", "max"))
                 self._range(leaf).widen(low, high)
 
     def of_rows(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rows into ORC files, as Iceberg's specification has them: types are labelled with field ids."""
+"""Writes rows into ORC files by Iceberg's specification: types carry the field ids as labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyiceberg.types import FixedType, NestedField, PrimitiveType, TimeType, UUI
 
 from headgate.data_plane.files.file_format import STORED_BYTES_MAX, Encoder, one_of, whole_number
 from headgate.data_plane.files.metrics import Leaf, RowMetrics
-from headgate.data_plane.files.type_mapping import Lowering, Stored, as_numbers, as_they_are
+from headgate.data_plane.files.type_mapping import Stored, TypeMapping, as_numbers, as_they_are
 
 _ORC = "write.orc."
 _CODECS = {"zlib": "zlib", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd", "none": "uncompressed"}
@@ -45,7 +45,7 @@ class OrcEncoding:
             "stripe_size": self.bytes_max,
         }
 
-    def holds(self, rows: pa.Table) -> bool:
+    def can_hold(self, rows: pa.Table) -> bool:
         """Return whether no timestamp lies within the last second before 1970.
 
         For these Arrow's writer stores a negative fraction, which Java's readers subtract twice.
@@ -67,27 +67,27 @@ class _OrcFile:
         self._metrics = RowMetrics(leaves)
 
     def write(self, rows: pa.Table) -> None:
-        self._writer.write(_LOWERING.rows(rows, self._struct))
+        self._writer.write(_TYPE_MAPPING.rows(rows, self._struct))
         self._metrics.see(rows)
 
     def close(self) -> None:
         self._writer.close()
 
-    def described(self) -> tuple[int, dict[str, Any]]:
+    def describe(self) -> tuple[int, dict[str, Any]]:
         return self._metrics.rows, self._metrics.of_rows()
 
 
 def _labels(field: NestedField) -> dict[str, str]:
     """Return the attributes that Iceberg's own writers add to ORC's type."""
-    found = {"iceberg.id": str(field.field_id), "iceberg.required": str(field.required).lower()}
+    result = {"iceberg.id": str(field.field_id), "iceberg.required": str(field.required).lower()}
     kind = field.field_type
     if isinstance(kind, TimeType):
-        found["iceberg.long-type"] = "TIME"
+        result["iceberg.long-type"] = "TIME"
     elif isinstance(kind, UUIDType):
-        found["iceberg.binary-type"] = "UUID"
+        result["iceberg.binary-type"] = "UUID"
     elif isinstance(kind, FixedType):
-        found |= {"iceberg.binary-type": "FIXED", "iceberg.length": str(len(kind))}
-    return found
+        result |= {"iceberg.binary-type": "FIXED", "iceberg.length": str(len(kind))}
+    return result
 
 
 def _has_moments(kind: pa.DataType) -> bool:
@@ -119,8 +119,8 @@ def _splits_second(moments: pa.Array) -> bool:
     return bool((numbers[numbers < 0] % 1_000_000).any())
 
 
-def _stored(kind: PrimitiveType) -> Stored:
+def _storage_type(kind: PrimitiveType) -> Stored:
     return as_numbers if isinstance(kind, TimeType) else as_they_are
 
 
-_LOWERING = Lowering(_stored, lambda field: field.name, _labels)
+_TYPE_MAPPING = TypeMapping(_storage_type, lambda field: field.name, _labels)

@@ -1,6 +1,6 @@
 """Writes rows into Parquet files, with Iceberg's field ids and statistics.
 
-Names and defaults of options are Iceberg's (``write.parquet.*``). ``unheeded`` and
+Names and defaults of options are Iceberg's (``write.parquet.*``). ``ignored_properties`` and
 docs/guides/data-files.md list what is not supported.
 
 Arrow's writer begins a dictionary for every column, and gives up when it is full: if nearly all
@@ -36,60 +36,60 @@ from headgate.data_plane.formats.casting.relabel import array_from
 # --------------------------------------------------------------------------------- nulls of structs
 
 
-def hiding(schema: pa.Schema) -> tuple[int, ...]:
+def columns_hiding_nulls(schema: pa.Schema) -> tuple[int, ...]:
     """Return the columns in which a struct that may be null has a required field."""
-    return tuple(place for place, field in enumerate(schema) if _hides(field))
+    return tuple(place for place, field in enumerate(schema) if _hides_null(field))
 
 
-def filled(table: pa.Table, places: tuple[int, ...]) -> pa.Table:
+def fill_hidden_nulls(table: pa.Table, places: tuple[int, ...]) -> pa.Table:
     """Return the table with values in these columns where a null would be refused."""
     for place in places:
         field = table.schema.field(place)
         column = table.column(place).combine_chunks()
         whole = column.take(pa.array(np.arange(len(column))))  # not a slice: offsets begin at zero
-        table = table.set_column(place, field, _filled(whole, field.type))
+        table = table.set_column(place, field, _fill(whole, field.type))
     return table
 
 
-def _hides(field: pa.Field) -> bool:
+def _hides_null(field: pa.Field) -> bool:
     kind = field.type
     if kinds.is_struct(kind):
         required = any(not child.nullable for child in kind)
-        return (field.nullable and required) or any(map(_hides, kind))
+        return (field.nullable and required) or any(map(_hides_null, kind))
     if kinds.is_map(kind):
-        return _hides(kind.item_field)
-    return _is_list(kind) and _hides(kind.value_field)
+        return _hides_null(kind.item_field)
+    return _is_list(kind) and _hides_null(kind.value_field)
 
 
-def _filled(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _fill(array: pa.Array, kind: pa.DataType) -> pa.Array:
     mask = array.is_null() if array.null_count else None
     if kinds.is_struct(kind):
         children = [_child(array, place, field) for place, field in enumerate(kind)]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
     if kinds.is_map(kind):
-        items = _filled(array.items, kind.item_type)
+        items = _fill(array.items, kind.item_type)
         return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=kind, mask=mask)
     if _is_list(kind):
         made = pa.LargeListArray if kinds.is_large_list(kind) else pa.ListArray
         return made.from_arrays(
-            array.offsets, _filled(array.values, kind.value_type), type=kind, mask=mask
+            array.offsets, _fill(array.values, kind.value_type), type=kind, mask=mask
         )
     return array
 
 
 def _child(records: pa.StructArray, place: int, field: pa.Field) -> pa.Array:
-    values = _filled(records.field(place), field.type)
+    values = _fill(records.field(place), field.type)
     if field.nullable or not records.null_count or not values.null_count:
         return values
     # Only what is hidden: a null in a struct that is not null is still refused.
     hidden = np.asarray(records.is_null())
     plain = values.storage if isinstance(values, pa.ExtensionArray) else values
     both = pa.concat_arrays([plain, array_from([_something(plain.type)], plain.type)])
-    found = both.take(pa.array(np.where(hidden, len(plain), np.arange(len(plain)))))
+    result = both.take(pa.array(np.where(hidden, len(plain), np.arange(len(plain)))))
     return (
-        pa.ExtensionArray.from_storage(values.type, found)
+        pa.ExtensionArray.from_storage(values.type, result)
         if isinstance(values, pa.ExtensionArray)
-        else found
+        else result
     )
 
 
@@ -146,7 +146,7 @@ def _nearly_unique(column: pa.ChunkedArray, chosen: np.ndarray[Any, Any]) -> boo
     bounds = np.cumsum([0, *map(len, column.chunks)])
     parts = np.split(chosen, np.searchsorted(chosen, bounds[1:-1]))
     taken = [
-        _stored(chunk).take(pa.array(rows - begin))
+        _storage_of(chunk).take(pa.array(rows - begin))
         for chunk, rows, begin in zip(column.chunks, parts, bounds, strict=False)
     ]
     sample = pa.chunked_array(taken)
@@ -154,7 +154,7 @@ def _nearly_unique(column: pa.ChunkedArray, chosen: np.ndarray[Any, Any]) -> boo
     return different > max(1, _NEARLY * (_SAMPLE - int(sample.null_count)))
 
 
-def _stored(chunk: pa.Array) -> pa.Array:
+def _storage_of(chunk: pa.Array) -> pa.Array:
     return chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk
 
 
@@ -178,11 +178,11 @@ _BLOOM_POSSIBLE = "bloom_filter_options" in inspect.signature(pq.ParquetWriter).
 
 _PARQUET = "write.parquet."
 _BLOOM_ENABLED = f"{_PARQUET}bloom-filter-enabled.column."
-_UNHEEDED = {
+_IGNORED = {
     "write.parquet.page-version": ("v1", "data pages are of version 1"),
     "write.location-provider.impl": (None, "files go under the sink's own prefix"),
 }
-_UNHEEDED_PREFIXES = {
+_IGNORED_PREFIXES = {
     f"{_PARQUET}stats-enabled.column.": ("true", "every column has statistics in its file"),
     f"{_PARQUET}row-group-check-": (None, "row groups are measured before they are written"),
 }
@@ -204,7 +204,9 @@ class ParquetOptions:
             # What Iceberg's specification asks for: small decimals as integers.
             "store_decimal_as_integer": True,
         }
-        self._bloom = [leaf for leaf in leaves if _BLOOM_POSSIBLE and _bloomed(leaf, properties)]
+        self._bloom = [
+            leaf for leaf in leaves if _BLOOM_POSSIBLE and _bloom_columns(leaf, properties)
+        ]
         self.of_file(rows=1)  # refuses impossible numbers before there is a file
 
     def of_file(self, rows: int) -> dict[str, Any]:
@@ -259,30 +261,30 @@ class ParquetOptions:
         return fpp
 
 
-def unheeded(properties: Mapping[str, str], leaves: Iterable[Leaf]) -> list[str]:
+def ignored_properties(properties: Mapping[str, str], leaves: Iterable[Leaf]) -> list[str]:
     """Return one sentence for each property that is not supported."""
     can_bloom = {leaf.name for leaf in leaves if not isinstance(leaf.kind, BooleanType)}
-    found = [
+    result = [
         f"{name} = {properties[name]}: {what}"
-        for name, (usual, what) in _UNHEEDED.items()
+        for name, (usual, what) in _IGNORED.items()
         if name in properties and properties[name].lower() != usual
     ]
     for name, value in properties.items():
-        for prefix, (usual, what) in _UNHEEDED_PREFIXES.items():
+        for prefix, (usual, what) in _IGNORED_PREFIXES.items():
             if name.startswith(prefix) and value.lower() != usual:
-                found.append(f"{name} = {value}: {what}")
+                result.append(f"{name} = {value}: {what}")
         if name.startswith(_BLOOM_ENABLED) and value.lower() == "true":
-            found.extend(_bloom_unheeded(name, name.removeprefix(_BLOOM_ENABLED), can_bloom))
-    return found
+            result.extend(_why_no_bloom_filter(name, name.removeprefix(_BLOOM_ENABLED), can_bloom))
+    return result
 
 
-def _bloom_unheeded(name: str, column: str, possible: set[str]) -> list[str]:
+def _why_no_bloom_filter(name: str, column: str, possible: set[str]) -> list[str]:
     if not _BLOOM_POSSIBLE:
         return [f"{name}: this pyarrow ({pa.__version__}) cannot write Bloom filters"]
     return [] if column in possible else [f"{name}: no such column, or one of booleans"]
 
 
-def _bloomed(leaf: Leaf, properties: Mapping[str, str]) -> bool:
+def _bloom_columns(leaf: Leaf, properties: Mapping[str, str]) -> bool:
     wanted = properties.get(f"{_BLOOM_ENABLED}{leaf.name}", "").lower() == "true"
     return wanted and not isinstance(leaf.kind, BooleanType)
 
@@ -309,14 +311,14 @@ class ParquetEncoding:
     ) -> None:
         columns = schema_to_pyarrow(schema)
         self._schema: pa.Schema = pa.schema([*columns, *behind])
-        self._hiding = hiding(columns)
+        self._hiding = columns_hiding_nulls(columns)
         self._leaves = tuple(leaves)
         self._options = ParquetOptions(properties, leaves)
         self._tells_arrow = not behind
         self.bytes_max = self._options.row_group_bytes
         self.rows_max = self._options.row_group_rows
 
-    def holds(self, rows: pa.Table) -> bool:  # noqa: ARG002
+    def can_hold(self, rows: pa.Table) -> bool:  # noqa: ARG002
         return True
 
     def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:
@@ -335,12 +337,14 @@ class _ParquetFile:
         self._metrics = metrics
 
     def write(self, rows: pa.Table) -> None:
-        self._writer.write_table(filled(rows, self._hiding), row_group_size=rows.num_rows)
+        self._writer.write_table(
+            fill_hidden_nulls(rows, self._hiding), row_group_size=rows.num_rows
+        )
         self._metrics.see(rows)
 
     def close(self) -> None:
         self._writer.close()
 
-    def described(self) -> tuple[int, dict[str, Any]]:
+    def describe(self) -> tuple[int, dict[str, Any]]:
         footer = self._writer.writer.metadata
-        return footer.num_rows, self._metrics.described(footer)
+        return footer.num_rows, self._metrics.describe(footer)

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import TableChanged
 
 
 class TransformedColumn:
-    """One transform of one column; ``of`` names its owner in errors.
+    """Applies one transform to one column; ``of`` names its owner in errors.
 
     Raises ``TableChanged`` for a source that has no values of its own, and for an unknown
     transform.
@@ -123,7 +123,7 @@ class Partitioner:
             yield self._key(keys, int(order[begin])), sorted_rows.slice(begin, end - begin)
             begin = end
 
-    def crowded(self, table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def split_crowded(self, table: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return the rows of the largest partitions, half of all or more; and the rest."""
         if not self._columns:
             return table, table.slice(0, 0)

@@ -1,4 +1,4 @@
-"""Rows in a table's sort order, as Iceberg's specification has it.
+"""Sorts rows by a table's sort order, as Iceberg's specification has it.
 
 Nulls go first or last as the order's field says, whichever its direction. Floating-point numbers:
 -NaN, the negative ones, -0, 0, the positive ones, NaN.
@@ -19,7 +19,7 @@ from headgate.data_plane.files.partitioning import TransformedColumn
 class Sorter:
     """Sorts by ``order``. Raises ``TableChanged`` for a transform that is not known.
 
-    ``order_id`` belongs on files whose rows all came from one call of ``sorted``.
+    ``order_id`` belongs on files whose rows all came from one call of ``sort``.
     """
 
     def __init__(self, order: SortOrder, schema: Schema) -> None:
@@ -29,12 +29,12 @@ class Sorter:
     def __bool__(self) -> bool:
         return bool(self._keys)
 
-    def sorted(self, table: pa.Table) -> pa.Table:
+    def sort(self, table: pa.Table) -> pa.Table:
         """Return all rows, in order; rows that the order does not distinguish keep their order."""
         return table.take(self.order(table))
 
     def order(self, table: pa.Table) -> pa.Array:
-        """Return the numbers of the rows, in the order of ``sorted``."""
+        """Return the numbers of the rows, in the order of ``sort``."""
         columns: list[pa.Array] = []
         directions: list[str] = []
         for key in self._keys:
@@ -48,7 +48,7 @@ class Sorter:
 
 
 class _Key:
-    """One field of the order as columns that Arrow sorts in the same way."""
+    """Turns one field of the order into columns that Arrow sorts in the same way."""
 
     def __init__(self, field: SortField, schema: Schema) -> None:
         where = f"sort field {schema.find_column_name(field.source_id)}"
@@ -60,11 +60,11 @@ class _Key:
         values = self._column.of(table)
         if kinds.is_floating(values.type):
             values = _totally_ordered(values)
-        found = [(values, self._direction)]
+        result = [(values, self._direction)]
         if values.null_count:
             is_null = values.is_null().cast(pa.int8())
-            found.insert(0, (is_null, "descending" if self._nulls_first else "ascending"))
-        return found
+            result.insert(0, (is_null, "descending" if self._nulls_first else "ascending"))
+        return result
 
 
 def _totally_ordered(numbers: pa.Array) -> pa.Array:

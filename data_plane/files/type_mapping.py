@@ -17,8 +17,8 @@ Labels = Callable[[NestedField], dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Lowering:
-    """How a format stores the columns of a table.
+class TypeMapping:
+    """Maps the columns of a table to what a file format stores.
 
     ``primitive`` converts values of a primitive type to the stored ones; ``name`` and ``labels``
     return a field's name in the file and what is written beside it. ``maps_as_lists``: a map is

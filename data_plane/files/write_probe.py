@@ -65,8 +65,8 @@ def _write(io: FileIO, path: str) -> None:
 
 def _read(io: FileIO, path: str) -> None:
     with io.new_input(path).open() as stream:
-        if (found := stream.read()) != _TEXT:
-            raise OSError(f"{len(found)} bytes came back of the {len(_TEXT)} that were written")
+        if (result := stream.read()) != _TEXT:
+            raise OSError(f"{len(result)} bytes came back of the {len(_TEXT)} that were written")
 
 
 def store_failure(error: Exception, what: str, location: str) -> HeadgateError:
@@ -79,5 +79,5 @@ def store_failure(error: Exception, what: str, location: str) -> HeadgateError:
         )
     if hint := lacks_client(error, location):
         return ConfigurationError(f"{what}: {first_line(error)}", hint)
-    said = str(error) if isinstance(error, TimeoutError) else first_line(error)
-    return Unreachable(f"{what}: {said}", where_to_look(location))
+    text = str(error) if isinstance(error, TimeoutError) else first_line(error)
+    return Unreachable(f"{what}: {text}", where_to_look(location))

@@ -27,7 +27,9 @@ _STEP = re.compile(r'"([^"]+)"|([^".]+)')
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
-    """``path``: the names of the fields down to the value; empty: the column's own name."""
+    """Says how one column is read.
+
+    ``path``: the names of the fields down to the value; empty: the column's own name."""
 
     path: tuple[str, ...] = ()
     unit: str = ""
@@ -35,7 +37,7 @@ class ColumnRule:
     value: Constant = None
     default: Constant = None
 
-    def asks(self) -> frozenset[str]:
+    def options_used(self) -> frozenset[str]:
         """Return what the format must support."""
         wanted = {
             FROM: bool(self.path),
@@ -63,11 +65,11 @@ def path_of(text: str) -> tuple[str, ...]:
     """Return the names in ``a.b."c.d"``. Raises ``ValueError``."""
     names, at = [], 0
     while True:
-        found = _STEP.match(text, at)
-        if found is None:
+        result = _STEP.match(text, at)
+        if result is None:
             raise ValueError(f"{text!r} is not a path of field names separated by dots")
-        names.append(found[1] or found[2])
-        at = found.end()
+        names.append(result[1] or result[2])
+        at = result.end()
         if at == len(text):
             return tuple(names)
         if text[at] != ".":
@@ -91,7 +93,7 @@ def is_text(kind: pa.DataType) -> bool:
 # ------------------------------------------------------------------------------- the marks
 
 
-def marked(field: pa.Field, rule: ColumnRule) -> pa.Field:
+def mark(field: pa.Field, rule: ColumnRule) -> pa.Field:
     """Return the field with what a format must know about the rule."""
     known = dict(field.metadata or {})
     if rule.unit:
@@ -108,7 +110,7 @@ def unit_of(field: pa.Field) -> str:
     return str(field.metadata.get(_UNIT, b"").decode())
 
 
-def as_text(field: pa.Field) -> bool:
+def is_as_text(field: pa.Field) -> bool:
     return bool(field.metadata) and _AS_TEXT in field.metadata
 
 
@@ -118,15 +120,15 @@ def is_marked(field: pa.Field) -> bool:
 
 def marks(field: pa.Field) -> dict[bytes, bytes] | None:
     """Return the marks alone, for a field that stands for this one."""
-    found = field.metadata or {}
-    return {name: found[name] for name in (_UNIT, _AS_TEXT) if name in found} or None
+    result = field.metadata or {}
+    return {name: result[name] for name in (_UNIT, _AS_TEXT) if name in result} or None
 
 
-def any_marked(fields: Iterable[pa.Field]) -> bool:
+def has_marked(fields: Iterable[pa.Field]) -> bool:
     """Return whether one of the fields, or one inside a struct among them, is marked."""
     import pyarrow.types as kinds
 
     return any(
-        is_marked(field) or (kinds.is_struct(field.type) and any_marked(field.type))
+        is_marked(field) or (kinds.is_struct(field.type) and has_marked(field.type))
         for field in fields
     )

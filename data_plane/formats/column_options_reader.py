@@ -33,19 +33,19 @@ Path = tuple[pa.Field, ...]
 
 @dataclass(slots=True)
 class _Layer:
-    """What one call of the format reads: fields by name, nested structs as mappings."""
+    """Collects what one call of the format reads: fields by name, nested structs as mappings."""
 
     fields: dict[str, pa.Field | dict[str, object]] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
 
     def takes(self, path: Path) -> bool:
         """Put the path in, unless another column wants one of its fields as something else."""
         known = self.fields
         if len(path) == 1 or path[0].name not in known:
             forms = _forms(path[0])
-            if forms & self.taken:
+            if forms & self.used:
                 return False
-            self.taken |= forms
+            self.used |= forms
         for depth, step in enumerate(path[:-1], start=1):
             inside = known.setdefault(step.name, {})
             if not isinstance(inside, dict) or _clashes(inside, path[depth].name):
@@ -86,7 +86,7 @@ class Inside:
 
 
 class RuledColumns:
-    """A ``RecordFormat`` for one schema, over a format that supports the rules asked of it.
+    """Reads one schema by its column rules, over a format that supports them.
 
     ``inside`` tells, by column name, where such columns are.
     """
@@ -117,7 +117,7 @@ class RuledColumns:
             for column in schema
             if self._rules[column.name].value is None
         }
-        self._layers, self._layer_of = self._layered()
+        self._layers, self._layer_of = self._make_layers()
 
     def _path(self, column: pa.Field, rule: ColumnRule) -> Path:
         place = self._inside.get(column.name)
@@ -125,24 +125,28 @@ class RuledColumns:
             return self._below(column, rule)
         below = self._below(place.field, rule)
         steps = (pa.field(step, pa.null()) for step in place.front)
-        front = steps if all(map(field_names.plain, below)) else map(field_names.exactly, steps)
+        front = (
+            steps
+            if all(map(field_names.has_exact_name, below))
+            else map(field_names.with_exact_name, steps)
+        )
         return (*front, *below)
 
     def _below(self, column: pa.Field, rule: ColumnRule) -> Path:
         if not rule.path:
             nullable = column.nullable or rule.default is not None
-            return (column_options.marked(column.with_nullable(nullable), rule),)
+            return (column_options.mark(column.with_nullable(nullable), rule),)
         *steps, last = rule.path
-        leaf = field_names.asked(pa.field(last, column.type), caseless=self._caseless)
+        leaf = field_names.record_field(pa.field(last, column.type), caseless=self._caseless)
         return (
             *(
-                field_names.asked(pa.field(step, pa.null()), caseless=self._caseless)
+                field_names.record_field(pa.field(step, pa.null()), caseless=self._caseless)
                 for step in steps
             ),
-            column_options.marked(leaf, rule),
+            column_options.mark(leaf, rule),
         )
 
-    def _layered(self) -> tuple[list[pa.Schema], dict[str, int]]:
+    def _make_layers(self) -> tuple[list[pa.Schema], dict[str, int]]:
         layers: list[_Layer] = []
         layer_of = {}
         for name, path in self._paths.items():
@@ -172,14 +176,14 @@ class RuledColumns:
         parts = [rows.filter(pa.array(good[left])) if bad else rows for rows, left in read]
         left = np.flatnonzero(good)
         faults = Faults()
-        found = self._columns(packed.where(good) if bad else packed, parts, schema, faults)
+        result = self._columns(packed.where(good) if bad else packed, parts, schema, faults)
         if not bad:
-            return without_bad(found, faults)
+            return without_bad(result, faults)
         if faults.reasons:
             bad.update({int(left[row]): reason for row, reason in faults.reasons.items()})
             sound = ~np.isin(np.arange(len(left)), list(faults.reasons))
-            found = found.filter(pa.array(sound))
-        raise UndecodableRecords(bad, found)
+            result = result.filter(pa.array(sound))
+        raise UndecodableRecords(bad, result)
 
     def _columns(
         self, values: Packed, parts: list[pa.RecordBatch], schema: pa.Schema, faults: Faults
@@ -188,20 +192,20 @@ class RuledColumns:
         for column in schema:
             rule = self._rules[column.name]
             if rule.value is not None:
-                columns.append(_repeated(self._constants[column.name], len(values)))
+                columns.append(_repeat(self._constants[column.name], len(values)))
                 continue
             path = self._paths[column.name]
-            found = _taken(parts[self._layer_of[column.name]], path)
-            if rule.default is not None and found.null_count:
-                found = self._filled(values, found, path, self._constants[column.name])
-            if not column.nullable and found.null_count:
+            result = _column_at(parts[self._layer_of[column.name]], path)
+            if rule.default is not None and result.null_count:
+                result = self._fill(values, result, path, self._constants[column.name])
+            if not column.nullable and result.null_count:
                 what = ".".join(step.name for step in path)
-                nulls = np.flatnonzero(np.asarray(found.is_null()))
+                nulls = np.flatnonzero(np.asarray(result.is_null()))
                 faults.note(nulls, f"{what}: a required value is missing")
-            columns.append(found)
+            columns.append(result)
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _filled(self, values: Packed, found: pa.Array, path: Path, constant: pa.Array) -> pa.Array:
+    def _fill(self, values: Packed, found: pa.Array, path: Path, constant: pa.Array) -> pa.Array:
         """Fill in the default for records without such a field."""
         nulls = np.flatnonzero(np.asarray(found.is_null()))
         asked = Packed(values.array.take(pa.array(nulls)))
@@ -213,15 +217,15 @@ class RuledColumns:
         return _behind_each_other(found, constant).take(pa.array(places))
 
 
-def _taken(rows: pa.RecordBatch, path: Path) -> pa.Array:
-    found = rows.column(rows.schema.get_field_index(path[0].name))
+def _column_at(rows: pa.RecordBatch, path: Path) -> pa.Array:
+    result = rows.column(rows.schema.get_field_index(path[0].name))
     for step in path[1:]:
         # A flattened field is null if its parent is.
-        found = found.flatten()[found.type.get_field_index(step.name)]
-    return found
+        result = result.flatten()[result.type.get_field_index(step.name)]
+    return result
 
 
-def _repeated(constant: pa.Array, count: int) -> pa.Array:
+def _repeat(constant: pa.Array, count: int) -> pa.Array:
     return constant.take(pa.array(np.zeros(count, np.int64)))
 
 

@@ -24,10 +24,10 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 class TwoFields(ValueError):
-    """Two fields of a record claim one column: taking either would silently drop the other."""
+    """Says that two fields of a record claim one column: either would silently drop the other."""
 
 
-def named(schema: pa.Schema, mapping: str | None, *, caseless: bool) -> pa.Schema:
+def with_field_names(schema: pa.Schema, mapping: str | None, *, caseless: bool) -> pa.Schema:
     """Return the schema with fields that know the names by which they are found.
 
     ``mapping``: the table's name mapping as JSON. Raises ``ValueError`` if two columns would be
@@ -36,21 +36,23 @@ def named(schema: pa.Schema, mapping: str | None, *, caseless: bool) -> pa.Schem
     if mapping is None and not caseless:
         return schema
     by_id = _by_id(json.loads(mapping)) if mapping is not None else {}
-    return pa.schema(_level([_named(f, by_id, caseless=caseless) for f in schema]))
+    return pa.schema(_level([_with_field_names(f, by_id, caseless=caseless) for f in schema]))
 
 
 def _by_id(mapping: Any) -> dict[bytes, list[str]]:
-    found: dict[bytes, list[str]] = {}
+    result: dict[bytes, list[str]] = {}
     if not isinstance(mapping, list) or not all(isinstance(entry, dict) for entry in mapping):
         raise ValueError("the name mapping is not a list of fields")
     for entry in mapping:
         if "field-id" in entry:
-            found[str(entry["field-id"]).encode()] = [str(name) for name in entry.get("names", [])]
-        found |= _by_id(entry.get("fields") or [])
-    return found
+            result[str(entry["field-id"]).encode()] = [str(name) for name in entry.get("names", [])]
+        result |= _by_id(entry.get("fields") or [])
+    return result
 
 
-def _named(field: pa.Field, by_id: dict[bytes, list[str]], *, caseless: bool) -> pa.Field:
+def _with_field_names(
+    field: pa.Field, by_id: dict[bytes, list[str]], *, caseless: bool
+) -> pa.Field:
     known = dict(field.metadata or {})
     names = by_id.get(known.get(_FIELD_ID, b""), [field.name])
     known[_NAMES] = json.dumps(names).encode()
@@ -58,8 +60,8 @@ def _named(field: pa.Field, by_id: dict[bytes, list[str]], *, caseless: bool) ->
         known[_CASELESS] = b"true"
     inside = _inside(field.type)
     if inside:
-        fields = [_named(child, by_id, caseless=caseless) for child in inside]
-        field = field.with_type(_rebuilt(field.type, fields))
+        fields = [_with_field_names(child, by_id, caseless=caseless) for child in inside]
+        field = field.with_type(_rebuild(field.type, fields))
     return field.with_metadata(known)
 
 
@@ -69,7 +71,7 @@ def _inside(kind: pa.DataType) -> list[pa.Field]:
     return [kind.field(place) for place in range(kind.num_fields)]
 
 
-def _rebuilt(kind: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
+def _rebuild(kind: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
     if kinds.is_struct(kind):
         return pa.struct(_level(fields))
     if kinds.is_map(kind):
@@ -85,7 +87,7 @@ def _level(fields: list[pa.Field]) -> list[pa.Field]:
     return fields
 
 
-def asked(field: pa.Field, *, caseless: bool) -> pa.Field:
+def record_field(field: pa.Field, *, caseless: bool) -> pa.Field:
     """Return a field of a record by its own name, which is not a column of the table."""
     if not caseless:
         return field
@@ -93,44 +95,44 @@ def asked(field: pa.Field, *, caseless: bool) -> pa.Field:
     return field.with_metadata(known)
 
 
-def exactly(field: pa.Field) -> pa.Field:
+def with_exact_name(field: pa.Field) -> pa.Field:
     """Return a field around others, by its own name; those inside may be found by other names."""
     return field.with_metadata({_NAMES: json.dumps([field.name]).encode()})
 
 
-def plain(field: pa.Field) -> bool:
+def has_exact_name(field: pa.Field) -> bool:
     """Return whether the field and everything in it are found only by their exact names."""
     return not field.metadata or _NAMES not in field.metadata
 
 
-def caseless(field: pa.Field) -> bool:
+def is_caseless(field: pa.Field) -> bool:
     return bool(field.metadata) and _CASELESS in field.metadata
 
 
 def forms_of(field: pa.Field) -> set[str]:
     """Return the names by which the field is found, in lower case if case does not matter."""
-    if plain(field):
+    if has_exact_name(field):
         return {field.name}
     names = json.loads(field.metadata[_NAMES])
-    return {name.lower() for name in names} if caseless(field) else set(names)
+    return {name.lower() for name in names} if is_caseless(field) else set(names)
 
 
-def places(fields: Iterable[pa.Field], available: Sequence[str]) -> list[int | None]:
+def match_fields(fields: Iterable[pa.Field], available: Sequence[str]) -> list[int | None]:
     """Return each field's index among the available names, or ``None``. Raises ``TwoFields``."""
     by_name: dict[str, list[int]] = {}
     by_form: dict[str, list[int]] = {}
     for place, name in enumerate(available):
         by_name.setdefault(name, []).append(place)
         by_form.setdefault(name.lower(), []).append(place)
-    found: list[int | None] = []
+    result: list[int | None] = []
     for field in fields:
-        index = by_form if caseless(field) else by_name
+        index = by_form if is_caseless(field) else by_name
         hits = [place for form in forms_of(field) for place in index.get(form, [])]
         if len(hits) > 1:
             both = " and ".join(repr(available[place]) for place in sorted(hits)[:2])
             raise TwoFields(f"the fields {both} both belong into the column {field.name}")
-        found.append(hits[0] if hits else None)
-    return found
+        result.append(hits[0] if hits else None)
+    return result
 
 
 # ------------------------------------------------------------------------------------- former names
@@ -146,8 +148,8 @@ def with_former_names(mapping: str | None, columns: Struct, past: Former) -> str
         once = [old for old, now in past.renamed.get(inside, {}).items() if now == column.name]
         listed = known.get(column.field_id, [column.name])
         entries.append({"field-id": column.field_id, "names": [*listed, *once]})
-    beside = known.keys() - {entry["field-id"] for entry in entries}
-    entries += [{"field-id": field_id, "names": known[field_id]} for field_id in sorted(beside)]
+    others = known.keys() - {entry["field-id"] for entry in entries}
+    entries += [{"field-id": field_id, "names": known[field_id]} for field_id in sorted(others)]
     return json.dumps(entries)
 
 

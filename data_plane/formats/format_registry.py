@@ -38,7 +38,7 @@ _OURS = {
 
 @dataclass(frozen=True, slots=True)
 class ValueOptions:
-    """The options that every format of values has, and the rest, which are the format's own.
+    """Splits options into those that every format has and the rest, which are the format's own.
 
     ``caseless``: whether a field goes into the column of its name regardless of case.
     """
@@ -47,17 +47,17 @@ class ValueOptions:
     of_format: Mapping[str, str]
 
     @classmethod
-    def taken(cls, options: Mapping[str, str]) -> ValueOptions:
+    def from_options(cls, options: Mapping[str, str]) -> ValueOptions:
         """Raises ``ConfigurationError``."""
         rest = dict(options)
-        found = {name: rest.pop(name, choices[0]) for name, choices in _OF_ALL.items()}
+        result = {name: rest.pop(name, choices[0]) for name, choices in _OF_ALL.items()}
         for name, choices in _OF_ALL.items():
-            if found[name] not in choices:
+            if result[name] not in choices:
                 raise ConfigurationError(
-                    f"format.options: {name} cannot be {found[name]!r}",
+                    f"format.options: {name} cannot be {result[name]!r}",
                     f"use {' or '.join(choices)}",
                 )
-        return cls(found["case-insensitive"] == "true", rest)
+        return cls(result["case-insensitive"] == "true", rest)
 
 
 _OF_ALL = {"case-insensitive": ("false", "true")}
@@ -68,12 +68,12 @@ def record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
 
     Raises ``ConfigurationError`` for unknown names and invalid options.
     """
-    factory = _own(name) or _registered(name)
+    factory = _own_format(name) or _registered_format(name)
     if factory is None:
         known = format_names()
         raise ConfigurationError(
             f"there is no record format {name!r}",
-            f"known are: {', '.join(known)}{nearest(name, known)}",
+            f"known are: {', '.join(known)}{suggestion(name, known)}",
         )
     try:
         return factory(options)
@@ -88,14 +88,14 @@ def format_names() -> list[str]:
     return sorted({*_OURS, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
 
 
-def _own(name: str) -> FormatFactory | None:
+def _own_format(name: str) -> FormatFactory | None:
     if name not in _OURS:
         return None
     module, kind = _OURS[name]
     return cast("FormatFactory", getattr(import_module(f"{__package__}.{module}"), kind))
 
 
-def _registered(name: str) -> FormatFactory | None:
+def _registered_format(name: str) -> FormatFactory | None:
     from importlib.metadata import entry_points
 
     for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
@@ -119,14 +119,14 @@ def take_options(
     known = {*(defaults or {}), *required}
     unknown = sorted(set(options) - known)
     if unknown:
-        raise ValueError(f"there is no option {unknown[0]!r}{nearest(unknown[0], known)}")
+        raise ValueError(f"there is no option {unknown[0]!r}{suggestion(unknown[0], known)}")
     missing = [name for name in required if not options.get(name)]
     if missing:
         raise ValueError(f"the option {missing[0]!r} is missing")
     return {**(defaults or {}), **options}
 
 
-def nearest(word: str, known: Sequence[str] | set[str]) -> str:
+def suggestion(word: str, known: Sequence[str] | set[str]) -> str:
     """Return the end of an error's sentence that proposes the most similar known word."""
     matches = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.5)
     return f"; did you mean {matches[0]}?" if matches else ""

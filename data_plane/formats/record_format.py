@@ -15,7 +15,7 @@ NOTHING = pa.schema([pa.field("headgate.nothing", pa.string())])
 
 
 class UndecodableRecords(Exception):
-    """Some records do not fit the schema: ``bad`` maps their row index to the reason.
+    """Says that some records do not fit the schema: ``bad`` maps their row index to the reason.
 
     ``rest`` holds all others in their order, so that a caller that continues need not decode them
     again.
@@ -42,17 +42,17 @@ class RecordFormat(Protocol):
 
 @runtime_checkable
 class DefaultingFormat(RecordFormat, Protocol):
-    """A format of Kafka Connect's converters, which may write a default instead of a null."""
+    """Reads what Kafka Connect's converters write, who may write a default instead of a null."""
 
     keeps_nulls: str
     """The setting in Kafka Connect that tells the converter to leave nulls alone."""
 
-    def defaulted(self, values: Sequence[bytes]) -> Sequence[str]:
+    def defaulted_fields(self, values: Sequence[bytes]) -> Sequence[str]:
         """Return the fields of rows whose nulls may have become a default, by their schemas."""
 
 
 class RuledFormat(RecordFormat, Protocol):
-    """A format that supports column rules (``column_options``) which need its help."""
+    """Supports column rules (``column_options``) which need a format's help."""
 
     rules: frozenset[str]
     """Which rules. It reads marked fields accordingly; with ``default`` it has ``missing``."""

@@ -37,7 +37,7 @@ Connection = tuple[tuple[str, str], ...]
 
 
 class NoSuchSchema(ValueError):
-    """The registry answered, and it has no schema of this kind under the id."""
+    """Says that the registry answered, and has no schema of this kind under the id."""
 
 
 class SchemaRegistry:
@@ -61,7 +61,7 @@ class SchemaRegistry:
         """Raises ``NoSuchSchema``, ``UnfitSchema``; ``Unreachable`` and ``MissingRights``."""
         known = self._known.get(number)
         if known is None:
-            known = self._known[number] = self._asked(number)
+            known = self._known[number] = self._fetch(number)
         return known
 
     def types(self, number: int) -> tuple[Types, str]:
@@ -72,33 +72,33 @@ class SchemaRegistry:
         """
         known = self._files.get(number)
         if known is None:
-            known = self._files[number] = self._asked_types(number)
+            known = self._files[number] = self._fetch_types(number)
         return known
 
-    def _asked_types(self, number: int) -> _File:
-        found = self._ask(
+    def _fetch_types(self, number: int) -> _File:
+        result = self._ask(
             lambda client: client.get_schema(number, fmt=_SERIALIZED), f"the schema {number}"
         )
-        if found.schema_type != "PROTOBUF":
+        if result.schema_type != "PROTOBUF":
             raise NoSuchSchema(
-                f"the schema {number} is {found.schema_type or 'AVRO'}, not Protobuf"
+                f"the schema {number} is {result.schema_type or 'AVRO'}, not Protobuf"
             )
         texts: dict[tuple[str, int], str] = {}
-        self._collect(found, texts, fmt=_SERIALIZED)
-        files = [_descriptor(text, number) for text in (*texts.values(), found.schema_str)]
+        self._collect(result, texts, fmt=_SERIALIZED)
+        files = [_descriptor(text, number) for text in (*texts.values(), result.schema_str)]
         try:
             return types_of(files), file_name(files[-1])
         except UnfitTypes as error:
             raise UnfitTypes(f"the schema {number}: {error}") from error
 
-    def _asked(self, number: int) -> Avro:
-        found = self._ask(lambda client: client.get_schema(number), f"the schema {number}")
-        if found.schema_type not in (None, "AVRO"):
-            raise NoSuchSchema(f"the schema {number} is {found.schema_type}, not Avro")
+    def _fetch(self, number: int) -> Avro:
+        result = self._ask(lambda client: client.get_schema(number), f"the schema {number}")
+        if result.schema_type not in (None, "AVRO"):
+            raise NoSuchSchema(f"the schema {number} is {result.schema_type}, not Avro")
         texts: dict[tuple[str, int], str] = {}
-        self._collect(found, texts)
+        self._collect(result, texts)
         try:
-            return parse_schema(found.schema_str, list(texts.values()))
+            return parse_schema(result.schema_str, list(texts.values()))
         except UnfitSchema as error:
             raise UnfitSchema(f"the schema {number}: {error}") from error
 
@@ -111,9 +111,9 @@ class SchemaRegistry:
             if len(texts) >= _REFERENCES_MAX:
                 raise NoSuchSchema(f"a schema refers to more than {_REFERENCES_MAX} others")
             what = f"version {reference.version} of {reference.subject}"
-            found = self._ask(lambda client, at=at: client.get_version(*at, **asked), what).schema
-            self._collect(found, texts, **asked)
-            texts[at] = found.schema_str
+            result = self._ask(lambda client, at=at: client.get_version(*at, **asked), what).schema
+            self._collect(result, texts, **asked)
+            texts[at] = result.schema_str
 
     def _ask(self, question: Any, what: str) -> Any:
         from confluent_kafka.schema_registry import SchemaRegistryError
@@ -125,18 +125,18 @@ class SchemaRegistry:
                 raise NoSuchSchema(f"the registry does not know {what}") from error
             if error.http_status_code in _DENIED:
                 raise MissingRights(
-                    f"the schema registry refuses {what}: {_quoted(error.error_message)}",
+                    f"the schema registry refuses {what}: {_quote(error.error_message)}",
                     "check format.options registry.basic.auth.user.info, and the rights there",
                 ) from error
-            reason = f"{error.http_status_code} {_quoted(error.error_message)}"
+            reason = f"{error.http_status_code} {_quote(error.error_message)}"
         except Exception as error:  # noqa: BLE001 - the HTTP client's, of many kinds
-            reason = f"{type(error).__name__} {_quoted(str(error))}"
+            reason = f"{type(error).__name__} {_quote(str(error))}"
         raise Unreachable(
             f"the schema registry does not give {what}: {reason}", f"asked at {self._where}"
         )
 
 
-def _quoted(answer: str) -> str:
+def _quote(answer: str) -> str:
     """Return the beginning of an answer: a server may send anything, and without an end."""
     return answer if len(answer) <= _QUOTED_MAX else f"{answer[:_QUOTED_MAX]}..."
 

@@ -23,7 +23,7 @@ import pyarrow.types as kinds
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats import column_options
-from headgate.data_plane.formats.casting.cast_to_table import fitted, without_bad
+from headgate.data_plane.formats.casting.cast_to_table import cast_column, without_bad
 from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.record_format import Faults
 from headgate.native.byte_arrays import Packed
@@ -32,7 +32,7 @@ _LINE_END = r"\r?\n$"
 
 
 class StringRecords:
-    """A ``RecordFormat`` that takes each value as one text, in UTF-8."""
+    """Takes each value as one text, in UTF-8. A ``RecordFormat``."""
 
     rules = frozenset({column_options.UNIT})
 
@@ -46,19 +46,19 @@ class StringRecords:
 
 
 class BytesRecords:
-    """A ``RecordFormat`` that takes each value as it is."""
+    """Takes each value as it is. A ``RecordFormat``."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._column = take_options(options, {"column": ""})["column"]
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         column = _only_column(schema, self._column)
-        octets = Packed.whole(values).array
-        return _rows({column: octets}, len(values), schema, Faults())
+        data = Packed.whole(values).array
+        return _rows({column: data}, len(values), schema, Faults())
 
 
 class CsvRecords:
-    """A ``RecordFormat`` that takes each value as one line of cells."""
+    """Takes each value as one line of cells. A ``RecordFormat``."""
 
     rules = frozenset({column_options.UNIT})
 
@@ -82,8 +82,8 @@ class CsvRecords:
                 _only_column(schema, name)
         texts = pc.replace_substring_regex(_texts(values, faults), _LINE_END, "")
         cells = self._cells(texts, len(columns), faults)
-        found = {name: cells[place] for place, name in enumerate(columns) if name}
-        return _rows(found, len(values), schema, faults)
+        result = {name: cells[place] for place, name in enumerate(columns) if name}
+        return _rows(result, len(values), schema, faults)
 
     def _cells(self, texts: pa.Array, count: int, faults: Faults) -> list[pa.Array]:
         """Return a column of text for each cell."""
@@ -93,8 +93,8 @@ class CsvRecords:
             faults.note(wrong, f"is not a line of {count} cells")
             for row in wrong:
                 lines[row] = [None] * count
-            found = zip(*lines, strict=True)
-            return [pa.array(cells, pa.large_string()) for cells in found]
+            result = zip(*lines, strict=True)
+            return [pa.array(cells, pa.large_string()) for cells in result]
         lists = pc.split_pattern(texts, self._delimiter)
         counts = pc.list_value_length(lists).to_numpy()
         faults.note(np.flatnonzero(counts != count), f"is not a line of {count} cells")
@@ -107,23 +107,23 @@ class CsvRecords:
         cells: list[str | None] = []
         at = 0
         while True:
-            found = self._cell.match(text, at)
-            if found is None:
+            result = self._cell.match(text, at)
+            if result is None:
                 return []
-            quoted, bare, end = found.groups()
+            quoted, bare, end = result.groups()
             if quoted is not None:
                 cells.append(quoted.replace('""', '"'))
             else:
                 cells.append(None if bare == self._null else bare)
             if not end:
                 return cells
-            at = found.end()
+            at = result.end()
 
 
 def _texts(values: Sequence[bytes], faults: Faults) -> pa.Array:
-    octets = Packed.whole(values).array
+    data = Packed.whole(values).array
     try:
-        return octets.cast(pa.large_string())
+        return data.cast(pa.large_string())
     except pa.ArrowInvalid:
         texts: list[str | None] = []
         for row, value in enumerate(values):
@@ -156,7 +156,7 @@ def _rows(
         values = found.get(field.name, pa.nulls(count))
         if kinds.is_boolean(field.type) and kinds.is_large_string(values.type):
             values = _booleans(values, field.name, faults)
-        columns.append(fitted(values, field, faults))
+        columns.append(cast_column(values, field, faults))
     return without_bad(pa.RecordBatch.from_arrays(columns, schema=schema), faults)
 
 

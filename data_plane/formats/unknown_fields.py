@@ -1,6 +1,6 @@
 """Finds what records have and a table lacks: fields without a column, and too wide values (S1).
 
-A lookout knows the columns as records name them. For JSON it infers types from values: whole
+A finder knows the columns as records name them. For JSON it infers types from values: whole
 numbers are long, others double, text stays text, and null, ``[]`` and ``{}`` prove nothing. Formats
 with schemas are judged by these, once for each.
 """
@@ -27,38 +27,42 @@ _DEPTH_MAX = 8
 _INT, _LONG = range(-(2**31), 2**31), range(-(2**63), 2**63)
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
-Lack = tuple[Rows, Struct]
+UnknownColumns = tuple[Rows, Struct]
 """Some rows of the values that were decoded, and what they need."""
 
 
-class WatchfulFormat(Protocol):
-    """A format that can tell what records have beyond the columns that it fills."""
+class EvolvingFormat(Protocol):
+    """Tells what records have beyond the columns that it fills, so that a table can evolve."""
 
-    def watch(self, lookout: Lookout) -> None:
-        """From now on, let the caller ask for what is lacking."""
+    def watch(self, finder: UnknownFieldFinder) -> None:
+        """Look for unknown fields from now on; ``unknown_columns`` reports them."""
 
     @property
-    def ignoring(self) -> int:
+    def records_with_ignored_fields(self) -> int:
         """Return how many of the decoded records had fields to ignore, as far as seen."""
 
-    def lacking(self, values: Sequence[bytes], bad: Collection[int], /) -> Iterable[Lack]:
+    def unknown_columns(
+        self, values: Sequence[bytes], bad: Collection[int], /
+    ) -> Iterable[UnknownColumns]:
         """Report on the values that were decoded last; ``bad``: those that became no rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """Where a record has its row: under the path ``row``.
+    """Says where a record has its row: under the path ``row``.
 
     The fields ``beside`` it do not describe rows, nor do ``words`` among the row's own fields.
     """
 
     row: Path = ()
-    beside: frozenset[str] = frozenset()
+    outside: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
 
 
-class Lookout:
-    """``taken`` are top-level names of the row that are not looked at.
+class UnknownFieldFinder:
+    """Finds fields of records that no column of the schema takes.
+
+    ``used`` are top-level names of the row that are not looked at.
 
     Something other than their column uses them, or nothing does.
     """
@@ -66,7 +70,7 @@ class Lookout:
     def __init__(
         self,
         schema: pa.Schema,
-        taken: Collection[str],
+        used: Collection[str],
         ignored: Iterable[Path],
         *,
         caseless: bool,
@@ -74,7 +78,7 @@ class Lookout:
     ) -> None:
         self._schema = schema
         self._place = place or RowPlace()
-        self._taken = self._place.words | frozenset(taken)
+        self._used = self._place.words | frozenset(used)
         self._caseless = caseless
         self.ignored: frozenset[Path] = frozenset()
         self.fields: Fields | None = None
@@ -84,7 +88,7 @@ class Lookout:
     def ignore(self, paths: Iterable[Path]) -> None:
         """Stop reporting these fields, which will not become columns."""
         self.ignored |= frozenset(paths)
-        plain = all(map(field_names.plain, self._schema)) and not self._caseless
+        plain = all(map(field_names.has_exact_name, self._schema)) and not self._caseless
         self.fields = self._numbered() if plain else None
 
     # --------------------------------------------------------------------------- JSON's values
@@ -92,7 +96,7 @@ class Lookout:
     def of_record(self, record: Mapping[str, Any]) -> Struct:
         """Return what the table would need for this object to lose nothing."""
         row = self._row_of(record)
-        rest = {name: value for name, value in row.items() if self._form(name) not in self._taken}
+        rest = {name: value for name, value in row.items() if self._form(name) not in self._used}
         return Struct(tuple(self._fields_of(rest, list(self._schema), ())))
 
     def ignores(self, record: Mapping[str, Any]) -> bool:
@@ -115,14 +119,16 @@ class Lookout:
             at = (*path, column.name if column is not None else name)
             if value is None or at in self.ignored:
                 continue
-            wanted = inferred(value) if column is None else self._beyond(column.type, value, at)
+            wanted = (
+                infer_type(value) if column is None else self._wider_type(column.type, value, at)
+            )
             if wanted is not None:
                 yield Column(at[-1], wanted)
 
     def _form(self, name: str) -> str:
         return name.lower() if self._caseless else name
 
-    def _beyond(self, kind: pa.DataType, value: Any, path: Path) -> Type | None:
+    def _wider_type(self, kind: pa.DataType, value: Any, path: Path) -> Type | None:
         """Return what a column would have to be for the value, if it is not yet."""
         if kinds.is_struct(kind) and isinstance(value, dict):
             inside = tuple(self._fields_of(value, list(kind), path))
@@ -136,8 +142,8 @@ class Lookout:
         return _wider(kind, value)
 
     def _items(self, kind: pa.DataType, values: Iterable[Any], path: Path) -> Type | None:
-        found = (self._beyond(kind, value, path) for value in values if value is not None)
-        return _together(each for each in found if each is not None)
+        result = (self._wider_type(kind, value, path) for value in values if value is not None)
+        return _join(each for each in result if each is not None)
 
     # ----------------------------------------------------------------------------- by a schema
 
@@ -148,7 +154,7 @@ class Lookout:
             if not inside or not isinstance(inside[0], Struct):
                 return Struct()
             written = inside[0]
-        rest = (c for c in written.fields if self._form(c.name) not in self._taken)
+        rest = (c for c in written.fields if self._form(c.name) not in self._used)
         return Struct(tuple(self._columns_of(Struct(tuple(rest)), list(self._schema), ())))
 
     def _columns_of(self, written: Struct, columns: list[pa.Field], path: Path) -> Iterable[Column]:
@@ -163,7 +169,7 @@ class Lookout:
             if column is None:
                 yield wanted
                 continue
-            kind = self._beyond_type(column.type, wanted.type, at)
+            kind = self._wider_than(column.type, wanted.type, at)
             optional = not column.nullable and not wanted.required
             if kind is not None or optional:
                 yield Column(column.name, kind or _type_of(column.type), required=not optional)
@@ -172,7 +178,7 @@ class Lookout:
             if column.name not in there and not column.nullable and at not in self.ignored:
                 yield Column(column.name, _type_of(column.type), required=False)
 
-    def _beyond_type(self, kind: pa.DataType, wanted: Type, path: Path) -> Type | None:
+    def _wider_than(self, kind: pa.DataType, wanted: Type, path: Path) -> Type | None:
         match wanted:
             case Struct() if kinds.is_struct(kind):
                 inside = tuple(self._columns_of(wanted, list(kind), path))
@@ -189,7 +195,7 @@ class Lookout:
                 return None
 
     def _item(self, field: pa.Field, item: Column, path: Path) -> Column | None:
-        kind = self._beyond_type(field.type, item.type, path)
+        kind = self._wider_than(field.type, item.type, path)
         optional = not field.nullable and not item.required
         if kind is None and not optional:
             return None
@@ -233,12 +239,12 @@ class Lookout:
             named.append((top, step.encode(), place := next(places)))
             top = place
         take(list(self._schema), top, ())
-        named += [(top, name.encode(), Fields.OPAQUE) for name in self._taken]
-        named += [(0, name.encode(), Fields.OPAQUE) for name in self._place.beside]
+        named += [(top, name.encode(), Fields.OPAQUE) for name in self._used]
+        named += [(0, name.encode(), Fields.OPAQUE) for name in self._place.outside]
         return Fields(named, any_key)
 
 
-def inferred(value: Any, depth: int = 0) -> Type | None:
+def infer_type(value: Any, depth: int = 0) -> Type | None:
     """Return the column type for the value.
 
     ``None`` if it proves nothing or is nested too deeply.
@@ -252,17 +258,17 @@ def inferred(value: Any, depth: int = 0) -> Type | None:
     if isinstance(value, str) or (value and depth >= _DEPTH_MAX):
         return "string"
     if isinstance(value, dict):
-        items = [(n, k) for n, v in value.items() if (k := inferred(v, depth + 1)) is not None]
+        items = [(n, k) for n, v in value.items() if (k := infer_type(v, depth + 1)) is not None]
         if len(items) > FIELDS_MAX:
-            return MapOf("string", Column("", _together(k for _, k in items) or "string"))
+            return MapOf("string", Column("", _join(k for _, k in items) or "string"))
         return Struct(tuple(Column(n, k) for n, k in items)) if items else None
     if isinstance(value, list):
-        item = _together(k for v in value if (k := inferred(v, depth + 1)) is not None)
+        item = _join(k for v in value if (k := infer_type(v, depth + 1)) is not None)
         return None if item is None else ListOf(Column("", item))
     return None
 
 
-def _together(found: Iterable[Type]) -> Type | None:
+def _join(found: Iterable[Type]) -> Type | None:
     """Join several types, by way of proposals of one column."""
     columns = [Struct((Column("", kind),)) for kind in found]
     return reduce(joined, columns).fields[0].type if columns else None

@@ -1,4 +1,4 @@
-"""Reads octets as text, and separates what is not UTF-8."""
+"""Reads bytes as text, and separates what is not UTF-8."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pyarrow as pa
 from headgate.native.kernels import Flags
 
 
-def text_of(octets: pa.Array, fail: Callable[[Flags, str], None]) -> pa.Array:
+def text_of(data: pa.Array, fail: Callable[[Flags, str], None]) -> pa.Array:
     """Return the column as text; invalid values become null and are passed to ``fail``."""
     try:
-        return octets.cast(pa.large_string())
+        return data.cast(pa.large_string())
     except pa.ArrowInvalid:
-        texts = [_decoded(value) for value in octets.to_pylist()]
-        valid = octets.is_valid().to_numpy(zero_copy_only=False)
+        texts = [_decode(value) for value in data.to_pylist()]
+        valid = data.is_valid().to_numpy(zero_copy_only=False)
         fail(valid & np.array([text is None for text in texts]), "holds text that is not UTF-8")
         return pa.array(texts, pa.large_string())
 
 
-def _decoded(value: bytes | None) -> str | None:
+def _decode(value: bytes | None) -> str | None:
     try:
         return None if value is None else value.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Bad records that the quarantine holds already, where a range is read again (rule Q5)."""
+"""Finds bad records that the quarantine holds already, where a range is read again (rule Q5)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 _FIELDS = ("topic", "topic_id", "partition", "offset")
 
-Again = Mapping[TopicPartition, OffsetRange]
-Rows = Callable[[TableStart, "SourcePlan", Again], Iterable[Mapping[str, Any]]]
+RangesReadAgain = Mapping[TopicPartition, OffsetRange]
+Rows = Callable[[TableStart, "SourcePlan", RangesReadAgain], Iterable[Mapping[str, Any]]]
 """Reads ``_FIELDS`` of the sink's rows in a quarantine that are within the ranges."""
 
 
-def known_offsets(
+def quarantined_offsets(
     batch: Batch, source: SourcePlan, read: Rows
 ) -> dict[TopicPartition, tuple[int, ...]]:
     """Return what the quarantine already holds of the batch's ranges, if it is ahead (Q5).
@@ -50,15 +50,17 @@ def known_offsets(
     again = {at: span for at, span in batch.ranges.items() if span.begin < ahead.get(at, 0)}
     if start is None or not again:
         return {}
-    found: dict[TopicPartition, list[int]] = {}
+    result: dict[TopicPartition, list[int]] = {}
     for row in read(start, source, again):
         if row["topic_id"] == batch.topic_ids.get(row["topic"], row["topic_id"]):
             at = TopicPartition(row["topic"], row["partition"])
-            found.setdefault(at, []).append(row["offset"])
-    return {at: tuple(sorted(offsets)) for at, offsets in found.items()}
+            result.setdefault(at, []).append(row["offset"])
+    return {at: tuple(sorted(offsets)) for at, offsets in result.items()}
 
 
-def rows_of_iceberg(table: Table, source: SourcePlan, again: Again) -> list[dict[str, Any]]:
+def rows_of_iceberg(
+    table: Table, source: SourcePlan, again: RangesReadAgain
+) -> list[dict[str, Any]]:
     """Return them as of the sink's tag. Raises ``TagMissing``."""
     ref = table.metadata.refs.get(source.handling.tag)
     if ref is None:
@@ -68,32 +70,32 @@ def rows_of_iceberg(table: Table, source: SourcePlan, again: Again) -> list[dict
             "restore the tag on the sink's newest snapshot, or set coordinator.on_tag_missing to "
             "follow-table and start again",
         )
-    places = [within(at, span) for at, span in again.items()]
+    places = [range_filter(at, span) for at, span in again.items()]
     anywhere = places[0] if len(places) == 1 else Or(*places)
     wanted = And(EqualTo(term="sink", value=source.sink), anywhere)
     scan = table.scan(wanted, _FIELDS, snapshot_id=ref.snapshot_id)
-    found: list[dict[str, Any]] = scan.to_arrow().to_pylist()
-    return found
+    result: list[dict[str, Any]] = scan.to_arrow().to_pylist()
+    return result
 
 
 def rows_of_reader(
-    reader: TableReader, source: SourcePlan, again: Again
+    reader: TableReader, source: SourcePlan, again: RangesReadAgain
 ) -> Iterable[dict[str, Any]]:
     """Yield the current ones: nobody adds others of this sink before the ranges are read."""
     _, files = reader.scan((*_FIELDS, "sink"))
     ours = pc.field("sink") == source.sink
-    wanted = ours & reduce(or_, [_within(at, span) for at, span in again.items()])
+    wanted = ours & reduce(or_, [_range_filter(at, span) for at, span in again.items()])
     for file in files:
         for batch in file.batches():
             yield from pa.Table.from_batches([batch]).filter(wanted).to_pylist()
 
 
-def _within(at: TopicPartition, span: OffsetRange) -> pc.Expression:
+def _range_filter(at: TopicPartition, span: OffsetRange) -> pc.Expression:
     place = (pc.field("topic") == at.topic) & (pc.field("partition") == at.partition)
     return place & (pc.field("offset") >= span.begin) & (pc.field("offset") < span.end)
 
 
-def within(at: TopicPartition, span: OffsetRange) -> BooleanExpression:
+def range_filter(at: TopicPartition, span: OffsetRange) -> BooleanExpression:
     """Return the filter for the quarantine's rows of a partition's range."""
     return And(
         EqualTo(term="topic", value=at.topic),

@@ -1,4 +1,4 @@
-"""Records that a quarantine took in for tables with trouble (rule I1), to be given back (I6)."""
+"""Reads records that a quarantine holds for tables with trouble (I1), to give them back (I6)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pyiceberg.table import Table
 from headgate.control_protocol.commit_record import CommitRecord, Replayed
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.data_plane.quarantine.already_quarantined import within
+from headgate.data_plane.quarantine.already_quarantined import range_filter
 from headgate.data_plane.quarantine.rejected_records import TABLE
 from headgate.kafka.embedded_source import Record
-from headgate.tables.iceberg.catalog import reading
+from headgate.tables.iceberg.catalog import naming_table
 
 MEANT_FOR = "table_name"
 """The quarantine's column with the table that could not take the record."""
@@ -27,7 +27,7 @@ _ROW = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One record's place in the source."""
+    """Locates one record in the source."""
 
     at: TopicPartition
     topic_id: TopicId
@@ -35,7 +35,7 @@ class Place:
 
 
 class DivertedRecords:
-    """Those of one sink in a loaded quarantine, below the offsets of the sink's ``record`` there.
+    """Reads one sink's diverted records, below the offsets of its ``record`` in the quarantine.
 
     They are read at the head, which contains the sink's tag: through the record's offsets it holds
     all that the sink put in (D5), except what a person deleted since (T8).
@@ -48,14 +48,14 @@ class DivertedRecords:
         self.record = record
 
     @property
-    def told_apart(self) -> bool:
+    def names_tables(self) -> bool:
         """Return whether the quarantine has the column that names the table."""
         return MEANT_FOR in self._table.schema().column_names
 
     def tables(self) -> tuple[str, ...]:
         """Return the tables that some of the records were meant for."""
-        found = self._scan(self._diverted(), (MEANT_FOR,))
-        return tuple(sorted(filter(None, pc.unique(found[MEANT_FOR]).to_pylist())))
+        result = self._scan(self._diverted(), (MEANT_FOR,))
+        return tuple(sorted(filter(None, pc.unique(result[MEANT_FOR]).to_pylist())))
 
     def places(self, name: str) -> tuple[Place, ...]:
         """Return those meant for the table, in order, each once, of topics that are unchanged."""
@@ -76,7 +76,7 @@ class DivertedRecords:
 
     def records(self, name: str, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[Record]:
         """Yield the records meant for the table within these ranges, byte by byte."""
-        anywhere = [within(at, span) for at, span in ranges.items()]
+        anywhere = [range_filter(at, span) for at, span in ranges.items()]
         wanted = And(self._meant_for(name), Or(*anywhere) if anywhere[1:] else anywhere[0])
         rows = self._scan(wanted, _ROW)
         stamps = rows["timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
@@ -99,10 +99,10 @@ class DivertedRecords:
         return And(ours, EqualTo(term="error_class", value=TABLE))
 
     def _scan(self, wanted: BooleanExpression, columns: tuple[str, ...]) -> pa.Table:
-        with reading(".".join(self._table.name())):
+        with naming_table(".".join(self._table.name())):
             return self._table.scan(wanted, columns, snapshot_id=self.head).to_arrow()
 
 
-def given_back(place: Place, replayed: Replayed | None) -> bool:
+def is_given_back(place: Place, replayed: Replayed | None) -> bool:
     """Return whether the table has already been given the record back (I6)."""
     return replayed is not None and place.offset < replayed.passed(place.at, place.topic_id)

@@ -1,12 +1,12 @@
 """Finds the few records that make a batch fail through no other system's fault.
 
-What decoding raises unforeseen is found inside a chunk (``read_apart``): a chunk that cannot be
-read is halved until the records at fault stand alone; the others become rows. That costs nothing
-unless something is raised.
+An unforeseen error of decoding is traced inside a chunk (``read_around_poison``): the chunk is
+halved until the records at fault stand alone; the others become rows. That costs nothing unless
+something is raised.
 
-What is raised later (by partitioning, sorting, statistics, files, a transform) is found by writing,
-and discarding, halves of the batch's ranges until the offset at fault stands alone (``narrowed``).
-It is condemned, which makes it a bad record, and the batch is written again.
+An error that comes later (from partitioning, sorting, statistics, files, a transform) is traced by
+writing halves of the batch's ranges, and deleting their files, until the offset at fault stands
+alone (``write_around_poison``). That record is bad from then on, and the batch is written again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.data_plane.batch.batch_failures import narrowable
+from headgate.data_plane.batch.batch_failures import is_bisectable
 from headgate.data_plane.batch.write_plan import Handling, WriterPlan
 from headgate.data_plane.formats.casting.relabel import rows_from
 from headgate.kafka.record_fetch import Chunk
@@ -49,13 +49,13 @@ _ALONE_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The rows of a chunk's good records, and why its other records are bad, by error class."""
+    """Holds the rows of a chunk's good records, and why the others are bad, by error class."""
 
     rows: pa.RecordBatch
     bad: Sequence[tuple[Mapping[int, str], str]] = ()
 
 
-def read_apart(chunk: Chunk, schema: pa.Schema, read: Callable[[Chunk], Read]) -> Read:
+def read_around_poison(chunk: Chunk, schema: pa.Schema, read: Callable[[Chunk], Read]) -> Read:
     """Read the chunk; a record for which ``read`` raises an unforeseen error is bad.
 
     Raises ``Unforeseen`` when it raises for each of many, and whatever else ``read`` raises.
@@ -63,9 +63,9 @@ def read_apart(chunk: Chunk, schema: pa.Schema, read: Callable[[Chunk], Read]) -
     try:
         return read(chunk)
     except Exception as error:
-        if not narrowable(error):
+        if not is_bisectable(error):
             raise
-    return _Search(chunk, read).found(schema)
+    return _Search(chunk, read).search(schema)
 
 
 class _Search:
@@ -76,7 +76,7 @@ class _Search:
         self._bad: dict[str, dict[int, str]] = {BAD_EXCEPTION: {}}
         self._well = False
 
-    def found(self, schema: pa.Schema) -> Read:
+    def search(self, schema: pa.Schema) -> Read:
         waiting = [np.arange(len(self._chunk.offsets), dtype=np.int64)]
         while waiting:
             rows = waiting.pop()
@@ -94,10 +94,10 @@ class _Search:
         try:
             part = self._read(self._chunk.where(wanted))
         except Exception as error:
-            if not narrowable(error):
+            if not is_bisectable(error):
                 raise
             if len(rows) == 1:
-                self._condemn(int(rows[0]), error)
+                self._mark_poison(int(rows[0]), error)
             return len(rows) == 1
         self._well = True
         self._parts.append(part.rows)
@@ -106,15 +106,15 @@ class _Search:
             self._bad.setdefault(why, {}).update(reasons)
         return True
 
-    def _condemn(self, row: int, error: Exception) -> None:
-        reason = reason_of(error)
+    def _mark_poison(self, row: int, error: Exception) -> None:
+        reason = error_text(error)
         alone = self._bad[BAD_EXCEPTION]
         alone[row] = reason
         if not self._well and len(alone) >= _ALONE_MAX:
             raise Unforeseen(f"none of the first {_ALONE_MAX} records can be read: {reason}")
 
 
-def reason_of(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return the error's text, bounded."""
     return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
 
@@ -128,47 +128,47 @@ log = redacted_logger(__name__)
 Attempt = Callable[[WriterPlan, Batch], BatchOutcome]
 """Writes a batch or a part of it, as the plan says; returns its failures as values."""
 
-CONDEMNED_MAX = 16
+POISON_RECORDS_MAX = 16
 """The limit for one batch: each record costs about as much as writing the batch twice."""
 
-_IN_VAIN_MAX = 3
+_FRUITLESS_MAX = 3
 _NO_LIMITS = BadRecordLimits(per_thousand_max=1_000)
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 
 
-def narrowed(attempt: Attempt, plan: WriterPlan, batch: Batch) -> BatchOutcome:
+def write_around_poison(attempt: Attempt, plan: WriterPlan, batch: Batch) -> BatchOutcome:
     """Write the batch. If a few of its records make that fail, treat them as bad records.
 
-    The outcome is the first failure when it cannot be narrowed down.
+    The outcome is the first failure if no record can be found at fault.
     """
     outcome = first = attempt(plan, batch)
-    condemned = {at: dict(reasons) for at, reasons in plan.condemned.items()}
-    seen = _Seen(attempt)
-    for tries in range(CONDEMNED_MAX):
-        if not isinstance(outcome, BatchFailed) or not _narrowable(outcome):
+    poison = {at: dict(reasons) for at, reasons in plan.poison_records.items()}
+    seen = _CountedAttempts(attempt)
+    for tries in range(POISON_RECORDS_MAX):
+        if not isinstance(outcome, BatchFailed) or not _is_bisectable(outcome):
             return outcome
-        if tries >= _IN_VAIN_MAX and not seen.row:
+        if tries >= _FRUITLESS_MAX and not seen.row:
             return first  # no part of it can be written at all
-        found = _record_at_fault(seen, plan, batch)
-        if isinstance(found, BatchFailed | BatchNeeds):
-            return found
-        if found is None:
+        result = _record_at_fault(seen, plan, batch)
+        if isinstance(result, BatchFailed | BatchNeeds):
+            return result
+        if result is None:
             break
-        at, offset, reason = found
-        condemned.setdefault(at, {})[offset] = reason
-        plan = replace(plan, condemned=condemned)
+        at, offset, reason = result
+        poison.setdefault(at, {})[offset] = reason
+        plan = replace(plan, poison_records=poison)
         if plan.source.handling.policy is Disposal.FAIL:
             # It stops the sink (P14). Alone: others like it fail in other words before it is named.
-            return attempt(plan, replace(batch, ranges=_alone(batch.ranges, at, offset)))
+            return attempt(plan, replace(batch, ranges=_only_offset(batch.ranges, at, offset)))
         outcome = attempt(plan, batch)
-    if isinstance(outcome, BatchFailed) and _narrowable(outcome):
+    if isinstance(outcome, BatchFailed) and _is_bisectable(outcome):
         return first
     return outcome
 
 
-class _Seen:
-    """Attempts at parts of a batch, and whether any of them wrote a row."""
+class _CountedAttempts:
+    """Makes attempts at parts of a batch, and notes whether any of them wrote a row."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -181,7 +181,7 @@ class _Seen:
         return outcome
 
 
-def _narrowable(outcome: BatchFailed) -> bool:
+def _is_bisectable(outcome: BatchFailed) -> bool:
     return outcome.unforeseen or isinstance(outcome.fatal, TransformRaised)
 
 
@@ -192,16 +192,18 @@ def _record_at_fault(
 
     A failure of another kind, or a need, that comes up meanwhile is returned as it is.
     """
-    plan = replace(plan, source=replace(plan.source, handling=_lenient(plan.source.handling)))
+    plan = replace(
+        plan, source=replace(plan.source, handling=_with_lenient_handling(plan.source.handling))
+    )
     ranges: Ranges = batch.ranges
     reason = ""
     while not reason or sum(map(len, ranges.values())) > 1:
         for half in _halves(ranges):
             outcome = attempt(plan, replace(batch, ranges=half))
             if isinstance(outcome, BatchWritten):
-                discard(plan, outcome.every_file)
+                delete_unannounced(plan, outcome.every_file)
                 continue
-            if isinstance(outcome, BatchNeeds) or not _narrowable(outcome):
+            if isinstance(outcome, BatchNeeds) or not _is_bisectable(outcome):
                 return outcome
             ranges, reason = half, outcome.reason
             break
@@ -211,7 +213,7 @@ def _record_at_fault(
     return at, span.begin, reason[:REASON_CHARACTERS_MAX]
 
 
-def _lenient(handling: Handling) -> Handling:
+def _with_lenient_handling(handling: Handling) -> Handling:
     """Let the search pass other bad records: a part of a batch may hold most of them."""
     policy, tombstones = (
         Disposal.SKIP if disposal is Disposal.FAIL else disposal
@@ -221,12 +223,12 @@ def _lenient(handling: Handling) -> Handling:
         handling,
         policy=policy,
         tombstones=tombstones,
-        untold_tombstones=handling.untold_tombstones and Disposal.SKIP,
+        unrouted_tombstones=handling.unrouted_tombstones and Disposal.SKIP,
         limits=_NO_LIMITS,
     )
 
 
-def _alone(ranges: Ranges, partition: TopicPartition, offset: int) -> Ranges:
+def _only_offset(ranges: Ranges, partition: TopicPartition, offset: int) -> Ranges:
     return {
         at: OffsetRange(offset, offset + 1) if at == partition else OffsetRange(span.end, span.end)
         for at, span in ranges.items()
@@ -246,7 +248,7 @@ def _halves(ranges: Ranges) -> Iterable[Ranges]:
     return (second,) if total == 1 else (first, second)
 
 
-def discard(plan: WriterPlan, files: Iterable[WrittenFile]) -> None:
+def delete_unannounced(plan: WriterPlan, files: Iterable[WrittenFile]) -> None:
     """Remove files that were never announced: only this process ever knew their names."""
     for file in files:
         owner = _owner(plan, file)

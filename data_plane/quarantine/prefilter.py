@@ -9,13 +9,13 @@ import numpy as np
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Batch, PartitionResult
 from headgate.data_plane.quarantine.poison_search import BAD_EXCEPTION
-from headgate.data_plane.quarantine.rejected_records import Aside
+from headgate.data_plane.quarantine.rejected_records import RejectedRecords
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Flags, Integers
 
 
-class Sieve:
-    """Takes chunks of one batch. ``condemned``: records that make it fail, by their offsets.
+class Prefilter:
+    """Takes chunks of one batch. ``poison_records``: those that make it fail, by their offsets.
 
     ``tombstones``: whether records without a value are wanted too.
     """
@@ -23,33 +23,35 @@ class Sieve:
     def __init__(
         self,
         batch: Batch,
-        aside: Aside,
-        condemned: Mapping[TopicPartition, Mapping[int, str]] | None = None,
+        rejected: RejectedRecords,
+        poison_records: Mapping[TopicPartition, Mapping[int, str]] | None = None,
         *,
         tombstones: bool = False,
     ) -> None:
         self._tombstones = tombstones
         self._batch = batch
-        self._aside = aside
+        self._rejected = rejected
         self._partitions = list(batch.ranges)
-        self._condemned = {
-            place: condemned[at]
+        self._poison = {
+            place: poison_records[at]
             for place, at in enumerate(self._partitions)
-            if condemned and at in condemned
+            if poison_records and at in poison_records
         }
         count = len(self._partitions)
         self._bytes = np.zeros(count, np.int64)
         self._newest_ms = np.full(count, -1, np.int64)
 
-    def sifted(self, chunk: Chunk) -> Chunk:
-        """Return the records that may become rows. Raises what ``aside`` raises for others."""
+    def filter(self, chunk: Chunk) -> Chunk:
+        """Return the records that may become rows. Raises what ``rejected`` raises for others."""
+        # Of all records, whatever becomes of them: what is left out below was read, too.
         weights = np.bincount(chunk.places, chunk.lengths, len(self._partitions))
         self._bytes += weights.astype(np.int64)
         np.maximum.at(self._newest_ms, chunk.places, chunk.timestamps)
-        chunk = self._aside.without_known(chunk)
+        # First: what the quarantine has, tombstone or poison record, must not enter it again (Q5).
+        chunk = self._rejected.without_already_quarantined(chunk)
         if not self._tombstones:
-            chunk = self._aside.without_tombstones(chunk)
-        return self._without_condemned(chunk)
+            chunk = self._rejected.without_tombstones(chunk)
+        return self._without_poison(chunk)
 
     def results(
         self, records: Integers, deleted: Integers | None = None
@@ -60,10 +62,10 @@ class Sieve:
             at: PartitionResult(
                 range=self._batch.ranges[at],
                 records=int(records[place]),
-                quarantined=int(self._aside.quarantined[place]),
-                skipped=int(self._aside.skipped[place]),
+                quarantined=int(self._rejected.quarantined[place]),
+                skipped=int(self._rejected.skipped[place]),
                 deleted=0 if deleted is None else int(deleted[place]),
-                bad=int(self._aside.bad[place]),
+                bad=int(self._rejected.bad[place]),
                 bytes_read=int(self._bytes[place]),
                 max_timestamp_ms=int(self._newest_ms[place])
                 if self._newest_ms[place] >= 0
@@ -72,21 +74,21 @@ class Sieve:
             for place, at in enumerate(self._partitions)
         }
 
-    def _without_condemned(self, chunk: Chunk) -> Chunk:
+    def _without_poison(self, chunk: Chunk) -> Chunk:
         reasons = {
-            int(row): self._condemned[place][int(chunk.offsets[row])]
-            for place in self._condemned
+            int(row): self._poison[place][int(chunk.offsets[row])]
+            for place in self._poison
             for row in np.flatnonzero(
-                (chunk.places == place) & np.isin(chunk.offsets, list(self._condemned[place]))
+                (chunk.places == place) & np.isin(chunk.offsets, list(self._poison[place]))
             )
         }
         if not reasons:
             return chunk
-        self._aside.take(chunk, reasons, BAD_EXCEPTION)
-        return chunk.where(others(chunk, reasons))
+        self._rejected.take(chunk, reasons, BAD_EXCEPTION)
+        return chunk.where(all_but(chunk, reasons))
 
 
-def others(chunk: Chunk, bad: Mapping[int, str]) -> Flags:
+def all_but(chunk: Chunk, bad: Mapping[int, str]) -> Flags:
     """Return the flags of all records but these."""
     good = np.ones(len(chunk.offsets), np.bool_)
     good[list(bad)] = False

@@ -1,4 +1,4 @@
-"""Records that are not rows: refused, skipped, or put into the quarantine (rules Q5 to Q7)."""
+"""Refuses, skips or quarantines records that are not rows (rules Q5 to Q7)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.data_plane.batch.metadata_columns import MILLISECONDS_MAX, legible
-from headgate.data_plane.batch.record_numbers import firsts
+from headgate.data_plane.batch.metadata_columns import MILLISECONDS_MAX, printable_name
+from headgate.data_plane.batch.record_numbers import first_offsets
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.data_plane.files.format_choice import FORMAT
@@ -45,7 +45,7 @@ ROUTE, TABLE, OWN_TABLE = "route", "table", "own table"
 """Values of ``error_class`` in the quarantine."""
 
 
-class Aside:
+class RejectedRecords:
     """One batch's records that are not rows. ``finish`` or ``discard`` ends it.
 
     The counts are per place of the batch's ranges: ``quarantined`` (including those that the
@@ -57,10 +57,10 @@ class Aside:
         self._batch = batch
         self._handling = plan.source.handling
         self._partitions = list(batch.ranges)
-        self._known = {
-            place: np.array(plan.known[at], np.int64)
+        self._already_quarantined = {
+            place: np.array(plan.already_quarantined[at], np.int64)
             for place, at in enumerate(self._partitions)
-            if at in plan.known
+            if at in plan.already_quarantined
         }
         self._seen = 0
         self._quarantine: _Quarantine | None = None
@@ -73,13 +73,13 @@ class Aside:
         self.skipped = np.zeros(count, np.int64)
         self.bad = np.zeros(count, np.int64)
 
-    def without_known(self, chunk: Chunk) -> Chunk:
+    def without_already_quarantined(self, chunk: Chunk) -> Chunk:
         """Leave out the records that the quarantine has: they are in no other table, ever (Q5)."""
         self._seen += len(chunk.offsets)
-        if not self._known:
+        if not self._already_quarantined:
             return chunk
         known = np.zeros(len(chunk.offsets), np.bool_)
-        for place, offsets in self._known.items():
+        for place, offsets in self._already_quarantined.items():
             known |= (chunk.places == place) & np.isin(chunk.offsets, offsets)
         if not known.any():
             return chunk
@@ -98,7 +98,7 @@ class Aside:
         self._dispose(disposal or self._handling.tombstones, chunk, reasons, TOMBSTONE)
         return chunk.where(~empty)
 
-    def unmatched(self, chunk: Chunk, reason: str) -> None:
+    def reject_unmatched(self, chunk: Chunk, reason: str) -> None:
         """Take all these records, which no route sends to a table (R2). They are not bad."""
         disposal = self._handling.unmatched
         self.reasons[reason] += len(chunk.offsets)
@@ -108,13 +108,13 @@ class Aside:
             reasons = dict.fromkeys(range(len(chunk.offsets)), reason)
             self._dispose(disposal, chunk, reasons, ROUTE)
 
-    def diverted(self, chunk: Chunk, table: str, why: str) -> None:
+    def divert(self, chunk: Chunk, table: str, why: str) -> None:
         """Take all these records, whose table has trouble (I1). They are not bad, nor unmatched."""
         if len(chunk.offsets):
             reasons = dict.fromkeys(range(len(chunk.offsets)), f"{table}: {why}")
             self._dispose(Disposal.QUARANTINE, chunk, reasons, TABLE, table=table)
 
-    def passed_over(self, chunk: Chunk) -> None:
+    def skip(self, chunk: Chunk) -> None:
         """Count these records, which say nothing about rows. They are not bad."""
         self.skipped += self._by_place(chunk.places)
 
@@ -125,23 +125,23 @@ class Aside:
             return
         self.bad += self._by_place(chunk.places[list(reasons)])
         if reasons and not self._first:
-            self._first = self._described(chunk, min(reasons), reasons[min(reasons)])
+            self._first = self._describe(chunk, min(reasons), reasons[min(reasons)])
         bad = int(self.bad.sum())
         limits = self._handling.limits
         objection = limits.too_many(bad) or limits.too_often(bad, self._seen)
         if objection:
             first = min(reasons)
             raise TooManyBadRecords(
-                f"{objection}; one of them is {self._described(chunk, first, reasons[first])}",
+                f"{objection}; one of them is {self._describe(chunk, first, reasons[first])}",
                 "mend the producer or the table, or raise the limits under [quarantine]",
             )
 
     @property
-    def stopping(self) -> bool:
+    def is_stopping(self) -> bool:
         """Return whether a record stops the sink: nothing that is written now will count."""
         return bool(self._stops)
 
-    def stops(self, error: StopBefore) -> None:
+    def stop_at(self, error: StopBefore) -> None:
         """Note records that stop the sink; the batch is read to its end for the first of each
         partition."""
         for at, offset in error.first.items():
@@ -195,7 +195,7 @@ class Aside:
     def _refuse(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
         """Note the first of these records in each partition."""
         rows = list(reasons)
-        first = firsts(self._partitions, chunk.places[rows], chunk.offsets[rows])
+        first = first_offsets(self._partitions, chunk.places[rows], chunk.offsets[rows])
         for at, offset in first.items():
             if at in self._stops and self._stops[at].first[at] <= offset:
                 continue
@@ -204,17 +204,17 @@ class Aside:
                 row for row in rows if chunk.places[row] == place and chunk.offsets[row] == offset
             )
             more = f" (and {len(rows) - 1} more near it)" if len(rows) > 1 else ""
-            text = self._described(chunk, row, reasons[row], more)
-            self.stops(_refusal(error_class, text, Offsets({at: offset})))
+            text = self._describe(chunk, row, reasons[row], more)
+            self.stop_at(_stop_error(error_class, text, Offsets({at: offset})))
 
-    def _described(self, chunk: Chunk, row: int, reason: str, more: str = "") -> str:
+    def _describe(self, chunk: Chunk, row: int, reason: str, more: str = "") -> str:
         at = self._partitions[chunk.places[row]]
         where = f"{at.topic} partition {at.partition} offset {chunk.offsets[row]}"
         if not self._handling.excerpts:
             return f"{where}: {self._place_of(reason)}{more}"
         reason = f"{where}: {reason[:_MESSAGE_CHARACTERS_MAX]}{more}"
         value = chunk.values[row]
-        begins = "" if value is None else f"; the value begins {_sample(value)}"
+        begins = "" if value is None else f"; the value begins {_excerpt(value)}"
         return self._plan.source.redaction(f"{reason}{begins}")
 
     def _place_of(self, reason: str) -> str:
@@ -236,7 +236,7 @@ class _Quarantine:
         self._batch = batch
         self._sink = plan.source.sink
         self._redaction = plan.source.redaction
-        self._tamed = plan.quarantine.tamed
+        self._storable = plan.quarantine.replace_unsupported
         self._partitions = list(batch.ranges)
         shape = file_shape(_in_parquet(plan.quarantine))
         self._schema = shape.arrow_schema
@@ -247,15 +247,15 @@ class _Quarantine:
         self, chunk: Chunk, reasons: Mapping[int, str], kind: Mapping[str, str | None]
     ) -> None:
         rows = list(reasons)
-        found = self._found(chunk, rows, list(reasons.values()), kind)
+        result = self._columns_of(chunk, rows, list(reasons.values()), kind)
         columns = [
-            pa.array(found[field.name], field.type)
-            if field.name in found
+            pa.array(result[field.name], field.type)
+            if field.name in result
             else pa.nulls(len(rows), field.type)
             for field in self._schema
         ]
         made = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        self._rows.take(self._tamed(made) if self._tamed else made)
+        self._rows.take(self._storable(made) if self._storable else made)
 
     def finish(self) -> tuple[WrittenFile, ...]:
         self._rows.flush()
@@ -264,7 +264,7 @@ class _Quarantine:
     def discard(self) -> None:
         self._files.discard()
 
-    def _found(
+    def _columns_of(
         self, chunk: Chunk, rows: list[int], reasons: list[str], kind: Mapping[str, str | None]
     ) -> dict[str, list[Any]]:
         """Return the columns of ``config/table_declaration.py``; others that the table has stay
@@ -291,7 +291,7 @@ class _Quarantine:
             "key": [chunk.keys[row] if chunk.keys else None for row in rows],
             "value": [chunk.values[row] for row in rows],
             "headers": [
-                [{"key": legible(name), "value": value} for name, value in pairs]
+                [{"key": printable_name(name), "value": value} for name, value in pairs]
                 for pairs in headers
             ],
             "message": [self._redaction(reason[:_MESSAGE_CHARACTERS_MAX]) for reason in reasons],
@@ -305,7 +305,7 @@ def _in_parquet(plan: WriterPlan) -> WriterPlan:
     return replace(plan, shape=replace(plan.shape, table_properties=kept))
 
 
-def _refusal(error_class: str, text: str, first: Offsets) -> StopBefore:
+def _stop_error(error_class: str, text: str, first: Offsets) -> StopBefore:
     stops = "the sink stops before this record"
     if error_class == ROUTE:
         wanted = "add a route or the table, or choose another tables.unmatched"
@@ -317,7 +317,7 @@ def _refusal(error_class: str, text: str, first: Offsets) -> StopBefore:
     return PoisonRecord(text, hint, first)
 
 
-def _sample(value: bytes) -> str:
+def _excerpt(value: bytes) -> str:
     short = value[:_SAMPLE_BYTES]
     try:
         text = repr(short.decode())

@@ -8,33 +8,33 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from headgate.control_protocol.table_format import HeldValues
+from headgate.control_protocol.table_format import ValueCheck
 from headgate.data_plane.formats.record_format import NOTHING, RecordFormat, UndecodableRecords
 from headgate.data_plane.quarantine.poison_search import Read
-from headgate.data_plane.quarantine.prefilter import others
+from headgate.data_plane.quarantine.prefilter import all_but
 from headgate.data_plane.quarantine.rejected_records import BAD_VALUE
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Flags
 
 
-def held_values(
-    read: Callable[[Chunk], Read], values: HeldValues | None
+def with_value_check(
+    read: Callable[[Chunk], Read], values: ValueCheck | None
 ) -> Callable[[Chunk], Read]:
     """Wrap ``read`` so that records that the table cannot hold are bad."""
     if values is None:
         return read
 
     def checked(chunk: Chunk) -> Read:
-        found = read(chunk)
-        unfit = values.unfit(found.rows)
+        result = read(chunk)
+        unfit = values.unsupported(result.rows)
         if not unfit:
-            return found
-        bad = {row: why for reasons, _ in found.bad for row, why in reasons.items()}
-        places = np.flatnonzero(others(chunk, bad))
+            return result
+        bad = {row: why for reasons, _ in result.bad for row, why in reasons.items()}
+        places = np.flatnonzero(all_but(chunk, bad))
         reasons = {int(places[row]): why for row, why in unfit.items()}
-        held = np.ones(found.rows.num_rows, np.bool_)
-        held[list(unfit)] = False
-        return Read(found.rows.filter(pa.array(held)), [*found.bad, (reasons, BAD_VALUE)])
+        is_held = np.ones(result.rows.num_rows, np.bool_)
+        is_held[list(unfit)] = False
+        return Read(result.rows.filter(pa.array(is_held)), [*result.bad, (reasons, BAD_VALUE)])
 
     return checked
 
@@ -43,7 +43,7 @@ FormatOf = Callable[[pa.Schema], RecordFormat]
 """Makes a format that reads values into just these columns."""
 
 
-class Mending:
+class MisfitNulling:
     """Reads bad records column by column, with null for what does not fit an optional column.
 
     A record that cannot be read at all stays bad, and so does one without a required value.
@@ -58,7 +58,7 @@ class Mending:
         self._readable = format_of(NOTHING)
         self.nulls: Counter[str] = Counter()
 
-    def mended(
+    def replace_misfits(
         self, values: Sequence[bytes], rows: pa.RecordBatch, bad: Mapping[int, str]
     ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
         """Return the rows of all values that have one now, in order, and those that stay bad."""
@@ -85,12 +85,12 @@ class Mending:
         return together.take(pa.array(order)), still
 
     def _unreadable(self, some: list[bytes]) -> Flags:
-        found = np.zeros(len(some), np.bool_)
+        result = np.zeros(len(some), np.bool_)
         try:
             self._readable.decode(some, NOTHING)
         except UndecodableRecords as error:
-            found[list(error.bad)] = True
-        return found
+            result[list(error.bad)] = True
+        return result
 
     def _column(self, field: pa.Field, some: list[bytes]) -> tuple[pa.Array, Flags]:
         """Replace values that do not fit by null; also return the flags of these rows."""

@@ -19,7 +19,7 @@ from headgate.data_plane.formats.column_options import AS_TEXT, FROM, ColumnRule
 from headgate.data_plane.formats.column_options_reader import RuledColumns
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
-from headgate.data_plane.quarantine.prefilter import others
+from headgate.data_plane.quarantine.prefilter import all_but
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Integers
 
@@ -27,15 +27,15 @@ from headgate.native.kernels import Integers
 
 
 class NamedFormat(Protocol):
-    """A format whose values have a record name each."""
+    """Tells the record name that each value has."""
 
     def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
-        """Per value the index of its name; -1 where it has none."""
+        """Return, per value, the index of its name; -1 where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Per record the index of its value among the ``distinct`` ones, or -1 for none.
+    """Holds, per record, the index of its value among the ``distinct`` ones, or -1 for none.
 
     ``bad``: records of which the value cannot be read, with the reason.
     """
@@ -50,21 +50,21 @@ class RouteValues:
 
     def __init__(self, route: Route, source: SourcePlan) -> None:
         self._route = route
-        options = ValueOptions.taken(source.format_options)
+        options = ValueOptions.from_options(source.format_options)
         made = record_format(source.format_name, options.of_format)
         self._format: RecordFormat = made
         self._schema = pa.schema([])
         if route.field:
             name, rule = _rule_of(route, made)
             self._schema = pa.schema([pa.field(name, pa.string())])
-            if rule.asks():
+            if rule.options_used():
                 rules, caseless = {name: rule}, options.caseless
                 self._format = RuledColumns(made, rules, self._schema, caseless=caseless)
 
     def of(self, chunk: Chunk) -> Values:
-        """The values of records that have all some value of their own."""
+        """Return the values of records that have all some value of their own."""
         if self._route.header:
-            return _coded(
+            return _encode(
                 [_header(found or (), self._route.header) for found in chunk.headers or ()]
             )
         if self._route.record:
@@ -87,7 +87,7 @@ class RouteValues:
 
 
 def _rule_of(route: Route, made: RecordFormat) -> tuple[str, ColumnRule]:
-    """A plain name needs no rule; numbers become text where the format can make it of them."""
+    """Return a column and its rule; numbers become text where the format can do that."""
     known: frozenset[str] = getattr(made, "rules", frozenset())
     path = path_of(route.field)
     as_text = AS_TEXT in known
@@ -99,14 +99,14 @@ def _rule_of(route: Route, made: RecordFormat) -> tuple[str, ColumnRule]:
 
 
 def _header(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | None:
-    """The last one of this name, as Kafka's clients have it."""
+    """Return the last one of this name, as Kafka's clients have it."""
     for known, value in reversed(headers):
         if known == name:
             return None if value is None else value.decode(errors="backslashreplace")
     return None
 
 
-def _coded(values: Sequence[str | None]) -> Values:
+def _encode(values: Sequence[str | None]) -> Values:
     encoded = pa.array(values, pa.string()).dictionary_encode()
     codes = np.asarray(encoded.indices.fill_null(-1), np.int64)
     return Values(codes, encoded.dictionary.to_pylist(), {})
@@ -124,7 +124,7 @@ class _Rule:
     values: RouteValues | None
 
 
-Alike = Callable[[Target], Hashable]
+FateOf = Callable[[Target], Hashable]
 """Returns the same for tables whose records are dealt with together."""
 
 OnBad = Callable[[Chunk, Mapping[int, str]], None]
@@ -138,27 +138,33 @@ class Router:
     """
 
     def __init__(
-        self, source: SourcePlan, batch: Batch, on_bad: OnBad, alike: Alike = lambda target: target
+        self,
+        source: SourcePlan,
+        batch: Batch,
+        on_bad: OnBad,
+        fate_of: FateOf = lambda target: target,
     ) -> None:
         self._on_bad = on_bad
-        self._alike = alike
+        self._fate_of = fate_of
         routing = source.routing
         assert routing is not None, "chosen for it"
         self._topics = [at.topic for at in batch.ranges]
-        known = sorted(set(self._topics))
-        self._codes = np.array([known.index(topic) for topic in self._topics], np.int64)
+        topics_known = sorted(set(self._topics))
+        self._codes = np.array([topics_known.index(topic) for topic in self._topics], np.int64)
         values = {route: _values(route, source) for route in routing.routes}
         self._rules = [
             [_Rule(route, Names(route, parts), values[route]) for route, parts in found]
-            for found in map(routing.of_topic, known)
+            for found in map(routing.routes_of_topic, topics_known)
         ]
 
     def split(self, chunk: Chunk) -> Iterator[tuple[Target | None, Chunk]]:
-        """The chunk's records by table; ``None`` for those that no route matches, and of tables
-        that are alike any of them."""
+        """Yield the chunk's records by table; ``None``: no route matches.
+
+        Of tables with the same fate any one stands for all.
+        """
         codes = self._codes[chunk.places]
         for code in np.unique(codes).tolist():
-            yield from self._of_topic(code, _where(chunk, codes == code))
+            yield from self._of_topic(code, _filter(chunk, codes == code))
 
     def _of_topic(self, code: int, chunk: Chunk) -> Iterator[tuple[Target | None, Chunk]]:
         for rule in self._rules[code]:
@@ -171,16 +177,16 @@ class Router:
                 chunk = chunk.where(there)
                 if not len(chunk.offsets):
                     return
-            found = rule.values.of(chunk)
-            which = found.codes
-            if found.bad:
-                self._on_bad(chunk, found.bad)
-                good = others(chunk, found.bad)
+            result = rule.values.of(chunk)
+            which = result.codes
+            if result.bad:
+                self._on_bad(chunk, result.bad)
+                good = all_but(chunk, result.bad)
                 chunk, which = chunk.where(good), which[good]
-            named = [rule.names.of(value) for value in found.distinct]
-            taken = np.array([target is not None for target in named] + [False], np.bool_)
-            yield from _by_target(chunk, which, named, self._alike)
-            chunk = _where(chunk, ~taken[which])
+            named = [rule.names.of(value) for value in result.distinct]
+            is_matched = np.array([target is not None for target in named] + [False], np.bool_)
+            yield from _by_target(chunk, which, named, self._fate_of)
+            chunk = _filter(chunk, ~is_matched[which])
             if not len(chunk.offsets):
                 return
         yield None, chunk
@@ -191,19 +197,19 @@ def _values(route: Route, source: SourcePlan) -> RouteValues | None:
 
 
 def _by_target(
-    chunk: Chunk, codes: Integers, named: list[Target | None], alike: Alike
+    chunk: Chunk, codes: Integers, named: list[Target | None], fate_of: FateOf
 ) -> Iterator[tuple[Target, Chunk]]:
     groups: dict[Hashable, tuple[int, Target]] = {}
     places: dict[Target, int] = {}
     for target in sorted({target for target in named if target is not None}):
-        places[target], _ = groups.setdefault(alike(target), (len(groups), target))
+        places[target], _ = groups.setdefault(fate_of(target), (len(groups), target))
     there = [target for _, target in groups.values()]
     of_value = np.array([places[t] if t else -1 for t in named] + [-1], np.int64)
     of_record = of_value[codes]
-    taken = of_record >= 0
-    for place, some in _where(chunk, taken).grouped(of_record[taken]):
+    is_routed = of_record >= 0
+    for place, some in _filter(chunk, is_routed).grouped(of_record[is_routed]):
         yield there[place], some
 
 
-def _where(chunk: Chunk, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Chunk:
+def _filter(chunk: Chunk, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Chunk:
     return chunk if wanted.all() else chunk.where(wanted)

@@ -24,20 +24,20 @@ from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.table_format import SupportsCatalog, TableFormat, TableSpec
-from headgate.data_plane.batch.batch_failures import Wanting
-from headgate.data_plane.batch.routed_table import Making, RoutedTable, dropped
-from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY, Routing, folded
+from headgate.data_plane.batch.batch_failures import LacksTablePlans
+from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable, dropped_table
+from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY, Routing, fold_case
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.batch.write_plan import (
-    NOTHING_IS_MADE,
+    NO_TABLE_IS_CREATED,
     SourcePlan,
     WriterPlan,
-    check_folder,
-    plan_of_layout,
+    plan_of_file_schema,
+    require_own_folder,
 )
-from headgate.data_plane.files.format_choice import refuse_for_keys
+from headgate.data_plane.files.format_choice import require_format_for_keys
 from headgate.data_plane.routing.targets import own_tables
-from headgate.tables.iceberg.catalog import rights_taken
+from headgate.tables.iceberg.catalog import revoked_rights
 
 # ------------------------------------------------------------------------------------------- tables
 
@@ -70,9 +70,9 @@ class TableLookup:
         try:
             layout = self._format.file_schema(self._spec(name))
         except TableMissing:  # it was listed a moment ago
-            return dropped(name)
+            return dropped_table(name)
         except (MissingRights, RetryLater) as error:
-            if refused := rights_taken(error):
+            if refused := revoked_rights(error):
                 return RoutedTable(name, problem=str(refused), trouble=str(refused))
             raise Unreachable(error.message, error.hint) from error  # nothing is known of the table
         except ConfigurationError as error:
@@ -81,9 +81,9 @@ class TableLookup:
             return RoutedTable(name, problem=str(error), trouble=str(error))
         self._seen.add(name)
         try:
-            plan = plan_of_layout(layout, name, source, shaping)
+            plan = plan_of_file_schema(layout, name, source, shaping)
             if source.changes is not None:
-                refuse_for_keys(name, plan.shape.table_properties)
+                require_format_for_keys(name, plan.shape.table_properties)
         except ConfigurationError as error:
             return RoutedTable(name, problem=error.message)
         raw_name = layout.properties.get(RAW_NAME_PROPERTY, "")
@@ -109,7 +109,7 @@ class OfTable(Protocol):
     def source(self, source: SourcePlan, table: str) -> SourcePlan:
         """Return how its records are read."""
 
-    def making(self, source: SourcePlan, table: str) -> Making | None:
+    def making(self, source: SourcePlan, table: str) -> CreationSource | None:
         """Return how a missing table gets its columns; ``None`` if it is not made."""
 
     @property
@@ -154,7 +154,7 @@ class RoutedPlans:
         wanted: frozenset[str] = frozenset()
         for _ in range(_TRIES):
             outcome = write(self.plan_of(batch, source, wanted))
-            if not isinstance(outcome, Wanting):
+            if not isinstance(outcome, LacksTablePlans):
                 break
             wanted |= outcome.names
         return self._with_troubles(outcome)
@@ -164,7 +164,7 @@ class RoutedPlans:
         if not isinstance(outcome, BatchWritten):
             return outcome
         known = {name: table.trouble for name, (_, table) in self._loaded.items()}
-        known |= {name: dropped(name).trouble for name in self._gone}
+        known |= {name: dropped_table(name).trouble for name in self._gone}
         return replace(outcome, troubles={name: why for name, why in known.items() if why})
 
     def plan_of(
@@ -178,31 +178,33 @@ class RoutedPlans:
         assert routing is not None, "chosen for it"
         primary = replace(source, record_columns={}, rules={}, routing=None)
         plan = self._plans.plan_of(batch, primary)
-        check_folder(
+        require_own_folder(
             replace(batch.table, file_prefix=f"{plan.shape.data_location}/{batch.folder}"),
             plan.shape.data_location,
         )
         self._pass_over(frozenset(batch.suspended))
-        self._heed(batch.told)
+        self._heed(batch.changed_tables)
         own = own_tables(batch)
         alone = {
             target.table
             for topic in {at.topic for at in batch.ranges}
-            if (target := routing.named_by(topic)) and folded(target.table) not in own
+            if (target := routing.table_of_topic(topic)) and fold_case(target.table) not in own
         } - self._suspended
         self._list({_namespace(name) for name in (*alone, *wanted)}, alone)
         names = sorted({*alone, *wanted, *self._loaded, *self._gone})[: routing.tables_max]
         tables = {name: table for name in names if (table := self._table(name, source))}
         listed = {name: tables for name, (_, tables) in self._listed.items()}
         bounded = _bounded(listed, tables, routing)
-        closed = self._closed(batch.told, source, full=bounded is not listed)
-        for start in batch.told:
+        closed = self._closed(batch.changed_tables, source, full=bounded is not listed)
+        for start in batch.changed_tables:
             if (known := tables.get(start.table)) and known.uuid == start.uuid:
                 tables[known.name] = replace(known, refused=start.refused)
         for name in sorted({*alone, *wanted} - tables.keys()):
             if name in alone or not closed:
-                tables[name] = self._missing(name, source, batch.told)
-        return replace(plan, source=source, tables=tables, listed=bounded, closed=closed)
+                tables[name] = self._missing(name, source, batch.changed_tables)
+        return replace(
+            plan, source=source, tables=tables, listed_tables=bounded, no_creation_reason=closed
+        )
 
     def _heed(self, told: tuple[TableStart, ...]) -> None:
         """Look again at what TABLES named, once for each answer."""
@@ -218,8 +220,8 @@ class RoutedPlans:
 
     def _closed(self, told: tuple[TableStart, ...], source: SourcePlan, *, full: bool) -> str:
         """R4: return why no table is made now for names from records."""
-        if full or not source.makes:
-            return NOTHING_IS_MADE
+        if full or not source.creates_tables:
+            return NO_TABLE_IS_CREATED
         reasons = [why.reason for start in told if not start.table for why in start.refused]
         return f"and none is made now: {reasons[0]}" if reasons else ""
 
@@ -232,7 +234,7 @@ class RoutedPlans:
                 return RoutedTable(name, problem=why, trouble=why if dropped else "")
         making = self._of_table.making(source, name)
         off = "none is made: tables.create.schema is off, or rows are those of a transform"
-        why = "none is declared" if source.makes else off
+        why = "none is declared" if source.creates_tables else off
         problem = "" if making else f"there is no table {name}, and {why}"
         return RoutedTable(name, problem=problem, making=making)
 
@@ -266,7 +268,7 @@ class RoutedPlans:
             had = before is not None and before[1].plan is not None
             if had and not self._of_table.makes_anew:
                 self._gone.add(name)
-            return dropped(name) if name in self._gone else None
+            return dropped_table(name) if name in self._gone else None
         self._gone.discard(name)
         until_s, known = self._loaded.get(name, (0.0, None))
         now_s = self._now_s()

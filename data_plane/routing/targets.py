@@ -22,36 +22,36 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch, TableNeed
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.data_plane.batch.batch_failures import TablesWanted
-from headgate.data_plane.batch.routed_table import Making, RoutedTable
-from headgate.data_plane.batch.routes import Target, folded
-from headgate.data_plane.batch.write_plan import NOTHING_IS_MADE, WriterPlan
+from headgate.data_plane.batch.batch_failures import TablesNotPlanned
+from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable
+from headgate.data_plane.batch.routes import Target, fold_case
+from headgate.data_plane.batch.write_plan import NO_TABLE_IS_CREATED, WriterPlan
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.data_plane.formats.record_format import NOTHING, RecordFormat, UndecodableRecords
-from headgate.data_plane.formats.unknown_fields import Lookout, WatchfulFormat
-from headgate.data_plane.write.missing_columns import Evolution, Needs
+from headgate.data_plane.formats.unknown_fields import EvolvingFormat, UnknownFieldFinder
+from headgate.data_plane.write.missing_columns import Evolution, MissingColumns
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 
 # -------------------------------------------------------------------------- records without a table
 
 
-AGAIN_S = 60.0
+REPEAT_AFTER_S = 60.0
 LOGGED_REASONS_MAX = 5
 """The number of reasons logged in a minute: an arbitrary field has a reason per value."""
 
 _log = redacted_logger(__name__)
-_told: dict[str, float] = {}
+_logged: dict[str, float] = {}
 
 
-def tell(reasons: Counter[str], monotonic_s: Callable[[], float] = time.monotonic) -> None:
+def log_unmatched(reasons: Counter[str], monotonic_s: Callable[[], float] = time.monotonic) -> None:
     """Log the reasons of a batch that the last minute has not seen, the commonest first."""
     now_s = monotonic_s()
-    for reason in [reason for reason, at_s in _told.items() if now_s - at_s >= AGAIN_S]:
-        del _told[reason]
+    for reason in [reason for reason, at_s in _logged.items() if now_s - at_s >= REPEAT_AFTER_S]:
+        del _logged[reason]
     for reason, count in reasons.most_common(LOGGED_REASONS_MAX):
-        if reason not in _told and len(_told) < LOGGED_REASONS_MAX:
-            _told[reason] = now_s
+        if reason not in _logged and len(_logged) < LOGGED_REASONS_MAX:
+            _logged[reason] = now_s
             event = about(LogEvent.RECORDS_UNMATCHED, records=count)
             _log.warning("%d records of a batch go to no table: %s", count, reason, extra=event)
 
@@ -72,11 +72,11 @@ def own_tables(batch: Batch) -> frozenset[str]:
     """Return the folded names of the tables that START names, which take no routed rows (R8)."""
     quarantine = (batch.quarantine,) if batch.quarantine else ()
     return frozenset(
-        folded(start.table) for start in (batch.table, *quarantine, *batch.secondaries)
+        fold_case(start.table) for start in (batch.table, *quarantine, *batch.secondaries)
     )
 
 
-class KnownTables:
+class BatchTables:
     """The tables of one batch's plan. ``wanted``: those that it needs before it can be written."""
 
     def __init__(self, plan: WriterPlan, batch: Batch) -> None:
@@ -99,66 +99,66 @@ class KnownTables:
         )
         self._named: set[str] = set()
         self._new = 0
-        self.wanted: set[str] = set()
-        self.put_off: str = ""
+        self.requested: set[str] = set()
+        self.postponed: str = ""
         """A name that may become a table once those that were met before it are made."""
 
-    def own(self, target: Target) -> str:
+    def own_table_reason(self, target: Target) -> str:
         """Return why no record may name this table: whoever writes to the source could else fill
         the ledger or the quarantine, and no status with such files is ever admitted."""
-        if folded(target.table) not in self._own:
+        if fold_case(target.table) not in self._own:
             return ""
         return f"names {target.table}, which is one of the sink's own tables"
 
-    def trouble(self, target: Target) -> str:
+    def trouble_of(self, target: Target) -> str:
         """Return why the records of a table are diverted (I1), if there is a quarantine."""
         if self._plan.quarantine is None:
             return ""
-        known = self._plan.tables.get(target.table)
-        return self._suspended.get(target.table) or (known.trouble if known else "")
+        routed = self._plan.tables.get(target.table)
+        return self._suspended.get(target.table) or (routed.trouble if routed else "")
 
-    def alike(self, target: Target) -> Hashable:
+    def fate_of(self, target: Target) -> Hashable:
         """Return the same for names whose records have the same fate, whatever they are.
 
         A field may have a name in each record: what is done for each of them has to be little.
         """
-        if self.own(target) or self.trouble(target):
+        if self.own_table_reason(target) or self.trouble_of(target):
             return target
-        found = self.find(target)
-        if found is None:
+        result = self.find(target)
+        if result is None:
             return None
-        return (found, self._routing.key_of(target.table)) if isinstance(found, str) else target
+        return (result, self._routing.key_of(target.table)) if isinstance(result, str) else target
 
     def find(self, target: Target | None) -> RoutedTable | str | None:
         """Return the table, or why its records are unmatched; ``None`` once tables are wanted:
         nothing of such an attempt counts."""
         if target is None:
             return NO_ROUTE
-        known = self._plan.tables.get(target.table)
-        if known is None and self._may_be(target.table):
-            self._want(target.table)
+        routed = self._plan.tables.get(target.table)
+        if routed is None and self._may_be(target.table):
+            self._request(target.table)
             return None
-        if self.wanted:
+        if self.requested:
             return None
-        if known is None:
+        if routed is None:
             which = f"there is no table {target.table}"
-            which = self._bounded(which, "there is no table of the name that its route makes")
-            return f"{which}, {self._plan.closed or NOTHING_IS_MADE}"
-        return known.problem or self._collision(known, target) or known
+            which = self._limited(which, "there is no table of the name that its route makes")
+            return f"{which}, {self._plan.no_creation_reason or NO_TABLE_IS_CREATED}"
+        return routed.problem or self._collision(routed, target) or routed
 
-    def _want(self, name: str) -> None:
+    def _request(self, name: str) -> None:
         """Ask for a table that exists, or for one of a few that may be made: of a batch no more
         are proposed (N1), and it is done again for the others."""
-        if name in self.wanted:
+        if name in self.requested:
             return
         if not self._is_listed(name):
             if self._made + self._new >= NEW_MAX:
-                self.put_off = name
+                self.postponed = name
                 return
             self._new += 1
-        self.wanted.add(name)
+        self.requested.add(name)
 
-    def _bounded(self, reason: str, otherwise: str) -> str:
+    def _limited(self, reason: str, otherwise: str) -> str:
         """Return the reason, unless there are too many of them."""
         if reason not in self._named and len(self._named) >= REASONS_MAX:
             return otherwise
@@ -166,13 +166,13 @@ class KnownTables:
         return reason
 
     def require(self) -> None:
-        """Raise ``TablesWanted`` if tables are wanted."""
-        if self.wanted:
-            raise TablesWanted(frozenset(self.wanted))
+        """Raise ``TablesNotPlanned`` if tables are wanted."""
+        if self.requested:
+            raise TablesNotPlanned(frozenset(self.requested))
 
     def _is_listed(self, name: str) -> bool:
         namespace, _, table = name.rpartition(".")
-        return table in self._plan.listed.get(namespace, ())
+        return table in self._plan.listed_tables.get(namespace, ())
 
     def by_topic(self, name: str) -> bool:
         """Return whether a topic of the batch names the table."""
@@ -181,16 +181,16 @@ class KnownTables:
     def _may_be(self, name: str) -> bool:
         """Return whether there is such a table, or may be made, or nobody has looked yet."""
         namespace, _, table = name.rpartition(".")
-        listed = self._plan.listed.get(namespace)
-        return listed is None or table in listed or not self._plan.closed
+        listed = self._plan.listed_tables.get(namespace)
+        return listed is None or table in listed or not self._plan.no_creation_reason
 
-    def _collision(self, known: RoutedTable, target: Target) -> str:
-        owner = target.raw if known.making else target.table  # the first one gives it its name
-        taken = known.raw_name or self._alone.get(target.table, owner)
-        if target.merge or target.raw == taken:
+    def _collision(self, routed: RoutedTable, target: Target) -> str:
+        owner = target.raw if routed.making else target.table  # the first one gives it its name
+        used = routed.raw_name or self._alone.get(target.table, owner)
+        if target.merge or target.raw == used:
             return ""
-        which = self._bounded(f"{target.raw} would go", "what its route makes of it would go")
-        return f"{which} to {target.table}, which takes {taken}: merge = true in the route lets it"
+        which = self._limited(f"{target.raw} would go", "what its route makes of it would go")
+        return f"{which} to {target.table}, which takes {used}: merge = true in the route lets it"
 
 
 # --------------------------------------------------------------------------------------- new tables
@@ -202,41 +202,41 @@ _EVERYTHING = SchemaPolicy(UnknownFields.EVOLVE)
 _NO_COLUMNS = pa.schema([])
 
 
-class _Format(RecordFormat, WatchfulFormat, Protocol):
-    """A format that reports on what it decoded last."""
+class _Format(RecordFormat, EvolvingFormat, Protocol):
+    """Reports on what it decoded last."""
 
 
-class Newcomer:
-    """One table to be made, and what a batch's records need of it."""
+class NewTable:
+    """Collects what a batch's records need of one table that is still to be created."""
 
     def __init__(
-        self, name: str, raw: str, making: Making, partitions: Sequence[TopicPartition]
+        self, name: str, raw: str, creation: CreationSource, partitions: Sequence[TopicPartition]
     ) -> None:
         self._at = Destination(name)
         self._raw = raw
         self._records = 0
-        source = making.source
-        options = ValueOptions.taken(source.format_options)
-        taken = source.record_columns.values()
-        lookout = Lookout(_NO_COLUMNS, taken, (), caseless=options.caseless)
-        self._needs = Needs(Evolution(_EVERYTHING, Struct()), lookout, partitions)
+        source = creation.source
+        options = ValueOptions.from_options(source.format_options)
+        used = source.record_columns.values()
+        finder = UnknownFieldFinder(_NO_COLUMNS, used, (), caseless=options.caseless)
+        self._needs = MissingColumns(Evolution(_EVERYTHING, Struct()), finder, partitions)
         self._format: _Format | None = None
-        if not making.declared:
+        if not creation.declared:
             made = record_format(source.format_name, options.of_format)
             self._format = cast("_Format", made)
-            self._format.watch(lookout)
+            self._format.watch(finder)
 
     def take(self, chunk: Chunk) -> None:
         """Note what the chunk's records need: all of them wait for the table."""
         self._records += len(chunk.offsets)
-        self._needs.note_all(chunk)
+        self._needs.note_every_record(chunk)
         if self._format is not None:
             bad: Collection[int] = ()
             try:
                 self._format.decode(chunk.values, NOTHING)
             except UndecodableRecords as error:
                 bad = error.bad
-            self._needs.take(chunk, self._format.lacking(chunk.values, bad))
+            self._needs.take(chunk, self._format.unknown_columns(chunk.values, bad))
 
     @property
     def need(self) -> TableNeed:

@@ -20,16 +20,21 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.sink_context import for_the_same_sink
-from headgate.data_plane.batch.batch_failures import failed
+from headgate.data_plane.batch.batch_failures import failure_of
 from headgate.data_plane.batch.write_plan import WriterPlan
-from headgate.data_plane.quarantine.poison_search import discard, narrowed
+from headgate.data_plane.quarantine.poison_search import delete_unannounced, write_around_poison
 from headgate.data_plane.spark.job import one_stage, raised_in_task, run_job, worker_died
-from headgate.data_plane.spark.session import OpenSession, reason_of
-from headgate.data_plane.spark.stages import accounted, set_aside, settled, spans
+from headgate.data_plane.spark.session import OpenSession, error_text
+from headgate.data_plane.spark.stages import (
+    quarantine_writer,
+    settle,
+    unmatched_spans,
+    with_quarantined,
+)
 from headgate.data_plane.spark.tasks import (
     RESULT_COLUMNS,
     files_of,
-    joined,
+    join_outcomes,
     outcome_of,
     share_writer,
     shares_of,
@@ -53,11 +58,12 @@ class _Job:
 
 
 class SparkBatchWriter:
-    """A ``BatchWriter``. ``planned`` runs on the worker thread, and calls back to write a batch.
+    """Writes each batch as one Spark job. Implements ``ports.BatchWriter``.
 
-    The caller closes the session after this writer. If Python workers died in the last batch, the
-    next one is narrowed down to the record that kills them. That costs many jobs, and a single
-    death is more often the machine's fault.
+    ``planned`` runs on the worker thread, and calls back to write a batch. The caller closes the
+    session after this writer. If Python workers died in the last batch, the next one is halved
+    until the record that kills them stands alone: not at once, since that costs many jobs, and a
+    single death is more often the machine's fault.
     """
 
     def __init__(self, session: OpenSession, planned: Planned) -> None:
@@ -115,31 +121,31 @@ class SparkBatchWriter:
         try:
             self._session.cancel(tag)
         except Exception as error:  # noqa: BLE001 - its outcome is dropped in any case
-            log.warning("an abandoned Spark job was not cancelled: %s", reason_of(error))
+            log.warning("an abandoned Spark job was not cancelled: %s", error_text(error))
 
     def _run(self) -> None:
         while (job := self._submitted.get()) is not None:
             if job is self._current:
                 self._running = job
-                outcome = self._written(job)
+                outcome = self._write(job)
                 self._running = None
                 self._outcomes.put((job, outcome))
 
-    def _written(self, job: _Job) -> BatchOutcome:
+    def _write(self, job: _Job) -> BatchOutcome:
         written: list[WrittenFile] = []
         plans: list[WriterPlan] = []
 
         def write(plan: WriterPlan) -> BatchOutcome:
             self._discard(plans, written)  # from an attempt that wanted more tables
             plans[:] = [plan]
-            return self._by(plan, job, written)
+            return self._write_by(plan, job, written)
 
         try:
             whole = self._planned(job.batch, write)
         except HeadgateError as error:
-            whole = failed(job.batch.number, error)
+            whole = failure_of(job.batch.number, error)
         except Exception as error:  # noqa: BLE001 - Spark fails in many ways; the batch is done again
-            whole = self._failed(job, error)
+            whole = self._failure_of(job, error)
             self._died = worker_died(error)
         else:
             self._died = False
@@ -149,18 +155,18 @@ class SparkBatchWriter:
 
     def _discard(self, plans: Sequence[WriterPlan], written: list[WrittenFile]) -> None:
         if written:
-            discard(plans[0], written)
+            delete_unannounced(plans[0], written)
             written.clear()
 
-    def _by(self, plan: WriterPlan, job: _Job, written: list[WrittenFile]) -> BatchOutcome:
+    def _write_by(self, plan: WriterPlan, job: _Job, written: list[WrittenFile]) -> BatchOutcome:
         shares = shares_of(job.batch, self._session.parallelism)
-        with self._session.tagged(job.tag):
+        with self._session.with_tag(job.tag):
             if not shares or (one_stage(plan) and not self._died):
                 return self._in_one_stage(plan, job.batch, shares, written)
-            return self._narrowed(plan, job, written)
+            return self._write_around_poison(plan, job, written)
 
-    def _failed(self, job: _Job, error: Exception) -> BatchFailed:
-        reason = f"the Spark job failed: {reason_of(error)}"
+    def _failure_of(self, job: _Job, error: Exception) -> BatchFailed:
+        reason = f"the Spark job failed: {error_text(error)}"
         if job is not self._current or self._session.alive():
             records = raised_in_task(error) or worker_died(error)
             return BatchFailed(job.batch.number, reason, unforeseen=records)
@@ -175,7 +181,7 @@ class SparkBatchWriter:
         ``written`` receives files as they become known, whatever the outcome.
         """
         if not shares:
-            return joined(batch, [])
+            return join_outcomes(batch, [])
         return self._each(partial(write_share, plan), batch, shares, written)
 
     def _each(
@@ -190,9 +196,11 @@ class SparkBatchWriter:
         rows.sort(key=lambda row: row["share"])
         outcomes = [outcome_of(bytes(row["outcome"])) for row in rows]
         written += files_of(outcomes)
-        return joined(batch, outcomes)
+        return join_outcomes(batch, outcomes)
 
-    def _narrowed(self, plan: WriterPlan, job: _Job, written: list[WrittenFile]) -> BatchOutcome:
+    def _write_around_poison(
+        self, plan: WriterPlan, job: _Job, written: list[WrittenFile]
+    ) -> BatchOutcome:
         """Find the few records that make the job fail, with jobs over parts of the batch."""
         write = self._in_shares if one_stage(plan) else self._in_stages
 
@@ -204,19 +212,19 @@ class SparkBatchWriter:
             try:
                 outcome = write(plan, part, files)
             except TransformRaised as error:
-                outcome = failed(part.number, error)
+                outcome = failure_of(part.number, error)
             except Exception as error:
                 if not raised_in_task(error) and not (self._died and worker_died(error)):
                     raise
-                outcome = self._failed(job, error)
+                outcome = self._failure_of(job, error)
             finally:
                 if not isinstance(outcome, BatchWritten):
-                    discard(plan, files)
+                    delete_unannounced(plan, files)
             if isinstance(outcome, BatchWritten) and part.ranges == job.batch.ranges:
                 written.extend(files)
             return outcome
 
-        return narrowed(attempt, plan, job.batch)
+        return write_around_poison(attempt, plan, job.batch)
 
     def _in_shares(self, plan: WriterPlan, part: Batch, written: list[WrittenFile]) -> BatchOutcome:
         shares = shares_of(part, self._session.parallelism)
@@ -229,13 +237,13 @@ class SparkBatchWriter:
         done = run_job(self._session, plan, batch, shares)
         written += done.files
         transform = plan.shaping.transform
-        outcome = settled(batch, done.reads, done.parts, transform.name if transform else "")
+        outcome = settle(batch, done.reads, done.parts, transform.name if transform else "")
         unmatched = done.unmatched
         if not unmatched or not isinstance(outcome, BatchWritten):
             return outcome
-        left = spans(batch, unmatched)
+        left = unmatched_spans(batch, unmatched)
         shares = shares_of(left, self._session.parallelism)
-        aside = self._each(set_aside(plan, batch, unmatched), left, shares, written)
-        if not isinstance(aside, BatchWritten):
-            return aside
-        return accounted(batch, outcome, aside, unmatched)
+        rejected = self._each(quarantine_writer(plan, batch, unmatched), left, shares, written)
+        if not isinstance(rejected, BatchWritten):
+            return rejected
+        return with_quarantined(batch, outcome, rejected, unmatched)

@@ -14,10 +14,10 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.data_plane.files.write_probe import try_store
-from headgate.data_plane.spark.session import OpenSession, reason_of
+from headgate.data_plane.spark.session import OpenSession, error_text
 
-_COLUMNS = "host string, code string, said string, hint string"
-_SCHEMA = pa.schema([(name, pa.string()) for name in ("host", "code", "said", "hint")])
+_COLUMNS = "host string, code string, message string, hint string"
+_SCHEMA = pa.schema([(name, pa.string()) for name in ("host", "code", "message", "hint")])
 _AS_THE_DRIVER = (
     "executors have neither the environment nor the files of the driver: give them the role, or "
     "the keys as catalog.properties, or as spark.executorEnv.* in spark.conf"
@@ -30,13 +30,13 @@ def try_from_executors(session: OpenSession, properties: Mapping[str, str], loca
     try:
         rows = tasks.mapInArrow(_trial(dict(properties), location), _COLUMNS).collect()
     except Exception as error:
-        raise Unreachable(f"the Spark job for it failed: {reason_of(error)}") from error
+        raise Unreachable(f"the Spark job for it failed: {error_text(error)}") from error
     for row in rows:
         if row["code"]:
             kinds = (MissingRights, ConfigurationError)
             kind = next((each for each in kinds if each.code == row["code"]), Unreachable)
             hint = f"{row['hint']}; {_AS_THE_DRIVER}" if kind is MissingRights else row["hint"]
-            raise kind(f"on executor {row['host']}: {row['said']}", hint)
+            raise kind(f"on executor {row['host']}: {row['message']}", hint)
     hosts = sorted({row["host"] for row in rows})
     return f"{len(rows)} tasks on {', '.join(hosts)} wrote, read and removed a file of a line each"
 
@@ -47,12 +47,12 @@ def _trial(
     def trial(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for _ in range(batch.num_rows):
-                code = said = hint = ""
+                code = message = hint = ""
                 try:
                     try_store(properties, location)
                 except HeadgateError as error:
-                    code, said, hint = error.code, error.message, error.hint
-                row = [[socket.gethostname()], [code], [said], [hint]]
+                    code, message, hint = error.code, error.message, error.hint
+                row = [[socket.gethostname()], [code], [message], [hint]]
                 yield pa.RecordBatch.from_arrays(
                     [pa.array(c, pa.string()) for c in row], schema=_SCHEMA
                 )

@@ -23,12 +23,12 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.spark import stages
-from headgate.data_plane.spark.session import OpenSession, reason_of
+from headgate.data_plane.spark.session import OpenSession, error_text
 from headgate.data_plane.spark.shuffle_rows import PLACE, packet_schema, sort_names
 from headgate.data_plane.spark.stages import PartWritten, ShareRead
 from headgate.data_plane.spark.tasks import files_of
-from headgate.data_plane.spark.transform import blames_query, transformed
-from headgate.data_plane.transform.result_routing import Apart
+from headgate.data_plane.spark.transform import apply_transform, is_query_fault
+from headgate.data_plane.transform.result_routing import RejectionReason
 from headgate.data_plane.transform.result_rows import RECORD
 from headgate.participant.settings import Distribution
 
@@ -39,7 +39,7 @@ _OBSERVATION_S_MAX = 120.0
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """What the tasks read and wrote, to be settled (``stages``)."""
+    """Holds what the tasks read and wrote, for ``stages.settle``."""
 
     reads: Sequence[ShareRead]
     parts: Sequence[PartWritten | BatchFailed]
@@ -48,18 +48,18 @@ class JobDone:
     def files(self) -> tuple[WrittenFile, ...]:
         """Return everything that was written to both tables, whatever the outcome."""
         written = [part for part in self.parts if isinstance(part, PartWritten)]
-        aside = files_of([read.outcome for read in self.reads])
-        return (*(file for part in written for file in part.every_file), *aside)
+        rejected = files_of([read.outcome for read in self.reads])
+        return (*(file for part in written for file in part.every_file), *rejected)
 
     @property
-    def unmatched(self) -> Mapping[Apart, BitMap64]:
+    def unmatched(self) -> Mapping[RejectionReason, BitMap64]:
         """Return the records that a transform sent to no table, by reason."""
-        found: dict[Apart, BitMap64] = {}
+        result: dict[RejectionReason, BitMap64] = {}
         for part in self.parts:
             if isinstance(part, PartWritten):
                 for why, numbers in part.unmatched.items():
-                    found[why] = found.get(why, BitMap64()) | numbers
-        return found
+                    result[why] = result.get(why, BitMap64()) | numbers
+        return result
 
 
 def one_stage(plan: WriterPlan) -> bool:
@@ -98,21 +98,21 @@ def run_job(
     shaped = _with_transform if plan.shaping.transform else _without_transform
     rows = shaped(numbers, _Work(plan, batch, shares, seen))
     if _distributed(plan):
-        rows = _brought_together(rows, plan, session.parallelism)
+        rows = _redistribute(rows, plan, session.parallelism)
         rows = _stage(rows, stages.write_packets(plan, batch), stages.OUTCOMES)
     try:
         outcomes = rows.collect()
     except Exception as error:
-        _blame(error, plan)
+        _raise_query_fault(error, plan)
         raise
     parts = [pickle.loads(bytes(row[stages.OUTCOME])) for row in outcomes]  # noqa: S301 - our tasks'
-    return JobDone(_told(seen, plan), parts)
+    return JobDone(_reads_reported(seen, plan), parts)
 
 
-def transformed_nothing(spark: Any, plan: WriterPlan) -> list[str]:
-    """Return the transform's columns, by Spark's analysis. Raises as ``transformed``."""
+def transform_columns(spark: Any, plan: WriterPlan) -> list[str]:
+    """Return the transform's columns, by Spark's analysis. Raises as ``apply_transform``."""
     records = spark.createDataFrame([], spark_schema(stages.row_schema(plan)))
-    return [column for column in transformed(records, plan).columns if column != RECORD]
+    return [column for column in apply_transform(records, plan).columns if column != RECORD]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +125,15 @@ class _Work:
 
 def _without_transform(numbers: Any, work: _Work) -> Any:
     read = stages.packets_of_shares(work.plan, work.batch, work.shares)
-    return _observed(_stage(numbers, read, stages.tallied(packet_schema(work.plan))), work.seen)
+    return _observe(_stage(numbers, read, stages.with_tally(packet_schema(work.plan))), work.seen)
 
 
 def _with_transform(numbers: Any, work: _Work) -> Any:
     """Return packets if they are to be distributed, else the outcomes of writing."""
     plan, batch = work.plan, work.batch
     read = stages.rows_of_shares(plan, batch, work.shares)
-    schema = stages.tallied(stages.row_schema(plan))
-    rows = transformed(_observed(_stage(numbers, read, schema), work.seen), plan)
+    schema = stages.with_tally(stages.row_schema(plan))
+    rows = apply_transform(_observe(_stage(numbers, read, schema), work.seen), plan)
     assert plan.shaping.transform is not None, "chosen for it"
     name = plan.shaping.transform.name
     if _distributed(plan):
@@ -153,7 +153,7 @@ def spark_schema(schema: pa.Schema) -> Any:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-def _observed(rows: Any, seen: Any) -> Any:
+def _observe(rows: Any, seen: Any) -> Any:
     """Return the rows without the tallies, which are reported when the job is done.
 
     They are one text: Spark 3.5 hands an observed list to Python as an object of Scala's.
@@ -161,11 +161,11 @@ def _observed(rows: Any, seen: Any) -> Any:
     from pyspark.sql import functions
 
     tallies = functions.collect_list(functions.base64(stages.TALLY))
-    told = rows.observe(seen, functions.concat_ws(_BETWEEN, tallies).alias(_TALLIES))
-    return told.where(functions.col(stages.TALLY).isNull()).drop(stages.TALLY)
+    reported = rows.observe(seen, functions.concat_ws(_BETWEEN, tallies).alias(_TALLIES))
+    return reported.where(functions.col(stages.TALLY).isNull()).drop(stages.TALLY)
 
 
-def _brought_together(packets: Any, plan: WriterPlan, tasks: int) -> Any:
+def _redistribute(packets: Any, plan: WriterPlan, tasks: int) -> Any:
     if plan.shaping.distribution is Distribution.HASH:
         return packets.repartition(tasks, PLACE)
     return packets.repartitionByRange(tasks, PLACE, *sort_names(plan))
@@ -184,16 +184,16 @@ def worker_died(error: Exception) -> bool:
     return "Python worker exited unexpectedly" in str(error)
 
 
-def _blame(error: Exception, plan: WriterPlan) -> None:
+def _raise_query_fault(error: Exception, plan: WriterPlan) -> None:
     transform = plan.shaping.transform
-    if transform is not None and blames_query(error):
+    if transform is not None and is_query_fault(error):
         raise TransformRaised(
-            f"{transform.name}: {reason_of(error)}",
+            f"{transform.name}: {error_text(error)}",
             "mend it, or the records that it meets; nothing of them was committed",
         ) from error
 
 
-def _told(seen: Any, plan: WriterPlan) -> list[ShareRead]:
+def _reads_reported(seen: Any, plan: WriterPlan) -> list[ShareRead]:
     """Return the tallies, which come a moment after the job.
 
     They never come if Spark left out what was observed. A transform then cannot have used its
@@ -218,5 +218,5 @@ def _told(seen: Any, plan: WriterPlan) -> list[ShareRead]:
             "a filter that is never true does that, or a function that uses other rows, or (with "
             "Spark Connect) the records by way of a view",
         )
-    found = map(b64decode, tallies.split(_BETWEEN))
-    return [pickle.loads(tally) for tally in found]  # noqa: S301 - our own tasks'
+    result = map(b64decode, tallies.split(_BETWEEN))
+    return [pickle.loads(tally) for tally in result]  # noqa: S301 - our own tasks'

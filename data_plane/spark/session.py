@@ -75,7 +75,7 @@ class SparkOptions:
 
 
 class OpenSession:
-    """A session that can run tagged jobs.
+    """Runs tagged jobs in a Spark session.
 
     A session that was found, not created, is left running.
     """
@@ -88,7 +88,7 @@ class OpenSession:
         self._connect = _is_connect(spark)
 
     @contextmanager
-    def tagged(self, tag: str) -> Iterator[None]:
+    def with_tag(self, tag: str) -> Iterator[None]:
         """Tag the jobs that this thread starts inside, so that they can be cancelled."""
         jobs = self.spark if self._connect else self.spark.sparkContext
         add, remove = ("addTag", "removeTag") if self._connect else ("addJobTag", "removeJobTag")
@@ -127,34 +127,34 @@ class OpenSession:
         try:
             self.spark.stop()
         except Exception as error:  # noqa: BLE001 - it may have died long ago
-            log.warning("Spark did not stop in order: %s", reason_of(error))
+            log.warning("Spark did not stop in order: %s", error_text(error))
 
 
 def open_session(options: SparkOptions) -> OpenSession:
     """Raises ``ConfigurationError`` if Spark cannot start here, ``Unreachable`` for a server."""
     session_class = _session_class()
-    found = None if options.remote else session_class.getActiveSession()
+    result = None if options.remote else session_class.getActiveSession()
     scratch = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
     spark = None
     try:
-        with interrupt_handler_kept():
-            spark = found or _made(session_class, options)
+        with keep_interrupt_handler():
+            spark = result or _made(session_class, options)
         local = _is_local(spark, options)
         if not local:
             _ship(spark, scratch)
         parallelism = options.parallelism or _cores(spark, local=local)
     except BaseException as error:
-        if spark is not None and found is None:
+        if spark is not None and result is None:
             spark.stop()
         shutil.rmtree(scratch, ignore_errors=True)
         if isinstance(error, HeadgateError) or not isinstance(error, Exception):
             raise
-        raise translated(options, error) from error
-    return OpenSession(spark, parallelism, made=found is None, scratch=scratch)
+        raise translate_error(options, error) from error
+    return OpenSession(spark, parallelism, made=result is None, scratch=scratch)
 
 
 @contextmanager
-def interrupt_handler_kept() -> Iterator[None]:
+def keep_interrupt_handler() -> Iterator[None]:
     """Keep the interrupt handler:
 
     PySpark's cancels all jobs and raises, which ends nothing in order.
@@ -213,8 +213,8 @@ def launching(options: SparkOptions) -> dict[str, str]:
     os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     own = _SAME_EVERYWHERE if far else {**_QUIET, **_SAME_EVERYWHERE, **_WORKERS}
-    given = hiding(options.conf, options.secret)
-    conf = {"spark.app.name": options.app_name, **own, **given}
+    from_user = hiding(options.conf, options.secret)
+    conf = {"spark.app.name": options.app_name, **own, **from_user}
     if options.remote or (submitted and not options.master):
         return conf
     master = options.master or "local[*]"
@@ -230,8 +230,8 @@ def _require_java() -> None:
         )
 
 
-def translated(options: SparkOptions, error: Exception) -> HeadgateError:
-    reason = reason_of(error)
+def translate_error(options: SparkOptions, error: Exception) -> HeadgateError:
+    reason = error_text(error)
     if options.remote.startswith("sc://"):
         return Unreachable(f"the Spark Connect server {options.remote} does not serve: {reason}")
     return ConfigurationError(
@@ -241,11 +241,11 @@ def translated(options: SparkOptions, error: Exception) -> HeadgateError:
     )
 
 
-def reason_of(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return the one line that tells what happened, without the stack traces of two languages."""
     lines = [line.strip(" :\t") for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(_FRAMES)]
-    return f"{type(error).__name__}: {(told or lines or ['no reason given'])[0]}"
+    kept = [line for line in lines if not line.startswith(_FRAMES)]
+    return f"{type(error).__name__}: {(kept or lines or ['no reason given'])[0]}"
 
 
 def _is_connect(spark: Any) -> bool:
@@ -308,15 +308,15 @@ def open_jvm(options: SparkOptions) -> Jvm:
         ) from error
     conf = launching(options)
     try:
-        with interrupt_handler_kept():
+        with keep_interrupt_handler():
             start_jvm(SparkContext, conf)  # a context would take a master's resources
             gateway = SparkContext._gateway  # noqa: SLF001 - PySpark gives no other way
             spark = gateway.jvm.org.apache.spark
             log4j = gateway.jvm.org.apache.logging.log4j
             log4j.core.config.Configurator.setRootLevel(log4j.Level.ERROR)
-            told = spark.SparkConf()
+            hadoop_conf = spark.SparkConf()
             for key, value in conf.items():
-                told.set(key, value)
-            return Jvm(gateway, spark.deploy.SparkHadoopUtil.get().newConfiguration(told))
+                hadoop_conf.set(key, value)
+            return Jvm(gateway, spark.deploy.SparkHadoopUtil.get().newConfiguration(hadoop_conf))
     except Exception as error:
-        raise translated(options, error) from error
+        raise translate_error(options, error) from error

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headgate.control_protocol.ports import Batch
-from headgate.data_plane.batch.routed_table import tables_of
+from headgate.data_plane.batch.routed_table import tables_of_plan
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.files.partitioning import Partitioner, TransformedColumn
 from headgate.data_plane.files.sorting import Sorter
@@ -42,7 +42,7 @@ _DECIMAL_DIGITS = 38
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Rows that travel together, and the place that they go to."""
+    """Holds rows that travel together, and the place that they go to."""
 
     place: int
     rows: pa.Table
@@ -78,7 +78,7 @@ class _TablePacking:
         self.waiting.append(pa.RecordBatch.from_arrays(columns, schema=self._rows))
         self.waiting_bytes += self.waiting[-1].nbytes
 
-    def unpacked(self, packet: pa.Scalar) -> Numbered:
+    def unpack(self, packet: pa.Scalar) -> Numbered:
         """Return the rows of one packet."""
         read = pa.ipc.read_record_batch(packet.as_buffer(), self._rows)
         return Numbered(read.drop_columns([RECORD]), np.asarray(read.column(RECORD)))
@@ -90,7 +90,7 @@ class _TablePacking:
             place = zlib.crc32(f"{self._table}{key.folder}".encode()) & 0x7FFFFFFF
             step = max(1, int(rows.num_rows * _PACKET_BYTES / max(1, rows.nbytes)))
             if self._sort_columns:
-                rows, step = self._sorter.sorted(rows), min(step, _SORTED_ROWS)  # noqa: PLW2901
+                rows, step = self._sorter.sort(rows), min(step, _SORTED_ROWS)  # noqa: PLW2901
             for begin in range(0, rows.num_rows, step):
                 yield Cut(place, rows.slice(begin, step))
 
@@ -116,13 +116,13 @@ class Packing:
     def __init__(self, plan: WriterPlan, batch: Batch) -> None:
         self._plan = plan
         self._plans = {
-            name: each.plan for name, each in tables_of(plan, batch).items() if each.plan
+            name: each.plan for name, each in tables_of_plan(plan, batch).items() if each.plan
         }
         self._names = sorted(self._plans)
         self._open: dict[str, _TablePacking] = {}
         self.schema = packet_schema(plan)
 
-    def packed(self, rows: Iterator[TableRows]) -> Iterator[pa.RecordBatch]:
+    def pack(self, rows: Iterator[TableRows]) -> Iterator[pa.RecordBatch]:
         """Yield packets, one at a time.
 
         ``BUFFER_BYTES`` of rows of all tables wait to fill them.
@@ -130,16 +130,16 @@ class Packing:
         for some in rows:
             self._table(some.table).take(some.numbered)
             while sum(each.waiting_bytes for each in self._open.values()) >= BUFFER_BYTES:
-                yield from self._flushed(
+                yield from self._flush(
                     max(self._open.values(), key=lambda each: each.waiting_bytes)
                 )
         for table in self._open.values():
-            yield from self._flushed(table)
+            yield from self._flush(table)
 
-    def unpacked(self, table: int, packet: pa.Scalar) -> TableRows:
+    def unpack(self, table: int, packet: pa.Scalar) -> TableRows:
         """Return the rows of one packet."""
         name = self._names[table]
-        return TableRows(name, self._table(name).unpacked(packet))
+        return TableRows(name, self._table(name).unpack(packet))
 
     def _table(self, name: str) -> _TablePacking:
         if name not in self._open:
@@ -148,7 +148,7 @@ class Packing:
             )
         return self._open[name]
 
-    def _flushed(self, table: _TablePacking) -> Iterator[pa.RecordBatch]:
+    def _flush(self, table: _TablePacking) -> Iterator[pa.RecordBatch]:
         for cut in table.cut() if table.waiting else ():
             values = [cut.place, table.index, cut.packet(), table.sort_key(cut)]
             columns = [
@@ -184,8 +184,8 @@ def _ordered(value: Any) -> bytes:
     if isinstance(value, Decimal):
         whole = int(value.scaleb(_DECIMAL_DIGITS)) + (1 << 255)
         return whole.to_bytes(32, "big")
-    octets = value.encode() if isinstance(value, str) else bytes(value)
-    return octets.replace(b"\0", b"\0\xff") + b"\0\0"
+    data = value.encode() if isinstance(value, str) else bytes(value)
+    return data.replace(b"\0", b"\0\xff") + b"\0\0"
 
 
 def _ordered_float(value: float) -> bytes:

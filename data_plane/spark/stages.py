@@ -5,7 +5,7 @@ a packet (``shuffle_rows``) that names the table. Failures are values here too. 
 became at most one row, which is checked.
 
 Records that a transform sends to no table (rule R7) come out as numbers; a job of its own reads
-their values again and puts them aside.
+their values again and rejects them.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from headgate.control_protocol.errors import ConfigurationError, TransformFailed
 from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
-from headgate.data_plane.batch.batch_failures import failed
-from headgate.data_plane.batch.record_numbers import Integers, Numbering, bitmap
-from headgate.data_plane.batch.routed_table import RoutedTable, of_start, tables_of
+from headgate.data_plane.batch.batch_failures import failure_of
+from headgate.data_plane.batch.record_numbers import Integers, Numbering, bitmap_of
+from headgate.data_plane.batch.routed_table import RoutedTable, table_of_start, tables_of_plan
 from headgate.data_plane.batch.write_plan import WriterPlan
-from headgate.data_plane.quarantine.prefilter import Sieve
-from headgate.data_plane.quarantine.rejected_records import OWN_TABLE, Aside
+from headgate.data_plane.quarantine.prefilter import Prefilter
+from headgate.data_plane.quarantine.rejected_records import OWN_TABLE, RejectedRecords
 from headgate.data_plane.spark.shuffle_rows import PACKET, PLACE, TABLE, Packing
-from headgate.data_plane.spark.tasks import joined, keep_worker_light, together
+from headgate.data_plane.spark.tasks import files_by_table, join_outcomes, keep_worker_light
 from headgate.data_plane.transform.result_routing import (
-    Apart,
+    RejectionReason,
     ResultTables,
-    Routed,
+    RoutedRows,
     TableRows,
     Unmatched,
 )
 from headgate.data_plane.transform.result_rows import RECORD, Numbered
 from headgate.data_plane.transform.spark_types import to_spark
-from headgate.data_plane.write.table_outlets import Decoded, Followed, ManyFiles
+from headgate.data_plane.write.table_outlets import Decoded, FileOutlets, SecondaryFiles
 from headgate.data_plane.write.write_batch import BatchRows, chunks_of
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Flags
@@ -56,7 +56,7 @@ Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class ShareRead:
-    """What a share's task read: ``outcome`` as if every row had been written, and which records."""
+    """Reports what a share's task read: ``outcome`` as if every row had been written, and which."""
 
     share: int
     outcome: BatchOutcome
@@ -65,7 +65,7 @@ class ShareRead:
 
 @dataclass(frozen=True, slots=True)
 class PartWritten:
-    """What a task wrote: ``rows`` of the records ``numbers``, in ``files``.
+    """Reports what a task wrote: ``rows`` of the records ``numbers``, in ``files``.
 
     ``twice``: some of the records for which it got more than one row, if any. With many tables:
     ``followed``, their files; ``unmatched``, records that went to none, by reason.
@@ -76,7 +76,7 @@ class PartWritten:
     numbers: BitMap64
     twice: BitMap64
     followed: Mapping[Destination, tuple[WrittenFile, ...]] = field(default_factory=dict)
-    unmatched: Mapping[Apart, BitMap64] = field(default_factory=dict)
+    unmatched: Mapping[RejectionReason, BitMap64] = field(default_factory=dict)
 
     @property
     def every_file(self) -> tuple[WrittenFile, ...]:
@@ -91,17 +91,17 @@ class Tally:
 
     def take(self, numbers: Integers) -> BitMap64:
         """Count rows; return their numbers as a set."""
-        found = bitmap(pa.array(numbers))
-        self._twice |= found & self._numbers or _repeated(numbers, found)
-        self._numbers |= found
+        result = bitmap_of(pa.array(numbers))
+        self._twice |= result & self._numbers or _repeated(numbers, result)
+        self._numbers |= result
         self._rows += len(numbers)
-        return found
+        return result
 
     def part(
         self,
         files: tuple[WrittenFile, ...],
         followed: Mapping[Destination, tuple[WrittenFile, ...]] | None = None,
-        unmatched: Mapping[Apart, BitMap64] | None = None,
+        unmatched: Mapping[RejectionReason, BitMap64] | None = None,
     ) -> PartWritten:
         """Return what the task wrote."""
         return PartWritten(
@@ -114,17 +114,17 @@ def row_schema(plan: WriterPlan) -> pa.Schema:
 
     Raises ``ConfigurationError`` for columns that Spark has no type for.
     """
-    schema, lacking = to_spark(plan.decoded_schema())
-    if lacking:
+    schema, unsupported = to_spark(plan.decoded_schema())
+    if unsupported:
         raise ConfigurationError(
-            f"Spark has no type for the columns {', '.join(lacking)} (UUID, time, fixed binary or "
-            "nanoseconds), which a transform would get",
+            f"Spark has no type for the columns {', '.join(unsupported)} (UUID, time, fixed binary "
+            "or nanoseconds), which a transform would get",
             "declare transform.columns, with string or binary for them",
         )
     return schema.append(pa.field(RECORD, pa.int64()))
 
 
-def tallied(schema: pa.Schema) -> pa.Schema:
+def with_tally(schema: pa.Schema) -> pa.Schema:
     """Add a column for tallies, which is null in all other rows."""
     return schema.append(pa.field(TALLY, pa.binary()))
 
@@ -134,7 +134,7 @@ def tallied(schema: pa.Schema) -> pa.Schema:
 
 def rows_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
     """Turn share numbers into rows for a transform, with a tally row after each share's rows."""
-    schema = tallied(row_schema(plan))
+    schema = with_tally(row_schema(plan))
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for share in share_numbers(batches):
@@ -152,10 +152,10 @@ def packets_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packing = Packing(plan, batch)
-        schema = tallied(packing.schema)
+        schema = with_tally(packing.schema)
         for share in share_numbers(batches):
             reading = _Share(plan, batch, shares, share)
-            for packet in packing.packed(reading.rows()):
+            for packet in packing.pack(reading.rows()):
                 tally = pa.nulls(packet.num_rows, pa.binary())
                 yield pa.RecordBatch.from_arrays([*packet.columns, tally], schema=schema)
             yield tally_row(schema, reading.read)
@@ -170,19 +170,19 @@ class _Ready:
 
     waiting: list[tuple[str, Decoded]] = field(default_factory=list)
 
-    def of(self, known: RoutedTable, plan: WriterPlan) -> _Outlet:  # noqa: ARG002 - the port's
-        return _Outlet(known.name, self)
+    def of(self, routed: RoutedTable, plan: WriterPlan) -> _Outlet:  # noqa: ARG002 - the port's
+        return _Outlet(routed.name, self)
 
     def flush_largest(self) -> None:
         """Do nothing: no rows wait here."""
 
-    def finish(self) -> Followed:
+    def finish(self) -> SecondaryFiles:
         return {}
 
     def discard(self) -> None:
         self.waiting = []
 
-    def drained(self) -> list[tuple[str, Decoded]]:
+    def drain(self) -> list[tuple[str, Decoded]]:
         ready, self.waiting = self.waiting, []
         return ready
 
@@ -197,7 +197,7 @@ class _Outlet:
 
 
 class _Share:
-    """One share on its way; when ``rows`` has ended, ``read`` has the result."""
+    """Reads one share; when ``rows`` has ended, ``read`` has the result."""
 
     def __init__(self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], share: int) -> None:
         self._plan = plan
@@ -213,21 +213,21 @@ class _Share:
             with closing(chunks_of(self._plan, share)) as chunks:
                 for chunk in chunks:
                     reading.take(chunk)
-                    yield from map(self._numbered, ready.drained())
+                    yield from map(self._numbered, ready.drain())
             reading.end()
-            yield from map(self._numbered, ready.drained())
+            yield from map(self._numbered, ready.drain())
             outcome = reading.finish()
         except Exception as error:  # noqa: BLE001 - it goes on as a value
             reading.discard()
-            outcome = failed(share.number, error)
+            outcome = failure_of(share.number, error)
         self.read = ShareRead(self.read.share, outcome, self._numbers)
 
     def _numbered(self, some: tuple[str, Decoded]) -> TableRows:
         table, decoded = some
         records = decoded.records
-        found = self._numbering.numbers(list(self._share.ranges), records.places, records.offsets)
-        self._numbers |= bitmap(pa.array(found))
-        return TableRows(table, Numbered(decoded.rows, found))
+        result = self._numbering.numbers(list(self._share.ranges), records.places, records.offsets)
+        self._numbers |= bitmap_of(pa.array(result))
+        return TableRows(table, Numbered(decoded.rows, result))
 
 
 def share_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
@@ -243,7 +243,7 @@ def _for_spark(numbered: Numbered, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def tally_row(schema: pa.Schema, read: ShareRead) -> pa.RecordBatch:
-    return lonely(schema, TALLY, pa.array([pickle.dumps(read)], pa.binary()))
+    return single_value_row(schema, TALLY, pa.array([pickle.dumps(read)], pa.binary()))
 
 
 # ----------------------------------------------------------------------------------------- packing
@@ -254,29 +254,33 @@ def packets_of_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packing = Packing(plan, batch)
-        aside: list[Unmatched] = []
+        rejected: list[Unmatched] = []
         try:
             rows = ResultTables(plan, batch, name).route(batches)
-            yield from packing.packed(_without_unmatched(rows, aside))
-            outcome: Any = aside
+            yield from packing.pack(_without_unmatched(rows, rejected))
+            outcome: Any = rejected
         except Exception as error:  # noqa: BLE001 - it goes on as a value
-            outcome = failed(batch.number, error)
+            outcome = failure_of(batch.number, error)
         if outcome:
-            yield lonely(packing.schema, PACKET, pa.array([pickle.dumps(outcome)], pa.binary()))
+            yield single_value_row(
+                packing.schema, PACKET, pa.array([pickle.dumps(outcome)], pa.binary())
+            )
         keep_worker_light()
 
     return stage
 
 
-def _without_unmatched(rows: Iterator[Routed], aside: list[Unmatched]) -> Iterator[TableRows]:
+def _without_unmatched(
+    rows: Iterator[RoutedRows], rejected: list[Unmatched]
+) -> Iterator[TableRows]:
     for some in rows:
         if isinstance(some, Unmatched):
-            aside.append(some)
+            rejected.append(some)
         else:
             yield some
 
 
-def lonely(schema: pa.Schema, name: str, value: pa.Array) -> pa.RecordBatch:
+def single_value_row(schema: pa.Schema, name: str, value: pa.Array) -> pa.RecordBatch:
     """Return a row of one value."""
     columns = [value if field.name == name else pa.nulls(1, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -286,7 +290,7 @@ def lonely(schema: pa.Schema, name: str, value: pa.Array) -> pa.RecordBatch:
 
 
 class _PackedFailure(Exception):
-    """A stage before this one failed: ``outcome`` says how."""
+    """Says that a stage before this one failed: ``outcome`` says how."""
 
     def __init__(self, outcome: BatchFailed) -> None:
         super().__init__(outcome.reason)
@@ -296,7 +300,7 @@ class _PackedFailure(Exception):
 def write_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     """Turn a transform's rows into one row of ``OUTCOMES``."""
 
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Routed]:
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[RoutedRows]:
         yield from ResultTables(plan, batch, name).route(batches)
 
     return _writing(plan, batch, rows)
@@ -305,15 +309,15 @@ def write_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
 def write_packets(plan: WriterPlan, batch: Batch) -> Stage:
     """Turn packets into one row of ``OUTCOMES``."""
 
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Routed]:
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[RoutedRows]:
         packing = Packing(plan, batch)
         for packets in batches:
             columns = (packets.column(name) for name in (PLACE, TABLE, PACKET))
             for place, table, packet in zip(*columns, strict=True):
                 if place.is_valid:
-                    yield packing.unpacked(table.as_py(), packet)
+                    yield packing.unpack(table.as_py(), packet)
                 else:
-                    yield from carried(packet)
+                    yield from unpack_unplaced(packet)
 
     return _writing(plan, batch, rows)
 
@@ -321,64 +325,68 @@ def write_packets(plan: WriterPlan, batch: Batch) -> Stage:
 def _writing(
     plan: WriterPlan,
     batch: Batch,
-    rows: Callable[[Iterator[pa.RecordBatch]], Iterator[Routed]],
+    rows: Callable[[Iterator[pa.RecordBatch]], Iterator[RoutedRows]],
 ) -> Stage:
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        outcome = pickle.dumps(written_rows(plan, batch, rows(batches)))
+        outcome = pickle.dumps(write_rows(plan, batch, rows(batches)))
         yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], schema=OUTCOMES)
         keep_worker_light()
 
     return stage
 
 
-def carried(packet: pa.Scalar) -> Any:
+def unpack_unplaced(packet: pa.Scalar) -> Any:
     """Return the content of a packet without a place. Raises it if it is a failure."""
-    found = pickle.loads(packet.as_py())  # noqa: S301 - our own tasks'
-    if isinstance(found, BatchFailed):
-        raise _PackedFailure(found)
-    return found
+    result = pickle.loads(packet.as_py())  # noqa: S301 - our own tasks'
+    if isinstance(result, BatchFailed):
+        raise _PackedFailure(result)
+    return result
 
 
-def written_rows(
-    plan: WriterPlan, batch: Batch, rows: Iterable[Routed]
+def write_rows(
+    plan: WriterPlan, batch: Batch, rows: Iterable[RoutedRows]
 ) -> PartWritten | BatchFailed:
     """Write rows that are rows of their tables already: the other entry, beside ``write_chunks``.
 
     Packets and a transform's result come in here. What ``rows`` raises is a value too; on any
     error no file is left.
     """
-    files, tally = ManyFiles(batch), Tally()
-    unmatched: dict[Apart, BitMap64] = {}
-    tables = tables_of(plan, batch)
+    files, tally = FileOutlets(batch), Tally()
+    unmatched: dict[RejectionReason, BitMap64] = {}
+    tables = tables_of_plan(plan, batch)
     try:
         for some in rows:
-            found = tally.take(some.numbers)
+            result = tally.take(some.numbers)
             if isinstance(some, Unmatched):
-                unmatched[some.why] = unmatched.get(some.why, BitMap64()) | found
+                unmatched[some.why] = unmatched.get(some.why, BitMap64()) | result
                 continue
-            known = tables[some.table]
-            assert known.plan is not None, "its rows are of its schema"
-            files.of(known, known.plan).rows.take(some.numbered.rows)
+            routed = tables[some.table]
+            assert routed.plan is not None, "its rows are of its schema"
+            files.of(routed, routed.plan).rows.take(some.numbered.rows)
             files.flush_largest()
         followed = files.finish()
-        own = followed.pop(of_start(plan, batch).at, ()) if plan.source.routing is None else ()
+        own = (
+            followed.pop(table_of_start(plan, batch).at, ()) if plan.source.routing is None else ()
+        )
         return tally.part(own, followed, unmatched)
     except Exception as error:  # noqa: BLE001 - it goes on as a value
         files.discard()
-        return error.outcome if isinstance(error, _PackedFailure) else failed(batch.number, error)
+        return (
+            error.outcome if isinstance(error, _PackedFailure) else failure_of(batch.number, error)
+        )
 
 
 def _repeated(numbers: Integers, found: BitMap64) -> BitMap64:
     if len(found) == len(numbers):
         return BitMap64()
     values, counts = np.unique(numbers, return_counts=True)
-    return bitmap(pa.array(values[counts > 1]))
+    return bitmap_of(pa.array(values[counts > 1]))
 
 
 # ----------------------------------------------------------------------------------------- settling
 
 
-def settled(
+def settle(
     batch: Batch,
     reads: Sequence[ShareRead],
     parts: Sequence[PartWritten | BatchFailed],
@@ -394,25 +402,27 @@ def settled(
     by_share = {read.share: read for read in reads}
     by_share |= {read.share: read for read in reads if isinstance(read.outcome, BatchFailed)}
     failures = [part for part in parts if isinstance(part, BatchFailed)]
-    read = joined(batch, [*failures, *(by_share[share].outcome for share in sorted(by_share))])
+    read = join_outcomes(
+        batch, [*failures, *(by_share[share].outcome for share in sorted(by_share))]
+    )
     if not isinstance(read, BatchWritten):
         return read
     written = [part for part in parts if isinstance(part, PartWritten)]
-    numbers = _once(batch, written, transform)
+    numbers = _require_once(batch, written, transform)
     known = BitMap64.union(BitMap64(), *(share.numbers for share in by_share.values()))
     numbering = Numbering(batch.ranges)
     if unknown := numbers - known:
         raise TransformFailed(
             f"{transform} gives {len(unknown)} rows of records that were not read, as "
-            f"{numbering.described(unknown[0])}",
+            f"{numbering.describe(unknown[0])}",
             "carry the record's number unchanged",
         )
     if not transform and (lost := known - numbers):
         raise WriteFailed(f"{len(lost)} rows are missing after Spark's shuffle")
-    return _counted(read, numbers, numbering, written)
+    return _with_counts(read, numbers, numbering, written)
 
 
-def _once(batch: Batch, written: Sequence[PartWritten], transform: str) -> BitMap64:
+def _require_once(batch: Batch, written: Sequence[PartWritten], transform: str) -> BitMap64:
     numbers, twice = BitMap64(), BitMap64()
     for part in written:
         twice |= part.twice | (numbers & part.numbers)
@@ -420,7 +430,7 @@ def _once(batch: Batch, written: Sequence[PartWritten], transform: str) -> BitMa
     rows = sum(part.rows for part in written)
     if rows == len(numbers):
         return numbers
-    example = f", as of {Numbering(batch.ranges).described(twice[0])}" if twice else ""
+    example = f", as of {Numbering(batch.ranges).describe(twice[0])}" if twice else ""
     if not transform:
         raise WriteFailed(f"{rows - len(numbers)} rows are there twice after Spark's shuffle")
     raise TransformFailed(
@@ -429,66 +439,66 @@ def _once(batch: Batch, written: Sequence[PartWritten], transform: str) -> BitMa
     )
 
 
-def _counted(
+def _with_counts(
     read: BatchWritten, numbers: BitMap64, numbering: Numbering, written: Sequence[PartWritten]
 ) -> BatchWritten:
-    aside = BitMap64.union(BitMap64(), *(n for part in written for n in part.unmatched.values()))
+    rejected = BitMap64.union(BitMap64(), *(n for part in written for n in part.unmatched.values()))
     results = {}
     for at, result in read.partitions.items():
         given = numbering.count(numbers, at)
-        records = given - numbering.count(aside, at)
+        records = given - numbering.count(rejected, at)
         skipped = result.skipped + result.records - given
         results[at] = replace(result, records=records, skipped=skipped)
     files = tuple(file for part in written for file in part.files)
-    return replace(read, partitions=results, files=files, followed=together(written))
+    return replace(read, partitions=results, files=files, followed=files_by_table(written))
 
 
-# ------------------------------------------------------------------------------------ setting aside
+# ---------------------------------------------------------------------------------------- rejecting
 
 
-def set_aside(
-    plan: WriterPlan, batch: Batch, unmatched: Mapping[Apart, BitMap64]
+def quarantine_writer(
+    plan: WriterPlan, batch: Batch, unmatched: Mapping[RejectionReason, BitMap64]
 ) -> Callable[[Batch], BatchOutcome]:
-    """Return a function that puts these records of a share of ``spans`` aside.
+    """Return a function that rejects these records of a share of ``unmatched_spans``.
 
     Failures are values.
     """
 
-    wanted = _Wanted(unmatched)
+    wanted = _WantedRecords(unmatched)
 
     def write(share: Batch) -> BatchOutcome:
-        numbering, aside = Numbering(batch.ranges), Aside(plan, share)
-        sieve = Sieve(share, aside)
+        numbering, rejected = Numbering(batch.ranges), RejectedRecords(plan, share)
+        prefilter = Prefilter(share, rejected)
         try:
             with closing(chunks_of(plan, share)) as chunks:
                 for chunk in chunks:
-                    found = numbering.numbers(list(share.ranges), chunk.places, chunk.offsets)
-                    for why, rows in wanted.among(found):
-                        _put_aside(aside, chunk.where(rows), why)
+                    result = numbering.numbers(list(share.ranges), chunk.places, chunk.offsets)
+                    for why, rows in wanted.among(result):
+                        _reject(rejected, chunk.where(rows), why)
             nothing = np.zeros(len(share.ranges), np.int64)
-            quarantined = aside.finish()
-            return BatchWritten(share.number, sieve.results(nothing), (), quarantined)
+            quarantined = rejected.finish()
+            return BatchWritten(share.number, prefilter.results(nothing), (), quarantined)
         except Exception as error:  # noqa: BLE001 - it goes on as a value
-            aside.discard()
-            return failed(share.number, error)
+            rejected.discard()
+            return failure_of(share.number, error)
 
     return write
 
 
-def _put_aside(aside: Aside, chunk: Chunk, why: Apart) -> None:
+def _reject(rejected: RejectedRecords, chunk: Chunk, why: RejectionReason) -> None:
     if why.table:
-        aside.diverted(chunk, why.table, why.reason)
+        rejected.divert(chunk, why.table, why.reason)
     elif why.bad:
         reasons = dict.fromkeys(range(len(chunk.offsets)), why.reason)
-        aside.take(chunk, reasons, OWN_TABLE)
+        rejected.take(chunk, reasons, OWN_TABLE)
     else:
-        aside.unmatched(chunk, why.reason)
+        rejected.reject_unmatched(chunk, why.reason)
 
 
-class _Wanted:
+class _WantedRecords:
     """Finds records among others, with the reasons why they are wanted."""
 
-    def __init__(self, unmatched: Mapping[Apart, BitMap64]) -> None:
+    def __init__(self, unmatched: Mapping[RejectionReason, BitMap64]) -> None:
         self._reasons = list(unmatched)
         arrays = [np.fromiter(some, np.int64, len(some)) for some in unmatched.values()]
         numbers = np.concatenate([np.zeros(0, np.int64), *arrays])
@@ -496,7 +506,7 @@ class _Wanted:
         self._numbers = numbers[order]
         self._codes = np.repeat(np.arange(len(arrays)), [len(some) for some in arrays])[order]
 
-    def among(self, found: Integers) -> Iterator[tuple[Apart, Flags]]:
+    def among(self, found: Integers) -> Iterator[tuple[RejectionReason, Flags]]:
         """Yield, for each reason, the flags of its records."""
         if not len(self._numbers):
             return
@@ -506,27 +516,30 @@ class _Wanted:
             yield self._reasons[code], codes == code
 
 
-def spans(batch: Batch, unmatched: Mapping[Apart, BitMap64]) -> Batch:
+def unmatched_spans(batch: Batch, unmatched: Mapping[RejectionReason, BitMap64]) -> Batch:
     """Narrow the batch to the first through last unmatched record of each partition."""
     numbering = Numbering(batch.ranges)
     numbers = BitMap64.union(BitMap64(), *unmatched.values())
     ranges = {}
     for at in numbering.partitions:
-        some = numbering.of(numbers, at)
+        some = numbering.span(numbers, at)
         if some is not None:
             ranges[at] = OffsetRange(some[0], some[1] + 1)
     return replace(batch, ranges=ranges)
 
 
-def accounted(
-    batch: Batch, written: BatchWritten, aside: BatchWritten, unmatched: Mapping[Apart, BitMap64]
+def with_quarantined(
+    batch: Batch,
+    written: BatchWritten,
+    rejected: BatchWritten,
+    unmatched: Mapping[RejectionReason, BitMap64],
 ) -> BatchWritten:
-    """Return the outcome with what was set aside. Raises ``WriteFailed`` if records are missing."""
+    """Return the outcome with what was rejected. Raises ``WriteFailed`` if records are missing."""
     numbering = Numbering(batch.ranges)
     numbers = BitMap64.union(BitMap64(), *unmatched.values())
     results = dict(written.partitions)
     for at, result in written.partitions.items():
-        found = aside.partitions.get(at)
+        found = rejected.partitions.get(at)
         if found is None:
             continue
         if found.quarantined + found.skipped != numbering.count(numbers, at):
@@ -537,5 +550,5 @@ def accounted(
             skipped=result.skipped + found.skipped,
             bad=result.bad + found.bad,
         )
-    quarantined = (*written.quarantined, *aside.quarantined)
+    quarantined = (*written.quarantined, *rejected.quarantined)
     return replace(written, partitions=results, quarantined=quarantined)

@@ -31,9 +31,9 @@ from headgate.control_protocol.ports import (
     PartitionResult,
     TableNeed,
 )
-from headgate.data_plane.batch.batch_failures import Wanting, failed
+from headgate.data_plane.batch.batch_failures import LacksTablePlans, failure_of
 from headgate.data_plane.batch.write_plan import WriterPlan
-from headgate.data_plane.write.write_batch import write_narrowed
+from headgate.data_plane.write.write_batch import write_source_ranges
 
 SHARE_OFFSETS_MIN = 50_000
 """Below this, another task costs more, in start-up and small files, than its core gives."""
@@ -64,7 +64,7 @@ def shares_of(batch: Batch, shares_max: int) -> list[Batch]:
     return [replace(batch, ranges=ranges) for ranges in shares]
 
 
-def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
+def join_outcomes(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
     """Combine the shares' outcomes into the batch's; one that failed fails all.
 
     Raises ``ValueError`` if the shares do not make up the batch: then nothing may be claimed.
@@ -72,7 +72,7 @@ def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
     failures = [outcome for outcome in outcomes if isinstance(outcome, BatchFailed)]
     if failures:
         worst = max(failures, key=_weight)
-        wanting = [failure for failure in failures if isinstance(failure, Wanting)]
+        wanting = [failure for failure in failures if isinstance(failure, LacksTablePlans)]
         if wanting and worst.fatal is None:
             names = frozenset(name for failure in wanting for name in failure.names)
             return replace(wanting[0], number=batch.number, names=names)
@@ -83,12 +83,12 @@ def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
         return replace(worst, number=batch.number)
     needs = [outcome for outcome in outcomes if isinstance(outcome, BatchNeeds)]
     if needs:
-        return needs_together(batch.number, needs)
+        return join_needs(batch.number, needs)
     written = [outcome for outcome in outcomes if isinstance(outcome, BatchWritten)]
     results = {partition: _empty(whole.begin) for partition, whole in batch.ranges.items()}
     for share in written:
         for partition, result in sorted(share.partitions.items()):
-            results[partition] = _continued(results[partition], result)
+            results[partition] = _extend(results[partition], result)
     if {partition: result.range for partition, result in results.items()} != dict(batch.ranges):
         raise ValueError(f"the shares of batch {batch.number} do not make up its ranges")
     quarantined = tuple(file for share in written for file in share.quarantined)
@@ -96,7 +96,9 @@ def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
     ignored: Counter[str] = Counter()
     for share in written:
         ignored.update(share.ignored)
-    return BatchWritten(batch.number, results, files, quarantined, together(written), dict(ignored))
+    return BatchWritten(
+        batch.number, results, files, quarantined, files_by_table(written), dict(ignored)
+    )
 
 
 def _weight(failure: BatchFailed) -> int:
@@ -106,7 +108,7 @@ def _weight(failure: BatchFailed) -> int:
     return 1 if isinstance(failure.fatal, StopBefore) else 2
 
 
-def needs_together(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
+def join_needs(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
     """S2: return everything that any of the shares needs."""
     return BatchNeeds(
         number,
@@ -137,7 +139,7 @@ class _Wrote(Protocol):
     def followed(self) -> Mapping[Destination, tuple[WrittenFile, ...]]: ...
 
 
-def together(written: Iterable[_Wrote]) -> dict[Destination, tuple[WrittenFile, ...]]:
+def files_by_table(written: Iterable[_Wrote]) -> dict[Destination, tuple[WrittenFile, ...]]:
     """Return the files of secondary tables, table by table."""
     files: dict[Destination, tuple[WrittenFile, ...]] = {}
     for share in written:
@@ -156,7 +158,7 @@ def _empty(offset: int) -> PartitionResult:
     return PartitionResult(OffsetRange(offset, offset), records=0, bytes_read=0)
 
 
-def _continued(result: PartitionResult, more: PartitionResult) -> PartitionResult:
+def _extend(result: PartitionResult, more: PartitionResult) -> PartitionResult:
     times = [t for t in (result.max_timestamp_ms, more.max_timestamp_ms) if t is not None]
     return PartitionResult(
         range=result.range.then(more.range),
@@ -203,9 +205,9 @@ def outcome_of(row: bytes) -> BatchOutcome:
 def write_share(plan: WriterPlan, share: Batch) -> BatchOutcome:
     """Write the share. Failures are values: Spark would retry a raised one, and bury its text."""
     try:
-        return write_narrowed(plan, share)
+        return write_source_ranges(plan, share)
     except Exception as error:  # noqa: BLE001 - it goes on as a value
-        return failed(share.number, error)
+        return failure_of(share.number, error)
 
 
 def keep_worker_light() -> None:

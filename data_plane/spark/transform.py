@@ -11,9 +11,9 @@ import pyarrow as pa
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, TransformFailed
 from headgate.data_plane.batch.shaping import TransformPlan
 from headgate.data_plane.batch.write_plan import WriterPlan
-from headgate.data_plane.spark.session import reason_of
-from headgate.data_plane.transform.result_routing import check_routed
-from headgate.data_plane.transform.result_rows import RECORD, check_result
+from headgate.data_plane.spark.session import error_text
+from headgate.data_plane.transform.result_routing import require_routable
+from headgate.data_plane.transform.result_rows import RECORD, require_valid_result
 from headgate.data_plane.transform.sql_select import SelectText, select_text
 
 _OF_THE_QUERY = ("21", "22", "23", "38", "39", "42", "0A")
@@ -22,13 +22,13 @@ _OF_THE_QUERY = ("21", "22", "23", "38", "39", "42", "0A")
 Apply = Callable[[Any, Sequence[str]], Any]
 
 
-def transformation(plan: TransformPlan) -> Apply:
+def transform_of(plan: TransformPlan) -> Apply:
     """Return a function from records, and columns to carry along, to rows.
 
     Raises ``ConfigurationError`` for text that is not accepted, or a function that does not exist.
     """
     if plan.function:
-        function = _loaded(plan.function)
+        function = _load(plan.function)
         return lambda records, _: function(records)
     text = select_text(plan.sql)
     if RECORD in (name.lower() for name in text.names):
@@ -36,10 +36,10 @@ def transformation(plan: TransformPlan) -> Apply:
             f"transform.sql names {RECORD}, which says what record a row came from",
             "leave it out: it is added unchanged",
         )
-    return lambda records, carried: _selected(records, text, carried)
+    return lambda records, carried: _select(records, text, carried)
 
 
-def _selected(records: Any, text: SelectText, carried: Sequence[str]) -> Any:
+def _select(records: Any, text: SelectText, carried: Sequence[str]) -> Any:
     aliased = records.alias(text.alias)
     kept = aliased.where(text.where) if text.where else aliased
     chosen = {name.lower() for name in text.names}
@@ -47,7 +47,7 @@ def _selected(records: Any, text: SelectText, carried: Sequence[str]) -> Any:
     return kept.selectExpr(*text.items, *(f"`{text.alias}`.`{name}`" for name in more))
 
 
-def _loaded(path: str) -> Callable[[Any], Any]:
+def _load(path: str) -> Callable[[Any], Any]:
     module, _, name = path.partition(":")
     try:
         function = getattr(import_module(module), name)
@@ -58,11 +58,11 @@ def _loaded(path: str) -> Callable[[Any], Any]:
         ) from error
     if not callable(function):
         raise ConfigurationError(f"transform.python: {path!r} is not a function")
-    found: Callable[[Any], Any] = function
-    return found
+    result: Callable[[Any], Any] = function
+    return result
 
 
-def transformed(records: Any, plan: WriterPlan) -> Any:
+def apply_transform(records: Any, plan: WriterPlan) -> Any:
     """Return the transform's rows, whose columns go into the table.
 
     Raises ``ConfigurationError`` if they do not, or if Spark does not understand the transform;
@@ -70,7 +70,7 @@ def transformed(records: Any, plan: WriterPlan) -> Any:
     """
     transform = plan.shaping.transform
     assert transform is not None, "asked only when there is one"
-    apply = transformation(transform)
+    apply = transform_of(transform)
     parts = plan.source.record_columns
     carried = [parts[what] for what in ("timestamp", "key", "headers", "struct") if what in parts]
     try:
@@ -81,15 +81,15 @@ def transformed(records: Any, plan: WriterPlan) -> Any:
     except Exception as error:
         _refuse(error, transform.name)
         raise
-    check = check_result if plan.source.routing is None else check_routed
+    check = require_valid_result if plan.source.routing is None else require_routable
     check(schema, plan, transform.name)
     return rows
 
 
 def _refuse(error: Exception, name: str) -> None:
-    reason = f"{name}: {reason_of(error)}"
+    reason = f"{name}: {error_text(error)}"
     if _of_spark(error):
-        if blames_query(error):
+        if is_query_fault(error):
             raise ConfigurationError(reason, "correct the transform") from error
         return  # Spark itself is in trouble: retried
     raise TransformFailed(reason, "mend the function; nothing was committed") from error
@@ -112,7 +112,7 @@ def _of_spark(error: Exception) -> bool:
     return any(cls.__module__.startswith(("pyspark.", "py4j.")) for cls in type(error).__mro__)
 
 
-def blames_query(error: Exception) -> bool:
+def is_query_fault(error: Exception) -> bool:
     """Return whether Spark blames the query, its data or its functions, not itself."""
     if type(error).__name__ == "PythonException":
         return True  # our own tasks return their failures, so it comes from a transform's function

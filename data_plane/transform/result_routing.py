@@ -13,25 +13,25 @@ import pyarrow.types as kinds
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.record_numbers import Integers, Numbering
-from headgate.data_plane.batch.routed_table import RoutedTable, of_start
+from headgate.data_plane.batch.routed_table import RoutedTable, table_of_start
 from headgate.data_plane.batch.routes import TABLE_COLUMN, Names, Routing, Target
 from headgate.data_plane.batch.write_plan import WriterPlan
-from headgate.data_plane.routing.targets import KnownTables
+from headgate.data_plane.routing.targets import BatchTables
 from headgate.data_plane.transform.result_rows import (
     RECORD,
     Numbered,
     ResultRows,
-    check_result,
     coordinate_columns,
     record_numbers,
     require_record,
+    require_valid_result,
     rows_before,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Rows of one table."""
+    """Holds rows of one table."""
 
     table: str
     numbered: Numbered
@@ -42,7 +42,7 @@ class TableRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class RejectionReason:
     """Why records go to no table; ``table``: the one with the trouble, if that is why (I1);
     ``bad``: they name one of the sink's own."""
 
@@ -53,16 +53,16 @@ class Apart:
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """Records that go to no table, and why."""
+    """Holds records that go to no table, and why."""
 
-    why: Apart
+    why: RejectionReason
     numbers: Integers
 
 
-Routed = TableRows | Unmatched
+RoutedRows = TableRows | Unmatched
 
 
-def check_routed(result: pa.Schema, plan: WriterPlan, name: str) -> None:
+def require_routable(result: pa.Schema, plan: WriterPlan, name: str) -> None:
     """Check that routes can read such a result. Single tables are checked with their rows.
 
     Raises ``ConfigurationError``.
@@ -89,38 +89,41 @@ class _RowRouter:
 
     def __init__(self, routing: Routing, numbering: Numbering) -> None:
         topics = [at.topic for at in numbering.partitions]
-        known = sorted(set(topics))
-        self._topic_of_place = np.array([known.index(topic) for topic in topics], np.int64)
+        names = sorted(set(topics))
+        self._topic_of_place = np.array([names.index(topic) for topic in topics], np.int64)
         self._rules = [
-            [(route.by_topic, Names(route, parts)) for route, parts in routing.of_topic(topic)]
-            for topic in known
+            [
+                (route.by_topic, Names(route, parts))
+                for route, parts in routing.routes_of_topic(topic)
+            ]
+            for topic in names
         ]
 
-    def targets(self, places: Integers, said: pa.Array) -> tuple[Integers, list[Target]]:
+    def targets(self, places: Integers, table_names: pa.Array) -> tuple[Integers, list[Target]]:
         """Return, for each row, the index of its target, or -1 for none."""
-        encoded = said.dictionary_encode()
+        encoded = table_names.dictionary_encode()
         values = np.asarray(encoded.indices.fill_null(-1), np.int64)
         distinct: list[str] = encoded.dictionary.to_pylist()
-        found: dict[Target, int] = {}
+        result: dict[Target, int] = {}
         codes = np.full(len(places), -1, np.int64)
         topics = self._topic_of_place[places]
         for topic in np.unique(topics).tolist():
             left = topics == topic
             for by_topic, names in self._rules[topic]:
                 named = [names.alone()] if by_topic else [names.of(v) for v in distinct]
-                numbers = [found.setdefault(t, len(found)) if t else -1 for t in named]
+                numbers = [result.setdefault(t, len(result)) if t else -1 for t in named]
                 chosen = np.array([*numbers, -1], np.int64)[0 if by_topic else values]
                 codes = np.where(left, chosen, codes)
                 left &= codes < 0
-        return codes, list(found)
+        return codes, list(result)
 
 
 @dataclass(slots=True)
 class _TableResult:
-    """How one table takes a result; ``problem``: why it does not."""
+    """Says how one table takes a result; ``problem``: why it does not."""
 
     rows: ResultRows
-    lacking: list[str] = field(default_factory=list)
+    unknown_columns: list[str] = field(default_factory=list)
     problem: str = ""
 
 
@@ -132,78 +135,80 @@ class ResultTables:
         self._numbering = Numbering(batch.ranges)
         self._only: RoutedTable | None = None
         if plan.source.routing is None:
-            self._only = of_start(plan, batch)
+            self._only = table_of_start(plan, batch)
             self._rows = ResultRows(plan, self._numbering, name)
             return
         self._router = _RowRouter(plan.source.routing, self._numbering)
-        self._known = KnownTables(plan, batch)
+        self._batch_tables = BatchTables(plan, batch)
         self._tables: dict[str, _TableResult] = {}
 
-    def route(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Routed]:
+    def route(self, batches: Iterable[pa.RecordBatch]) -> Iterator[RoutedRows]:
         """Raises ``TablesWanted``, and as ``ResultRows.of`` and ``rows_before``."""
         yield from rows_before(batches, self._of)
         if self._only is None:
-            self._known.require()
+            self._batch_tables.require()
 
-    def _of(self, batch: pa.RecordBatch) -> Iterator[Routed]:
+    def _of(self, batch: pa.RecordBatch) -> Iterator[RoutedRows]:
         if self._only is not None:
             yield TableRows(self._only.name, self._rows.of(batch))
             return
         numbers, places, _ = record_numbers(batch, self._numbering, self._name)
         named = TABLE_COLUMN in batch.schema.names
-        said = batch.column(TABLE_COLUMN) if named else pa.nulls(batch.num_rows, pa.string())
-        codes, targets = self._together(*self._router.targets(places, said))
+        names = batch.column(TABLE_COLUMN) if named else pa.nulls(batch.num_rows, pa.string())
+        codes, targets = self._group(*self._router.targets(places, names))
         for code in np.unique(codes).tolist():
             those = codes == code
             target = targets[code] if code >= 0 else None
-            if target is not None and (reason := self._known.own(target)):
-                yield Unmatched(Apart(reason, bad=True), numbers[those])
+            if target is not None and (reason := self._batch_tables.own_table_reason(target)):
+                yield Unmatched(RejectionReason(reason, bad=True), numbers[those])
                 continue
-            if target is not None and (trouble := self._known.trouble(target)):
-                yield Unmatched(Apart(trouble, target.table), numbers[those])
+            if target is not None and (trouble := self._batch_tables.trouble_of(target)):
+                yield Unmatched(RejectionReason(trouble, target.table), numbers[those])
                 continue
-            found = self._known.find(target)
-            if isinstance(found, str):
-                yield Unmatched(Apart(found), numbers[those])
-            elif found is not None:
-                yield from self._of_table(found, batch.filter(pa.array(those)), numbers[those])
+            result = self._batch_tables.find(target)
+            if isinstance(result, str):
+                yield Unmatched(RejectionReason(result), numbers[those])
+            elif result is not None:
+                yield from self._of_table(result, batch.filter(pa.array(those)), numbers[those])
 
-    def _together(self, codes: Integers, targets: list[Target]) -> tuple[Integers, list[Target]]:
+    def _group(self, codes: Integers, targets: list[Target]) -> tuple[Integers, list[Target]]:
         """Return one target for all that are alike."""
         groups: dict[Hashable, int] = {}
-        places = [groups.setdefault(self._known.alike(each), len(groups)) for each in targets]
+        places = [
+            groups.setdefault(self._batch_tables.fate_of(each), len(groups)) for each in targets
+        ]
         together = np.array([*places, -1], np.int64)[codes]
         return together, [targets[places.index(place)] for place in range(len(groups))]
 
     def _of_table(
-        self, known: RoutedTable, batch: pa.RecordBatch, numbers: Integers
-    ) -> Iterator[Routed]:
-        table = self._table(known, batch.schema)
+        self, routed: RoutedTable, batch: pa.RecordBatch, numbers: Integers
+    ) -> Iterator[RoutedRows]:
+        table = self._table(routed, batch.schema)
         if table.problem:
-            yield Unmatched(Apart(table.problem), numbers)
+            yield Unmatched(RejectionReason(table.problem), numbers)
             return
-        for column in table.lacking:
+        for column in table.unknown_columns:
             filled = np.asarray(batch.column(batch.schema.names.index(column)).is_valid())
             if filled.any():
-                reason = f"{self._name} gives {column!r}, which {known.name} has not"
-                yield Unmatched(Apart(reason), numbers[filled])
+                reason = f"{self._name} gives {column!r}, which {routed.name} has not"
+                yield Unmatched(RejectionReason(reason), numbers[filled])
                 batch, numbers = batch.filter(pa.array(~filled)), numbers[~filled]
         if batch.num_rows:
-            yield TableRows(known.name, table.rows.of(batch))
+            yield TableRows(routed.name, table.rows.of(batch))
 
-    def _table(self, known: RoutedTable, result: pa.Schema) -> _TableResult:
-        if known.name not in self._tables:
-            assert known.plan is not None, "it has no problem"
-            self._tables[known.name] = self._fitted(known, known.plan, result)
-        return self._tables[known.name]
+    def _table(self, routed: RoutedTable, result: pa.Schema) -> _TableResult:
+        if routed.name not in self._tables:
+            assert routed.plan is not None, "it has no problem"
+            self._tables[routed.name] = self._cast(routed, routed.plan, result)
+        return self._tables[routed.name]
 
-    def _fitted(self, known: RoutedTable, plan: WriterPlan, result: pa.Schema) -> _TableResult:
+    def _cast(self, routed: RoutedTable, plan: WriterPlan, result: pa.Schema) -> _TableResult:
         has = {*plan.shape.arrow_schema().names, *coordinate_columns(plan), RECORD}
-        lacking = [name for name in result.names if name not in has and name != TABLE_COLUMN]
-        made = _TableResult(ResultRows(plan, self._numbering, self._name), lacking)
+        unsupported = [name for name in result.names if name not in has and name != TABLE_COLUMN]
+        made = _TableResult(ResultRows(plan, self._numbering, self._name), unsupported)
         try:
             there = [column for column in result if column.name in has]
-            check_result(pa.schema(there), plan, self._name)
+            require_valid_result(pa.schema(there), plan, self._name)
         except ConfigurationError as error:
-            made.problem = f"{known.name}: {error.message}"
+            made.problem = f"{routed.name}: {error.message}"
         return made

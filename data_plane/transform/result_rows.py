@@ -16,9 +16,9 @@ from headgate.control_protocol.errors import (
     StopBefore,
     TransformFailed,
 )
-from headgate.data_plane.batch.record_numbers import Integers, Numbering, firsts
+from headgate.data_plane.batch.record_numbers import Integers, Numbering, first_offsets
 from headgate.data_plane.batch.write_plan import WriterPlan
-from headgate.data_plane.formats.casting.cast_to_table import fitted_rows
+from headgate.data_plane.formats.casting.cast_to_table import cast_rows
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.transform.spark_types import from_spark, goes_into
 
@@ -31,7 +31,7 @@ _OURS = ("topic", "partition", "offset")
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """Rows of the table's schema, and the record's number of each."""
+    """Holds rows of the table's schema, and the record's number of each."""
 
     rows: pa.RecordBatch
     numbers: Integers
@@ -43,7 +43,7 @@ def coordinate_columns(plan: WriterPlan) -> dict[str, str]:
     return {named[what]: what for what in _OURS if what in named}
 
 
-def check_result(result: pa.Schema, plan: WriterPlan, name: str) -> None:
+def require_valid_result(result: pa.Schema, plan: WriterPlan, name: str) -> None:
     """Check that every row of such a result is a row of the table.
 
     Raises ``ConfigurationError`` for a column that the table does not have, a missing required
@@ -94,9 +94,9 @@ def record_numbers(
     numbers = batch.column(RECORD)
     if numbers.null_count:
         raise TransformFailed(f"{name} gives rows without {RECORD}", "carry the column unchanged")
-    found = np.asarray(numbers)
+    result = np.asarray(numbers)
     try:
-        return found, *numbering.records(found)
+        return result, *numbering.records(result)
     except ValueError as error:
         raise TransformFailed(
             f"{name} gives rows of records that were not read: {error}", f"carry {RECORD} unchanged"
@@ -133,7 +133,7 @@ class ResultRows:
         self._numbering = numbering
         self._schema = plan.shape.arrow_schema()
         self._ours = coordinate_columns(plan)
-        self._fitted = pa.schema([field for field in self._schema if field.name not in self._ours])
+        self._cast = pa.schema([field for field in self._schema if field.name not in self._ours])
 
     def of(self, batch: pa.RecordBatch) -> Numbered:
         """Convert a batch.
@@ -141,29 +141,29 @@ class ResultRows:
         Raises ``PoisonRecord`` for a value that does not fit, ``TransformFailed`` for a row that
         belongs to no record.
         """
-        found, places, offsets = record_numbers(batch, self._numbering, self._name)
-        columns = {field.name: field for field in self._fitted}
+        result, places, offsets = record_numbers(batch, self._numbering, self._name)
+        columns = {field.name: field for field in self._cast}
         given = [name for name in batch.schema.names if name in columns]
         values = [batch.column(name).cast(from_spark(batch.column(name).type)) for name in given]
         faults = Faults()
-        fitted = fitted_rows(
-            pa.RecordBatch.from_arrays(values, names=given).to_struct_array(), self._fitted, faults
+        fitted = cast_rows(
+            pa.RecordBatch.from_arrays(values, names=given).to_struct_array(), self._cast, faults
         )
         if faults.reasons:
             bad = list(faults.reasons)
             row, reason = min(faults.reasons.items())
-            where = self._numbering.described(int(found[row]))
+            where = self._numbering.describe(int(result[row]))
             raise PoisonRecord(
                 f"{where}: {self._name} gives a value that is none of the table's: {reason}",
                 "mend the transform; the sink stops before this record",
-                firsts(self._numbering.partitions, places[bad], offsets[bad]),
+                first_offsets(self._numbering.partitions, places[bad], offsets[bad]),
             )
         rest = iter(fitted.columns)
         filled = [
             self._coordinate(field, places, offsets) if field.name in self._ours else next(rest)
             for field in self._schema
         ]
-        return Numbered(pa.RecordBatch.from_arrays(filled, schema=self._schema), found)
+        return Numbered(pa.RecordBatch.from_arrays(filled, schema=self._schema), result)
 
     def _coordinate(self, field: pa.Field, places: Integers, offsets: Integers) -> pa.Array:
         what = self._ours[field.name]

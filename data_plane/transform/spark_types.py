@@ -10,14 +10,14 @@ _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 
 def to_spark(schema: pa.Schema) -> tuple[pa.Schema, list[str]]:
     """Return the schema in types that Spark knows, and the columns without such a type."""
-    lacking: list[str] = []
+    unsupported: list[str] = []
     fields = []
     for field in schema:
         try:
             fields.append(pa.field(field.name, _small(field.type)))
         except TypeError:
-            lacking.append(field.name)
-    return pa.schema(fields), lacking
+            unsupported.append(field.name)
+    return pa.schema(fields), unsupported
 
 
 def _small(kind: pa.DataType) -> pa.DataType:

@@ -27,7 +27,9 @@ _SEVERAL_ROWS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SelectText:
-    """``items``: the expressions; ``names``: of their columns, if the text tells.
+    """Holds a parsed SELECT.
+
+    ``items``: the expressions; ``names``: of their columns, if the text tells.
 
     ``star``: whether all columns of the records are among them; ``where``: empty for none.
     """

@@ -11,7 +11,7 @@ import pyarrow as pa
 from headgate.control_protocol.errors import ConfigurationError, IncompatibleValue, StopBefore
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.metadata_columns import RecordColumns
-from headgate.data_plane.batch.record_numbers import firsts
+from headgate.data_plane.batch.record_numbers import first_offsets
 from headgate.data_plane.batch.routed_table import RoutedTable
 from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
 from headgate.data_plane.files.data_files import file_shape
@@ -20,52 +20,52 @@ from headgate.data_plane.formats.casting.relabel import rows_from
 from headgate.data_plane.formats.column_options_reader import RuledColumns
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
-from headgate.data_plane.formats.unknown_fields import Lookout, RowPlace, WatchfulFormat
-from headgate.data_plane.quarantine.poison_search import Read, read_apart
-from headgate.data_plane.quarantine.prefilter import others
-from headgate.data_plane.quarantine.rejected_records import BAD_PART, BAD_VALUE, Aside
-from headgate.data_plane.quarantine.unsupported_values import Mending, held_values
-from headgate.data_plane.write.missing_columns import Evolution, Needs
+from headgate.data_plane.formats.unknown_fields import EvolvingFormat, RowPlace, UnknownFieldFinder
+from headgate.data_plane.quarantine.poison_search import Read, read_around_poison
+from headgate.data_plane.quarantine.prefilter import all_but
+from headgate.data_plane.quarantine.rejected_records import BAD_PART, BAD_VALUE, RejectedRecords
+from headgate.data_plane.quarantine.unsupported_values import MisfitNulling, with_value_check
+from headgate.data_plane.write.missing_columns import Evolution, MissingColumns
 from headgate.data_plane.write.table_outlets import Decoded, TableOutlet
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import Incompatible
 
 
-class Decoding:
-    """Each record of one table adds a row. Implements ``TableReading``.
+class RowDecoder:
+    """Decodes each record of one table into a row. Implements ``TableDecoder``.
 
-    ``aside`` takes records that are not rows. ``records`` counts, by place, those that became
+    ``rejected`` takes records that are not rows. ``records`` counts, by place, those that became
     rows. It looks for fields that the table lacks, unless they are ignored, and ``needs`` reports
     them. Raises ``ConfigurationError`` for names or options that do not go together.
     """
 
     def __init__(
         self,
-        known: RoutedTable,
+        routed: RoutedTable,
         plan: WriterPlan,
         batch: Batch,
         *,
-        aside: Aside,
+        rejected: RejectedRecords,
         outlet: TableOutlet,
     ) -> None:
-        source, evolution = plan.source, plan.watched_for(known.refused)
+        source, evolution = plan.source, plan.evolution_unless_ignored(routed.refused)
         if plan.shaping.transform is None:
             shape = file_shape(plan)
             schema, mapping = shape.arrow_schema, shape.name_mapping
         else:
             schema, mapping = plan.decoded_schema(), plan.name_mapping()
         self._source = source
-        self._mending: Mending | None = None
+        self._nulling: MisfitNulling | None = None
         self._batch = batch
-        self._aside = aside
+        self._rejected = rejected
         self._outlet = outlet
-        self._read_held = held_values(self._read, plan.values)
+        self._read_checked = with_value_check(self._read, plan.values)
         self._schema = schema
         self._record_columns = RecordColumns(source, schema, list(batch.ranges))
-        self._options = ValueOptions.taken(source.format_options)
+        self._options = ValueOptions.from_options(source.format_options)
         self._format: RecordFormat = record_format(source.format_name, self._options.of_format)
-        self._read_schema = named_columns(source, schema, mapping, known.name)
-        self.needs: Needs | None = None
+        self._read_schema = value_columns(source, schema, mapping, routed.name)
+        self.missing: MissingColumns | None = None
         if evolution is not None:
             self._watch(source, batch, evolution)
         if source.rules:
@@ -77,26 +77,30 @@ class Decoding:
 
     def _watch(self, source: SourcePlan, batch: Batch, evolution: Evolution) -> None:
         """Look for fields that the table lacks and that nothing else takes."""
-        self._watched = cast("WatchfulFormat", self._format)
-        lookout = lookout_for(source, self._read_schema, evolution)
-        self._watched.watch(lookout)
-        self.needs = Needs(evolution, lookout, list(batch.ranges))
+        self._watched = cast("EvolvingFormat", self._format)
+        finder = unknown_field_finder(source, self._read_schema, evolution)
+        self._watched.watch(finder)
+        self.missing = MissingColumns(evolution, finder, list(batch.ranges))
 
     def ignored(self) -> Mapping[str, int]:
         """Return how many records have each field that becomes no column, by path."""
-        found = self.needs.ignored(self._watched.ignoring) if self.needs is not None else {}
-        nulls = self._mending.nulls if self._mending else {}
-        return {**found, **{f"{name}, where it does not fit": n for name, n in nulls.items() if n}}
+        result = (
+            self.missing.ignored(self._watched.records_with_ignored_fields)
+            if self.missing is not None
+            else {}
+        )
+        nulls = self._nulling.nulls if self._nulling else {}
+        return {**result, **{f"{name}, where it does not fit": n for name, n in nulls.items() if n}}
 
-    def _mended(
+    def _handle_misfits(
         self, chunk: Chunk, rows: pa.RecordBatch, bad: Mapping[int, str]
     ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
         """Treat values that do not fit, by the settings."""
         wanted = self._source.schema_policy.incompatible
         if wanted is Incompatible.IGNORE:
-            if self._mending is None:
-                self._mending = Mending(self._read_schema, self._format_of)
-            return self._mending.mended(chunk.values, rows, bad)
+            if self._nulling is None:
+                self._nulling = MisfitNulling(self._read_schema, self._format_of)
+            return self._nulling.replace_misfits(chunk.values, rows, bad)
         if wanted is Incompatible.FAIL:
             row = min(bad)
             partitions = list(self._batch.ranges)
@@ -104,7 +108,7 @@ class Decoding:
             raise IncompatibleValue(
                 f"{at} offset {chunk.offsets[row]}: {bad[row]}",
                 'mend the producer or the column, or set incompatible = "quarantine" or "ignore"',
-                firsts(partitions, chunk.places[list(bad)], chunk.offsets[list(bad)]),
+                first_offsets(partitions, chunk.places[list(bad)], chunk.offsets[list(bad)]),
             )
         return rows, bad
 
@@ -117,28 +121,28 @@ class Decoding:
             return made
         return RuledColumns(made, rules, schema, caseless=self._options.caseless)
 
-    def take(self, chunk: Chunk, *, in_vain: bool) -> None:
-        """Hand on the rows of sifted records. Raises what ``aside`` raises for those that are none.
+    def take(self, chunk: Chunk, *, collect_only: bool) -> None:
+        """Hand on the rows of records that the prefilter passed on. Raises as ``rejected``.
 
-        ``in_vain``: as ``TableReading.take``.
+        ``collect_only``: as ``TableDecoder.take``.
         """
-        decoded = self._rows(chunk)
+        decoded = self._decode(chunk)
         self.records += np.bincount(decoded.records.places, minlength=len(self.records))
-        if not (in_vain or self.needs or self._aside.stopping):
+        if not (collect_only or self.missing or self._rejected.is_stopping):
             self._outlet.take(decoded)
 
-    def _rows(self, chunk: Chunk) -> Decoded:
+    def _decode(self, chunk: Chunk) -> Decoded:
         try:
-            read = read_apart(chunk, self._schema, self._read_held)
+            read = read_around_poison(chunk, self._schema, self._read_checked)
         except StopBefore as error:
-            self._aside.stops(error)
+            self._rejected.stop_at(error)
             return self._no_rows(chunk)
-        if self.needs:
+        if self.missing:
             return self._no_rows(chunk)
         for bad, error_class in read.bad:
-            self._aside.take(chunk, bad, error_class)
+            self._rejected.take(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
-        return Decoded(read.rows, chunk.where(others(chunk, refused)) if refused else chunk)
+        return Decoded(read.rows, chunk.where(all_but(chunk, refused)) if refused else chunk)
 
     def _no_rows(self, chunk: Chunk) -> Decoded:
         nothing = np.zeros(len(chunk.offsets), np.bool_)
@@ -152,60 +156,61 @@ class Decoding:
             rows = self._format.decode(chunk.values, self._read_schema)
         except UndecodableRecords as error:
             rows, values = error.rest, error.bad
-        lacking: Mapping[int, str] = {}
-        if self.needs is not None:
-            lacking = self.needs.take(chunk, self._watched.lacking(chunk.values, values))
-        if values and not self.needs:  # otherwise nothing of this attempt counts
-            rows, values = self._mended(chunk, rows, values)
-        rows, values = _without_lacking(rows, values, lacking)
+        missing: Mapping[int, str] = {}
+        if self.missing is not None:
+            missing = self.missing.take(chunk, self._watched.unknown_columns(chunk.values, values))
+        if values and not self.missing:  # otherwise nothing of this attempt counts
+            rows, values = self._handle_misfits(chunk, rows, values)
+        rows, values = _without_rejected(rows, values, missing)
         if values:
-            good = others(chunk, values)
+            good = all_but(chunk, values)
             left, chunk = left[good], chunk.where(good)
         # without a column from the values a batch of rows has no length
         if rows.num_columns and rows.num_rows != len(left):
             raise ValueError(f"the format gives {rows.num_rows} rows of {len(left)} records")
-        added, found = self._record_columns.columns(chunk)
+        added, part_faults = self._record_columns.columns(chunk)
         columns = [added.get(field.name) for field in self._schema]
         filled = iter(rows.columns)
         rows = pa.RecordBatch.from_arrays(
             [next(filled) if column is None else column for column in columns], schema=self._schema
         )
-        if found:
-            rows = rows.filter(pa.array(others(chunk, found)))
-        parts = {int(left[row]): reason for row, reason in found.items()}
+        if part_faults:
+            rows = rows.filter(pa.array(all_but(chunk, part_faults)))
+        parts = {int(left[row]): reason for row, reason in part_faults.items()}
         return Read(
             rows, [(bad, why) for bad, why in ((values, BAD_VALUE), (parts, BAD_PART)) if bad]
         )
 
 
-def lookout_for(
+def unknown_field_finder(
     source: SourcePlan, schema: pa.Schema, evolution: Evolution, place: RowPlace | None = None
-) -> Lookout:
-    """Return a lookout for record fields that neither a column of ``schema`` nor anything else
-    takes."""
+) -> UnknownFieldFinder:
+    """Return a finder of record fields that neither a column of ``schema`` nor anything else
+    uses.
+    """
     heads = (rule.path[0] for rule in source.rules.values() if rule.path)
-    taken = {*source.record_columns.values(), *heads}
-    caseless = ValueOptions.taken(source.format_options).caseless
-    return Lookout(schema, taken, evolution.ignored, caseless=caseless, place=place)
+    used = {*source.record_columns.values(), *heads}
+    caseless = ValueOptions.from_options(source.format_options).caseless
+    return UnknownFieldFinder(schema, used, evolution.ignored, caseless=caseless, place=place)
 
 
-def named_columns(
+def value_columns(
     source: SourcePlan, schema: pa.Schema, mapping: str | None, table: str
 ) -> pa.Schema:
     """Return the columns that values fill, with their names in the values.
 
     Raises ``ConfigurationError``.
     """
-    taken = set(source.record_columns.values())
-    caseless = ValueOptions.taken(source.format_options).caseless
-    columns = pa.schema([column for column in schema if column.name not in taken])
+    used = set(source.record_columns.values())
+    caseless = ValueOptions.from_options(source.format_options).caseless
+    columns = pa.schema([column for column in schema if column.name not in used])
     try:
-        return field_names.named(columns, mapping, caseless=caseless)
+        return field_names.with_field_names(columns, mapping, caseless=caseless)
     except ValueError as error:
         raise ConfigurationError(f"{table}: {error}", "rename one, or match by case") from error
 
 
-def _without_lacking(
+def _without_rejected(
     rows: pa.RecordBatch, bad: Mapping[int, str], further: Mapping[int, str]
 ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
     """Return the rows without those that are bad for missing fields, and all bad ones."""

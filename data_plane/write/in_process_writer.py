@@ -17,7 +17,7 @@ import numpy as np
 from headgate.control_protocol.errors import MissingRights
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWriter
 from headgate.control_protocol.sink_context import for_the_same_sink
-from headgate.data_plane.batch.batch_failures import Abandoned, failed
+from headgate.data_plane.batch.batch_failures import BatchAbandoned, failure_of
 from headgate.kafka.embedded_source import Buffers, Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
@@ -29,7 +29,7 @@ Write = Callable[[Batch, Callable[[], bool]], BatchOutcome]
 
 
 class InProcessWriter:
-    """A ``BatchWriter`` around a function that writes."""
+    """Runs a function that writes on a thread. A ``BatchWriter``."""
 
     def __init__(self, write: Write) -> None:
         self._do = write
@@ -42,7 +42,7 @@ class InProcessWriter:
         self._thread.start()
 
     def submit(self, batch: Batch) -> None:
-        self._current = batch
+        self._current = batch  # first: the thread drops a batch that is not the current one
         self._submitted.put(batch)
 
     def outcome(self, timeout_ms: int) -> BatchOutcome | None:
@@ -56,7 +56,7 @@ class InProcessWriter:
                 return outcome
 
     def close(self) -> None:
-        self._current = None
+        self._current = None  # first: a batch under way then sees that nobody waits for it
         self._submitted.put(None)
         self._thread.join(_CLOSE_MS / 1000)
 
@@ -68,10 +68,10 @@ class InProcessWriter:
     def _write(self, batch: Batch) -> BatchOutcome:
         try:
             return self._do(batch, lambda: batch is not self._current)
-        except Abandoned as error:
+        except BatchAbandoned as error:
             return BatchFailed(batch.number, str(error))
         except Exception as error:  # noqa: BLE001 - what a thread dies of belongs to its submitter
-            return failed(batch.number, error)
+            return failure_of(batch.number, error)
 
 
 class PutWriter:
@@ -87,14 +87,14 @@ class PutWriter:
         write: Callable[[Batch, list[list[Record]], Callable[[], bool]], BatchOutcome],
     ) -> None:
         self._buffers = buffers
-        self._write = write
-        self._taken: dict[int, list[list[Record]]] = {}
-        self._writer = InProcessWriter(self._written)
+        self._write_records = write
+        self._cut: dict[int, list[list[Record]]] = {}
+        self._writer = InProcessWriter(self._write)
 
     def submit(self, batch: Batch) -> None:
-        self._taken = {}
+        self._cut = {}
         if self._buffers.holds(batch.ranges):
-            self._taken[batch.number] = list(self._buffers.cut(batch.ranges))
+            self._cut[batch.number] = list(self._buffers.cut(batch.ranges))
         self._writer.submit(batch)
 
     def outcome(self, timeout_ms: int) -> BatchOutcome | None:
@@ -103,11 +103,11 @@ class PutWriter:
     def close(self) -> None:
         self._writer.close()
 
-    def _written(self, batch: Batch, abandoned: Callable[[], bool]) -> BatchOutcome:
-        records = self._taken.pop(batch.number, None)
+    def _write(self, batch: Batch, abandoned: Callable[[], bool]) -> BatchOutcome:
+        records = self._cut.pop(batch.number, None)
         if records is None:
             return BatchFailed(batch.number, "its records have to be delivered again")
-        return self._write(batch, records, abandoned)
+        return self._write_records(batch, records, abandoned)
 
 
 def chunk_of(records: Sequence[Sequence[Record]]) -> Chunk:
@@ -131,7 +131,7 @@ class Forgetful(Protocol):
 
 
 class RenewingWriter:
-    """A ``BatchWriter`` whose ``plans`` forget temporary keys with each failure.
+    """Lets ``plans`` forget temporary keys with each failure. A ``BatchWriter``.
 
     Stores answer 400, 401 or 403 to expired keys, and clients lose some of the text: so failures
     are not distinguished, and no refusal is final.

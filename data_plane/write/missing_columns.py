@@ -32,8 +32,8 @@ from headgate.control_protocol.schema_evolution import (
     grown,
     mapped,
 )
-from headgate.data_plane.batch.record_numbers import firsts
-from headgate.data_plane.formats.unknown_fields import Lack, Lookout
+from headgate.data_plane.batch.record_numbers import first_offsets
+from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 
@@ -46,7 +46,7 @@ _ENOUGH = COLUMNS_MAX + FIELDS_MAX
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """A table's columns beside its schema: ``past`` names (S6), ``refused``."""
+    """Says how a table may evolve: ``columns``, their ``past`` names (S6), what is ``refused``."""
 
     policy: SchemaPolicy
     columns: Struct
@@ -76,14 +76,17 @@ def evolution_of(
     return Evolution(policy, now, former(now, map(from_json, older)), refused)
 
 
-class Needs:
-    """The needs of one batch."""
+class MissingColumns:
+    """Collects what one batch needs and its table lacks."""
 
     def __init__(
-        self, evolution: Evolution, lookout: Lookout, partitions: Sequence[TopicPartition]
+        self,
+        evolution: Evolution,
+        finder: UnknownFieldFinder,
+        partitions: Sequence[TopicPartition],
     ) -> None:
         self._evolution = evolution
-        self._lookout = lookout
+        self._finder = finder
         self._partitions = partitions
         past = evolution.past
         self._past = Former(past.renamed) if evolution.policy.readd_dropped else past
@@ -95,20 +98,20 @@ class Needs:
     def __bool__(self) -> bool:
         return self._columns is not None
 
-    def take(self, chunk: Chunk, lacks: Iterable[Lack]) -> Mapping[int, str]:
+    def take(self, chunk: Chunk, unknown: Iterable[UnknownColumns]) -> Mapping[int, str]:
         """Note what rows of the chunk need; return which are bad for it, and why.
 
         Raises ``UnknownField`` for such a record if the settings say to stop.
         """
         bad: dict[int, str] = {}
-        for rows, wanted in lacks:
-            lacking = self._possible(wanted)
-            if lacking is None:
+        for rows, wanted in unknown:
+            missing = self._possible(wanted)
+            if missing is None:
                 continue
             if self._evolution.policy.unknown_fields is UnknownFields.EVOLVE:
-                self._note(chunk, rows.tolist(), lacking)
+                self._note(chunk, rows.tolist(), missing)
                 continue
-            words = ", ".join(changes(Struct(), without(lacking, self._widened(lacking))))
+            words = ", ".join(changes(Struct(), without(missing, self._widened(missing))))
             if not words:
                 continue
             reason = f"has fields that the table lacks: {words}"
@@ -117,7 +120,7 @@ class Needs:
                 raise UnknownField(
                     f"{at} offset {chunk.offsets[rows[0]]} {reason}",
                     'add the columns, or set unknown_fields = "evolve" or "ignore"',
-                    firsts(self._partitions, chunk.places[rows], chunk.offsets[rows]),
+                    first_offsets(self._partitions, chunk.places[rows], chunk.offsets[rows]),
                 )
             bad |= dict.fromkeys(rows.tolist(), reason)
         return bad
@@ -132,13 +135,13 @@ class Needs:
             added = _new(self._evolution.columns, wanted)
             self._ignore(added)
             wanted = without(wanted, added)
-        told = changes(self._evolution.columns, grown(self._evolution.columns, wanted).columns)
-        return wanted if told else None
+        changed = changes(self._evolution.columns, grown(self._evolution.columns, wanted).columns)
+        return wanted if changed else None
 
     def _ignore(self, paths: Iterable[Path]) -> None:
-        room = IGNORED_MAX - len(self._lookout.ignored)
+        room = IGNORED_MAX - len(self._finder.ignored)
         if room > 0:
-            self._lookout.ignore(islice(paths, room))
+            self._finder.ignore(islice(paths, room))
 
     def _widened(self, wanted: Struct) -> Collection[Path]:
         known = {column.name for column in self._evolution.columns.fields}
@@ -179,7 +182,7 @@ class Needs:
         refused = grown(there, wanted, self._past).refused
         return without(wanted, [refusal.path for refusal in refused])
 
-    def note_all(self, chunk: Chunk) -> None:
+    def note_every_record(self, chunk: Chunk) -> None:
         """Note that every record needs something, of whatever columns."""
         places, rows = np.unique(chunk.places, return_index=True)
         if len(places):
@@ -187,7 +190,7 @@ class Needs:
 
     def ignored(self, records: int) -> Mapping[str, int]:
         """Return the fields that were met and become no column, with their numbers of records."""
-        paths = ", ".join(sorted(map(dotted, self._lookout.ignored)))
+        paths = ", ".join(sorted(map(dotted, self._finder.ignored)))
         return {paths: records} if records and paths else {}
 
 

@@ -57,16 +57,16 @@ class PartitionedRows:
         self._buffer.append(rows)
         self._buffer_bytes += rows.nbytes
         if self._buffer_bytes >= self._buffer_bytes_max:
-            crowded, rest = self._partitioner.crowded(self._taken())
+            crowded, rest = self._partitioner.split_crowded(self._drain())
             self._write(crowded)
             self._buffer = rest.to_batches()
             self._buffer_bytes = rest.nbytes
 
     def flush(self) -> None:
         if self._buffer:
-            self._write(self._taken())
+            self._write(self._drain())
 
-    def _taken(self) -> pa.Table:
+    def _drain(self) -> pa.Table:
         table = pa.Table.from_batches(self._buffer)
         self._buffer, self._buffer_bytes = [], 0
         return table
@@ -105,13 +105,13 @@ class DeletedKeys:
         if not len(records.offsets):
             return
         places = pa.array(records.places)
-        found = {
+        result = {
             **keys,
             TOPIC: self._topics.take(places),
             PARTITION: self._numbers.take(places),
             OFFSET: pa.array(records.offsets),
         }
-        columns = [found[column.name].cast(column.type) for column in self._schema]
+        columns = [result[column.name].cast(column.type) for column in self._schema]
         self._waiting.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         if self.waiting_bytes >= KEYS_BUFFER_BYTES:
             self.flush()
@@ -134,7 +134,7 @@ class DeletedKeys:
         if not self._waiting:
             return
         path = f"{self._prefix}/{uuid4()}-keys.parquet"
-        self._paths.append(path)
+        self._paths.append(path)  # before it exists: ``discard`` must know of half a file, too
         rows = pa.Table.from_batches(self._waiting, self._schema)
         self._finished.append(write_keys(self._io, path, rows))
         self._waiting = []
@@ -143,34 +143,34 @@ class DeletedKeys:
 # ------------------------------------------------------------------------------------------- tables
 
 
-Followed = dict[Destination, tuple[WrittenFile, ...]]
+SecondaryFiles = dict[Destination, tuple[WrittenFile, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """``rows`` of the schema, and the records that they came from, in the same order."""
+    """Holds ``rows`` of the schema, and the records that they came from, in the same order."""
 
     rows: pa.RecordBatch
     records: Chunk
 
 
 class TableOutlet(Protocol):
-    """Where the rows of one table go."""
+    """Takes the rows of one table."""
 
     def take(self, decoded: Decoded) -> None:
         """Take rows, with the records that they came from."""
 
 
 class Outlets(Protocol):
-    """Where the rows of all tables of a batch go."""
+    """Takes the rows of all tables of a batch."""
 
-    def of(self, known: RoutedTable, plan: WriterPlan) -> TableOutlet:
+    def of(self, routed: RoutedTable, plan: WriterPlan) -> TableOutlet:
         """Return the table's outlet, opened on first use."""
 
     def flush_largest(self) -> None:
         """Write the largest outlets until the waiting rows are within their bound."""
 
-    def finish(self) -> Followed:
+    def finish(self) -> SecondaryFiles:
         """Write what waits; return the files, table by table."""
 
     def discard(self) -> None:
@@ -178,12 +178,14 @@ class Outlets(Protocol):
 
 
 class TableFiles:
-    """The files of one table, and the rows that wait for them; of a keyed table also keys."""
+    """Writes the files of one table, of a keyed one also key files; until then rows wait here."""
 
-    def __init__(self, known: RoutedTable, plan: WriterPlan, batch: Batch, pool: OpenFiles) -> None:
+    def __init__(
+        self, routed: RoutedTable, plan: WriterPlan, batch: Batch, pool: OpenFiles
+    ) -> None:
         shape = file_shape(plan)
-        prefix = known.prefix or f"{plan.shape.data_location}/{batch.folder}"
-        self.at = known.at
+        prefix = routed.prefix or f"{plan.shape.data_location}/{batch.folder}"
+        self.at = routed.at
         self._files = DataFiles(shape, prefix, batch.target_file_bytes, pool=pool)
         self.rows = PartitionedRows(shape.partitioner, self._files)
         self.keys: DeletedKeys | None = None
@@ -215,7 +217,7 @@ class TableFiles:
             self.keys.discard()
 
 
-class ManyFiles:
+class FileOutlets:
     """Implements ``Outlets`` with files."""
 
     def __init__(self, batch: Batch) -> None:
@@ -223,10 +225,10 @@ class ManyFiles:
         self._pool = OpenFiles()
         self._open: dict[str, TableFiles] = {}
 
-    def of(self, known: RoutedTable, plan: WriterPlan) -> TableFiles:
-        table = self._open.get(known.name)
+    def of(self, routed: RoutedTable, plan: WriterPlan) -> TableFiles:
+        table = self._open.get(routed.name)
         if table is None:
-            table = self._open[known.name] = TableFiles(known, plan, self._batch, self._pool)
+            table = self._open[routed.name] = TableFiles(routed, plan, self._batch, self._pool)
         return table
 
     def flush_largest(self) -> None:
@@ -234,8 +236,8 @@ class ManyFiles:
         while len(tables) > 1 and sum(table.waiting_bytes for table in tables) > BUFFER_BYTES:
             max(tables, key=lambda table: table.waiting_bytes).flush()
 
-    def finish(self) -> Followed:
-        written: Followed = {}
+    def finish(self) -> SecondaryFiles:
+        written: SecondaryFiles = {}
         for _, table in sorted(self._open.items()):
             if files := table.finish():
                 written[table.at] = files

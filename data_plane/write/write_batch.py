@@ -1,7 +1,7 @@
 """Writes the records of a batch into files of its tables: one table, or those that routes name.
 
-Fetched, put or handed on by Spark, with keys or without, records take this way: chunk, sieve,
-route, per table decode and shape, outlet. With routes, records are told apart by columns, and wait
+Fetched, put or handed on by Spark, with keys or without, records take this way: chunk, prefilter,
+route, per table decode and shape, outlet. With routes, records are split column by column, and wait
 undecoded until a portion of their table is worth decoding. One table is what routes with one answer
 would be: each chunk is decoded at once, uncut and uncopied.
 
@@ -23,20 +23,25 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Destination
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchOutcome, BatchWritten, TableNeed
-from headgate.data_plane.batch.batch_failures import TablesWanted, attempted, go_on, write_failed
-from headgate.data_plane.batch.routed_table import Making, RoutedTable, of_start
+from headgate.data_plane.batch.batch_failures import (
+    TablesNotPlanned,
+    outcome_of_attempt,
+    raise_if_abandoned,
+    write_error,
+)
+from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable, table_of_start
 from headgate.data_plane.batch.routes import Target
 from headgate.data_plane.batch.write_plan import WriterPlan
-from headgate.data_plane.quarantine.poison_search import narrowed
-from headgate.data_plane.quarantine.prefilter import Sieve
-from headgate.data_plane.quarantine.rejected_records import BAD_VALUE, OWN_TABLE, Aside
-from headgate.data_plane.routing.keyed_routes import may_key
+from headgate.data_plane.quarantine.poison_search import write_around_poison
+from headgate.data_plane.quarantine.prefilter import Prefilter
+from headgate.data_plane.quarantine.rejected_records import BAD_VALUE, OWN_TABLE, RejectedRecords
+from headgate.data_plane.routing.keyed_routes import may_have_key
 from headgate.data_plane.routing.router import Router
-from headgate.data_plane.routing.targets import NEW_MAX, KnownTables, Newcomer, tell
-from headgate.data_plane.write.change_decode import ChangedRows
-from headgate.data_plane.write.decode import Decoding
-from headgate.data_plane.write.missing_columns import Needs
-from headgate.data_plane.write.table_outlets import ManyFiles, Outlets, TableFiles, TableOutlet
+from headgate.data_plane.routing.targets import NEW_MAX, BatchTables, NewTable, log_unmatched
+from headgate.data_plane.write.change_decode import ChangeDecoder
+from headgate.data_plane.write.decode import RowDecoder
+from headgate.data_plane.write.missing_columns import MissingColumns
+from headgate.data_plane.write.table_outlets import FileOutlets, Outlets, TableFiles, TableOutlet
 from headgate.kafka.record_fetch import Chunk, ReadRequest, read_ranges
 from headgate.native.kernels import Integers
 
@@ -47,8 +52,8 @@ _LENT_PORTION = (256 * 1024, 512)
 _WAITING_BYTES_MAX = 64 * 1024 * 1024
 
 
-class TableReading(Protocol):
-    """The records of one table of a batch, on their way.
+class TableDecoder(Protocol):
+    """Decodes the records of one table of a batch, and hands its rows on.
 
     By place of the batch's ranges: ``records`` became rows, those ``deleted`` are in key files.
     """
@@ -60,41 +65,47 @@ class TableReading(Protocol):
     def deleted(self) -> Integers: ...
 
     @property
-    def needs(self) -> Needs | None:
-        """What the table lacks for some of them (S2)."""
+    def missing(self) -> MissingColumns | None:
+        """Return what the table lacks for some of them (S2)."""
 
-    def take(self, chunk: Chunk, *, in_vain: bool) -> None:
-        """Take sifted records, as ``aside`` does those that become no rows.
+    def take(self, chunk: Chunk, *, collect_only: bool) -> None:
+        """Take records that the prefilter passed on; ``rejected`` takes those that become no rows.
 
-        ``in_vain``: nothing of this attempt will count, only needs. Nor does anything once a record
-        stops the sink; but the first such record of each partition does (P14).
+        ``collect_only``: nothing of this attempt will count, only what tables need. Nor does
+        anything once a record stops the sink; but the first such record of each partition does
+        (P14).
         """
 
     def ignored(self) -> Mapping[str, int]:
-        """As ``Decoding.ignored``."""
+        """Do as ``RowDecoder.ignored``."""
 
 
-def reading_of(
-    known: RoutedTable, plan: WriterPlan, batch: Batch, *, aside: Aside, outlet: TableOutlet
-) -> TableReading:
-    """What is to become of the table's records. Raises ``ConfigurationError``."""
+def decoder_of(
+    routed: RoutedTable,
+    plan: WriterPlan,
+    batch: Batch,
+    *,
+    rejected: RejectedRecords,
+    outlet: TableOutlet,
+) -> TableDecoder:
+    """Return the decoder of the table's records. Raises ``ConfigurationError``."""
     if plan.source.changes is None:
-        return Decoding(known, plan, batch, aside=aside, outlet=outlet)
+        return RowDecoder(routed, plan, batch, rejected=rejected, outlet=outlet)
     assert isinstance(outlet, TableFiles), "changes are written where they are read"
-    return ChangedRows(known, plan, batch, aside=aside, outlet=outlet)
+    return ChangeDecoder(routed, plan, batch, rejected=rejected, outlet=outlet)
 
 
 @dataclass(slots=True)
 class _Table:
-    """One table's share of a batch under way."""
+    """Holds one table's share of a batch under way."""
 
     at: Destination
-    reading: TableReading
+    decoder: TableDecoder
     waiting: list[Chunk] = field(default_factory=list)
     waiting_records: int = 0
     waiting_bytes: int = 0
 
-    def waits(self, chunk: Chunk) -> None:
+    def add_waiting(self, chunk: Chunk) -> None:
         self.waiting.append(chunk)
         self.waiting_records += len(chunk.offsets)
         self.waiting_bytes += int(chunk.lengths.sum())
@@ -102,15 +113,17 @@ class _Table:
     @property
     def worth_decoding(self) -> bool:
         lent = self.waiting[-1].headers is not None
-        octets, records = _LENT_PORTION if lent else _PORTION
-        return self.waiting_records >= records or self.waiting_bytes >= octets
+        size, records = _LENT_PORTION if lent else _PORTION
+        return self.waiting_records >= records or self.waiting_bytes >= size
 
-    def decode(self, *, in_vain: bool = False) -> None:
-        """``in_vain``: nothing of this attempt will count, only what records need."""
+    def decode(self, *, collect_only: bool = False) -> None:
+        """Decode what waits.
+
+        ``collect_only``: nothing of this attempt will count, only what records need."""
         if self.waiting:
             chunk = Chunk.joined(self.waiting)
             self.waiting, self.waiting_records, self.waiting_bytes = [], 0, 0
-            self.reading.take(chunk, in_vain=in_vain)
+            self.decoder.take(chunk, collect_only=collect_only)
 
     def keep(self) -> None:
         """Keep what waits beyond the chunk that it came with, which may have brought several: one
@@ -118,15 +131,15 @@ class _Table:
         self.waiting = [chunk.kept() for chunk in self.waiting]
 
 
-def needed(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:
-    """What all tables together need: in each partition the first record that waits."""
+def join_table_needs(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:
+    """Return what all tables together need: in each partition the first record that waits."""
     first = reduce(Offsets.earliest, (need.first for need in tables))
     records = sum(need.records for need in tables)
     return BatchNeeds(number, first=first, records=records, tables=tables)
 
 
 class BatchRows:
-    """The records of one batch on their way to ``outlets``, table by table.
+    """Brings the records of one batch to ``outlets``, table by table.
 
     ``take`` all chunks, then ``end``, which decodes what waits, then ``finish``; or ``discard``.
     Where records need more than there is, ``finish`` says what, and no file is left. Routes behind
@@ -137,164 +150,175 @@ class BatchRows:
         self._plan = plan
         self._batch = batch
         self._outlets = outlets
-        self._aside = Aside(plan, batch)
+        self._rejected = RejectedRecords(plan, batch)
         self._partitions = list(batch.ranges)
         self._open: dict[str, _Table] = {}
-        self._newcomers: dict[str, Newcomer] = {}
-        self._in_vain = False
+        self._new_tables: dict[str, NewTable] = {}
+        self._collect_only = False
         self._only: RoutedTable | None = None
         routing = plan.source.routing
         if routing is None or plan.shaping.transform is not None:
-            self._only, tombstones = of_start(plan, batch), plan.source.takes_tombstones
+            self._only, tombstones = table_of_start(plan, batch), plan.source.takes_tombstones
         else:
             self._routing, tombstones = routing, bool(routing.keys)
-            self._known = KnownTables(plan, batch)
-            self._router = Router(plan.source, batch, self._take_bad, self._known.alike)
+            self._tables = BatchTables(plan, batch)
+            self._router = Router(plan.source, batch, self._take_bad, self._tables.fate_of)
             topics = {at.topic for at in batch.ranges}
-            self._changing = {topic for topic in topics if may_key(routing, topic)}
-        self._sieve = Sieve(batch, self._aside, plan.condemned, tombstones=tombstones)
+            self._changing = {topic for topic in topics if may_have_key(routing, topic)}
+        self._prefilter = Prefilter(
+            batch, self._rejected, plan.poison_records, tombstones=tombstones
+        )
 
     def take(self, chunk: Chunk) -> None:
-        """Raises what ``aside`` raises about records that become no rows."""
-        chunk = self._sieve.sifted(chunk)
+        """Take a chunk. Raises what ``rejected`` raises about records that become no rows."""
+        chunk = self._prefilter.filter(chunk)
         if self._only is not None:
-            self._table(self._only, self._plan).reading.take(chunk, in_vain=False)
+            # The fast path: no split, no copy, no waiting, and no call more for a chunk.
+            self._table(self._only, self._plan).decoder.take(chunk, collect_only=False)
             return
         for target, some in self._router.split(chunk):
             self._take(target, some)
         self._between_chunks()
 
     def end(self) -> None:
-        """Raises ``TablesWanted``, and what opening the one table raises if nothing came."""
+        """Decode what waits.
+
+        Raises ``TablesNotPlanned``, and what opening the one table raises if nothing came.
+        """
         if self._only is not None:
             self._table(self._only, self._plan)
             return
-        self._known.require()
+        self._tables.require()
         for _, table in sorted(self._open.items()):
             self._decode(table)
 
     def finish(self) -> BatchWritten | BatchNeeds:
-        self._aside.require_none()
-        if needs := self._needed():
+        # Both before any file is finished: files of an attempt that does not count are discarded.
+        self._rejected.require_none()
+        if needs := self._batch_needs():
             self.discard()
             return needs
         followed = self._outlets.finish()
         own = followed.pop(self._only.at, ()) if self._only else ()
-        if self._aside.reasons:
-            tell(self._aside.reasons)
-        quarantined = self._aside.finish()
-        results = self._sieve.results(*self._counts())
+        if self._rejected.reasons:
+            log_unmatched(self._rejected.reasons)
+        quarantined = self._rejected.finish()
+        results = self._prefilter.results(*self._counts())
         return BatchWritten(
             self._batch.number, results, own, quarantined, followed, self._ignored()
         )
 
     def discard(self) -> None:
-        self._aside.discard()
+        self._rejected.discard()
         self._outlets.discard()
 
     def _take_bad(self, chunk: Chunk, bad: Mapping[int, str]) -> None:
-        self._aside.take(chunk, bad, BAD_VALUE)
+        self._rejected.take(chunk, bad, BAD_VALUE)
 
     def _take(self, target: Target | None, chunk: Chunk) -> None:
         chunk = self._without_tombstones(target, chunk)
         if not len(chunk.offsets):
             return
-        if target is not None and (reason := self._known.own(target)):
-            self._aside.take(chunk, dict.fromkeys(range(len(chunk.offsets)), reason), OWN_TABLE)
+        if target is not None and (reason := self._tables.own_table_reason(target)):
+            self._rejected.take(chunk, dict.fromkeys(range(len(chunk.offsets)), reason), OWN_TABLE)
             return
-        if target is not None and (trouble := self._known.trouble(target)):
-            self._aside.diverted(chunk, target.table, trouble)
+        if target is not None and (trouble := self._tables.trouble_of(target)):
+            self._rejected.divert(chunk, target.table, trouble)
             return
-        found = self._known.find(target)
-        if found is None:
+        routed = self._tables.find(target)
+        if routed is None:
             return
-        if target is not None and isinstance(found, RoutedTable) and found.making is not None:
-            self._newcomer(target, found.making).take(chunk)
+        if target is not None and isinstance(routed, RoutedTable) and routed.making is not None:
+            self._new_table(target, routed.making).take(chunk)
             return
-        if isinstance(found, str) or found.plan is None:
-            self._aside.unmatched(chunk, str(found))
+        if isinstance(routed, str) or routed.plan is None:
+            self._rejected.reject_unmatched(chunk, str(routed))
             return
-        table = self._table(found, found.plan)
-        table.waits(chunk)
+        table = self._table(routed, routed.plan)
+        table.add_waiting(chunk)
         if table.worth_decoding:
             self._decode(table)
 
     def _without_tombstones(self, target: Target | None, chunk: Chunk) -> Chunk:
-        """Of a key they are changes, whose table takes them, or which are as unmatched as others.
+        """Leave out tombstones, except for keyed tables, for which they are changes.
 
         ``chunk``: records of one topic.
         """
         if not self._routing.keys or (target and self._routing.key_of(target.table)):
             return chunk
         if target is not None or self._partitions[chunk.places[0]].topic not in self._changing:
-            return self._aside.without_tombstones(chunk)
-        untold = self._plan.source.handling.untold_tombstones
-        return self._aside.without_tombstones(chunk, untold) if untold else chunk
+            return self._rejected.without_tombstones(chunk)
+        unrouted = self._plan.source.handling.unrouted_tombstones
+        return self._rejected.without_tombstones(chunk, unrouted) if unrouted else chunk
 
     def _between_chunks(self) -> None:
-        """Bounds what waits; headers are lent until the next chunk."""
+        """Bound what waits."""
+        # The fetcher lends headers until the next chunk: after that their memory holds others'.
         for table in self._open.values():
             table.keep()
         while sum(table.waiting_bytes for table in self._open.values()) > _WAITING_BYTES_MAX:
             self._decode(max(self._open.values(), key=lambda table: table.waiting_bytes))
 
     def _decode(self, table: _Table) -> None:
-        table.decode(in_vain=self._in_vain)
-        self._in_vain |= bool(table.reading.needs)
+        table.decode(collect_only=self._collect_only)
+        self._collect_only |= bool(table.decoder.missing)
         self._outlets.flush_largest()
 
-    def _newcomer(self, target: Target, making: Making) -> Newcomer:
-        newcomer = self._newcomers.get(target.table)
-        if newcomer is None:
-            newcomer = Newcomer(target.table, target.raw, making, list(self._batch.ranges))
-            self._newcomers[target.table] = newcomer
-            self._in_vain = True
-        return newcomer
+    def _new_table(self, target: Target, creation: CreationSource) -> NewTable:
+        new_table = self._new_tables.get(target.table)
+        if new_table is None:
+            new_table = NewTable(target.table, target.raw, creation, list(self._batch.ranges))
+            self._new_tables[target.table] = new_table
+            self._collect_only = True
+        return new_table
 
-    def _needed(self) -> BatchNeeds | None:
-        """Return what is needed; of one table START says which it is. Raises ``TablesWanted``."""
+    def _batch_needs(self) -> BatchNeeds | None:
+        """Return what is needed; of one table START says which it is.
+
+        Raises ``TablesNotPlanned``.
+        """
         number = self._batch.number
         if self._only is not None:
-            needs = self._open[self._only.name].reading.needs
+            needs = self._open[self._only.name].decoder.missing
             return needs.outcome(number) if needs else None
-        if self._known.put_off and not self._newcomers:
-            raise TablesWanted(frozenset({self._known.put_off}))
-        lacking = self._needs()
-        return needed(number, lacking) if lacking else None
+        if self._tables.postponed and not self._new_tables:
+            raise TablesNotPlanned(frozenset({self._tables.postponed}))
+        missing = self._needs_of_tables()
+        return join_table_needs(number, missing) if missing else None
 
-    def _needs(self) -> tuple[TableNeed, ...]:
+    def _needs_of_tables(self) -> tuple[TableNeed, ...]:
         """S2: what any of the tables lacks. Topics first: nothing slows their tables down (R4)."""
-        names = sorted(self._newcomers, key=lambda name: not self._known.by_topic(name))
-        new = [self._newcomers[name].need for name in names[:NEW_MAX]]
+        names = sorted(self._new_tables, key=lambda name: not self._tables.by_topic(name))
+        new = [self._new_tables[name].need for name in names[:NEW_MAX]]
         evolving = [
             needs.of_table(table.at)
             for table in self._open.values()
-            if (needs := table.reading.needs)
+            if (needs := table.decoder.missing)
         ]
         return (*new, *evolving)
 
     def _ignored(self) -> Mapping[str, int]:
-        """By table and path: fields of how many records become no column (S6)."""
+        """Return, by table and path, how many records have a field that becomes no column (S6)."""
         return {
             paths if self._only else f"{table.at.table}: {paths}": records
             for table in self._open.values()
-            for paths, records in table.reading.ignored().items()
+            for paths, records in table.decoder.ignored().items()
         }
 
     def _counts(self) -> tuple[Integers, Integers]:
-        """By place, how many records became rows of any table, and how many delete rows."""
+        """Return, by place, how many records became rows of any table, and how many delete rows."""
         records, deleted = np.zeros((2, len(self._batch.ranges)), np.int64)
         for table in self._open.values():
-            records += table.reading.records
-            deleted += table.reading.deleted
+            records += table.decoder.records
+            deleted += table.decoder.deleted
         return records, deleted
 
-    def _table(self, known: RoutedTable, plan: WriterPlan) -> _Table:
-        table = self._open.get(known.name)
+    def _table(self, routed: RoutedTable, plan: WriterPlan) -> _Table:
+        table = self._open.get(routed.name)
         if table is None:
-            outlet = self._outlets.of(known, plan)
-            reading = reading_of(known, plan, self._batch, aside=self._aside, outlet=outlet)
-            table = self._open[known.name] = _Table(known.at, reading)
+            outlet = self._outlets.of(routed, plan)
+            decoder = decoder_of(routed, plan, self._batch, rejected=self._rejected, outlet=outlet)
+            table = self._open[routed.name] = _Table(routed.at, decoder)
         return table
 
 
@@ -317,14 +341,14 @@ def chunks_of(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
     """Yield all records of the batch's ranges, with the parts that the plan asks for. Close it."""
     source, parts = plan.source, plan.record_parts()
     by_header = source.routing is not None and any(r.header for r in source.routing.routes)
-    reading = ReadRequest(
+    request = ReadRequest(
         source.kafka,
         batch.ranges,
         source.topic_ids,
         with_keys="key" in parts or source.handling.keeps or source.has_keys,
         with_headers="headers" in parts or source.handling.keeps or by_header,
     )
-    return read_ranges(reading)
+    return read_ranges(request)
 
 
 def write_chunks(
@@ -337,50 +361,50 @@ def write_chunks(
     """Write the chunks, which hold exactly the batch's ranges. On any error no file is left.
 
     Raises ``PoisonRecord``, ``TooManyBadRecords``, ``ConfigurationError``, ``TableChanged``,
-    ``Abandoned``, ``SourceTruncated``, ``TablesWanted`` (all that it wants), whatever reading the
-    chunks raises; for anything else ``WriteFailed``, or ``Unforeseen`` where no other system is to
-    blame.
+    ``BatchAbandoned``, ``SourceTruncated``, ``TablesNotPlanned`` (with all of them), whatever
+    reading the chunks raises; for anything else ``WriteFailed``, or ``Unforeseen`` where no other
+    system is to blame.
     """
-    rows = BatchRows(plan, batch, ManyFiles(batch))
+    rows = BatchRows(plan, batch, FileOutlets(batch))
     try:
         for chunk in chunks:
             rows.take(chunk)
-            go_on(batch, abandoned)
+            raise_if_abandoned(batch, abandoned)
         rows.end()
         return rows.finish()
     except BaseException as error:
         rows.discard()
         if isinstance(error, HeadgateError) or not isinstance(error, Exception):
             raise
-        raise write_failed(error, batch) from error
+        raise write_error(error, batch) from error
 
 
-def write_narrowed(
+def write_source_ranges(
     plan: WriterPlan, batch: Batch, *, abandoned: Callable[[], bool] = lambda: False
 ) -> BatchOutcome:
-    """Read the batch's ranges from the source and write them. Raises ``Abandoned``."""
+    """Read the batch's ranges from the source and write them. Raises ``BatchAbandoned``."""
 
     def attempt(plan: WriterPlan, batch: Batch) -> BatchOutcome:
         write = partial(write_ranges, plan, batch, abandoned=abandoned)
-        return attempted(batch.number, write)
+        return outcome_of_attempt(batch.number, write)
 
-    return narrowed(attempt, plan, batch)
+    return write_around_poison(attempt, plan, batch)
 
 
 def write_put(
     plan: WriterPlan, batch: Batch, chunk: Chunk, *, abandoned: Callable[[], bool] = lambda: False
 ) -> BatchOutcome:
-    """Write the chunk, which holds exactly the batch's ranges. Raises ``Abandoned``."""
+    """Write the chunk, which holds exactly the batch's ranges. Raises ``BatchAbandoned``."""
 
     def attempt(plan: WriterPlan, part: Batch) -> BatchOutcome:
-        chunks = [chunk if part is batch else _within(chunk, part)]
+        chunks = [chunk if part is batch else _part_of(chunk, part)]
         write = partial(write_chunks, plan, part, chunks, abandoned=abandoned)
-        return attempted(part.number, write)
+        return outcome_of_attempt(part.number, write)
 
-    return narrowed(attempt, plan, batch)
+    return write_around_poison(attempt, plan, batch)
 
 
-def _within(chunk: Chunk, part: Batch) -> Chunk:
+def _part_of(chunk: Chunk, part: Batch) -> Chunk:
     begins = np.array([span.begin for span in part.ranges.values()], np.int64)[chunk.places]
     ends = np.array([span.end for span in part.ranges.values()], np.int64)[chunk.places]
     return chunk.where((chunk.offsets >= begins) & (chunk.offsets < ends))

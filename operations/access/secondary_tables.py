@@ -118,7 +118,7 @@ def with_schema_changes(
         changed = secondaries.change(wants)
     if failures := [outcome.failure for outcome in changed if outcome.failure]:
         raise WriteFailed(failures[0])
-    starts = {start.table: start for start in batch.told}
+    starts = {start.table: start for start in batch.changed_tables}
     for outcome in changed:
         refused = outcome.refused if outcome.uuid else (Refusal((), outcome.why),)
         ids, prefix = (
@@ -128,7 +128,7 @@ def with_schema_changes(
         starts[outcome.table] = TableStart(outcome.table, *ids, prefix, refused=refused)
         if outcome.any_other:
             starts[""] = replace(starts[outcome.table], table="")
-    return replace(batch, told=tuple(starts.values()))
+    return replace(batch, changed_tables=tuple(starts.values()))
 
 
 def table_start(view: TableView, folder: str) -> TableStart:

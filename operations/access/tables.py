@@ -20,17 +20,17 @@ from headgate.control_protocol.commit_record import PendingCommit, refuse_unfini
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
-    KindLacks,
     RetryLater,
     StopSink,
+    TableFormatLacks,
     TableMissing,
 )
-from headgate.control_protocol.ports import PrimaryTable, Secondaries
+from headgate.control_protocol.ports import AllSecondaryTables, PrimaryTable
 from headgate.control_protocol.table_history import History, TableReader
 from headgate.coordinator.recovery import record_to_resume
 from headgate.operations.status.report import MEND_TABLES
-from headgate.runtime.missing_tables import refuse_gone
-from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, looked_at
+from headgate.runtime.missing_tables import refuse_vanished
+from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, look_at_tables
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table_format import IcebergFormat
 
@@ -43,7 +43,7 @@ def open_reader(settings: SinkSettings) -> Iterator[SinkTables]:
 
     Raises what opening that one raises; ``TableMissing`` without one.
     """
-    with looked_at(settings) as tables:
+    with look_at_tables(settings) as tables:
         assert tables.reader is not None, "opened here, so that the caller need not expect errors"
         yield tables
 
@@ -68,7 +68,7 @@ def open_catalog(settings: SinkSettings) -> Iterator[Catalog]:
     """Yield the catalog, as it is.
 
     Raises what ``load_catalog`` raises, ``TableMissing`` if its file does not exist, and
-    ``KindLacks`` for a table of another format.
+    ``TableFormatLacks`` for a table of another format.
     """
     with _open_iceberg(settings, settings.table.identifier) as tables:
         yield tables.catalog
@@ -91,16 +91,16 @@ def open_table(settings: SinkSettings) -> Iterator[Table]:
 @contextmanager
 def _open_iceberg(settings: SinkSettings, name: str) -> Iterator[IcebergFormat]:
     require_iceberg(settings, name)
-    with looked_at(settings) as tables:
+    with look_at_tables(settings) as tables:
         yield cast("IcebergFormat", tables.of(name))
 
 
 def require_iceberg(settings: SinkSettings, name: str = "") -> None:
-    """Raise ``KindLacks`` for commands that only work on Iceberg tables, like the sink's own."""
+    """Raise ``TableFormatLacks`` for commands that only work on Iceberg tables."""
     name = name or settings.table.identifier
     kind = settings.type_of(name)
     if kind != ICEBERG:
-        raise KindLacks(
+        raise TableFormatLacks(
             f"this works with Iceberg tables only, and {name} is a table of format {kind}",
             "use the tools of its own format",
         )
@@ -113,10 +113,10 @@ def iceberg_of(reader: TableReader) -> IcebergReader:
 
 
 @contextmanager
-def open_tables(settings: SinkSettings) -> Iterator[tuple[PrimaryTable, Secondaries]]:
+def open_tables(settings: SinkSettings) -> Iterator[tuple[PrimaryTable, AllSecondaryTables]]:
     """Yield the sink's table and its secondary tables, for a person's claim."""
     with (
-        looked_at(settings) as tables,
+        look_at_tables(settings) as tables,
         closing(tables.open_primary()) as primary,
         closing(tables.secondaries()) as secondaries,
     ):
@@ -126,7 +126,7 @@ def open_tables(settings: SinkSettings) -> Iterator[tuple[PrimaryTable, Secondar
 @contextmanager
 def open_primary(settings: SinkSettings) -> Iterator[PrimaryTable]:
     """Yield the sink's table alone."""
-    with looked_at(settings) as tables, closing(tables.open_primary()) as table:
+    with look_at_tables(settings) as tables, closing(tables.open_primary()) as table:
         yield table
 
 
@@ -145,7 +145,7 @@ def error_of_missing_table(settings: SinkSettings) -> StopSink | None:
     ``None`` too if Kafka does not answer or lacks something: that is reported by itself.
     """
     try:
-        refuse_gone(settings)
+        refuse_vanished(settings)
     except StopSink as error:
         return error
     except (RetryLater, ConfigurationError):

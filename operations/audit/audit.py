@@ -25,7 +25,7 @@ from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartit
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
-from headgate.data_plane.quarantine.diverted_records import DivertedRecords, given_back
+from headgate.data_plane.quarantine.diverted_records import DivertedRecords, is_given_back
 from headgate.operations.access.kafka import compacted_topics, scan_source, source_topics
 from headgate.operations.access.tables import (
     count_decided_rows,
@@ -524,7 +524,7 @@ class SinkAudit:
         )
         for name, mark in marks.items():
             for place in quarantine.places(name) if mark else ():
-                if given_back(place, mark):
+                if is_given_back(place, mark):
                     found.setdefault(place.at, BitMap64()).add(place.offset)
         return found
 

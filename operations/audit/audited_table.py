@@ -24,7 +24,7 @@ from headgate.operations.audit.files import (
 from headgate.operations.audit.records import TableRecords, scan_records, scan_staged_files
 from headgate.operations.audit.report import Finding
 from headgate.runtime.sink_tables import TableAtRest
-from headgate.tables.iceberg.pending_manifests import drafted_files
+from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.reader import IcebergReader
 
 # Checks what the sequence of commit records alone proves: epochs, order, offsets, counts. Pure.
@@ -245,8 +245,8 @@ def examine_pending_commits(
             continue
         rows += pending_commit.rows
         table.remarks.append(
-            f"{pending_commit.said} of transaction {pending_commit.transaction} are pending for "
-            f"{whom}"
+            f"{pending_commit.in_words} of transaction {pending_commit.transaction} are pending "
+            f"for {whom}"
         )
         if keyed and isinstance(table.reader, IcebergReader):
             table.findings += check_pending_files(table.reader, pending_commit, primary.uuid)
@@ -274,7 +274,7 @@ def _find_missing_files(reader: IcebergReader, pending_commit: PendingCommit) ->
     """Check that the files of a pending commit exist, with rows or with keys."""
     io = reader.table.io
     try:
-        paths = [file.file_path for file in drafted_files(io, pending_commit.manifest)]
+        paths = [file.file_path for file in read_staged_files(io, pending_commit.manifest)]
     except FileNotFoundError as error:
         return [
             Finding(
@@ -290,7 +290,7 @@ def _read_pending(
 ) -> list[Finding]:
     """Read pending rows; without columns, check only that the files can be read."""
     try:
-        files = table.drafted(manifest, columns or ())
+        files = table.staged_rows(manifest, columns or ())
         if columns:
             scan_staged_files(files, columns, into)
     except FileNotFoundError as error:
@@ -306,7 +306,7 @@ def expired_finding(pending_commit: PendingCommit) -> Finding:
     which = "transaction" if pending_commit.manifest else "transactions up to"
     return Finding(
         "rows-expired",
-        f"{pending_commit.said} of {which} {pending_commit.transaction} were pending for "
+        f"{pending_commit.in_words} of {which} {pending_commit.transaction} were pending for "
         f"{pending_commit.table} for too long, and are not delivered any more",
     )
 
@@ -339,7 +339,7 @@ def find_late_deliveries(
             continue
         try:
             files_of[pending_commit] = {
-                file.path for file in secondary.drafted(pending_commit.manifest, ())
+                file.path for file in secondary.staged_rows(pending_commit.manifest, ())
             }
         except FileNotFoundError:
             continue
@@ -380,7 +380,7 @@ def _has_all_rows(
     pending_records = TableRecords()
     try:
         scan_staged_files(
-            secondary.drafted(pending_commit.manifest, columns), columns, pending_records
+            secondary.staged_rows(pending_commit.manifest, columns), columns, pending_records
         )
     except (FileNotFoundError, ValueError, NotImplementedError):
         return False

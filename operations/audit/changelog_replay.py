@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from headgate.config.route_checks import source_of
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import Generations
+from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -28,15 +28,15 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_history import TableReader
-from headgate.data_plane.batch.record_numbers import bitmap
+from headgate.data_plane.batch.record_numbers import bitmap_of
 from headgate.data_plane.batch.routed_table import RoutedTable
 from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan, plan_of_table
 from headgate.data_plane.cdc.operations import Operation
 from headgate.data_plane.cdc.policy import Tombstones
-from headgate.data_plane.quarantine.poison_search import read_apart
-from headgate.data_plane.quarantine.prefilter import others
+from headgate.data_plane.quarantine.poison_search import read_around_poison
+from headgate.data_plane.quarantine.prefilter import all_but
 from headgate.data_plane.routing.router import Router
-from headgate.data_plane.write.change_decode import ChangeReading
+from headgate.data_plane.write.change_decode import ChangeReader
 from headgate.data_plane.write.write_batch import chunks_of
 from headgate.kafka.record_fetch import Chunk
 from headgate.operations.audit.replay_compare import (
@@ -200,7 +200,7 @@ class _Prefilter:
         wanted = np.ones(len(chunk.offsets), np.bool_)
         for place, at in enumerate(self.offsets):
             here = np.flatnonzero(chunk.places == place)
-            found = bitmap(pa.array(chunk.offsets[here]))
+            found = bitmap_of(pa.array(chunk.offsets[here]))
             self.offsets[at] |= found
             if out := found & self._left_out[place]:
                 wanted[here[np.isin(chunk.offsets[here], positions_of(out))]] = False
@@ -220,7 +220,7 @@ class _SourceReader:
         self._deleting = changes.tombstones is Tombstones.DELETE
         self._partitions = list(batch.ranges)
         self._numbers = np.array([table_replay.number_of(at) for at in self._partitions], np.int32)
-        self._reading = ChangeReading(
+        self._reading = ChangeReader(
             *(table_replay.plan, batch, table_replay.plan.shape.arrow_schema()),
             mapping=table_replay.plan.name_mapping(),
         )
@@ -230,14 +230,14 @@ class _SourceReader:
     def add_chunk(self, chunk: Chunk) -> None:
         for place in np.unique(chunk.places).tolist():
             offsets = chunk.offsets[chunk.places == place]
-            self.read.own[self._partitions[place]] |= bitmap(pa.array(offsets))
+            self.read.own[self._partitions[place]] |= bitmap_of(pa.array(offsets))
         chunk = self._drop_null_values(chunk)
         if not len(chunk.offsets):
             return
-        read = read_apart(chunk, self._reading.schema, self._reading.read)
+        read = read_around_poison(chunk, self._reading.schema, self._reading.read)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
         self.read.bad += len(refused)
-        records = chunk.where(others(chunk, refused)) if refused else chunk
+        records = chunk.where(all_but(chunk, refused)) if refused else chunk
         ordered = self._reading.operations(read.rows)
         upserts, deletes = ordered == Operation.UPSERT, ordered == Operation.DELETE
         self.read.passed_over += int((ordered >= Operation.SKIP).sum())
@@ -306,13 +306,13 @@ _SAID: Mapping[Fault, str] = {
 class SourceRanges:
     """What to read: ``ranges`` of the logs, and offsets in them that never were changes.
 
-    ``generations``: which partitions are younger than others (U8).
+    ``cohorts``: which partitions are younger than others (U8).
     """
 
     ranges: Mapping[TopicPartition, OffsetRange]
     topic_ids: Mapping[str, TopicId]
     left_out: Mapping[TopicPartition, BitMap64] = field(default_factory=dict)
-    generations: Generations = field(default_factory=dict)
+    cohorts: PartitionCohorts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +408,7 @@ class Replay:
         folder.mkdir()
         slicing = SliceCount(max(rows, records), self._slice_bytes)
         table_replay = TableReplay(
-            start, plan, folder, slicing, sources=Sources(self._source.generations)
+            start, plan, folder, slicing, sources=Sources(self._source.cohorts)
         )
         self._tables.append((reader, table_replay))
         return len(self._tables) - 1
@@ -498,7 +498,7 @@ class OtherRecords:
 
 
 class RoutedSplit:
-    """``Shares`` of one batch, by the sink's own code; what is in no fold is noted in ``others``.
+    """``Shares`` of one batch, by the sink's own code; what is in no fold is noted in ``all_but``.
 
     ``tables``: the names of the folds, each with the offsets up to which its records count.
     """
@@ -534,7 +534,7 @@ class RoutedSplit:
                 self._note(self._others.let_go, _is_empty(some))
 
     def _note_unmatched(self, chunk: Chunk) -> None:
-        untold = self._handling.untold_tombstones or self._handling.unmatched
+        untold = self._handling.unrouted_tombstones or self._handling.unmatched
         if untold is Disposal.SKIP:
             self._note(self._others.let_go, _is_empty(chunk))
         if self._handling.unmatched is Disposal.SKIP:
@@ -549,7 +549,7 @@ class RoutedSplit:
 
     def _note(self, into: dict[TopicPartition, BitMap64], chunk: Chunk) -> None:
         for place in np.unique(chunk.places).tolist():
-            found = bitmap(pa.array(chunk.offsets[chunk.places == place]))
+            found = bitmap_of(pa.array(chunk.offsets[chunk.places == place]))
             at = self._partitions[place]
             into[at] = into.get(at, BitMap64()) | found
 

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
-from headgate.data_plane.routing.keyed_routes import may_key, may_name
+from headgate.data_plane.routing.keyed_routes import may_have_key, may_name
 from headgate.operations.audit.audited_table import AuditedTable, OffsetMove
 from headgate.operations.audit.changelog_replay import (
     OtherRecords,
@@ -270,7 +270,7 @@ class KeyedTables:
         """Return whether records of the topic may go to a keyed table."""
         if not self.settings.keyed:
             return False
-        return self.is_single or may_key(self.settings.tables.routing, topic)
+        return self.is_single or may_have_key(self.settings.tables.routing, topic)
 
     def tables_of(self, topic: str) -> set[str]:
         """Return the existing keyed tables that records of a topic may go to."""
@@ -283,7 +283,7 @@ class KeyedTables:
         """Return whether all records of the topic go to one keyed table."""
         if self.is_single or not self.settings.keyed:
             return self.is_single
-        target = self.settings.tables.routing.named_by(topic)
+        target = self.settings.tables.routing.table_of_topic(topic)
         return target is not None and self.is_keyed(target.table)
 
     def is_of_earlier_table(self, pending_commit: PendingCommit) -> bool:
@@ -346,7 +346,7 @@ class KeyedTables:
                 for name in names
                 if name not in late and self.tables[name].whole
             }
-            source = SourceRanges(own, record.topic_ids, left_out, record.generations)
+            source = SourceRanges(own, record.topic_ids, left_out, record.cohorts)
             self._compare(until, source)
 
     def _group_topics(self, topics: set[str]) -> list[set[str]]:

@@ -20,7 +20,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.table_history import FileRows, TableReader
-from headgate.data_plane.batch.record_numbers import bitmap
+from headgate.data_plane.batch.record_numbers import bitmap_of
 from headgate.operations.audit.files import OnProgress
 from headgate.tables.iceberg.row_deletion import leaf
 from headgate.tables.iceberg.upsert.key_index import KeyHash
@@ -52,7 +52,7 @@ class SeenOffsets:
 
     def add(self, values: pa.Int64Array, path: str) -> None:
         """Count the rows of one file; ``values`` has no nulls."""
-        fresh = bitmap(values)
+        fresh = bitmap_of(values)
         again = fresh & self.offsets
         requested = again & self.rewound
         again -= requested

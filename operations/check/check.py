@@ -47,7 +47,11 @@ from headgate.operations.http.app import require_server
 from headgate.operations.http.certificates import tls_of
 from headgate.operations.java import java_version, require_java
 from headgate.operations.many_tables.list import check_routes
-from headgate.runtime.configuration_comparison import SIGNS_MISSED, running_otherwise, said_lately
+from headgate.runtime.configuration_comparison import (
+    SIGNS_MISSED,
+    other_running_configuration,
+    recent_envelopes,
+)
 from headgate.runtime.health import heard
 from headgate.runtime.telemetry.opentelemetry import require_libraries
 
@@ -299,7 +303,7 @@ def _check_clock(settings: SinkSettings) -> str:
         raise NotChecked(f"{topic} does not say what time the brokers have")
     ahead_ms = time.time_ns() // 1_000_000 - newest_ms
     if ahead_ms > interval_ms:  # nothing was said lately; or by this clock only
-        heard_events = said_lately(settings)
+        heard_events = recent_envelopes(settings)
         if heard(heard_events, newest_ms, SIGNS_MISSED * interval_ms).ended is not False:
             raise NotChecked("nobody is at work, so that no event says what time the brokers have")
         wait_s = 2 * interval_ms / 1000
@@ -318,8 +322,8 @@ def _check_clock(settings: SinkSettings) -> str:
 
 def _check_participants(settings: SinkSettings) -> str:
     """P11: ask what a start asks: whether those at work have this file."""
-    heard_events, now_ms = said_lately(settings), time.time_ns() // 1_000_000
-    error, _ = running_otherwise(settings, heard_events, now_ms)
+    heard_events, now_ms = recent_envelopes(settings), time.time_ns() // 1_000_000
+    error, _ = other_running_configuration(settings, heard_events, now_ms)
     if error:
         raise error
     silent_ms = SIGNS_MISSED * settings.participant.presence_interval_ms

@@ -11,16 +11,16 @@ from headgate.control_protocol.commit_record_codec import key_property, marker_p
 from headgate.control_protocol.errors import HeadgateError, KeyUnfit, TableMissing
 from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Tombstones
-from headgate.data_plane.files.format_choice import refuse_for_keys
-from headgate.data_plane.routing.keyed_routes import may_key, may_name
-from headgate.data_plane.spark.job import transformed_nothing
+from headgate.data_plane.files.format_choice import require_format_for_keys
+from headgate.data_plane.routing.keyed_routes import may_have_key, may_name
+from headgate.data_plane.spark.job import transform_columns
 from headgate.data_plane.spark.session import open_session
-from headgate.data_plane.spark.transform import transformation
+from headgate.data_plane.spark.transform import transform_of
 from headgate.operations.access.kafka import compacted_topics, source_topics
 from headgate.operations.access.tables import iceberg_of, own_tables, require_iceberg
 from headgate.operations.check.table import NotChecked
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.sink_tables import looked_at
+from headgate.runtime.sink_tables import look_at_tables
 from headgate.runtime.write_planning import record_columns, shaping
 from headgate.tables.iceberg.upsert.key_property import key_text, refuse_other_key
 
@@ -33,14 +33,14 @@ def check_keys(settings: SinkSettings) -> str:
     """
     routing = settings.tables.routing
     with source_topics(settings) as topics:
-        known = [name for name in sorted(topics.describe()) if may_key(routing, name)]
+        known = [name for name in sorted(topics.describe()) if may_have_key(routing, name)]
     if not known:
         return "no topic goes to a table with a key"
-    names = {named.table for name in known if (named := routing.named_by(name))}
-    telling = [name for name in known if routing.named_by(name) is None]
+    names = {named.table for name in known if (named := routing.table_of_topic(name))}
+    telling = [name for name in known if routing.table_of_topic(name) is None]
     require_iceberg(settings)
     try:
-        with looked_at(settings) as tables:
+        with look_at_tables(settings) as tables:
             if telling:
                 there = tables.named_by_routes() - own_tables(settings)
                 names |= {n for n in there if any(may_name(routing, t, n) for t in telling)}
@@ -80,7 +80,7 @@ def _require_key(settings: SinkSettings, name: str, table: Table) -> None:
         wanted = key_text(table.schema(), settings.tables.routing.key_of(name))
     except KeyUnfit as error:
         raise KeyUnfit(f"{name}: {error.message}", error.hint) from None
-    refuse_for_keys(name, table.properties)
+    require_format_for_keys(name, table.properties)
     stored = table.properties.get(key_property(settings.name))
     filled = marker_property(settings.name) in table.properties
     refuse_other_key(name, stored, wanted, filled=filled)
@@ -97,7 +97,7 @@ def check_transform(settings: SinkSettings) -> str:
     """
     transform = shaping(settings).transform
     assert transform is not None, "asked only when there is one"
-    transformation(transform)
+    transform_of(transform)
     try:
         plan = _transform_plan(settings)
     except TableMissing:
@@ -109,7 +109,7 @@ def check_transform(settings: SinkSettings) -> str:
         replace(options, master="" if options.remote else "local[1]", parallelism=1)
     )
     try:
-        columns = transformed_nothing(session.spark, plan)
+        columns = transform_columns(session.spark, plan)
     finally:
         session.close()
     return f"{transform.name} gives {', '.join(columns)}"
@@ -118,7 +118,7 @@ def check_transform(settings: SinkSettings) -> str:
 def _transform_plan(settings: SinkSettings) -> WriterPlan:
     source = SourcePlan({}, record_columns=settings.table.record_columns.named())
     tables = settings.tables
-    with looked_at(settings) as opened:
+    with look_at_tables(settings) as opened:
         plan = opened.plan(source)
     if not tables:
         return plan

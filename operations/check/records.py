@@ -12,13 +12,13 @@ from headgate.config.table_formats import plugin_format
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.errors import EnvelopeUnfit, RecordsWouldStop
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.data_plane.cdc.detection import MARKS, Looks, looks_of
+from headgate.data_plane.cdc.detection import ENVELOPE_FIELDS, EnvelopeCounts, count_envelopes
 from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.data_plane.formats.column_options import FROM
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.data_plane.formats.record_format import DefaultingFormat
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
-from headgate.data_plane.routing.keyed_routes import may_key
+from headgate.data_plane.routing.keyed_routes import may_have_key
 from headgate.kafka.record_samples import newest_records
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.dry_run import DryRun, try_records
@@ -31,7 +31,7 @@ _FRAMED = {"connect-json": "a schema and a payload in each record", "avro-regist
 def shows_records(settings: SinkSettings) -> bool:
     """Return whether the sink's format has fields that show what its records are."""
     wanted = settings.format
-    made = record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
+    made = record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
     shows = not settings.tables or settings.tables.keyed
     return shows and FROM in getattr(made, "rules", ())
 
@@ -44,7 +44,7 @@ def check_records(settings: SinkSettings) -> str:
     with source_topics(settings) as topics:
         known = sorted(topics.describe())
     routing = settings.tables.routing
-    names = [n for n in known if not settings.tables or may_key(routing, n)][:_TOPICS_MAX]
+    names = [n for n in known if not settings.tables or may_have_key(routing, n)][:_TOPICS_MAX]
     descriptions = []
     for name in names:
         records = newest_records(settings.kafka, name, SAMPLE_RECORDS)
@@ -89,7 +89,10 @@ def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes |
 
 
 def _require_startable(
-    settings: SinkSettings, table: TableSettings | OneTableSettings, looks: Looks, text: str
+    settings: SinkSettings,
+    table: TableSettings | OneTableSettings,
+    looks: EnvelopeCounts,
+    text: str,
 ) -> None:
     """Raise ``RecordsWouldStop`` where a start would stop, or keep not one record."""
     quarantine = settings.quarantine
@@ -112,11 +115,11 @@ def _require_startable(
 
 def _describe_replaced_nulls(settings: SinkSettings, values: Sequence[bytes | None]) -> str:
     """Name the columns whose nulls the records' own schemas let a converter replace."""
-    options = ValueOptions.taken(settings.format.options).of_format
+    options = ValueOptions.from_options(settings.format.options).of_format
     records = record_format(settings.format.type, options)
     if not isinstance(records, DefaultingFormat):
         return ""
-    found = records.defaulted([value for value in values if value is not None])
+    found = records.defaulted_fields([value for value in values if value is not None])
     if not found:
         return ""
     return (
@@ -153,10 +156,12 @@ def _is_object(key: bytes) -> bool:
         return False
 
 
-def _looks_of(settings: SinkSettings, format_name: str, values: Sequence[bytes | None]) -> Looks:
+def _looks_of(
+    settings: SinkSettings, format_name: str, values: Sequence[bytes | None]
+) -> EnvelopeCounts:
     own = format_name == settings.format.type
-    options = ValueOptions.taken(settings.format.options).of_format if own else {}
-    return looks_of(values, lambda: record_format(format_name, options))
+    options = ValueOptions.from_options(settings.format.options).of_format if own else {}
+    return count_envelopes(values, lambda: record_format(format_name, options))
 
 
 def declaration_of(settings: SinkSettings, topic: str) -> TableSettings | OneTableSettings:
@@ -167,16 +172,16 @@ def declaration_of(settings: SinkSettings, topic: str) -> TableSettings | OneTab
     tables = settings.tables
     if not tables:
         return settings.table
-    if target := tables.routing.named_by(topic):
+    if target := tables.routing.table_of_topic(topic):
         section = section_of(tables, target.table)
     else:
-        changed = may_key(tables.routing, topic)
+        changed = may_have_key(tables.routing, topic)
         section = next((each for each in tables.table if each.key and changed), None)
     return section or OneTableSettings(match="")
 
 
 def _any_fits(
-    settings: SinkSettings, table: TableSettings | OneTableSettings, looks: Looks
+    settings: SinkSettings, table: TableSettings | OneTableSettings, looks: EnvelopeCounts
 ) -> bool:
     """Return whether any value is what the settings say.
 
@@ -185,14 +190,14 @@ def _any_fits(
     if not table.key:
         return False
     envelope = settings.changes.envelope
-    if envelope is Envelope.PLAIN and MARKS & {column.name for column in table.columns}:
+    if envelope is Envelope.PLAIN and ENVELOPE_FIELDS & {column.name for column in table.columns}:
         return True
     plain = looks.envelopes[Envelope.PLAIN] if envelope is Envelope.FLATTENED else 0
     return looks.envelopes[envelope] + plain > 0
 
 
 def _guess_format(
-    settings: SinkSettings, values: Sequence[bytes | None], looks: Looks
+    settings: SinkSettings, values: Sequence[bytes | None], looks: EnvelopeCounts
 ) -> str | None:
     """Return the format that reads all of the values if the settings' own reads none."""
     if settings.format.type != "json":

@@ -41,9 +41,9 @@ from headgate.coordinator.recovery import (
 )
 from headgate.coordinator.source_partitions import defer_added
 from headgate.coordinator.state import Identity, State
-from headgate.data_plane.files.format_choice import refuse_files
+from headgate.data_plane.files.format_choice import require_writable_files
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
-from headgate.data_plane.files.parquet import unheeded
+from headgate.data_plane.files.parquet import ignored_properties
 from headgate.data_plane.files.write_probe import try_store
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.access.tables import (
@@ -54,7 +54,7 @@ from headgate.operations.access.tables import (
     open_table,
 )
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.sink_tables import looked_at
+from headgate.runtime.sink_tables import look_at_tables
 from headgate.runtime.start_checks import (
     future_location,
     refuse_apart,
@@ -366,7 +366,7 @@ def check_quarantine(
     catalog = wanted.catalog if settings.apart else settings.catalog
     refuse_read_only(catalog)
     try:
-        with looked_at(settings) as tables:
+        with look_at_tables(settings) as tables:
             uuid = tables.refuse_unfit_quarantine()
     except TableMissing:
         refuse_place(wanted.location or catalog.properties.get("warehouse", ""))
@@ -469,8 +469,8 @@ class TableCheck(StateCheck):
         field_leaves = leaves_of(
             schema, metrics_modes(schema, properties, self._table.sort_order())
         )
-        refuse_files(schema, properties, self._table.sort_order())
-        ignored = unheeded(properties, field_leaves)
+        require_writable_files(schema, properties, self._table.sort_order())
+        ignored = ignored_properties(properties, field_leaves)
         return (
             f"not supported: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
         )

@@ -12,9 +12,9 @@ from headgate.native.malloc_settings import keep_freed_memory
 from headgate.operations.http.app import faced
 from headgate.runtime.console_log import show_log
 from headgate.runtime.multi_sink_process import run_side_by_side
-from headgate.runtime.process import logged
+from headgate.runtime.process import log_life
 from headgate.runtime.process import run as run_sink
-from headgate.runtime.telemetry.metering import measured
+from headgate.runtime.telemetry.metering import measure
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
 
@@ -25,7 +25,7 @@ def run(settings: SinkSettings, *, verbose: bool = False, sink_file: Path | None
     """
     keep_freed_memory()
     show_log([settings], verbose=verbose)
-    with logged(settings):
+    with log_life(settings):
         run_sink(settings, measuring=_open_meters, sink_file=sink_file)
 
 
@@ -39,4 +39,4 @@ def run_several(
 
 
 def _open_meters(settings: SinkSettings) -> AbstractContextManager[SinkMeters | None]:
-    return faced(settings) if settings.http.listen else measured(settings)
+    return faced(settings) if settings.http.listen else measure(settings)

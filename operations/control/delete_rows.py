@@ -30,8 +30,8 @@ from headgate.operations.control.maintain import wait_for_commits
 from headgate.operations.control.operator_claim import actor, announce
 from headgate.operations.control.set_offsets import record_for_claim
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, persistently
-from headgate.tables.iceberg.row_deletion import Deletion, parsed
+from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, retry_until_settled
+from headgate.tables.iceberg.row_deletion import Deletion, parse_predicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def carry_out(settings: SinkSettings, asked: RowDeletion) -> Iterator[Deleted]:
         for each, deletion in zip(every, deletions, strict=True):
             quiet = wait_for_commits(settings, catalog, each.table)
             with _naming_table(each.table):
-                outcome = persistently(deletion.settle, quiet, threading.Event())
+                outcome = retry_until_settled(deletion.settle, quiet, threading.Event())
             if outcome is not Settled.LANDED:
                 raise DeletionUnsettled(
                     f"the rows of {each.table} are not deleted: the last call was {outcome}",
@@ -118,8 +118,8 @@ def _open_tables(
     require_iceberg(settings)
     if settings.table.key:
         raise _keyed_refused(settings.table.identifier)
-    where = None if asked.where is None else parsed(asked.where)
-    aside = None if asked.aside is None else parsed(asked.aside)
+    where = None if asked.where is None else parse_predicate(asked.where)
+    aside = None if asked.aside is None else parse_predicate(asked.aside)
     if aside is not None and not settings.quarantine.keeps:
         raise DeletionRefused(
             f"sink {settings.name} has no quarantine", "leave --quarantine-where out"

@@ -18,7 +18,11 @@ from headgate.operations.access.tables import (
     require_iceberg,
 )
 from headgate.runtime.maintenance.rounds import Done, OnProgress, Round
-from headgate.runtime.maintenance.scheduler import found_places, maintained, suspended_of
+from headgate.runtime.maintenance.scheduler import (
+    find_locations,
+    suspension_reasons,
+    tables_to_maintain,
+)
 from headgate.tables.iceberg.catalog import catalog_failure
 
 STEPS = ("compact", "expire", "orphans")
@@ -43,13 +47,13 @@ def maintain(
         require_iceberg(settings)
     with open_primary(settings) as primary:
         view = primary.read()
-    known, suspended = maintained(settings, view), suspended_of(view)
+    known, suspended = tables_to_maintain(settings, view), suspension_reasons(view)
     if strange := sorted(set(tables) - set(known)):
         raise MaintenanceUnfit(
             f"{', '.join(strange)} is not maintained by this sink", f"it has: {', '.join(known)}"
         )
     with (open_quarantine_catalog if settings.apart else open_catalog)(settings) as catalog:
-        places = found_places(catalog, known)
+        places = find_locations(catalog, known)
         for name in known if not tables else [name for name in known if name in tables]:
             if name in suspended:
                 yield Done(name, left=[f"it is suspended: {suspended[name]}"])

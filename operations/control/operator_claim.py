@@ -24,7 +24,7 @@ from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, 
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, Unknown
 from headgate.operations.access.tables import open_primary
 from headgate.runtime.lifecycle_notices import say
-from headgate.tables.iceberg.commit_request import GoingBack
+from headgate.tables.iceberg.commit_request import RollbackSnapshot
 
 if TYPE_CHECKING:
     from headgate.tables.iceberg.table import IcebergTable
@@ -109,7 +109,7 @@ def commit_claim(
     claim: CommitRecord,
     failed: RetryLater,
     *,
-    back: GoingBack | None = None,
+    back: RollbackSnapshot | None = None,
 ) -> None:
     """Commit the claim on the table as it was read.
 

@@ -21,10 +21,10 @@ from headgate.control_protocol.errors import ConfigurationError, RetryLater, Sto
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
+    AllSecondaryTables,
     CommitAttempt,
     Landed,
     PrimaryTable,
-    Secondaries,
     SourceTopics,
     TableView,
     Unknown,
@@ -80,7 +80,7 @@ class ClaimedSink:
     table: PrimaryTable
     topics: SourceTopics
     start_at: StartAt
-    secondaries: Secondaries | None = None
+    secondaries: AllSecondaryTables | None = None
 
 
 def accept(

@@ -62,7 +62,7 @@ from headgate.operations.control.removed_snapshots import (
 )
 from headgate.operations.control.set_offsets import record_if_unchanged, require_stopped
 from headgate.runtime.sink_tables import SinkTables, TableAtRest
-from headgate.tables.iceberg.commit_request import GoingBack
+from headgate.tables.iceberg.commit_request import RollbackSnapshot
 from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.rollback_branches import make_branch
 from headgate.tables.iceberg.table import IcebergTable
@@ -258,10 +258,10 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
         offsets=plan.record.offsets,
         topic_ids=plan.record.topic_ids,
         valid_through_ms=plan.record.valid_through_ms,
-        generations=plan.record.generations,
+        cohorts=plan.record.cohorts,
         **(_pending_at_target(settings, goal) if settings.tables else {}),
     )
-    back = GoingBack(plan.target, plan.kept_as, KEPT_MS)
+    back = RollbackSnapshot(plan.target, plan.kept_as, KEPT_MS)
     commit_claim(settings, view, with_secondary_claims(settings, claim), failed, back=back)
 
 
@@ -488,10 +488,14 @@ def _move_secondaries(goal: RollbackTarget, plan: RollbackPlan) -> None:
     with open_catalog(goal.settings) as catalog:
         for planned in plan.secondaries:
             if not planned.done:
-                _move(goal, catalog, planned, GoingBack(planned.target, plan.kept_as, KEPT_MS))
+                _move(
+                    goal, catalog, planned, RollbackSnapshot(planned.target, plan.kept_as, KEPT_MS)
+                )
 
 
-def _move(goal: RollbackTarget, catalog: Catalog, planned: TableRollback, back: GoingBack) -> None:
+def _move(
+    goal: RollbackTarget, catalog: Catalog, planned: TableRollback, back: RollbackSnapshot
+) -> None:
     settings = goal.settings
     table = IcebergTable(catalog, planned.table, settings.name, settings.table.branch)
     view, loaded = table.read(), catalog.load_table(planned.table)
@@ -520,7 +524,7 @@ def _secondary_claim(goal: RollbackTarget) -> CommitRecord:
         command=fence.command,
         actor=fence.actor,
         primary=goal.primary,
-        generations=record.generations,
+        cohorts=record.cohorts,
     )
 
 

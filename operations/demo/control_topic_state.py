@@ -104,7 +104,7 @@ class Observation:
         match envelope.event:
             case Presence() as presence:
                 return self._on_presence(envelope.sender.member, presence)
-            case WriteStatus(claims=claims):
+            case WriteStatus(written=claims):
                 records = sum(claim.records for claim in claims.values())
                 return FilesReported(envelope.sender.member, _transaction(envelope), records)
         if envelope.epoch < self.epoch:

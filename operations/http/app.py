@@ -17,7 +17,7 @@ from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.operations.http.routes import Face
 from headgate.operations.http.sink_views import ServedSink, gauges, watching
 from headgate.runtime.early_signals import take_over
-from headgate.runtime.telemetry.metering import opened_meters
+from headgate.runtime.telemetry.metering import open_meters
 from headgate.runtime.telemetry.opentelemetry import CONTENT_TYPE, OpenTelemetry
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
@@ -127,7 +127,7 @@ def faced(settings: SinkSettings) -> Iterator[SinkMeters | None]:
     if not settings.http.listen:
         yield None
         return
-    with opened_meters(settings) as (telemetry, meters):
+    with open_meters(settings) as (telemetry, meters):
         sink = ServedSink(settings)
         face = Face(
             {settings.name: sink},

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from headgate.data_plane.cdc.detection import MARKS, Looks, looks_of
+from headgate.data_plane.cdc.detection import ENVELOPE_FIELDS, EnvelopeCounts, count_envelopes
 from headgate.data_plane.cdc.policy import Envelope
 from headgate.data_plane.formats.format_registry import record_format
 from headgate.kafka.record_samples import KeyAndValue
@@ -31,7 +31,7 @@ class ProposedChanges:
     """
 
     format_name: str
-    looks: Looks
+    looks: EnvelopeCounts
     rows: tuple[bytes, ...]
     key: tuple[str, ...]
 
@@ -51,8 +51,8 @@ class ProposedChanges:
 def propose_changes(records: Sequence[KeyAndValue]) -> ProposedChanges:
     """Look at records about which nothing is known."""
     values = [value for _, value in records]
-    name, looks = "json", looks_of(values, partial(record_format, "json", {}))
-    enclosed = looks_of(values, partial(record_format, "connect-json", {}))
+    name, looks = "json", count_envelopes(values, partial(record_format, "json", {}))
+    enclosed = count_envelopes(values, partial(record_format, "connect-json", {}))
     if enclosed.envelopes.total() > looks.records // 2:
         name, looks = "connect-json", enclosed
     documents = [_document(value, name) for value in values]
@@ -87,7 +87,7 @@ def _row(document: Document, envelope: Envelope) -> Document | None:
             return dict(document[name])
     if envelope is Envelope.DEBEZIUM or (envelope is Envelope.DMS and "metadata" in document):
         return None
-    return {name: value for name, value in document.items() if name not in MARKS}
+    return {name: value for name, value in document.items() if name not in ENVELOPE_FIELDS}
 
 
 def _common_value(keys: Iterable[Document]) -> tuple[str, ...]:

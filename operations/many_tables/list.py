@@ -169,14 +169,16 @@ def _describe_unrouted(settings: SinkSettings, topics: list[str]) -> Iterator[st
     routing = settings.tables.routing
     takes: dict[int, list[str]] = {number: [] for number in range(len(routing.routes))}
     for topic in topics:
-        for route, _ in routing.of_topic(topic):
+        for route, _ in routing.routes_of_topic(topic):
             takes[routing.routes.index(route)].append(topic)
     for number, route in enumerate(routing.routes):
         some = takes[number][:EXAMPLES_MAX]
         more = len(takes[number]) - len(some)
         named = f"{', '.join(some)}{f' and {more} more' if more else ''}" if some else "no topic"
         yield f"{named} -> {route.to}"
-    if alone := [topic for topic in topics if not any(True for _ in routing.of_topic(topic))]:
+    if alone := [
+        topic for topic in topics if not any(True for _ in routing.routes_of_topic(topic))
+    ]:
         yield f"no route takes {', '.join(alone[:EXAMPLES_MAX])}"
 
 
@@ -184,6 +186,6 @@ def _describe_collisions(settings: SinkSettings, topics: list[str]) -> Iterator[
     routing = settings.tables.routing
     winners = routing.tables_of(topics)
     for topic in topics:
-        target = routing.named_by(topic)
+        target = routing.table_of_topic(topic)
         if target and topic not in winners:
             yield f"{topic} would become {target.table}, which another topic takes: unmatched"

@@ -44,7 +44,7 @@ from headgate.data_plane.quarantine.diverted_records import (
     MEANT_FOR,
     DivertedRecords,
     Place,
-    given_back,
+    is_given_back,
 )
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
@@ -60,7 +60,7 @@ from headgate.operations.access.secondary_tables import (
 from headgate.operations.access.tables import open_catalog, require_iceberg
 from headgate.operations.control.operator_claim import actor, announce
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.iceberg.catalog import reading
+from headgate.tables.iceberg.catalog import naming_table
 
 PORTION = 10_000
 """How many records are in memory at once and share one commit."""
@@ -148,7 +148,7 @@ class _ReplaySession:
         while True:
             _, view = self._tables.load_unchanged(name)
             before = record_of(view).replayed
-            left = [place for place in places if not given_back(place, before)]
+            left = [place for place in places if not is_given_back(place, before)]
             if not left:
                 return given
             portion, behind = left[:PORTION], left[PORTION:]
@@ -188,7 +188,7 @@ class _ReplaySession:
     def _open_quarantine(self, name: str) -> DivertedRecords:
         """Raises ``ReplayRefused``, ``ReplayUnfit``."""
         sink, branch = self._settings.name, self._settings.table.branch
-        with reading(name):
+        with naming_table(name):
             table = self._catalog.load_table(name)
         view = self._tables.table(name).seen(table)
         if view.lineage is not Lineage.CONTAINS_TAG or view.record is None:
@@ -203,7 +203,7 @@ class _ReplaySession:
                 "start the sink: its error says what to do",
             )
         found = DivertedRecords(table, sink, branch, view.record)
-        if not found.told_apart:
+        if not found.names_tables:
             raise ReplayUnfit(
                 f"the quarantine {name} has no column {MEANT_FOR}: which table its records were "
                 "meant for is not known",

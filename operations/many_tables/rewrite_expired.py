@@ -201,7 +201,7 @@ class _RewriteSession:
         ]:
             raise RereadRefused(
                 f"{of} up to transaction {sums[-1].transaction} was so much that the ledger counts "
-                f"it only: {sums[-1].said}",
+                f"it only: {sums[-1].in_words}",
                 _ELSEWISE,
             )
         until, still = (
@@ -256,7 +256,7 @@ class _RewriteSession:
             pending_commit for pending_commit, came_in in known.items() if came_in is None
         ]:
             raise DeletedBack(
-                f"whether {untold[0].said} of transaction {untold[0].transaction} came into "
+                f"whether {untold[0].in_words} of transaction {untold[0].transaction} came into "
                 f"{untold[0].table} after all, and were deleted there since, has expired with "
                 "older snapshots of the table",
                 _ELSEWISE,
@@ -292,7 +292,7 @@ class _RewriteSession:
         return written, (sum(map(len, there.values())), sum(map(len, gone.values())))
 
     def _files(self, reader: IcebergReader, pending_commit: PendingCommit) -> Iterator[FileRows]:
-        return reader.drafted(pending_commit.manifest, self._columns)
+        return reader.staged_rows(pending_commit.manifest, self._columns)
 
     def _find_deleted(
         self,

@@ -117,7 +117,7 @@ def describe_event(event: Event) -> str:
     match event:
         case StartCommit(offsets=offsets, paused=paused):
             return f"{len(offsets)} partitions" + (", paused" if paused else "")
-        case WriteStatus(claims=claims, failure=failure, unknown=unknown):
+        case WriteStatus(written=claims, failure=failure, unknown=unknown):
             rows = sum(claim.records for claim in claims.values())
             parts = [f"{rows} rows"]
             parts += [f"{len(unknown)} partitions unknown"] if unknown else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.operations.access.tables import error_of_missing_table
-from headgate.runtime.sink_tables import looked_at
+from headgate.runtime.sink_tables import look_at_tables
 from headgate.runtime.start_checks import refuse_new
 
 
@@ -16,7 +16,7 @@ def find_start_error(settings: SinkSettings) -> HeadgateError | None:
     too if something does not answer: that is reported by itself.
     """
     try:
-        with looked_at(settings) as tables:
+        with look_at_tables(settings) as tables:
             tables.refuse_unfit()
     except TableMissing:
         return error_of_missing_table(settings) or _find_error_of_new(settings)

@@ -48,7 +48,7 @@ from headgate.runtime.health import (
     Facts,
     Heard,
     LastError,
-    condition_of,
+    condition_from,
     heard,
     open_transaction,
 )
@@ -131,7 +131,7 @@ def status(
         wrong = _start_error(settings)
     error = wrong or notes.wrong or heard_events.error
     stalled = _find_stalled(history, logs, since_ms)
-    condition = condition_of(
+    condition = condition_from(
         Facts(
             reachable=notes.reachable,
             epoch=record.transaction.epoch if record else 0,

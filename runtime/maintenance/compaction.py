@@ -195,10 +195,10 @@ class Rewriting:
             parquet = pq.ParquetFile(stream)
             position = 0
             for batch in parquet.iter_batches(batch_size=ROWS_AT_ONCE):
-                yield self._fitted(pa.Table.from_batches([batch]), file, position)
+                yield self._fit(pa.Table.from_batches([batch]), file, position)
                 position += batch.num_rows
 
-    def _fitted(self, rows: pa.Table, file: SmallFile, position: int) -> pa.Table:
+    def _fit(self, rows: pa.Table, file: SmallFile, position: int) -> pa.Table:
         there = {_id(field): place for place, field in enumerate(rows.schema)}
         columns = [self._column(rows, there, field) for field in self._columns]
         schema = self._columns

@@ -17,13 +17,13 @@ from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.table_history import Newest
 from headgate.runtime.maintenance.compaction import Rewriting, Stopped, target_bytes
-from headgate.runtime.sink_tables import looked_at
-from headgate.tables.iceberg.commit_lock import Gate
+from headgate.runtime.sink_tables import look_at_tables
+from headgate.tables.iceberg.commit_lock import CommitLock
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
-from headgate.tables.iceberg.maintenance.compaction_plan import Choice, Wanted, chosen
-from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, persistently
+from headgate.tables.iceberg.maintenance.compaction_plan import Choice, Wanted, choose_files
+from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, retry_until_settled
 from headgate.tables.iceberg.maintenance.orphan_files import Ages, Deciding, Orphans
-from headgate.tables.iceberg.maintenance.snapshot_expiry import Upkeep
+from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 
 _NAMED_MAX = 3
 
@@ -69,7 +69,7 @@ class Round:
     unread: tuple[str, ...] = ()
     dry_run: bool = False
     quiet: Callable[[], None] = lambda: None
-    gate: Gate = field(default_factory=Gate)
+    commit_lock: CommitLock = field(default_factory=CommitLock)
     ending: threading.Event = field(default_factory=threading.Event)
     on_progress: OnProgress = lambda *_: None
     unfit: dict[str, str] = field(default_factory=dict)
@@ -103,11 +103,11 @@ class Round:
                 self.done.compacted_files, self.done.into_files = sources, len(choice.portions)
                 return
             try:
-                rewritten = self._rewriting(table).rewrite(choice, self._told)
+                rewritten = self._rewriting(table).rewrite(choice, self._report)
             except Stopped:
                 return
             self.unfit.update(rewritten.unfit)
-            if rewritten.written is not None and not self._settled(rewritten.written):
+            if rewritten.written is not None and not self._commit(rewritten.written):
                 return
             if once:
                 self.more = choice.more
@@ -121,7 +121,7 @@ class Round:
         reasons = Counter(self.unfit.values())
         return [f"{count} small files: {reason}" for reason, count in sorted(reasons.items())]
 
-    def _told(self, done: int, total: int) -> None:
+    def _report(self, done: int, total: int) -> None:
         self.on_progress(f"{self.table}: portions", done, total)
 
     def _choice(self, table: Table, born_max: int | None = None) -> Choice:
@@ -133,7 +133,7 @@ class Round:
             dead_per_thousand=self.settings.maintenance.dead_per_thousand,
             born_max=born_max,
         )
-        return chosen(table, self.settings.name, self.settings.table.branch, wanted)
+        return choose_files(table, self.settings.name, self.settings.table.branch, wanted)
 
     def _size_bytes(self, table: Table) -> int:
         named = self.settings.maintenance.target_file_bytes
@@ -143,7 +143,7 @@ class Round:
         size_bytes = self._size_bytes(table)
         return Rewriting(table, self.settings.name, size_bytes, self.ending.is_set)
 
-    def _settled(self, written: Written) -> bool:
+    def _commit(self, written: Written) -> bool:
         """Return whether the commit landed. After a lost race it is retried on the newer head."""
         replacement = Replacement(
             self.catalog,
@@ -151,9 +151,9 @@ class Round:
             (self.settings.name, self.settings.table.branch),
             written,
             age_max_s=self.settings.coordinator.claim_age_max_ms / 1000,
-            calling=self.gate.calling,
+            calling=self.commit_lock.calling,
         )
-        outcome = persistently(replacement.settle, self.quiet, self.ending)
+        outcome = retry_until_settled(replacement.settle, self.quiet, self.ending)
         if outcome is Settled.LANDED:
             self.done.compacted_files += len(written.removed)
             self.done.into_files += len(written.files)
@@ -174,10 +174,10 @@ class Round:
     def expire(self) -> None:
         """Expire snapshots, by the table's own properties or else the sink file."""
         table = self.catalog.load_table(self.table)
-        upkeep = Upkeep(
+        upkeep = SnapshotExpiry(
             self.catalog,
             threads=False,
-            gate=self.gate,
+            commit_lock=self.commit_lock,
             expire_after_ms=self.settings.maintenance.expire_after_ms or None,
         )
         if self.dry_run:
@@ -236,8 +236,8 @@ class Round:
 
 
 def deciding_of(settings: SinkSettings) -> Deciding:
-    """Read what a table of another kind says to the maintenance of an Iceberg quarantine."""
-    with looked_at(settings) as tables:
+    """Read what the primary table says to the maintenance of an Iceberg quarantine beside it."""
+    with look_at_tables(settings) as tables:
         history = tables.reader.history(_LAST)
         if not history.commits:
             history = tables.reader.history()

@@ -21,9 +21,9 @@ from headgate.control_protocol.sink_context import for_the_same_sink
 from headgate.control_protocol.table_format import SupportsMaintenance
 from headgate.runtime.maintenance.rounds import Done, Round
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.iceberg.commit_lock import Gates
+from headgate.tables.iceberg.commit_lock import CommitLocks
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_loading import loaded_each
+from headgate.tables.iceberg.table_loading import load_each
 
 ORPHANS_AT_ONCE = 20
 """In so many tables a round looks for orphans: it lists all files of each."""
@@ -47,12 +47,12 @@ class Maintenance:
         self,
         settings: SinkSettings,
         catalog: Catalog,
-        gates: Gates,
+        commit_locks: CommitLocks,
         ended: OnEnded = lambda *_: None,
     ) -> None:
         self._settings = settings
         self._catalog = catalog
-        self._gates = gates
+        self._commit_locks = commit_locks
         self._ended = ended
         self._ending = threading.Event()
         self._unfit: dict[str, dict[str, str]] = {}
@@ -64,8 +64,8 @@ class Maintenance:
 
     def close(self) -> None:
         self._ending.set()
-        for table in self._gates.known():
-            self._gates.of(table).landed()  # nobody waits for a commit that never comes
+        for table in self._commit_locks.known():
+            self._commit_locks.of(table).landed()  # nobody waits for a commit that never comes
         self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
@@ -86,9 +86,9 @@ class Maintenance:
             name, branch = settings.table.identifier, settings.table.branch
             primary = IcebergTable(self._catalog, name, settings.name, branch)
         view = primary.read() if primary else None
-        suspended = suspended_of(view)
-        names = [name for name in maintained(self._settings, view) if name not in suspended]
-        places = found_places(self._catalog, names, self._ending)
+        suspended = suspension_reasons(view)
+        names = [name for name in tables_to_maintain(self._settings, view) if name not in suspended]
+        places = find_locations(self._catalog, names, self._ending)
         for name, error in places.unread.items():
             _log.warning("maintenance of %s is suspended for now: %s", name, error)
             self._ended(Done(name, failed=str(error)), True)  # noqa: FBT003 - a callback
@@ -113,8 +113,8 @@ class Maintenance:
         self._searched = found[-1]
         return found
 
-    def _turn(self, table: str, places: Places, *, search: bool) -> bool:
-        gate, coordinator = self._gates.of(table), self._settings.coordinator
+    def _turn(self, table: str, places: Locations, *, search: bool) -> bool:
+        commit_lock, coordinator = self._commit_locks.of(table), self._settings.coordinator
         calm_s = coordinator.commit_interval_ms / 2000
         patience_s = (coordinator.commit_interval_ms + coordinator.commit_timeout_ms) / 1000
         one = Round(
@@ -123,8 +123,8 @@ class Maintenance:
             table,
             beside=places.beside(table),
             unread=tuple(places.unread),
-            quiet=partial(gate.wait_for_a_commit, patience_s, calm_s),
-            gate=gate,
+            quiet=partial(commit_lock.wait_for_a_commit, patience_s, calm_s),
+            commit_lock=commit_lock,
             ending=self._ending,
             unfit=self._unfit[table],
         )
@@ -151,14 +151,14 @@ def begin_maintenance(tables: SinkTables, opening: ExitStack, ended: OnEnded | N
     found = tables.of(settings.quarantine.table if settings.apart else tables.name)
     if settings.maintenance and isinstance(found, SupportsMaintenance):
         told = (ended,) if ended else ()
-        opening.callback(Maintenance(settings, found.catalog, found.gates, *told).close)
+        opening.callback(Maintenance(settings, found.catalog, found.commit_locks, *told).close)
 
 
-def maintained(settings: SinkSettings, primary: TableView | None) -> list[str]:
+def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> list[str]:
     """Return the sink's tables to maintain, the primary table first; a ledger has no files.
 
     ``primary`` as read: of many tables it knows those that were filled (N5). Beside a table of
-    another kind it is the Iceberg quarantine alone.
+    another format it is the Iceberg quarantine alone.
     """
     if settings.apart:
         return [settings.quarantine.table]
@@ -166,23 +166,23 @@ def maintained(settings: SinkSettings, primary: TableView | None) -> list[str]:
     names += [settings.quarantine.table] if settings.quarantine.keeps else []
     if primary is not None:
         names += sorted({*(primary.record.secondaries if primary.record else ()), *primary.filled})
-    return [name for name in dict.fromkeys(names) if name != UNNAMED and _wanted(settings, name)]
+    return [name for name in dict.fromkeys(names) if name != UNNAMED and is_wanted(settings, name)]
 
 
-def suspended_of(primary: TableView | None) -> Mapping[str, str]:
+def suspension_reasons(primary: TableView | None) -> Mapping[str, str]:
     """Return why suspended tables are suspended: what becomes of them is for a person to decide
     (I5)."""
     record = primary.record if primary else None
     return {each.table: each.why for each in record.suspended} if record else {}
 
 
-def _wanted(settings: SinkSettings, name: str) -> bool:
+def is_wanted(settings: SinkSettings, name: str) -> bool:
     section = section_of(settings.tables, name) if settings.tables else None
     return section is None or section.maintain
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Locations:
     """Where tables lie, by their names. ``unread``: those that exist, perhaps, and why not here."""
 
     locations: Mapping[str, str] = field(default_factory=dict)
@@ -193,12 +193,12 @@ class Places:
         return tuple(at for name, at in self.locations.items() if name != table)
 
 
-def found_places(
+def find_locations(
     catalog: Catalog, names: Sequence[str], ending: threading.Event | None = None
-) -> Places:
+) -> Locations:
     """Return the places of those tables that exist. A table that cannot be read stops no other."""
     found, unread = dict[str, str](), dict[str, HeadgateError]()
-    for name, answer in loaded_each(catalog, names):
+    for name, answer in load_each(catalog, names):
         if ending is not None and ending.is_set():
             break
         if isinstance(answer, TableMissing):
@@ -207,4 +207,4 @@ def found_places(
             unread[name] = answer
         else:
             found[name] = answer.metadata.location
-    return Places(found, unread)
+    return Locations(found, unread)

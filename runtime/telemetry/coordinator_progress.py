@@ -23,9 +23,9 @@ from headgate.runtime.health import (
     Condition,
     Facts,
     LastError,
-    condition_of,
-    failed_batch,
-    resolved,
+    batch_failure,
+    condition_from,
+    effective_error,
 )
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.meters import Gauge
@@ -84,29 +84,29 @@ class Progress:
         return self.logs[at].begin if at in self.logs else None
 
 
-def started(before: Progress, at: TransactionId, start: StartCommit, now_s: float) -> Progress:
+def on_start(before: Progress, at: TransactionId, start: StartCommit, now_s: float) -> Progress:
     """Take a START of this coordinator."""
-    return _moved(
+    return _with_offsets(
         replace(
             before,
             epoch=at.epoch,
             paused=start.paused,
             opened={**before.opened, at: now_s},
             suspended=len(start.suspended),
-            error=before.error and resolved(before.error, start),
+            error=before.error and effective_error(before.error, start),
         ),
         start.offsets,
         now_s,
     )
 
 
-def settled(
+def on_settlement(
     before: Progress, at: TransactionId, settlement: Settlement, now: tuple[float, int]
 ) -> Progress:
     """Take a settlement that was not heard before; ``now`` is monotonic s, and epoch ms."""
     now_s, now_ms = now
     rows = any(table.records for table in settlement.tables if table.snapshot_id)
-    return _moved(
+    return _with_offsets(
         replace(
             before,
             settled=at,
@@ -114,14 +114,14 @@ def settled(
             last_commit_ms=now_ms if rows else before.last_commit_ms,
             valid_through_ms=settlement.valid_through_ms or before.valid_through_ms,
             suspended=len(settlement.suspended),
-            error=before.error and resolved(before.error, settlement),
+            error=before.error and effective_error(before.error, settlement),
         ),
         settlement.offsets,
         now_s,
     )
 
 
-def answered(
+def on_status(
     before: Progress, sender: Sender, status: WriteStatus, now: tuple[float, int]
 ) -> Progress:
     """Take a participant's status; ``now`` is monotonic s, and epoch ms."""
@@ -129,11 +129,11 @@ def answered(
     others = {who: told for who, told in before.batches.items() if who != sender}
     if not status.failure:
         return replace(before, batches=others) if status.part == 0 else before
-    told = failed_batch(status.failure, LastError("", "", sender.member, now_ms))
+    told = batch_failure(status.failure, LastError("", "", sender.member, now_ms))
     return replace(before, batches={**others, sender: (now_s, told)})
 
 
-def error_of(now: Progress, now_s: float, window_s: float) -> LastError | None:
+def current_error(now: Progress, now_s: float, window_s: float) -> LastError | None:
     """Return the error that counts.
 
     A participant's failed batch counts for a window, since the participant may have died of it.
@@ -144,13 +144,15 @@ def error_of(now: Progress, now_s: float, window_s: float) -> LastError | None:
     return max(lately, key=lambda told: told.time_ms or 0, default=now.error)
 
 
-def looked(before: Progress, logs: Mapping[TopicPartition, OffsetRange], now_s: float) -> Progress:
+def on_source_logs(
+    before: Progress, logs: Mapping[TopicPartition, OffsetRange], now_s: float
+) -> Progress:
     """Take the sources' logs."""
     known = replace(before, logs={**before.logs, **logs})
     return replace(known, still_since_s=_still(known, before.still_since_s, now_s))
 
 
-def _moved(after: Progress, stored: Mapping[TopicPartition, int], now_s: float) -> Progress:
+def _with_offsets(after: Progress, stored: Mapping[TopicPartition, int], now_s: float) -> Progress:
     """Replace the stored offsets; a partition that moved is no longer still."""
     kept = {
         at: since for at, since in after.still_since_s.items() if stored.get(at) == after.stored[at]
@@ -168,7 +170,7 @@ def _still(
     return {at: since_s.get(at, now_s) for at, lag in lags if lag and at in after.stored}
 
 
-def stalled(now: Progress, now_s: float, window_s: float) -> tuple[TopicPartition, ...]:
+def stalled_partitions(now: Progress, now_s: float, window_s: float) -> tuple[TopicPartition, ...]:
     """Return the partitions with lag that have not moved for the whole window."""
     if now.paused:
         return ()
@@ -177,7 +179,7 @@ def stalled(now: Progress, now_s: float, window_s: float) -> tuple[TopicPartitio
 
 def condition(now: Progress, now_s: float, window_s: float, *, draining: bool) -> Condition:
     """Return the condition of a sink whose coordinator runs here."""
-    return condition_of(
+    return condition_from(
         Facts(
             reachable=True,
             epoch=now.epoch,
@@ -185,8 +187,8 @@ def condition(now: Progress, now_s: float, window_s: float, *, draining: bool) -
             lag=sum(now.lags.values()),
             alive=1,
             ended=None,
-            error=error_of(now, now_s, window_s),
-            stalled=stalled(now, now_s, window_s),
+            error=current_error(now, now_s, window_s),
+            stalled=stalled_partitions(now, now_s, window_s),
             draining=draining,
         )
     )

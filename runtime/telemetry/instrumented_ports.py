@@ -22,6 +22,7 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import ControlOffset, Epoch
 from headgate.control_protocol.ports import (
+    AllSecondaryTables,
     Batch,
     BatchNeeds,
     BatchOutcome,
@@ -31,12 +32,11 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     ControlLog,
-    Draft,
-    Evolved,
+    EvolvedTable,
     Landed,
     PrimaryTable,
     Refused,
-    Secondaries,
+    Staging,
     TableView,
     Want,
 )
@@ -148,7 +148,7 @@ class MeteredPrimary:
             _count_changes(self._count, self._name, record)
         return outcome
 
-    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+    def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
         return self._table.evolve(base, columns)
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class MeteredSecondaries:
 
     def __init__(
         self,
-        secondaries: Secondaries,
+        secondaries: AllSecondaryTables,
         count: Count,
         delivered: Callable[[str, CommitRecord], None] = lambda *_: None,
     ) -> None:
@@ -177,10 +177,10 @@ class MeteredSecondaries:
     def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
         return self._secondaries.missing(tables)
 
-    def draft(
-        self, drafts: Sequence[Draft]
+    def stage(
+        self, stagings: Sequence[Staging]
     ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
-        return self._secondaries.draft(drafts)
+        return self._secondaries.stage(stagings)
 
     def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
         return self._secondaries.change(wants)

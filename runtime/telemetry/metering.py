@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.ports import ControlLog, PrimaryTable, Secondaries
+from headgate.control_protocol.ports import AllSecondaryTables, ControlLog, PrimaryTable
 from headgate.runtime.telemetry.opentelemetry import OpenTelemetry
 from headgate.runtime.telemetry.sink_metrics import CoordinatorMeters, SinkMeters
 from headgate.runtime.telemetry.source_lag import LagLookout
@@ -19,22 +19,22 @@ class Ports:
 
     log: ControlLog
     table: PrimaryTable
-    secondaries: Secondaries | None
+    secondaries: AllSecondaryTables | None
     on_trouble: Callable[[str, int | None], None]
 
 
 @contextmanager
-def measured(settings: SinkSettings) -> Iterator[SinkMeters | None]:
+def measure(settings: SinkSettings) -> Iterator[SinkMeters | None]:
     """Yield meters that send over OTLP, if the sink file has a target; otherwise ``None``."""
     if not settings.telemetry.otlp_endpoint:
         yield None
         return
-    with opened_meters(settings) as (_, meters):
+    with open_meters(settings) as (_, meters):
         yield meters
 
 
 @contextmanager
-def opened_meters(settings: SinkSettings) -> Iterator[tuple[OpenTelemetry, SinkMeters]]:
+def open_meters(settings: SinkSettings) -> Iterator[tuple[OpenTelemetry, SinkMeters]]:
     """Yield a participant's meters, with what exports them."""
     with ExitStack() as closing:
         telemetry = OpenTelemetry(settings.telemetry)
@@ -44,7 +44,7 @@ def opened_meters(settings: SinkSettings) -> Iterator[tuple[OpenTelemetry, SinkM
         yield telemetry, meters
 
 
-def metered(
+def meter(
     ports: Ports, settings: SinkSettings, life: CoordinatorMeters, closing: ExitStack
 ) -> Ports:
     """Return the same ports, measured; and watch the sources until the coordinator's life ends."""

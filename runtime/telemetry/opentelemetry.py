@@ -63,7 +63,7 @@ class OpenTelemetry:
         self._lock = threading.Lock()
         self._collecting = threading.Lock()
         self._found = threading.local()  # each reader collects in its own thread
-        self._instruments = self._created()
+        self._instruments = self._create()
 
     def count(self, name: str, amount: float, labels: Labels) -> None:
         self._instruments[name].add(amount, labels)
@@ -93,7 +93,7 @@ class OpenTelemetry:
         """Send what is left, in bounded time."""
         self._provider.shutdown(timeout_millis=_SHUTDOWN_MS)
 
-    def _created(self) -> dict[str, Any]:
+    def _create(self) -> dict[str, Any]:
         meter = self._provider.get_meter("headgate")
         made: dict[str, Any] = {}
         for name, instrument in INSTRUMENTS.items():
@@ -108,11 +108,11 @@ class OpenTelemetry:
                     )
                 case Kind.GAUGE:
                     made[name] = meter.create_observable_gauge(
-                        name, [self._asked(name)], description=instrument.about
+                        name, [self._callback(name)], description=instrument.about
                     )
         return made
 
-    def _asked(self, name: str) -> Callable[[Any], Iterable[Any]]:
+    def _callback(self, name: str) -> Callable[[Any], Iterable[Any]]:
         from opentelemetry.metrics import Observation
 
         def observations(_: Any) -> Sequence[Any]:

@@ -27,7 +27,12 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.ports import BatchWriter, ControlLog, PrimaryTable, Secondaries
+from headgate.control_protocol.ports import (
+    AllSecondaryTables,
+    BatchWriter,
+    ControlLog,
+    PrimaryTable,
+)
 from headgate.control_protocol.sink_context import sink_of_thread
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.state import State
@@ -268,7 +273,7 @@ class CoordinatorMeters:
 
     def error(self) -> LastError | None:
         """Return what is wrong with the sink, as far as its coordinator knows."""
-        return coordinator_progress.error_of(self.progress, time.monotonic(), self._window_s)
+        return coordinator_progress.current_error(self.progress, time.monotonic(), self._window_s)
 
     def log(self, log: ControlLog) -> ControlLog:
         return MeteredLog(log, heard=self.heard)
@@ -277,7 +282,7 @@ class CoordinatorMeters:
         name = self._settings.table.identifier
         return MeteredPrimary(table, name, self._meters.count, self._meters.observe)
 
-    def secondaries(self, secondaries: Secondaries) -> Secondaries:
+    def secondaries(self, secondaries: AllSecondaryTables) -> AllSecondaryTables:
         return MeteredSecondaries(secondaries, self._meters.count, self._delivered)
 
     def _delivered(self, table: str, record: CommitRecord) -> None:
@@ -307,7 +312,7 @@ class CoordinatorMeters:
         if isinstance(event, WriteStatus) and envelope.sink == self._settings.name:
             now = (time.monotonic(), _wall_ms())
             with self._lock:
-                self._progress = coordinator_progress.answered(
+                self._progress = coordinator_progress.on_status(
                     self._progress, envelope.sender, event, now
                 )
             return
@@ -319,9 +324,9 @@ class CoordinatorMeters:
         with self._lock:
             before = self._progress
             if isinstance(event, StartCommit):
-                self._progress = coordinator_progress.started(before, at, event, now_s)
+                self._progress = coordinator_progress.on_start(before, at, event, now_s)
             elif isinstance(event, Settlement) and at > before.settled:
-                self._progress = coordinator_progress.settled(
+                self._progress = coordinator_progress.on_settlement(
                     before, at, event, (now_s, _wall_ms())
                 )
             else:
@@ -348,7 +353,7 @@ class CoordinatorMeters:
     ) -> None:
         """Take the sources' logs, and the timestamps of first unstored records."""
         with self._lock:
-            known = coordinator_progress.looked(self._progress, logs, time.monotonic())
+            known = coordinator_progress.on_source_logs(self._progress, logs, time.monotonic())
             self._progress = replace(known, first_ms={**known.first_ms, **first_ms})
 
     def gauges(self) -> Iterable[Gauge]:
@@ -356,7 +361,7 @@ class CoordinatorMeters:
         now, now_s = self.progress, time.monotonic()
         if not now.epoch:
             return
-        still = len(coordinator_progress.stalled(now, now_s, self._window_s))
+        still = len(coordinator_progress.stalled_partitions(now, now_s, self._window_s))
         told = replace(now, error=self.error())
         yield from coordinator_progress.sink_gauges(told, self.condition(), still, _wall_ms())
         if self._settings.tables:

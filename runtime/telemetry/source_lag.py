@@ -48,7 +48,7 @@ class LagLookout:
         with closing(topics):
             while not self._ended.wait(self._settings.telemetry.interval_ms / 1000):
                 try:
-                    look(self._meters, lambda: logs_of(topics), self._first)
+                    look(self._meters, lambda: readable_logs(topics), self._first)
                 except HeadgateError as error:
                     _log.debug("lag could not be measured: %s", error)
 
@@ -74,7 +74,7 @@ def look(
     meters.looked({}, {at: ms for at, ms in found.items() if now.next_of(at) == places[at]})
 
 
-def logs_of(topics: KafkaSourceTopics) -> Mapping[TopicPartition, OffsetRange]:
+def readable_logs(topics: KafkaSourceTopics) -> Mapping[TopicPartition, OffsetRange]:
     """Return what is readable of each log. Raises ``Unreachable``, ``ConfigurationError``."""
     return {
         TopicPartition(name, number): log

@@ -40,7 +40,7 @@ def refusal(table: DeltaTable) -> str:
     if said.writer_features or said.min_writer_version == _WRITER_NAMES:
         protocol["writerFeatures"] = sorted(said.writer_features or ())
     metadata = table.metadata()
-    return _tried(
+    return _try(
         json.dumps(protocol),
         table.schema().to_json(),
         tuple(metadata.partition_columns),
@@ -55,7 +55,7 @@ def protocol_refusal(folder: Folder) -> str:
     Raises ``OSError``.
     """
     protocol = _protocol_of(folder)
-    return _tried(json.dumps(protocol), _PLAIN, (), ()) if protocol else ""
+    return _try(json.dumps(protocol), _PLAIN, (), ()) if protocol else ""
 
 
 def library() -> str:
@@ -63,7 +63,7 @@ def library() -> str:
 
 
 @lru_cache(maxsize=128)
-def _tried(
+def _try(
     protocol: str,
     schema: str,
     partition_by: tuple[str, ...],
@@ -83,12 +83,12 @@ def _tried(
             log = Path(folder) / "_delta_log"
             log.mkdir()
             (log / f"{0:020}.json").write_text("\n".join(lines))
-            return _refused(folder, partition_by)
+            return _refusal(folder, partition_by)
     except OSError:  # no place for the trial: the first commit shows it
         return ""
 
 
-def _refused(folder: str, partition_by: Iterable[str]) -> str:
+def _refusal(folder: str, partition_by: Iterable[str]) -> str:
     try:
         table = DeltaTable(folder)
         table.create_write_transaction(

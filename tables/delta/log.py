@@ -219,12 +219,12 @@ class Walk:
             row_deletes=sum(map(_row_deletes, added)),
         )
         for add in added:
-            self._added(add, entry.version)
+            self._count_added(add, entry.version)
         for remove in removed:
-            self._removed(remove, digest)
+            self._count_removed(remove, digest)
         self.digests.append(digest)
 
-    def _added(self, add: Mapping[str, Any], version: int) -> None:
+    def _count_added(self, add: Mapping[str, Any], version: int) -> None:
         for digest in self._removed_by.pop(add["path"], ()):
             digest.removed_rows += rows_of(add)
         path = unquote(add["path"])
@@ -232,7 +232,7 @@ class Walk:
             self._sought.discard(path)
             self.brought[path] = version
 
-    def _removed(self, remove: Mapping[str, Any], digest: Digest) -> None:
+    def _count_removed(self, remove: Mapping[str, Any], digest: Digest) -> None:
         """Count removed rows: a remove need not have the count, but an older version's add did."""
         if rows := rows_of(remove):
             digest.removed_rows += rows

@@ -52,7 +52,7 @@ _DAYS = re.compile(r"(\d+)\s*day", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaPlace:
+class DeltaLocation:
     """A table's location, and the storage keys for its log and files, and for delta-rs."""
 
     name: str
@@ -60,7 +60,7 @@ class DeltaPlace:
     storage: Mapping[str, str]
 
     @classmethod
-    def of(cls, wanted: TableSpec) -> DeltaPlace:
+    def of(cls, wanted: TableSpec) -> DeltaLocation:
         folder = local_path(wanted.location)
         location = wanted.location if folder is None else f"file://{folder}"
         return cls(wanted.name, location.rstrip("/"), wanted.storage)
@@ -96,7 +96,7 @@ class DeltaPlace:
         said = set[str]()
         for _ in range(_TRIES):
             try:
-                table = self._loaded()
+                table = self._load()
                 break
             except DeltaError as error:
                 failure = error
@@ -119,9 +119,9 @@ class DeltaPlace:
                 f"Delta table {self.name} cannot be read: {first_line(error)}"
             ) from error
         if why:
-            raise _uncommitted(self.name, why)
+            raise _refusal(self.name, why)
 
-    def _loaded(self) -> DeltaTable:
+    def _load(self) -> DeltaTable:
         """Raises ``DeltaError`` for an invalid log, ``OSError`` for storage failures."""
         try:
             return DeltaTable(self.uri, storage_options=self.options)
@@ -144,20 +144,20 @@ def columns_of(name: str, table: DeltaTable) -> Struct:
     return columns_from_delta(name, table.schema().to_json())
 
 
-def layout_id_of(table: DeltaTable) -> int:
-    return layout_id_of_parts(table.schema().to_json(), partitions_of(table))
+def schema_id_of(table: DeltaTable) -> int:
+    return schema_id_of_parts(table.schema().to_json(), partitions_of(table))
 
 
-def layout_id_of_parts(schema: str, partition_by: tuple[str, ...]) -> int:
+def schema_id_of_parts(schema: str, partition_by: tuple[str, ...]) -> int:
     """Return the number of columns and partitioning; ``schema`` is delta-rs's JSON."""
     return schema_number(f"{schema} {partition_by}")
 
 
-def layout_of(place: DeltaPlace, table: DeltaTable) -> FileSchema:
+def file_schema_of(place: DeltaLocation, table: DeltaTable) -> FileSchema:
     columns, partition_by = columns_of(place.name, table), partitions_of(table)
     return FileSchema(
         uuid=str(table.metadata().id),
-        schema_id=layout_id_of(table),
+        schema_id=schema_id_of(table),
         columns=columns,
         location=place.location,
         partition_by=partition_by,
@@ -186,14 +186,14 @@ def refuse_unfit(name: str, table: DeltaTable) -> None:
         )
     _refuse_retention(name, properties.get(_LOG_RETENTION) or "")
     if why := refusal(table):
-        raise _uncommitted(name, why)
+        raise _refusal(name, why)
     types = {column.name: column.type for column in columns_of(name, table).fields}
     for column in partitions_of(table):
         if not may_partition(types[column]):
             raise _unfit(name, f"is partitioned by {column!r}, of type {types[column]}")
 
 
-def _uncommitted(name: str, why: str) -> TableUnfit:
+def _refusal(name: str, why: str) -> TableUnfit:
     return TableUnfit(
         f"Delta table {name}: {library()} does not commit to tables of its protocol: {why}",
         "drop the feature that it names, or fill another table; docs/table-formats/delta.md has "

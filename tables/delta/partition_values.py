@@ -14,11 +14,11 @@ from headgate.tables.delta.columns import TOLD
 
 @dataclass(frozen=True, slots=True)
 class HeldYears:
-    """Implements ``HeldValues``. ``kinds``: the types of the partition columns."""
+    """Implements ``ValueCheck``. ``kinds``: the types of the partition columns."""
 
     kinds: Mapping[str, str]
 
-    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         found: dict[int, str] = {}
         for name, kind in self.kinds.items():
             values = rows.column(name).cast(pa.int32() if kind == "date" else pa.int64())

@@ -23,7 +23,7 @@ from headgate.control_protocol.table_history import (
     history_of,
 )
 from headgate.tables.delta.log import Digest, Walk, rows_of
-from headgate.tables.delta.open_table import DeltaPlace, columns_of
+from headgate.tables.delta.open_table import DeltaLocation, columns_of
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.neutral_schema import with_absent
 from headgate.tables.storage.file_io import open_files
@@ -32,7 +32,7 @@ from headgate.tables.storage.file_io import open_files
 class DeltaReader:
     """The table as it was when this was created."""
 
-    def __init__(self, place: DeltaPlace, sink: SinkName) -> None:
+    def __init__(self, place: DeltaLocation, sink: SinkName) -> None:
         self._place = place
         self._sink = sink
         self._table: DeltaTable = place.load()
@@ -50,8 +50,8 @@ class DeltaReader:
         return [field.name for field in self._table.schema().fields]
 
     def history(self, newest: Newest | None = None) -> History:
-        walk = self._walked(newest) if newest else self._walk
-        states = map(self._told, reversed(walk.digests))
+        walk = self._walk_log(newest) if newest else self._walk
+        states = map(self._parse, reversed(walk.digests))
         return history_of(self._view, self._sink, states, complete=walk.complete)
 
     def live_files(self) -> list[LiveFile]:
@@ -117,9 +117,9 @@ class DeltaReader:
 
     @cached_property
     def _walk(self) -> Walk:
-        return self._walked()
+        return self._walk_log()
 
-    def _walked(self, newest: Newest | None = None) -> Walk:
+    def _walk_log(self, newest: Newest | None = None) -> Walk:
         """Walk the versions; each takes a request, and only its digest is kept."""
         walk = Walk(self._adds["path"].to_pylist() if newest is None else ())
         for entry in self._log.line(self._table.version()):
@@ -133,7 +133,7 @@ class DeltaReader:
     def _address(self, path: str) -> str:
         return path if "://" in path else f"{self._place.location}/{path}"
 
-    def _told(self, digest: Digest) -> Told:
+    def _parse(self, digest: Digest) -> Told:
         made = not digest.version  # the first one creates the table
         return Told(
             f"version {digest.version}",

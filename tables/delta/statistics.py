@@ -37,7 +37,7 @@ def statistics(records: int, facts: FileFacts, types: Mapping[Path, Type]) -> st
                 _put(nested[key], path, zero if _is_zero(told) else told)
     for path, nulls in facts.nulls.items():
         _put(nested["nullCount"], path, nulls)
-    return _MARKED.sub(r"\1", json.dumps(nested, default=_marked))
+    return _MARKED.sub(r"\1", json.dumps(nested, default=_with_ellipsis))
 
 
 def bound(kind: Type, value: Any) -> Any:
@@ -54,7 +54,7 @@ def _is_zero(told: Any) -> bool:
     return isinstance(told, float) and told == 0
 
 
-def _marked(value: Decimal) -> str:
+def _with_ellipsis(value: Decimal) -> str:
     return f"{_MARK}{value:f}"
 
 

@@ -52,12 +52,12 @@ from headgate.control_protocol.table_history import ONLY_BRANCH
 from headgate.tables.delta.columns import columns_from_delta, leaf_types, partition_value
 from headgate.tables.delta.log import LogEntry
 from headgate.tables.delta.open_table import (
-    DeltaPlace,
+    DeltaLocation,
     columns_of,
-    layout_id_of,
-    layout_id_of_parts,
     partitions_of,
     refuse_unfit,
+    schema_id_of,
+    schema_id_of_parts,
 )
 from headgate.tables.delta.statistics import statistics
 from headgate.tables.missing_files import refuse_lost
@@ -85,7 +85,7 @@ class DeltaSinkTable:
     ``write`` is delta-rs's call, which a test may let fail.
     """
 
-    def __init__(self, place: DeltaPlace, sink: SinkName, write: _Write = _write) -> None:
+    def __init__(self, place: DeltaLocation, sink: SinkName, write: _Write = _write) -> None:
         self._place = place
         self._sink = sink
         self._application = tag_name(sink, ONLY_BRANCH)
@@ -129,12 +129,12 @@ class DeltaSinkTable:
         except OSError as error:
             return Unknown(f"nothing was sent: {first_line(error)}")
         number = uuid.uuid4().hex
-        added = [self._added(table, file) for file in attempt.files]
+        added = [self._add_action(table, file) for file in attempt.files]
         try:
             self._call(table, attempt, number, added)
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             self._kept = None
-            return self._judged(attempt, head + 1, number, error)
+            return self._outcome_of(attempt, head + 1, number, error)
         self._remember(table)
         return self._landed(attempt, head + 1)
 
@@ -142,7 +142,7 @@ class DeltaSinkTable:
         """See ``table_format.SupportsDelivery``."""
         table = self._load()
         for file in files:
-            self._added(table, file)
+            self._add_action(table, file)
         if lost := refuse_lost(self._folder, files):
             raise _unfit(self._place.name, lost.reason)
 
@@ -157,9 +157,9 @@ class DeltaSinkTable:
         A table that was loaded before is only updated, provided that its log is the same: a
         re-created table starts at version 0 again.
         """
-        table = self._brought_up_to_date() or self._place.load()
+        table = self._update() or self._place.load()
         self._remember(table)
-        name, layout = self._place.name, layout_id_of(table)
+        name, layout = self._place.name, schema_id_of(table)
         if layout not in self._layouts:
             self._layouts[layout] = (columns_of(name, table), partitions_of(table))
         return table
@@ -170,7 +170,7 @@ class DeltaSinkTable:
             entry = self._log.entry(table.version())
             self._kept = (table, entry) if entry else None
 
-    def _brought_up_to_date(self) -> DeltaTable | None:
+    def _update(self) -> DeltaTable | None:
         if self._kept is None:
             return None
         table, entry = self._kept
@@ -188,7 +188,7 @@ class DeltaSinkTable:
         if schema_id not in self._layouts:
             for entry in self._log.line(table.version()):
                 for schema, partitions in entry.layouts if entry else ():
-                    number = layout_id_of_parts(schema, partitions)
+                    number = schema_id_of_parts(schema, partitions)
                     columns = columns_from_delta(self._place.name, schema)
                     self._layouts.setdefault(number, (columns, partitions))
                 if schema_id in self._layouts:
@@ -200,7 +200,7 @@ class DeltaSinkTable:
 
     def _view(self, table: DeltaTable) -> TableView:
         head, tag = table.version(), self._tag(table)
-        said = self._said(tag)
+        said = self._sink_properties(tag)
         way, reached = self._way(head, tag)
         records = (decode(self._sink, said) for said in way if said is not None)
         newest = next((record for record in records if record), None)
@@ -208,7 +208,7 @@ class DeltaSinkTable:
             table=self._place.name,
             uuid=str(table.metadata().id),
             location=self._place.location,
-            schema_id=layout_id_of(table),
+            schema_id=schema_id_of(table),
             spec_id=0,
             head=head or None,
             tag=tag,
@@ -237,7 +237,7 @@ class DeltaSinkTable:
                 break
         return way, lineage or Lineage.ROLLED_BACK
 
-    def _said(self, tag: int | None) -> _Said:
+    def _sink_properties(self, tag: int | None) -> _Said:
         """Return the properties of the sink's newest version, including a record."""
         if tag is None:
             return {}
@@ -267,7 +267,7 @@ class DeltaSinkTable:
         self, table: DeltaTable, attempt: CommitAttempt, number: str, added: Sequence[AddAction]
     ) -> None:
         sink, record = self._sink, attempt.record
-        filled = {filled_property(sink, n): uuid for n, uuid in _filled(attempt).items()}
+        filled = {filled_property(sink, n): uuid for n, uuid in _filled_properties(attempt).items()}
         application = Transaction(self._application, table.version() + 1, _now_ms())
         self._write(
             table,
@@ -297,11 +297,11 @@ class DeltaSinkTable:
             lineage=Lineage.CONTAINS_TAG,
             branch_record=record,
             others=base.others,
-            filled=_filled(attempt),
+            filled=_filled_properties(attempt),
         )
         return Landed(version, view)
 
-    def _judged(
+    def _outcome_of(
         self, attempt: CommitAttempt, version: int, number: str, said: Exception
     ) -> CommitOutcome:
         """Judge by the log: the version is this attempt's, somebody else's, or not there (yet).
@@ -320,11 +320,11 @@ class DeltaSinkTable:
             return self._landed(attempt, version)
         return Refused(first_line(said))
 
-    def _added(self, table: DeltaTable, file: WrittenFile) -> AddAction:
+    def _add_action(self, table: DeltaTable, file: WrittenFile) -> AddAction:
         """Raises ``TableChanged`` for files with columns that the table no longer has."""
         name = self._place.name
         inside = file.path.removeprefix(f"{self._place.location}/")
-        now = self._layouts[layout_id_of(table)]
+        now = self._layouts[schema_id_of(table)]
         try:
             written = self._layout(table, layout_id_of_file(file))
         except ValueError as error:
@@ -353,7 +353,7 @@ def _unfit(table: str, why: str) -> TableChanged:
     )
 
 
-def _filled(attempt: CommitAttempt) -> Mapping[str, str]:
+def _filled_properties(attempt: CommitAttempt) -> Mapping[str, str]:
     """N5: repeat what the last version recorded, because a log is read from its end."""
     return filled_after(attempt.record, attempt.base.filled, attempt.forgets)
 

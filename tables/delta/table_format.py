@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headgate.control_protocol.errors import (
     ConfigurationError,
-    KindUnknown,
+    TableFormatUnknown,
     TableMissing,
     first_line,
 )
@@ -29,7 +29,7 @@ from headgate.tables.storage.directories import folders_in
 from headgate.tables.storage.file_io import open_files
 
 if TYPE_CHECKING:
-    from headgate.tables.delta.open_table import DeltaPlace
+    from headgate.tables.delta.open_table import DeltaLocation
 
 
 _RENEWED_MS_MAX = 24 * 3_600_000
@@ -44,7 +44,7 @@ class DeltaFormat(TableFormat):
 
     def refuse(self, spec: TableSpec) -> None:
         if find_spec("deltalake") is None:
-            raise KindUnknown(
+            raise TableFormatUnknown(
                 "table.type is delta, but deltalake is not installed",
                 "pip install 'headgate[delta]'",
             )
@@ -88,10 +88,10 @@ class DeltaFormat(TableFormat):
         return DeltaSinkTable(_place(spec), sink)
 
     def file_schema(self, spec: TableSpec) -> FileSchema:
-        from headgate.tables.delta.open_table import layout_of
+        from headgate.tables.delta.open_table import file_schema_of
 
         place = _place(spec)
-        return layout_of(place, place.load())
+        return file_schema_of(place, place.load())
 
     def reader(self, spec: TableSpec, sink: SinkName) -> TableReader:
         from headgate.tables.delta.reader import DeltaReader
@@ -107,7 +107,7 @@ class DeltaFormat(TableFormat):
         except OSError as error:
             raise Unreachable(f"{parent} cannot be listed: {first_line(error)}") from error
 
-    def _create(self, place: DeltaPlace, spec: TableSpec) -> None:
+    def _create(self, place: DeltaLocation, spec: TableSpec) -> None:
         """Create the table.
 
         Another process may be first: what exists then is loaded and checked.
@@ -135,7 +135,7 @@ class DeltaFormat(TableFormat):
             ) from error
 
 
-def _place(spec: TableSpec) -> DeltaPlace:
-    from headgate.tables.delta.open_table import DeltaPlace
+def _place(spec: TableSpec) -> DeltaLocation:
+    from headgate.tables.delta.open_table import DeltaLocation
 
-    return DeltaPlace.of(spec)
+    return DeltaLocation.of(spec)

@@ -11,9 +11,9 @@ from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.tables.hudi.base_files import instant_of, stamp_of
-from headgate.tables.hudi.commits import HudiCommits, Moved, rolled_back
-from headgate.tables.hudi.jvm import said
-from headgate.tables.hudi.locations import STAGED, HudiPlace
+from headgate.tables.hudi.commits import HudiCommits, Moved, refuse_rolled_back
+from headgate.tables.hudi.jvm import error_text
+from headgate.tables.hudi.locations import STAGED, HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.tables.missing_files import refuse_lost
 from headgate.tables.storage.directories import Folder
@@ -23,20 +23,20 @@ _STAMPS_OPEN = 8
 
 
 class HudiSinkTable(HudiCommits):
-    """Implements ``stamps.StampingTable``; the rest is ``HudiCommits``."""
+    """Implements ``stamps.SupportsCommitTokens``; the rest is ``HudiCommits``."""
 
     def __init__(
         self,
-        place: HudiPlace,
+        place: HudiLocation,
         sink: SinkName,
         answer: Callable[[Callable[[], None]], None] = lambda call: call(),
-        java: Callable[[HudiPlace, str], HudiJava] = HudiJava,
+        java: Callable[[HudiLocation, str], HudiJava] = HudiJava,
     ) -> None:
         super().__init__(place, sink, answer, java)
         self._stamps: deque[str] = deque(maxlen=_STAMPS_OPEN)
 
-    def stamp(self) -> str:
-        _, java = self._opened()
+    def new_token(self) -> str:
+        _, java = self._open_client()
         self._open_timeline(java)
         self._stamps.append(self._reserved(java))
         return stamp_of(self._place.location, self._stamps[-1])
@@ -61,7 +61,7 @@ class HudiSinkTable(HudiCommits):
         except Exception as error:
             java.close()
             raise Unreachable(
-                f"Hudi table {self._place.name} takes no first commit: {said(error)}"
+                f"Hudi table {self._place.name} takes no first commit: {error_text(error)}"
             ) from error
 
     def _make_first(self, java: HudiJava) -> None:
@@ -74,7 +74,7 @@ class HudiSinkTable(HudiCommits):
 
         def check() -> None:
             if first in self._reservations.condemned():
-                raise Moved(rolled_back(first).reason)
+                raise Moved(refuse_rolled_back(first).reason)
 
         if refused := self._begin(java, first):
             raise Moved(refused.reason)
@@ -107,11 +107,11 @@ def sweep(folder: Folder) -> None:
     oldest_ms = time.time_ns() // 1_000_000 - STAGED_MS_MAX
     old = [name for name, at_ms in found if name.endswith(".parquet") and at_ms < oldest_ms]
     if old:
-        pending = _drafted(folder, [name for name, _ in found if name.endswith(".json")])
+        pending = _read_drafts(folder, [name for name, _ in found if name.endswith(".json")])
         folder.remove([name for name in old if name.rpartition("/")[2] not in pending])
 
 
-def _drafted(folder: Folder, drafts: list[str]) -> str:
+def _read_drafts(folder: Folder, drafts: list[str]) -> str:
     """Return the drafts' content; one that disappears meanwhile was delivered."""
     told = []
     for name in drafts:

@@ -49,7 +49,7 @@ def stamp_of(location: str, instant: str) -> str:
 
 
 def instant_of(path: str) -> str:
-    """Return the instant in a base file's name, or in a stamp. Raises ``ValueError``."""
+    """Return the instant in a base file's name, or in a commit token. Raises ``ValueError``."""
     instant = path.removesuffix(_SUFFIX).rpartition("_")[2]
     if not _INSTANT.fullmatch(instant):
         raise ValueError(f"{path} names no instant")
@@ -62,8 +62,8 @@ def file_id_of(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class HudiDressing:
-    """Implements ``table_format.Dressing`` for a Hudi table.
+class HudiFileMarking:
+    """Implements ``table_format.FileMarking`` for a Hudi table.
 
     ``key``: the column of its record key; empty if Hudi generates keys. ``partition_by``: its
     partition columns; ``hive_style`` and ``url_encoded`` determine their folders' names.
@@ -79,11 +79,11 @@ class HudiDressing:
     def columns(self) -> Sequence[pa.Field]:
         return tuple(pa.field(name, pa.string()) for name in COLUMNS)
 
-    def path(self, stamp: str, partition: Sequence[Any]) -> str:
-        """Return a new file's path. Raises ``ValueError`` for an invalid stamp."""
-        instant = instant_of(stamp)
-        if stamp != stamp_of(self.location, instant):
-            raise ValueError(f"{stamp} is no stamp of {self.location}")
+    def path(self, token: str, partition: Sequence[Any]) -> str:
+        """Return a new file's path. Raises ``ValueError`` for an invalid commit token."""
+        instant = instant_of(token)
+        if token != stamp_of(self.location, instant):
+            raise ValueError(f"{token} is no commit token of {self.location}")
         name = f"{uuid.uuid4()}-0_{_WRITE_TOKEN}_{instant}{_SUFFIX}"
         return "/".join(filter(None, (self.location, self.partition_path(partition), name)))
 
@@ -91,7 +91,7 @@ class HudiDressing:
         """Return the folder of a partition, relative to the table's; empty without partitions."""
         return "/".join(map(self._folder, self.partition_by, values))
 
-    def announced(self, path: str) -> Mapping[str, bytes]:
+    def written_before(self, path: str) -> Mapping[str, bytes]:
         folder, _, name = path.rpartition("/")
         inside = folder.removeprefix(self.location).strip("/")
         instant, depth = instant_of(path), len(inside.split("/")) if inside else 0
@@ -103,7 +103,7 @@ class HudiDressing:
             f"{folder}/.hoodie_partition_metadata": about.encode(),
         }
 
-    def dressed(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
+    def with_columns(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
         """Return the rows followed by Hudi's columns; the file already has ``begin`` rows."""
         folder, _, name = path.rpartition("/")
         instant, partition = instant_of(path), folder.removeprefix(self.location).strip("/")
@@ -122,7 +122,7 @@ class HudiDressing:
             rows = rows.append_column(field, values)
         return rows
 
-    def unfit(self, column: str, text: str) -> str | None:
+    def unsupported(self, column: str, text: str) -> str | None:
         """Say why a row with this value could not be found in its folder again."""
         if text == NOWHERE:
             return f"{NOWHERE} is Hudi's word for no value"

@@ -20,7 +20,7 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyInTwoPartitions, TableChanged
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.table_format import NumberedFile, RowKey
-from headgate.tables.storage.directories import Folder, named
+from headgate.tables.storage.directories import Folder, name_below
 
 _TOPIC, _PARTITION, _OFFSET = "_topic", "_partition", "_offset"
 
@@ -122,7 +122,7 @@ class Fold:
         for path, begin, end in spans:
             chosen = last[begin:end] & ~self._goes[begin:end]
             if chosen.any():
-                yield path if chosen.all() else self._copied(path, chosen, aside)
+                yield path if chosen.all() else self._copy(path, chosen, aside)
 
     def going(self) -> pa.Table:
         """Return the keys of live rows to delete."""
@@ -135,15 +135,15 @@ class Fold:
         if goes:
             coordinates = [*filter(None, [self._key.topic and _TOPIC]), _PARTITION, _OFFSET]
             columns = [*self._key.key, *coordinates]
-        with self._opened(path) as file:
+        with self._open(path) as file:
             found = file.read(columns)
         return pa.table([found[name] for name in columns], [str(n) for n in range(len(columns))])
 
-    def _copied(self, path: str, chosen: npt.NDArray[np.bool_], aside: str) -> str:
+    def _copy(self, path: str, chosen: npt.NDArray[np.bool_], aside: str) -> str:
         """Write the chosen rows of a file to another."""
         copied, begin = f"{aside}/{uuid.uuid4()}.parquet", 0
         with (
-            self._opened(path) as file,
+            self._open(path) as file,
             self._folder.sink(copied) as stream,
             pq.ParquetWriter(stream, file.schema_arrow) as writer,
         ):
@@ -153,8 +153,8 @@ class Fold:
                 begin = end
         return f"{self._folder.location}/{copied}"
 
-    def _opened(self, path: str) -> pq.ParquetFile:
-        return pq.ParquetFile(self._folder.source(named(self._folder.location, path)))
+    def _open(self, path: str) -> pq.ParquetFile:
+        return pq.ParquetFile(self._folder.source(name_below(self._folder.location, path)))
 
 
 class _Numbered:
@@ -167,7 +167,7 @@ class _Numbered:
         self.numbers, self.count = _at(first, self._first), len(self._first)
         for column in others:
             values = pc.unique(column)
-            paired = _paired(self.numbers, column, values)
+            paired = _pair(self.numbers, column, values)
             pairs = pc.unique(paired)
             self._others.append((values, pairs))
             self.numbers, self.count = _at(paired, pairs), len(pairs)
@@ -177,11 +177,11 @@ class _Numbered:
         first, *others = columns
         found = _at(first, self._first)
         for column, (values, pairs) in zip(others, self._others, strict=True):
-            found = _at(_paired(found, column, values), pairs)
+            found = _at(_pair(found, column, values), pairs)
         return found
 
 
-def _paired(numbers: _Numbers, column: _Column, values: pa.Array) -> pa.Array:
+def _pair(numbers: _Numbers, column: _Column, values: pa.Array) -> pa.Array:
     """Return a number for each pair; negative if one of the two is missing."""
     at = _at(column, values)
     return pa.array(np.where(at == _NONE, _NONE, numbers * len(values) + at))

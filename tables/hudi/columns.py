@@ -48,7 +48,7 @@ _OURS_LOGICAL = {logical: ours for ours, (_, logical) in _LOGICAL.items()}
 
 def avro_of(name: str, columns: Struct, comments: Mapping[str, str]) -> str:
     """Return a new table's Avro schema. Raises ``ConfigurationError`` naming the column."""
-    if own := _own(columns, (*COLUMNS, *_MEANING)):
+    if own := _first_reserved(columns, (*COLUMNS, *_MEANING)):
         raise ConfigurationError(f"{own} is a column of Hudi's own", "name it otherwise")
     fields = [_field(column, (), comments.get(column.name)) for column in columns.fields]
     return json.dumps({"type": "record", "name": name, "namespace": "hoodie", "fields": fields})
@@ -62,24 +62,24 @@ def columns_of(table: str, schema: str) -> Struct:
 
 def refuse_taken(table: str, columns: Struct) -> None:
     """Raise ``TableUnfit`` for a column by which Hudi would take rows for deleted ones."""
-    if own := _own(columns, _MEANING):
+    if own := _first_reserved(columns, _MEANING):
         raise TableUnfit(
             f"Hudi table {table} has a column {own}, by which Hudi tells rows that go",
             "fill a table without it; rows go by table.key and the records of the topic",
         )
 
 
-def _own(columns: Struct, names: Sequence[str]) -> str | None:
+def _first_reserved(columns: Struct, names: Sequence[str]) -> str | None:
     """Return the first column with one of these names, ignoring case as Spark does."""
     return next((each.name for each in columns.fields if each.name.lower() in names), None)
 
 
 def spark_columns(columns: Sequence[Column]) -> str:
     """Return Spark's DDL for columns with these names and types."""
-    return ", ".join(f"{quoted(column.name)} {_spark(column.type)}" for column in columns)
+    return ", ".join(f"{quote(column.name)} {_spark(column.type)}" for column in columns)
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """Quote a column's name for Spark, whatever characters it contains."""
     return "`{}`".format(name.replace("`", "``"))
 
@@ -113,7 +113,7 @@ def refuse_key(columns: Struct, key: str, partition_by: Sequence[str]) -> None:
         )
 
 
-def changed(columns: Struct, schema: str) -> str | None:
+def changed_column(columns: Struct, schema: str) -> str | None:
     """Return a column that a commit's Avro schema has changed, if any.
 
     Whether values may be missing is not compared: Spark's writers declare all columns optional.
@@ -126,7 +126,7 @@ def changed(columns: Struct, schema: str) -> str | None:
 def _spark(kind: Type) -> str:
     match kind:
         case Struct(fields):
-            return f"struct<{', '.join(f'{quoted(c.name)}: {_spark(c.type)}' for c in fields)}>"
+            return f"struct<{', '.join(f'{quote(c.name)}: {_spark(c.type)}' for c in fields)}>"
         case ListOf(element):
             return f"array<{_spark(element.type)}>"
         case MapOf(key, value):
@@ -156,7 +156,7 @@ def _value(column: Column, path: Path) -> Any:
 def _avro(kind: Type, path: Path) -> Any:
     match kind:
         case Struct(fields):
-            form = {"type": "record", **_named(path[-1], path)}
+            form = {"type": "record", **_type_name(path[-1], path)}
             return {**form, "fields": [_field(each, path) for each in fields]}
         case ListOf(element):
             return {"type": "array", "items": _value(element, (*path, "element"))}
@@ -170,13 +170,13 @@ def _avro(kind: Type, path: Path) -> Any:
         case str() if parts := digits(kind):
             return _decimal(path, *parts)
     raise ConfigurationError(
-        f"column {dotted(path)!r}: no column of a Hudi table is made of {_told(kind)} here",
+        f"column {dotted(path)!r}: no column of a Hudi table is made of {_type_text(kind)} here",
         f"use one of {', '.join((*_PLAIN, *_LOGICAL))}, decimal(p,s), and structs, lists and maps "
         "from string of them",
     )
 
 
-def _named(name: str, path: Path) -> dict[str, str]:
+def _type_name(name: str, path: Path) -> dict[str, str]:
     """Name a type within its column, since no two types may have one name."""
     return {"name": name, "namespace": dotted((_INSIDE, *path[:-1]))}
 
@@ -184,12 +184,12 @@ def _named(name: str, path: Path) -> dict[str, str]:
 def _decimal(path: Path, precision: int, scale: int) -> dict[str, Any]:
     size = next(n for n in range(1, 17) if 10**precision <= 2 ** (8 * n - 1))
     name = f"fixed_{path[-1]}"
-    named = _named(name, path) if len(path) > 1 else {"name": name}
+    named = _type_name(name, path) if len(path) > 1 else {"name": name}
     form = {"type": "fixed", **named, "size": size, "logicalType": "decimal"}
     return {**form, "precision": precision, "scale": scale}
 
 
-def _told(kind: Type) -> str:
+def _type_text(kind: Type) -> str:
     return kind if isinstance(kind, str) else "a map from other keys than text"
 
 

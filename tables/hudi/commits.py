@@ -37,9 +37,9 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.tables.hudi import fork_detection
-from headgate.tables.hudi.columns import changed
-from headgate.tables.hudi.jvm import said
-from headgate.tables.hudi.locations import HudiPlace, TableConfig
+from headgate.tables.hudi.columns import changed_column
+from headgate.tables.hudi.jvm import error_text
+from headgate.tables.hudi.locations import HudiLocation, TableConfig
 from headgate.tables.hudi.reserved_instants import Kept, Reservations
 from headgate.tables.hudi.timeline import unread
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
@@ -63,10 +63,10 @@ class HudiCommits:
 
     def __init__(
         self,
-        place: HudiPlace,
+        place: HudiLocation,
         sink: SinkName,
         answer: Callable[[Callable[[], None]], None] = lambda call: call(),
-        java: Callable[[HudiPlace, str], HudiJava] = HudiJava,
+        java: Callable[[HudiLocation, str], HudiJava] = HudiJava,
     ) -> None:
         self._place = place
         self._sink = sink
@@ -92,7 +92,7 @@ class HudiCommits:
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         base = attempt.base
         try:
-            config, java = self._opened()
+            config, java = self._open_client()
             view = self.read()
             if _place(view) != _place(base):
                 return Refused("the table has moved on since it was read; nothing was sent")
@@ -110,7 +110,7 @@ class HudiCommits:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was completed yet
             java.close()
-            return Unknown(f"nothing was completed: {said(error)}")
+            return Unknown(f"nothing was completed: {error_text(error)}")
         return self._send(brought, config, java, instant)
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class HudiCommits:
 
     # ------------------------------------------------------------------------------------ reading
 
-    def _opened(self) -> tuple[TableConfig, HudiJava]:
+    def _open_client(self) -> tuple[TableConfig, HudiJava]:
         """Return the table's properties, and the client that knows its columns, if new."""
         config = self._place.config()
         if self._open is None or self._open[0] != config:
@@ -130,7 +130,7 @@ class HudiCommits:
         return self._open
 
     def _read(self, *, keeps: bool) -> TableView:
-        config, java = self._opened()
+        config, java = self._open_client()
         try:
             meta = java.meta()
             view, unkept = self._seen(config, java, meta)
@@ -202,7 +202,7 @@ class HudiCommits:
     def _refuse_changed(self, config: TableConfig, newest: list[Instant]) -> None:
         """Refuse if the sink's next commit would undo a change of columns by somebody else."""
         schema = next((each.said[_SCHEMA] for each in newest if each.said.get(_SCHEMA)), None)
-        if schema and (column := changed(config.columns, schema)):
+        if schema and (column := changed_column(config.columns, schema)):
             raise TableUnfit(
                 f"Hudi table {self._place.name}: column {column} is not what it was when the table "
                 "was made",
@@ -221,7 +221,7 @@ class HudiCommits:
         except Exception as error:
             java.close()
             raise Unreachable(
-                f"Hudi table {self._place.name}: no instant can be reserved: {said(error)}"
+                f"Hudi table {self._place.name}: no instant can be reserved: {error_text(error)}"
             ) from error
         return instant
 
@@ -275,12 +275,12 @@ class HudiCommits:
         if java.completed(meta, instant):
             return Refused(f"instant {instant} is complete", for_good=True)
         if instant in self._reservations.condemned():
-            return rolled_back(instant)
+            return refuse_rolled_back(instant)
         if instant in java.pending(meta):
             java.go_on(instant)
             return None
         if instant in self._begun:
-            return rolled_back(instant)
+            return refuse_rolled_back(instant)
         if java.passed(meta, instant):
             self._bury(java, instant)
             return Refused(f"instant {instant} is older than the active timeline", for_good=True)
@@ -309,7 +309,7 @@ class HudiCommits:
             java.close()
             if refused:
                 return refused[0]
-            return self._judged(attempt, java, coming, error)
+            return self._outcome_of(attempt, java, coming, error)
         return self._landed(attempt, config, java, coming)
 
     def _refusal(self, attempt: CommitAttempt, java: HudiJava, instant: str) -> Refused | None:
@@ -324,25 +324,25 @@ class HudiCommits:
             return Refused(behind)
         meta = java.meta()
         if instant in self._reservations.condemned() or java.rolling_back(meta, instant):
-            return rolled_back(instant)
+            return refuse_rolled_back(instant)
         if instant not in java.pending(meta):
             return Refused(f"the table has moved on: instant {instant} is not pending any more")
         return self._lost(attempt, java)
 
-    def _judged(
+    def _outcome_of(
         self, attempt: CommitAttempt, java: HudiJava, coming: Kept, error: Exception
     ) -> CommitOutcome:
         """H7, H11: judge by the timeline, since a failure after the commit fails a landed call."""
         if isinstance(error, ConnectionError):
             return Unknown(repr(error))
         try:
-            config, java = self._opened()
+            config, java = self._open_client()
             landed = java.landed(java.meta(), coming.instant)
             if config.uuid == attempt.base.uuid and landed is not None:
                 return self._landed(attempt, config, java, coming)
         except Exception as later:  # noqa: BLE001 - it is not known then
-            return Unknown(f"{said(error)}, and then: {said(later)}")
-        return Unknown(said(error))
+            return Unknown(f"{error_text(error)}, and then: {error_text(later)}")
+        return Unknown(error_text(error))
 
     def _landed(
         self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, coming: Kept
@@ -367,7 +367,7 @@ class HudiCommits:
             self._tidy(java, instant)
             self._done(attempt)
         except Exception as error:  # noqa: BLE001 - it has landed, as a read will tell
-            return Unknown(f"instant {instant} landed, and then: {said(error)}")
+            return Unknown(f"instant {instant} landed, and then: {error_text(error)}")
         return Landed(tag, view)
 
     def _unfinished(self, java: HudiJava, meta: object) -> frozenset[str]:
@@ -384,10 +384,12 @@ class HudiCommits:
                 self._reservations.remove_late(instant, _paths(java.statistics(meta, instant)))
             elif instant < landed and instant not in self._coming():
                 self._bury(java, instant)
-        self._reservations.remove_behind(self._settled(java, meta))
+        self._reservations.remove_behind(self._settled_files(java, meta))
         self._reservations.forget_old(landed)
 
-    def _settled(self, java: HudiJava, meta: object) -> Callable[[str], Collection[str] | None]:
+    def _settled_files(
+        self, java: HudiJava, meta: object
+    ) -> Callable[[str], Collection[str] | None]:
         """Return a function that returns the files that a settled instant of the sink added."""
         noted, condemned = self._reservations.noted(), self._reservations.condemned()
 
@@ -401,7 +403,7 @@ class HudiCommits:
         return cache(brought)
 
 
-def rolled_back(instant: str) -> Refused:
+def refuse_rolled_back(instant: str) -> Refused:
     return Refused(f"others roll instant {instant} back, and its files", for_good=True)
 
 

@@ -10,7 +10,7 @@ from headgate.control_protocol.errors import HudiForked, KeyChanged, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.tables.hudi.file_slices import Slice
-from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.record_keys import BUCKET, index_of
 from headgate.tables.hudi.write_client import Instant
 
@@ -75,7 +75,7 @@ in 15 of a hundred of these."""
 
 
 def refuse(
-    view: TableView, place: HudiPlace, sink: SinkName, live: Callable[[], Sequence[Slice]]
+    view: TableView, place: HudiLocation, sink: SinkName, live: Callable[[], Sequence[Slice]]
 ) -> None:
     """U1: refuse a table filled without the key, which may hold duplicates, and the reverse.
 
@@ -92,7 +92,9 @@ def refuse(
         _refuse_buckets(view, place, live)
 
 
-def _refuse_buckets(view: TableView, place: HudiPlace, live: Callable[[], Sequence[Slice]]) -> None:
+def _refuse_buckets(
+    view: TableView, place: HudiLocation, live: Callable[[], Sequence[Slice]]
+) -> None:
     """Refuse a table that others have split into buckets; only its files show that.
 
     Everybody's next write fails at a file that has no bucket's number.
@@ -105,7 +107,7 @@ def _refuse_buckets(view: TableView, place: HudiPlace, live: Callable[[], Sequen
         )
     if place.key and index_of(view.table, place.settings) == BUCKET:
         return  # which compares the files with its own number of buckets
-    if view.head is not None and _numbered(live()):
+    if view.head is not None and is_numbered(live()):
         raise TableUnfit(
             f"Hudi table {view.table} is cut into buckets, as the names of its files show: writes "
             "of others would fail at files of no bucket",
@@ -114,6 +116,6 @@ def _refuse_buckets(view: TableView, place: HudiPlace, live: Callable[[], Sequen
         )
 
 
-def _numbered(slices: Sequence[Slice]) -> bool:
+def is_numbered(slices: Sequence[Slice]) -> bool:
     names = [each.group for each in slices]
     return all(map(_NUMBERED.match, names)) and any(name.startswith(_LOW) for name in names)

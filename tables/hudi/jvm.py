@@ -93,20 +93,20 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
             context = aside.submit(SparkContext.getOrCreate, wanted).result()
         context.setLogLevel("OFF")
         _close_streams(context)
-        _loaded(context, "org.apache.hudi.client.SparkRDDWriteClient", _FIRST)
+        _require_loaded(context, "org.apache.hudi.client.SparkRDDWriteClient", _FIRST)
     except Exception as error:
-        raise HudiMissing(f"Spark did not start with Hudi: {said(error)}", _HINT) from error
+        raise HudiMissing(f"Spark did not start with Hudi: {error_text(error)}", _HINT) from error
     return context
 
 
-def session_of(context: Any) -> Any:
+def spark_session(context: Any) -> Any:
     """Return the context's session, which has data frames."""
     from pyspark.sql import SparkSession
 
     return SparkSession(context)
 
 
-def ended(context: Any) -> bool:
+def has_ended(context: Any) -> bool:
     """Return whether its process is known to have ended."""
     process = getattr(context._gateway, "proc", None)  # noqa: SLF001 - PySpark gives no other way
     return process is not None and process.poll() is not None
@@ -132,7 +132,7 @@ class _Hook:
         implements = ("java.util.function.BiConsumer",)
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the innermost cause of a Java error, or any other error, in one line."""
     cause = getattr(error, "java_exception", None)
     if cause is None:
@@ -148,7 +148,7 @@ def _forget_dead(spark: Any) -> None:
     Its session is asked for by every data frame, and would be that of the dead one.
     """
     found = spark._active_spark_context  # noqa: SLF001 - PySpark gives no other way
-    if found is not None and ended(found):
+    if found is not None and has_ended(found):
         from pyspark.sql import SparkSession
 
         spark._active_spark_context = spark._gateway = spark._jvm = None  # noqa: SLF001
@@ -157,9 +157,9 @@ def _forget_dead(spark: Any) -> None:
 
 def _let_reach(context: Any, store: Mapping[str, str], conf: Mapping[str, str]) -> None:
     try:
-        _loaded(context, *_S3_CLASSES)
+        _require_loaded(context, *_S3_CLASSES)
     except Exception as error:
-        raise HudiMissing(f"Spark has no client of S3: {said(error)}", _S3_HINT) from error
+        raise HudiMissing(f"Spark has no client of S3: {error_text(error)}", _S3_HINT) from error
     hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001 - PySpark gives no other way
     for key, value in store.items():
         if f"spark.hadoop.{key}" not in conf:
@@ -187,7 +187,7 @@ def _loader(context: Any) -> Any:
     return context._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # noqa: SLF001
 
 
-def _loaded(context: Any, *classes: str) -> None:
+def _require_loaded(context: Any, *classes: str) -> None:
     loader = _loader(context)
     for name in classes:
         context._jvm.java.lang.Class.forName(name, True, loader)  # noqa: FBT003, SLF001 - as above

@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.table_format import FileSchema, RowKey, TableSpec, schema_number
-from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiDressing
+from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiFileMarking
 from headgate.tables.hudi.columns import columns_of, refuse_taken
 from headgate.tables.hudi.jvm import open_spark
 from headgate.tables.hudi.record_keys import (
@@ -71,18 +71,18 @@ class TableConfig:
     uuid: str
     schema: str
     columns: Struct
-    dressing: HudiDressing
+    marking: HudiFileMarking
     merges_on_read: bool
     keys: tuple[str, ...] = ()
     generator: str = ""
 
     @property
     def schema_id(self) -> int:
-        return schema_number(f"{self.schema} {self.dressing.partition_by} {','.join(self.keys)}")
+        return schema_number(f"{self.schema} {self.marking.partition_by} {','.join(self.keys)}")
 
 
 @dataclass(frozen=True, slots=True)
-class HudiPlace:
+class HudiLocation:
     """The location of a table.
 
     ``settings``: Hudi's write configuration; ``spark``: the JVM's; ``storage``: the keys of its
@@ -99,7 +99,7 @@ class HudiPlace:
     storage: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, wanted: TableSpec) -> HudiPlace:
+    def of(cls, wanted: TableSpec) -> HudiLocation:
         """Raises ``ConfigurationError``, ``HudiUnsafe``."""
         location = location_of(wanted.location)
         follows, given = wanted.primary is not None and not wanted.ledger, wanted.properties
@@ -147,15 +147,15 @@ class HudiPlace:
         """Return how participants write its files. Raises as ``config``."""
         config = self.config()
         values = None
-        if self.key or config.dressing.partition_by:
-            values = HeldTexts(self.key.key if self.key else (), config.dressing)
+        if self.key or config.marking.partition_by:
+            values = HeldTexts(self.key.key if self.key else (), config.marking)
         if self.key or self.follows:
             return FileSchema(
                 uuid=config.uuid,
                 schema_id=config.schema_id,
                 columns=config.columns,
                 location=self.files,
-                partition_by=() if self.key else config.dressing.partition_by,
+                partition_by=() if self.key else config.marking.partition_by,
                 values=values,
                 storage=self.storage,
                 properties=self._kept(),
@@ -165,9 +165,9 @@ class HudiPlace:
             schema_id=config.schema_id,
             columns=config.columns,
             location=self.location,
-            partition_by=config.dressing.partition_by,
+            partition_by=config.marking.partition_by,
             storage=self.storage,
-            dressing=config.dressing,
+            marking=config.marking,
             values=values,
             properties=self._kept(),
         )
@@ -186,7 +186,7 @@ class HudiPlace:
                     "correct table.location, or set table.create with its columns",
                 )
             for text in texts:
-                if text and text.endswith("\n") and _NAME in (found := properties_of(text)):
+                if text and text.endswith("\n") and _NAME in (found := parse_properties(text)):
                     return found
             time.sleep(_PAUSE_S)
         raise Unreachable(
@@ -224,7 +224,7 @@ class HudiPlace:
                     "whose values headgate writes into keys and folders",
                     f"such columns are of {', '.join(known)}",
                 )
-        dressing = HudiDressing(
+        marking = HudiFileMarking(
             location=self.location,
             key=keys[0] if len(keys) == 1 else "",
             partition_by=partitions,
@@ -232,14 +232,14 @@ class HudiPlace:
             url_encoded=found.get(URL_ENCODED, "false") == "true",
         )
         refuse_taken(self.name, columns)
-        self._refuse_columns(columns, dressing, keys)
+        self._refuse_columns(columns, marking, keys)
         if self.key:
             self._refuse_key(found, columns, partitions)
         return TableConfig(
             uuid=self._identity(),
             schema=schema,
             columns=columns,
-            dressing=dressing,
+            marking=marking,
             merges_on_read=found.get(f"{_TABLE}type", "") == "MERGE_ON_READ",
             keys=keys,
             generator=_generator(found),
@@ -256,7 +256,7 @@ class HudiPlace:
             raise TableUnfit(f"Hudi table {self.name}: {error.message}", error.hint) from None
 
     def _refuse_columns(
-        self, columns: Struct, dressing: HudiDressing, keys: tuple[str, ...]
+        self, columns: Struct, marking: HudiFileMarking, keys: tuple[str, ...]
     ) -> None:
         for column in columns.fields:
             if column.name in keys and not column.required:
@@ -264,9 +264,9 @@ class HudiPlace:
                     f"Hudi table {self.name}: its record key {column.name} may be null",
                     "a record key is a required column",
                 )
-            if column.name not in dressing.partition_by or column.type != "string":
+            if column.name not in marking.partition_by or column.type != "string":
                 continue
-            if not (dressing.hive_style and dressing.url_encoded):
+            if not (marking.hive_style and marking.url_encoded):
                 raise TableUnfit(
                     f"Hudi table {self.name}: values of {column.name} would become folders as "
                     "they are, whatever they say",
@@ -275,12 +275,12 @@ class HudiPlace:
 
     def _identity(self) -> str:
         """H10: identify the table: a table re-created at the same location is another one."""
-        return self._held("uuid", str(uuid.uuid4()))
+        return self._require_unchanged("uuid", str(uuid.uuid4()))
 
     def hold_buckets(self) -> None:
         """Raise ``HudiUnsafe`` if keys would be looked for in the wrong files."""
         wanted = buckets_of(self.name, self.settings)
-        held = self._held("buckets", wanted)
+        held = self._require_unchanged("buckets", wanted)
         if held != wanted:
             raise HudiUnsafe(
                 f"Hudi table {self.name} is cut into {held or 'no buckets'}, and the sink file "
@@ -305,7 +305,7 @@ class HudiPlace:
             raise Unreachable(f"Hudi table {self.name} cannot be read: {error}") from error
         return found
 
-    def _held(self, name: str, text: str) -> str:
+    def _require_unchanged(self, name: str, text: str) -> str:
         """Return the value that the first caller gave for this table."""
         folder, path = self.folder, f"{AUX}/{name}"
         try:
@@ -326,7 +326,7 @@ class HudiPlace:
             )
 
 
-def properties_of(text: str) -> dict[str, str]:
+def parse_properties(text: str) -> dict[str, str]:
     """Parse Java's properties, as Hudi writes them or people edit them."""
     found = (_LINE.match(line) for line in _CONTINUED.sub(r"\1", text).splitlines())
     return {_plain(line[1]): _plain(line[2]) for line in found if line and line[1]}
@@ -384,7 +384,7 @@ def _unfit(found: Mapping[str, str], *, keyed: bool) -> str | None:
 _TABLE_VERSION = 9
 
 
-def create(place: HudiPlace, schema: str, partition_by: Sequence[str], kind: str) -> None:
+def create(place: HudiLocation, schema: str, partition_by: Sequence[str], kind: str) -> None:
     """Create a table with these columns; others may do so first. Raises what Java raises."""
     spark = open_spark(place.spark, place.hadoop)
     hudi = spark._jvm.org.apache.hudi  # noqa: SLF001 - PySpark gives no other way

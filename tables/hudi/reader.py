@@ -27,14 +27,14 @@ from headgate.control_protocol.table_history import (
     history_of,
 )
 from headgate.tables.hudi.base_files import instant_of
-from headgate.tables.hudi.columns import quoted
+from headgate.tables.hudi.columns import quote
 from headgate.tables.hudi.file_slices import Slice
-from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.open_table import open_table
 from headgate.tables.hudi.record_keys import BUCKET, index_of
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 from headgate.tables.neutral_schema import with_absent
-from headgate.tables.storage.directories import named
+from headgate.tables.storage.directories import name_below
 
 _COMPACTION = "COMPACT"
 
@@ -42,7 +42,7 @@ _COMPACTION = "COMPACT"
 class HudiReader:
     """The table as it was when this was created."""
 
-    def __init__(self, place: HudiPlace, sink: SinkName) -> None:
+    def __init__(self, place: HudiLocation, sink: SinkName) -> None:
         self._place = place
         self._sink = sink
         self._held = ExitStack()
@@ -65,7 +65,7 @@ class HudiReader:
         line = self._line
         shown = line[-newest.count([_ms(each) for each in line]) :] if newest else line
         complete = not self._java.any_archived(self._meta) and len(shown) == len(line)
-        return history_of(self._view, self._sink, map(self._told, shown), complete=complete)
+        return history_of(self._view, self._sink, map(self._parse, shown), complete=complete)
 
     def live_files(self) -> list[LiveFile]:
         if self._logged:
@@ -94,7 +94,7 @@ class HudiReader:
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         if self._logged:
             return file.size_bytes, file.records
-        name = named(self._place.location, file.path)
+        name = name_below(self._place.location, file.path)
         size = next(self._place.folder.sizes([name]))
         if size is None:
             raise FileNotFoundError(file.path)
@@ -102,16 +102,16 @@ class HudiReader:
 
     def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
         if self._logged:
-            return 1, iter([self._merged(columns)])
+            return 1, iter([self._read_merged(columns)])
         return len(self._slices), (self._rows(each, columns) for each in self._slices)
 
     def close(self) -> None:
         self._held.close()
 
-    def _merged(self, columns: Sequence[str]) -> FileRows:
+    def _read_merged(self, columns: Sequence[str]) -> FileRows:
         """Return all rows, rewritten by Spark: only Hudi reads the updates in its log files."""
         folder = Path(self._held.enter_context(TemporaryDirectory())) / "rows"
-        self._java.rows().select(*map(quoted, columns)).write.parquet(str(folder))
+        self._java.rows().select(*map(quote, columns)).write.parquet(str(folder))
 
         def batches() -> Iterator[Any]:
             for path in sorted(folder.glob("*.parquet")):
@@ -174,7 +174,7 @@ class HudiReader:
             (each.path, each.rows) for each in self._java.statistics(self._meta, instant.requested)
         ]
 
-    def _told(self, instant: Instant) -> Told:
+    def _parse(self, instant: Instant) -> Told:
         return Told(
             f"instant {instant.requested}",
             instant.said,

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import ConfigurationError, HudiUnsafe, KeyChanged, TableUnfit
 from headgate.control_protocol.table_format import RowKey
-from headgate.tables.hudi.base_files import KEY_TYPES, HudiDressing
+from headgate.tables.hudi.base_files import KEY_TYPES, HudiFileMarking
 
 _WRITE = "hoodie.datasource.write."
 HIVE_STYLE = f"{_WRITE}hive_style_partitioning"
@@ -38,27 +38,27 @@ _MERGES, _BY_COMMIT = "hoodie.record.merge.mode", "COMMIT_TIME_ORDERING"
 
 @dataclass(frozen=True, slots=True)
 class HeldTexts:
-    """Implements ``HeldValues``: finds texts that Hudi cannot use as a record key or folder."""
+    """Implements ``ValueCheck``: finds texts that Hudi cannot use as a record key or folder."""
 
     key: tuple[str, ...]
-    folders: HudiDressing
+    folders: HudiFileMarking
 
-    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         found: dict[int, str] = {}
         for name in self.folders.partition_by:
             values = _texts(rows, name)
             for text in pc.unique(values).to_pylist() if values is not None else ():
-                if text and (why := self.folders.unfit(name, text)):
-                    found |= _told(pc.equal(values, text), f"{name}: {why}")
+                if text and (why := self.folders.unsupported(name, text)):
+                    found |= _reasons(pc.equal(values, text), f"{name}: {why}")
         for name in self.key:
             values = _texts(rows, name)
             if values is None:
                 continue
             empty = f"{name}: no record key of Hudi is made of an empty text"
-            found |= _told(pc.equal(values, ""), empty)
+            found |= _reasons(pc.equal(values, ""), empty)
             for other in self.key if len(self.key) > 1 else ():
                 why = f"{name}: Hudi would take the key for another row's, because of ,{other}:"
-                found |= _told(pc.match_substring(values, f",{other}:"), why)
+                found |= _reasons(pc.match_substring(values, f",{other}:"), why)
         return found
 
 
@@ -68,8 +68,8 @@ def _texts(rows: pa.RecordBatch, name: str) -> Any:
     return values if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
 
 
-def _told(unfit: Any, why: str) -> dict[int, str]:
-    return dict.fromkeys(pc.indices_nonzero(unfit).to_pylist(), why)
+def _reasons(unsupported: Any, why: str) -> dict[int, str]:
+    return dict.fromkeys(pc.indices_nonzero(unsupported).to_pylist(), why)
 
 
 def refuse_row_key(columns: Struct, key: RowKey, partition_by: Sequence[str]) -> None:
@@ -145,7 +145,7 @@ def buckets_of(table: str, properties: Mapping[str, str]) -> str:
 
 
 def key_settings(
-    key: RowKey, index: str, keys: Sequence[str], folders: HudiDressing
+    key: RowKey, index: str, keys: Sequence[str], folders: HudiFileMarking
 ) -> dict[str, str]:
     """Return Hudi's write configuration for a table with a key, beyond what all have."""
     return {

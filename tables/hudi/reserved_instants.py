@@ -13,7 +13,7 @@ from headgate.control_protocol.commit_record_codec import decode, encode, filled
 from headgate.control_protocol.errors import LogUnreadable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.hudi.base_files import MARKERS, NOTE, NOTED, instant_of
-from headgate.tables.hudi.locations import AUX, HudiPlace
+from headgate.tables.hudi.locations import AUX, HudiLocation
 
 REMEMBERED = timedelta(hours=4)
 """Longer than any participant writes after the end of its transaction."""
@@ -45,7 +45,7 @@ class Kept:
 class Reservations:
     """Small files below the table's folder; an instant's is empty and named like it."""
 
-    def __init__(self, place: HudiPlace, sink: SinkName) -> None:
+    def __init__(self, place: HudiLocation, sink: SinkName) -> None:
         self._folder = place.folder
         self._sink = sink
         self._notes = f"{AUX}/{sink}/reserved"

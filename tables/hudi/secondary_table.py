@@ -23,7 +23,7 @@ from headgate.tables.hudi.upsert_table import HudiKeyedTable
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.tables.missing_files import refuse_lost
 from headgate.tables.neutral_schema import file_facts, layout_id_of
-from headgate.tables.storage.directories import Folder, named
+from headgate.tables.storage.directories import Folder, name_below
 
 _CODEC = "zstd"
 
@@ -64,10 +64,10 @@ class _Following(HudiCommits):
     def _done(self, attempt: CommitAttempt) -> None:  # noqa: ARG002
         """Remove staged files once the next delivery has landed.
 
-        Until then, a table that was rolled back is still pending them.
+        Until then, a table that was rolled back has to receive them again.
         """
         folder = self._place.folder
-        folder.remove([named(folder.location, path) for path in self._delivered])
+        folder.remove([name_below(folder.location, path) for path in self._delivered])
         self._delivered = self._delivering
         if not self._swept:
             append_table.sweep(folder)
@@ -85,7 +85,7 @@ class HudiSecondary(_Following):
     ) -> CommitAttempt | Refused:
         config = self._place.config()
         folder = self._place.folder
-        files = tuple(_dressed(file, config, instant, folder) for file in attempt.files)
+        files = tuple(_write_base_file(file, config, instant, folder) for file in attempt.files)
         return replace(attempt, files=files)
 
     def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
@@ -99,28 +99,30 @@ class HudiKeyedSecondary(_Following, HudiKeyedTable):
     pending."""
 
 
-def _dressed(file: WrittenFile, config: TableConfig, instant: str, folder: Folder) -> WrittenFile:
+def _write_base_file(
+    file: WrittenFile, config: TableConfig, instant: str, folder: Folder
+) -> WrittenFile:
     """Write a base file with the staged file's rows, which belong to one partition."""
 
     def name(path: str) -> str:
-        return named(folder.location, path)
+        return name_below(folder.location, path)
 
-    dressing = config.dressing
-    values = file_facts(file, config.columns, dressing.partition_by).partition.values()
-    path = dressing.path(stamp_of(dressing.location, instant), tuple(values))
-    for announced, content in dressing.announced(path).items():
+    marking = config.marking
+    values = file_facts(file, config.columns, marking.partition_by).partition.values()
+    path = marking.path(stamp_of(marking.location, instant), tuple(values))
+    for announced, content in marking.written_before(path).items():
         if next(folder.sizes([name(announced)])) is None:
             folder.put(name(announced), content)
     with pq.ParquetFile(folder.source(name(file.path))) as rows:
         schema = rows.schema_arrow
-        for column in dressing.columns:
+        for column in marking.columns:
             schema = schema.append(column)
         # Arrow's own schema in the footer would mention large lists, which hudi-rs does not know.
         begin = 0
         with folder.sink(name(path)) as stream:
             with pq.ParquetWriter(stream, schema, compression=_CODEC, store_schema=False) as writer:
                 for batch in rows.iter_batches():
-                    part = dressing.dressed(pa.Table.from_batches([batch]), path, begin)
+                    part = marking.with_columns(pa.Table.from_batches([batch]), path, begin)
                     writer.write_table(part.cast(schema))
                     begin += batch.num_rows
             size = stream.tell()

@@ -23,7 +23,7 @@ from headgate.control_protocol.table_format import (
 )
 from headgate.control_protocol.table_history import TableReader
 from headgate.tables.hudi.columns import avro_of, refuse_key, refuse_partitions
-from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.lock_check import reach
 from headgate.tables.hudi.record_keys import refuse_row_key
 from headgate.tables.hudi.s3_locations import location_of, storage_of
@@ -61,7 +61,7 @@ class HudiFormat(TableFormat):
             raise ConfigurationError(
                 f"table.properties.{KEY} is set, and table.key as well", "remove the first"
             )
-        HudiPlace.of(spec)
+        HudiLocation.of(spec)
         table_type(spec.properties)
         if spec.create:
             avro_of(spec.name, spec.columns, spec.comments)
@@ -73,7 +73,7 @@ class HudiFormat(TableFormat):
                 refuse_key(spec.columns, key, spec.partition_by)
 
     def create(self, spec: TableSpec) -> bool:
-        place, made = HudiPlace.of(spec), False
+        place, made = HudiLocation.of(spec), False
         try:
             place.config()
         except TableMissing:
@@ -90,38 +90,38 @@ class HudiFormat(TableFormat):
         del use  # nothing is read ahead
         from headgate.tables.hudi.open_table import open_table
 
-        return open_table(HudiPlace.of(spec), sink)
+        return open_table(HudiLocation.of(spec), sink)
 
     def file_schema(self, spec: TableSpec) -> FileSchema:
-        return HudiPlace.of(spec).layout()
+        return HudiLocation.of(spec).layout()
 
     def reader(self, spec: TableSpec, sink: SinkName) -> TableReader:
         from headgate.tables.hudi.reader import HudiReader
 
-        return HudiReader(HudiPlace.of(spec), sink)
+        return HudiReader(HudiLocation.of(spec), sink)
 
     def reach_lock(self, spec: TableSpec) -> str:
         """See ``table_format.SupportsLock``."""
-        return reach(spec.name, HudiPlace.of(spec).settings)
+        return reach(spec.name, HudiLocation.of(spec).settings)
 
     def spark_conf(self, spec: TableSpec) -> Mapping[str, str]:
         """See ``table_format.SupportsSparkSession``."""
         from headgate.tables.hudi.jvm import SESSION
 
-        own = HudiPlace.of(spec).spark
+        own = HudiLocation.of(spec).spark
         return {**SESSION, **{key: value for key, value in own.items() if key != "spark.master"}}
 
     def names(self, like: TableSpec) -> Collection[str]:
-        place = HudiPlace.of(like)
+        place = HudiLocation.of(like)
         parent = place.location.rpartition("/")[0]
         try:
             return folders_in(open_files(place.storage, parent), parent)
         except OSError as error:
             raise Unreachable(f"{parent} cannot be listed: {error}") from error
 
-    def _create(self, place: HudiPlace, spec: TableSpec) -> None:
+    def _create(self, place: HudiLocation, spec: TableSpec) -> None:
         """Create the table. Another process may be first: what exists then is read and checked."""
-        from headgate.tables.hudi.jvm import said
+        from headgate.tables.hudi.jvm import error_text
         from headgate.tables.hudi.locations import create
 
         schema = avro_of(place.table, spec.columns, spec.comments)
@@ -134,6 +134,6 @@ class HudiFormat(TableFormat):
             if place.exists():
                 return
             raise Unreachable(
-                f"Hudi table {place.name} cannot be made at {place.location}: {said(error)}",
+                f"Hudi table {place.name} cannot be made at {place.location}: {error_text(error)}",
                 "grant write access to the place, or correct table.properties",
             ) from error

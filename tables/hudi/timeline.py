@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from headgate.control_protocol.errors import HeadgateError, LogUnreadable, Unreachable
-from headgate.tables.hudi.jvm import said
-from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.jvm import error_text
+from headgate.tables.hudi.locations import HudiLocation
 
 _TIMELINE = ".hoodie/timeline"
 _TRIES, _PAUSE_S = 4, 0.5
@@ -18,7 +18,7 @@ _HINT = (
 )
 
 
-def read_commit(place: HudiPlace, timeline: Any, instant: Any) -> Any:
+def read_commit(place: HudiLocation, timeline: Any, instant: Any) -> Any:
     """Return the content of a completed commit, which is never empty.
 
     Raises ``LogUnreadable`` if the file exists but is not a commit; ``OSError``.
@@ -30,7 +30,7 @@ def read_commit(place: HudiPlace, timeline: Any, instant: Any) -> Any:
         try:
             found = timeline.readCommitMetadata(instant)
         except Exception as error:  # noqa: BLE001 - whatever it is, the file is looked at below
-            why = said(error)
+            why = error_text(error)
         else:
             if next(place.folder.sizes([name])):
                 return found
@@ -41,9 +41,9 @@ def read_commit(place: HudiPlace, timeline: Any, instant: Any) -> Any:
     )
 
 
-def unread(place: HudiPlace, error: Exception) -> HeadgateError:
+def unread(place: HudiLocation, error: Exception) -> HeadgateError:
     """Return the error for a table that could not be read, from what Java has raised."""
-    why = said(error)
+    why = error_text(error)
     if why.endswith(f"{_TIMELINE} does not exist"):
         where = f"{place.location}/{_TIMELINE}"
         return LogUnreadable(f"Hudi table {place.name} has no timeline: {where} is gone", _HINT)

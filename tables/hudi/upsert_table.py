@@ -24,10 +24,10 @@ from headgate.control_protocol.table_format import NumberedFile, RowKey, numbere
 from headgate.tables.hudi import append_table
 from headgate.tables.hudi.base_files import RECORD_KEY
 from headgate.tables.hudi.changelog_merge import Fold
-from headgate.tables.hudi.columns import quoted, spark_columns
+from headgate.tables.hudi.columns import quote, spark_columns
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.file_slices import Slice
-from headgate.tables.hudi.locations import STAGED, HudiPlace
+from headgate.tables.hudi.locations import STAGED, HudiLocation
 from headgate.tables.hudi.record_keys import (
     BUCKET,
     BUCKETS,
@@ -41,7 +41,7 @@ from headgate.tables.hudi.record_keys import (
 from headgate.tables.hudi.s3_locations import of_hadoop
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.tables.missing_files import refuse_lost
-from headgate.tables.storage.directories import named
+from headgate.tables.storage.directories import name_below
 
 # Upserts staged files with Hudi: one write by this process's Spark, committed like any other.
 
@@ -53,7 +53,7 @@ _LOOKED_AT = 50
 class HudiKeyedJava(HudiJava):
     """A table with a key; ``upsert`` or ``nothing`` comes between ``register`` and ``commit``."""
 
-    def __init__(self, place: HudiPlace, schema: str) -> None:
+    def __init__(self, place: HudiLocation, schema: str) -> None:
         super().__init__(place, schema)
         self._statuses: list[Any] = []
         self._cut = False
@@ -82,7 +82,7 @@ class HudiKeyedJava(HudiJava):
             return counts
         folder, aside = self._place.folder, f"{STAGED}/{uuid.uuid4()}"
         try:
-            self._statuses = self._written(meta, instant, self._changed(fold, aside))
+            self._statuses = self._write(meta, instant, self._changed_rows(fold, aside))
         finally:
             folder.remove([name for name, _ in folder.below(aside)])
         return counts
@@ -100,7 +100,7 @@ class HudiKeyedJava(HudiJava):
         slices = self.latest_slices(meta)
         self._refuse_other_buckets(slices)
         if any(each.logged for each in slices):
-            yield from self._merged(columns, files)
+            yield from self._read_merged(columns, files)
             return
         for each in slices:
             with pq.ParquetFile(self._place.folder.source(each.path)) as file:
@@ -130,16 +130,18 @@ class HudiKeyedJava(HudiJava):
                     )
         self._cut = True
 
-    def _merged(self, columns: Sequence[str], files: Sequence[WrittenFile]) -> list[pa.RecordBatch]:
+    def _read_merged(
+        self, columns: Sequence[str], files: Sequence[WrittenFile]
+    ) -> list[pa.RecordBatch]:
         """Read through Spark, since only Hudi reads its logs; it skips keys that no file has."""
         keys = self._columns(self._key.key)
         asked = self._read([file.path for file in files], keys)
         names = [column.name for column in keys]
-        rows = self.rows().select(*map(quoted, columns)).join(asked, names, "left_semi")
-        found: list[pa.RecordBatch] = rows.select(*map(quoted, columns))._collect_as_arrow()  # noqa: SLF001 - public from Spark 4 on
+        rows = self.rows().select(*map(quote, columns)).join(asked, names, "left_semi")
+        found: list[pa.RecordBatch] = rows.select(*map(quote, columns))._collect_as_arrow()  # noqa: SLF001 - public from Spark 4 on
         return found
 
-    def _changed(self, fold: Fold, aside: str) -> Any:
+    def _changed_rows(self, fold: Fold, aside: str) -> Any:
         """Return one row of the table's columns for each key that changes.
 
         Deleted ones have ``DELETES`` as their partition. Files that Spark needs for it are written
@@ -162,7 +164,7 @@ class HudiKeyedJava(HudiJava):
             return self._session.createDataFrame([], told)
         return self._session.read.schema(told).parquet(*map(of_hadoop, found))
 
-    def _written(self, meta: Any, instant: str, rows: Any) -> list[Any]:
+    def _write(self, meta: Any, instant: str, rows: Any) -> list[Any]:
         """Return Hudi's status of each file."""
         writer, hudi = self._writer(), self._hudi
         schema = hudi.common.schema.HoodieSchema.parse(self._schema)
@@ -209,7 +211,7 @@ class HudiKeyedJava(HudiJava):
         generator = {GENERATOR: f"org.apache.hudi.keygen.{config.generator}"}
         return {
             **given,
-            **key_settings(self._key, index, config.keys, config.dressing),
+            **key_settings(self._key, index, config.keys, config.marking),
             **generator,
         }
 
@@ -228,7 +230,7 @@ def _going(column: Any, keys: Any, partition: str) -> Any:
     from pyspark.sql import functions as f
 
     if column.name in keys.columns:
-        return f.col(quoted(column.name))
+        return f.col(quote(column.name))
     value = DELETES if column.name == partition else _nothing(column.dataType)
     return f.lit(value).cast(column.dataType).alias(column.name)
 
@@ -245,10 +247,10 @@ class HudiKeyedTable(HudiCommits):
 
     def __init__(
         self,
-        place: HudiPlace,
+        place: HudiLocation,
         sink: SinkName,
         answer: Callable[[Callable[[], None]], None] = lambda call: call(),
-        java: Callable[[HudiPlace, str], HudiKeyedJava] = HudiKeyedJava,
+        java: Callable[[HudiLocation, str], HudiKeyedJava] = HudiKeyedJava,
     ) -> None:
         super().__init__(place, sink, answer, java)
 
@@ -294,6 +296,6 @@ class HudiKeyedTable(HudiCommits):
 
     def _done(self, attempt: CommitAttempt) -> None:
         folder = self._place.folder
-        folder.remove([named(folder.location, file.path) for file in attempt.files])
+        folder.remove([name_below(folder.location, file.path) for file in attempt.files])
         if attempt.record.claim:
             append_table.sweep(folder)

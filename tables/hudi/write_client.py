@@ -14,8 +14,8 @@ from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import WrittenFile
 from headgate.tables.hudi.base_files import file_id_of
 from headgate.tables.hudi.file_slices import Slice, each_of, live_slices
-from headgate.tables.hudi.jvm import ended, hook, open_spark, said, session_of
-from headgate.tables.hudi.locations import HudiPlace, tell_time_in_utc
+from headgate.tables.hudi.jvm import error_text, has_ended, hook, open_spark, spark_session
+from headgate.tables.hudi.locations import HudiLocation, tell_time_in_utc
 from headgate.tables.hudi.lock_check import reach
 from headgate.tables.hudi.timeline import read_commit
 
@@ -45,7 +45,7 @@ def ghosts(timeline: Any, written: Any, condemned: Collection[str]) -> frozenset
     )
 
 
-def merged(written: Any, instant: str) -> bool:
+def is_merged(written: Any, instant: str) -> bool:
     """Return whether a compaction took a ghost for a commit: Hudi can no longer roll it back."""
     found = (i for i in _completed(written, "deltacommit") if str(i.requestedTime()) == instant)
     ghost = next((str(i.getCompletionTime()) for i in found), None)
@@ -90,7 +90,7 @@ class Statistics:
 class HudiJava:
     """One table in this process's JVM; one thread uses its write client."""
 
-    def __init__(self, place: HudiPlace, schema: str) -> None:
+    def __init__(self, place: HudiLocation, schema: str) -> None:
         self._place = place
         self._schema = schema
         self._client: Any = None
@@ -239,12 +239,12 @@ class HudiJava:
         whether anything is left to remove. An instant that others have removed meanwhile must not
         be begun again, or a writer paused within its commit finds it pending.
         """
-        with self._locked():
+        with self._lock():
             meta = self.meta()
             if self.landed(meta, instant) is not None or not condemn(meta):
                 return
             written = self._metadata_timeline()
-            if unmade := written is not None and merged(written, instant):
+            if unmade := written is not None and is_merged(written, instant):
                 self._unmake_metadata_table(meta)
                 meta = self.meta()
             if instant not in self.pending(meta):
@@ -265,20 +265,20 @@ class HudiJava:
             try:
                 client.close()
             except Exception as error:  # noqa: BLE001 - it is given up, whatever it says
-                said(error)
+                error_text(error)
 
     # ------------------------------------------------------------------------------------ of Java
 
     @property
     def _spark(self) -> Any:
         """Return the Spark context, in a new JVM if the former one died."""
-        if self._context is None or ended(self._context):
+        if self._context is None or has_ended(self._context):
             self._client, self._context = None, open_spark(self._place.spark, self._place.hadoop)
         return self._context
 
     @property
     def _session(self) -> Any:
-        return session_of(self._spark)
+        return spark_session(self._spark)
 
     @property
     def _java(self) -> Any:
@@ -336,7 +336,7 @@ class HudiJava:
         )
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Hold Hudi's lock. Raises what its provider raises."""
         transactions, nobody = self._writer().getTransactionManager(), self._none()
         transactions.beginStateChange(nobody, nobody)
@@ -374,13 +374,13 @@ class HudiJava:
         self._set_off(meta, instant)
 
     def _request(self, meta: Any, instant: str) -> None:
-        meta.getActiveTimeline().createNewInstant(self._requested(meta, instant))
+        meta.getActiveTimeline().createNewInstant(self._request_instant(meta, instant))
 
     def _set_off(self, meta: Any, instant: str) -> None:
         timeline = meta.getActiveTimeline()
-        timeline.transitionRequestedToInflight(self._requested(meta, instant), self._none())
+        timeline.transitionRequestedToInflight(self._request_instant(meta, instant), self._none())
 
-    def _requested(self, meta: Any, instant: str) -> Any:
+    def _request_instant(self, meta: Any, instant: str) -> Any:
         loader = self._java.lang.Thread.currentThread().getContextClassLoader()
         states = loader.loadClass("org.apache.hudi.common.table.timeline.HoodieInstant$State")
         requested = self._java.lang.Enum.valueOf(states, "REQUESTED")

@@ -172,7 +172,7 @@ def metadata_failure(error: Exception, what: str) -> HeadgateError:
 
 
 @contextmanager
-def reading(identifier: str) -> Iterator[None]:
+def naming_table(identifier: str) -> Iterator[None]:
     """Name the table whose metadata is fetched in what goes wrong. Raises ``HeadgateError``."""
     try:
         yield
@@ -189,7 +189,7 @@ def refuse_swapless(catalog: Catalog, identifier: str) -> None:
             raise catalog_failure(error, f"table {identifier} cannot be asked") from None
 
 
-def rights_taken(error: BaseException) -> MissingRights | None:
+def revoked_rights(error: BaseException) -> MissingRights | None:
     """Return the error for a table that may not be read or written any more.
 
     Unknown credentials (401) are not the trouble of one table.
@@ -218,7 +218,7 @@ def _opener(name: str, properties: Mapping[str, str], timeout_s: float) -> Calla
         return partial(_glue_catalog, name, {**_PATIENT, **known})
     patient = {name: text for name, text in _PATIENT.items() if name not in known}
     if kind == "sql" and isinstance(uri := known.get("uri"), str):
-        bounded = {**patient, **properties, "uri": _bounded(uri, timeout_s)}
+        bounded = {**patient, **properties, "uri": _with_timeouts(uri, timeout_s)}
         return partial(_sql_catalog, name, bounded, timeout_s)
     return partial(load_any_catalog, name, **patient, **properties)
 
@@ -314,7 +314,7 @@ def _sql_table(catalog: Catalog, row: IcebergTables) -> Table:
     if not row.metadata_location:
         raise NoSuchTableError("Table property metadata_location is missing")
     files = catalog._load_file_io(location=row.metadata_location)  # noqa: SLF001 - see above
-    metadata = _metadata_in(files.new_input(row.metadata_location))
+    metadata = _read_metadata(files.new_input(row.metadata_location))
     return Table(
         identifier=(*Catalog.identifier_to_tuple(row.table_namespace), row.table_name),
         metadata=metadata,
@@ -324,7 +324,7 @@ def _sql_table(catalog: Catalog, row: IcebergTables) -> Table:
     )
 
 
-def _metadata_in(file: InputFile) -> TableMetadata:
+def _read_metadata(file: InputFile) -> TableMetadata:
     """Raise ``FileDamaged`` where it is no JSON, also when it is read again."""
     for tries_left in reversed(range(_METADATA_TRIES)):
         try:
@@ -356,7 +356,7 @@ def _bound_transaction(timeout_ms: int, connection: Connection) -> None:
         connection.exec_driver_sql(f"SET LOCAL {setting} = {timeout_ms}")
 
 
-def _bounded(uri: str, timeout_s: float) -> str:
+def _with_timeouts(uri: str, timeout_s: float) -> str:
     """Add the driver's time-outs to the address; their defaults are 5 s, two hours, or for ever."""
     wanted = _waits(uri, max(1, round(timeout_s)))
     query = "&".join(f"{key}={wait}" for key, wait in wanted.items() if f"{key}=" not in uri)

@@ -9,7 +9,7 @@ import threading
 import time
 
 
-class Gate:
+class CommitLock:
     """``calling`` is held during each catalog call of this process that changes the table."""
 
     def __init__(self, since_s: float | None = None) -> None:
@@ -41,18 +41,18 @@ class Gate:
             self._landed.wait_for(lambda: self._landings != before, left_s)
 
 
-class Gates:
-    """One gate per table of a sink, by the table's name. No commit has landed since it was made."""
+class CommitLocks:
+    """One lock per table of a sink, by the table's name. No commit has landed since it was made."""
 
     def __init__(self) -> None:
         self._since_s = time.monotonic()
-        self._gates: dict[str, Gate] = {}
+        self._commit_locks: dict[str, CommitLock] = {}
         self._lock = threading.Lock()
 
-    def of(self, table: str) -> Gate:
+    def of(self, table: str) -> CommitLock:
         with self._lock:
-            return self._gates.setdefault(table, Gate(self._since_s))
+            return self._commit_locks.setdefault(table, CommitLock(self._since_s))
 
     def known(self) -> tuple[str, ...]:
         with self._lock:
-            return tuple(self._gates)
+            return tuple(self._commit_locks)

@@ -38,7 +38,7 @@ from headgate.control_protocol.commit_record_codec import (
 )
 from headgate.control_protocol.ports import TableView
 from headgate.tables.iceberg.manifests import ManifestList
-from headgate.tables.iceberg.pending_manifests import Drafted
+from headgate.tables.iceberg.pending_manifests import StagedManifest
 from headgate.tables.iceberg.tag_lineage import origin, properties_of
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 
@@ -62,7 +62,7 @@ class AssertNumberFree(AssertTableUUID):
 
 
 @dataclass(frozen=True, slots=True)
-class GoingBack:
+class RollbackSnapshot:
     """A person's move: the new snapshot continues ``snapshot_id``, and the tag ``kept_as`` keeps
     the branch's former head, for ``kept_ms``. ``None``: an empty table, as at first."""
 
@@ -72,7 +72,7 @@ class GoingBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class CommitRequest:
     """One snapshot that moves ``branch`` and ``tag`` from where ``base`` found them.
 
     ``metadata`` is the table as ``base`` shows it. ``back``: where to, if it does not continue the
@@ -86,8 +86,8 @@ class Proposal:
     record: CommitRecord
     files: list[ManifestDataFile]
     snapshot_id: int
-    drafted: list[Drafted] = field(default_factory=list)
-    back: GoingBack | None = None
+    staged: list[StagedManifest] = field(default_factory=list)
+    back: RollbackSnapshot | None = None
     forgets: frozenset[str] = frozenset()
     deletions: Deletions = field(default_factory=Deletions)
     key: str | None = None
@@ -139,11 +139,11 @@ class Proposal:
                 max_snapshot_age_ms=None,
                 min_snapshots_to_keep=None,
             ),
-            *self._remembered(),
+            *self._property_updates(),
             *self._kept(),
         )
 
-    def _remembered(self) -> Iterator[TableUpdate]:
+    def _property_updates(self) -> Iterator[TableUpdate]:
         """Store that the tag existed (T5), the table's key (U1), a ledger's filled tables (N5)."""
         known = self.metadata.properties
         filled = newly_filled(self.record, known)
@@ -171,14 +171,14 @@ class Proposal:
         return (kept,)
 
     def _summary(self) -> Summary:
-        added = [*self.files, *(file for draft in self.drafted for file in draft.files)]
+        added = [*self.files, *(file for staging in self.staged for file in staging.files)]
         removed: list[ManifestDataFile] = []
         operation = Operation.APPEND
         if self.deletions.added:
             operation = Operation.OVERWRITE
             added += self.deletions.added
             removed += (entry.data_file for entry in self.deletions.retired)
-        counts = counted(self.metadata, added, removed)
+        counts = snapshot_counts(self.metadata, added, removed)
         summary = Summary(operation, **counts, **encode(self.record))
         before = properties_of(self.parent) if self.parent else None
         return update_snapshot_summaries(summary, before)
@@ -220,7 +220,7 @@ def next_snapshot(
     )
 
 
-def counted(
+def snapshot_counts(
     metadata: TableMetadata,
     added: Iterable[ManifestDataFile],
     removed: Iterable[ManifestDataFile] = (),

@@ -55,7 +55,7 @@ class UnsentRows:
 
         Raises what loading a table raises, and what storage's drivers raise.
         """
-        table = self._loaded()
+        table = self._load()
         if progress and progress.table_uuid != str(table.metadata.table_uuid):
             progress = None
         line = self._line(table, progress)
@@ -68,7 +68,7 @@ class UnsentRows:
             return
         for snapshot, record in line[:1]:
             if record:
-                rows = self._scanned(table, snapshot, progress)
+                rows = self._scan(table, snapshot, progress)
                 yield Portion(rows, _upto(table, snapshot, record))
 
     def newest(self, count: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -76,14 +76,14 @@ class UnsentRows:
 
         Raises as ``since``.
         """
-        table = self._loaded()
+        table = self._load()
         for snapshot, record in self._line(table, None):
             if record and record.records:
-                rows = _rows_in(table, snapshot, columns)
+                rows = _added_rows(table, snapshot, columns)
                 return list(deque(islice(rows, ROWS_LOOKED_AT), maxlen=count))
         return []
 
-    def _loaded(self) -> Table:
+    def _load(self) -> Table:
         try:
             return self._catalog.load_table(self._identifier)
         except Exception as error:
@@ -101,7 +101,7 @@ class UnsentRows:
                 break
         return line
 
-    def _scanned(
+    def _scan(
         self, table: Table, snapshot: Snapshot, progress: Progress | None
     ) -> Iterator[dict[str, Any]]:
         wanted: BooleanExpression = EqualTo(term="sink", value=self._sink)
@@ -126,7 +126,7 @@ def added(table: Table, snapshot: Snapshot) -> Iterator[FileScanTask]:
                     yield FileScanTask(entry.data_file)
 
 
-def _rows_in(
+def _added_rows(
     table: Table, snapshot: Snapshot, columns: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
     """Read what the snapshot added; Parquet without a scan, whose import takes longer."""

@@ -36,7 +36,7 @@ ROWS_MAX = 100_000
 _BYTES_MAX = 64 * 1024 * 1024
 
 
-def decided(table: Table, branch: str, sink: SinkName) -> Lineage:
+def decide_lineage(table: Table, branch: str, sink: SinkName) -> Lineage:
     """Do as ``lineage``; where that cannot tell, use what survived. Raises what storage does."""
     found = lineage(table.metadata, branch, sink)
     if found is not Lineage.UNDECIDABLE:
@@ -61,7 +61,7 @@ def _by_metadata_log(table: Table, head: Snapshot, tagged: Snapshot) -> Lineage:
     for metadata in _versions(table):
         # The older version wins: when a parent expires, some writers forget that there was one.
         known |= by_id(metadata)
-        found = _walked(known, head, tagged)
+        found = _walk(known, head, tagged)
         if found is not Lineage.UNDECIDABLE or metadata.next_sequence_number() <= _sequence(tagged):
             return found
     return Lineage.UNDECIDABLE
@@ -77,7 +77,7 @@ def _versions(table: Table) -> Iterator[TableMetadata]:
             return
 
 
-def _walked(known: dict[int, Snapshot], head: Snapshot, tagged: Snapshot) -> Lineage:
+def _walk(known: dict[int, Snapshot], head: Snapshot, tagged: Snapshot) -> Lineage:
     snapshot: Snapshot | None = head
     while snapshot is not None:
         if snapshot.snapshot_id == tagged.snapshot_id:
@@ -97,7 +97,7 @@ def _by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
         newest, since = _newest_files(io, tagged)
         # Without files, nothing can have been removed.
         return not newest or any(
-            newest & set(_named(io, manifest, since))
+            newest & set(_paths_since(io, manifest, since))
             for snapshot in line
             for manifest in snapshot.manifests(io)
             if manifest.sequence_number >= since
@@ -123,7 +123,7 @@ def _newest_files(io: FileIO, tagged: Snapshot) -> tuple[set[str], int]:
     return newest, since
 
 
-def _named(io: FileIO, manifest: ManifestFile, since: int) -> Iterator[str]:
+def _paths_since(io: FileIO, manifest: ManifestFile, since: int) -> Iterator[str]:
     """Return the paths of all entries, live or removed, that came with this sequence number.
 
     A cherry-pick, or ``add_files`` behind a rollback, adds a file again: under a new number.

@@ -28,7 +28,7 @@ from headgate.control_protocol.table_history import (
     Newest,
     SinkCommit,
 )
-from headgate.tables.iceberg.expired_lineage import decided
+from headgate.tables.iceberg.expired_lineage import decide_lineage
 from headgate.tables.iceberg.tag_lineage import deleted_in, other_sinks
 
 
@@ -43,9 +43,9 @@ def read_history(
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     line, complete = _line(metadata, snapshots, branch)
     shown = line[-newest.count([each.timestamp_ms for each in line]) :] if newest else line
-    commits, foreign, unreadable = _sorted_out(shown, sink)
+    commits, foreign, unreadable = _sort_out(shown, sink)
     tag = metadata.refs.get(tag_name(sink, branch))
-    tagged, complaint = _decoded(snapshots[tag.snapshot_id], sink) if tag else (None, None)
+    tagged, complaint = _decode(snapshots[tag.snapshot_id], sink) if tag else (None, None)
     if complaint and complaint not in unreadable:
         unreadable.append(complaint)
     head = metadata.refs.get(branch)
@@ -70,7 +70,7 @@ def read_history(
 
 def _on_branch(table: Table, sink: SinkName, branch: str) -> bool | None:
     """Return whether the branch contains the sink's tag, by whatever evidence is left (T5)."""
-    found = decided(table, branch, sink)
+    found = decide_lineage(table, branch, sink)
     return None if found is Lineage.UNDECIDABLE else found is Lineage.CONTAINS_TAG
 
 
@@ -96,14 +96,14 @@ def _line(
     return line, root.parent_snapshot_id is None and (root.sequence_number or 0) <= 1
 
 
-def _sorted_out(
+def _sort_out(
     line: list[Snapshot], sink: SinkName
 ) -> tuple[list[SinkCommit], list[ForeignSnapshot], list[str]]:
     commits: list[SinkCommit] = []
     foreign: list[ForeignSnapshot] = []
     unreadable: list[str] = []
     for snapshot in line:
-        record, complaint = _decoded(snapshot, sink)
+        record, complaint = _decode(snapshot, sink)
         if complaint:
             unreadable.append(complaint)
         elif record:
@@ -121,7 +121,7 @@ def _sorted_out(
     return commits, foreign, unreadable
 
 
-def _decoded(snapshot: Snapshot, sink: SinkName) -> tuple[CommitRecord | None, str | None]:
+def _decode(snapshot: Snapshot, sink: SinkName) -> tuple[CommitRecord | None, str | None]:
     try:
         return decode(sink, summary_of(snapshot)), None
     except RecordUnreadable as error:
@@ -131,7 +131,7 @@ def _decoded(snapshot: Snapshot, sink: SinkName) -> tuple[CommitRecord | None, s
 def _foreign(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
     sink = sink_of(summary_of(snapshot))
     sink = None if sink == own else sink
-    record = _decoded(snapshot, sink)[0] if sink else None
+    record = _decode(snapshot, sink)[0] if sink else None
     return ForeignSnapshot(
         snapshot_id=snapshot.snapshot_id,
         operation=snapshot.summary.operation.value if snapshot.summary else "append",

@@ -72,13 +72,13 @@ def failure_of(error: Exception) -> Exception:
     """Return what to raise instead of an error of py4j; any other error is returned as it is."""
     thrown = getattr(error, "java_exception", None)
     if thrown is not None:
-        return _translated(thrown)
+        return _translate(thrown)
     if type(error).__module__.startswith("py4j"):
         return JavaError(str(error).strip().partition("\n")[0])
     return error
 
 
-def _translated(thrown: Any) -> Exception:
+def _translate(thrown: Any) -> Exception:
     said = _said(thrown)
     if _UNKNOWN_METHOD in said:
         return HiveClientUnfit(
@@ -254,30 +254,30 @@ class JavaCatalog(Catalog):
         self._jvm = jvm
         self._timeout_s = max(timeout_s, CALL_S_MIN)
         self._may_swap = kind != "hive"
-        self._java = self._asked(f"catalog {name}", self._opened)
+        self._java = self._ask(f"catalog {name}", self._open)
 
     def close(self) -> None:
         with suppress(Exception):  # the JVM may have ended before
-            self._asked(f"catalog {self.name}", self._java.close)
+            self._ask(f"catalog {self.name}", self._java.close)
 
     # ----------------------------------------------------------------------------- what is there
 
     def load_table(self, identifier: str | Identifier) -> Table:
         names = self.identifier_to_tuple(identifier)
-        read = self._asked(".".join(names), lambda: self._read(names))
+        read = self._ask(".".join(names), lambda: self._read(names))
         metadata = TableMetadataUtil.parse_raw(read.metadata)
         files = self._load_file_io({**metadata.properties, **read.files}, read.location)
         return Table(names, metadata, read.location, files, self)
 
     def table_exists(self, identifier: str | Identifier) -> bool:
         names = self.identifier_to_tuple(identifier)
-        return self._asked(
-            ".".join(names), lambda: bool(self._java.tableExists(self._named(names)))
+        return self._ask(
+            ".".join(names), lambda: bool(self._java.tableExists(self._java_name(names)))
         )
 
     def namespace_exists(self, namespace: str | Identifier) -> bool:
         names = self.identifier_to_tuple(namespace)
-        return self._asked(
+        return self._ask(
             ".".join(names), lambda: bool(self._java.namespaceExists(self._namespace(names)))
         )
 
@@ -288,7 +288,7 @@ class JavaCatalog(Catalog):
             found = self._java.listTables(self._namespace(names))
             return [(*each.namespace().levels(), each.name()) for each in found]
 
-        return self._asked(".".join(names), listed)
+        return self._ask(".".join(names), listed)
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
         names = self.identifier_to_tuple(namespace)
@@ -297,7 +297,7 @@ class JavaCatalog(Catalog):
             found = self._java.listNamespaces(self._namespace(names))
             return [tuple(each.levels()) for each in found]
 
-        return self._asked(".".join(names), listed)
+        return self._ask(".".join(names), listed)
 
     # ------------------------------------------------------------------------------ what changes
 
@@ -306,7 +306,7 @@ class JavaCatalog(Catalog):
     ) -> None:
         names = self.identifier_to_tuple(namespace)
         try:
-            self._asked(
+            self._ask(
                 ".".join(names),
                 lambda: self._java.createNamespace(
                     self._namespace(names), self._jvm.java_map(properties)
@@ -335,16 +335,16 @@ class JavaCatalog(Catalog):
             java = iceberg.SchemaParser.fromJson(schema.model_dump_json())
             spec = iceberg.PartitionSpecParser.fromJson(java, partition_spec.model_dump_json())
             order = iceberg.SortOrderParser.fromJson(java, sort_order.model_dump_json())
-            builder = self._java.buildTable(self._named(names), java)
+            builder = self._java.buildTable(self._java_name(names), java)
             builder = builder.withPartitionSpec(spec).withSortOrder(order)
             builder = builder.withProperties(self._jvm.java_map(own))
             (builder.withLocation(location) if location else builder).create()
 
-        self._asked(".".join(names), create)
+        self._ask(".".join(names), create)
         try:
             self.refuse_swapless(identifier)
         except CatalogRefused:
-            self._dropped(names, purge=True)
+            self._drop(names, purge=True)
             raise
         return self.load_table(identifier)
 
@@ -360,13 +360,13 @@ class JavaCatalog(Catalog):
             self.refuse_swapless(names)
         requires = [each.model_dump_json() for each in requirements]
         changes = [each.model_dump_json() for each in updates]
-        read = self._asked(".".join(names), lambda: self._committed(names, requires, changes))
+        read = self._ask(".".join(names), lambda: self._commit(names, requires, changes))
         metadata: TableMetadata = TableMetadataUtil.parse_raw(read.metadata)
         return CommitTableResponse(metadata=metadata, metadata_location=read.location)
 
     def drop_table(self, identifier: str | Identifier) -> None:
         names = self.identifier_to_tuple(identifier)
-        if not self._dropped(names, purge=False):
+        if not self._drop(names, purge=False):
             raise NoSuchTableError(f"Table does not exist: {'.'.join(names)}")
 
     def refuse_swapless(self, identifier: str | Identifier) -> None:
@@ -379,7 +379,7 @@ class JavaCatalog(Catalog):
             refuse_ignorant(self._jvm, self._java.getConf(), ".".join(names[:-1]), names[-1])
 
         if self.kind == "hive":
-            self._asked(name, asked)
+            self._ask(name, asked)
             self._may_swap = True
 
     def refuse_swapless_for(self, identifier: str | Identifier) -> None:
@@ -391,11 +391,11 @@ class JavaCatalog(Catalog):
             refuse_ignorant_of_views(self._jvm, self._java.getConf(), ".".join(names[:-1]))
 
         if self.kind == "hive":
-            self._asked(".".join(names), asked)
+            self._ask(".".join(names), asked)
 
     # ---------------------------------------------------------------------- in Java, within bounds
 
-    def _asked(self, what: str, call: Callable[[], _Answer]) -> _Answer:
+    def _ask(self, what: str, call: Callable[[], _Answer]) -> _Answer:
         try:
             return within(self._timeout_s, what, call)
         except Exception as error:
@@ -406,7 +406,7 @@ class JavaCatalog(Catalog):
                 raise
         raise failure  # without py4j's, which holds a Java stack trace
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         if not all(self._jvm.knows(f"org.apache.iceberg.{name}") for name in _PARSERS):
             raise JvmMissing(
                 f"catalog {self.name!r}: Spark has no Iceberg, and catalog.backend is java",
@@ -424,7 +424,7 @@ class JavaCatalog(Catalog):
         return java
 
     def _operations(self, names: Identifier) -> Any:
-        return self._java.loadTable(self._named(names)).operations()
+        return self._java.loadTable(self._java_name(names)).operations()
 
     def _read(self, names: Identifier) -> _Read:
         operations = self._operations(names)
@@ -435,7 +435,7 @@ class JavaCatalog(Catalog):
         text = self._jvm.iceberg.TableMetadataParser.toJson(metadata)
         return _Read(str(text), str(metadata.metadataFileLocation()), files)
 
-    def _committed(self, names: Identifier, requires: list[str], changes: list[str]) -> _Read:
+    def _commit(self, names: Identifier, requires: list[str], changes: list[str]) -> _Read:
         iceberg = self._jvm.iceberg
         operations = self._operations(names)
         base = operations.current()
@@ -468,12 +468,12 @@ class JavaCatalog(Catalog):
         )
         return response.tableMetadata()
 
-    def _dropped(self, names: Identifier, *, purge: bool) -> bool:
-        return self._asked(
-            ".".join(names), lambda: bool(self._java.dropTable(self._named(names), purge))
+    def _drop(self, names: Identifier, *, purge: bool) -> bool:
+        return self._ask(
+            ".".join(names), lambda: bool(self._java.dropTable(self._java_name(names), purge))
         )
 
-    def _named(self, names: Identifier) -> Any:
+    def _java_name(self, names: Identifier) -> Any:
         catalog = self._jvm.iceberg.catalog
         return catalog.TableIdentifier.of(self._namespace(names[:-1]), names[-1])
 

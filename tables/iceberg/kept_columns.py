@@ -32,7 +32,7 @@ def refuse_lost(table: Table, files: Sequence[WrittenFile]) -> None:
         _refuse(table, ((dict(d.value_counts), dict(d.null_value_counts)) for d in details))
 
 
-def refuse_lost_drafts(table: Table, files: Iterable[DataFile]) -> None:
+def refuse_lost_staged(table: Table, files: Iterable[DataFile]) -> None:
     """Do so for files that were drafted: what is pending for a table may have gathered for a
     while."""
     if len(table.metadata.schemas) > 1:
@@ -42,22 +42,22 @@ def refuse_lost_drafts(table: Table, files: Iterable[DataFile]) -> None:
 def _refuse(table: Table, counted: Iterable[tuple[Counts, Counts]]) -> None:
     """``counted``: of each file, by column ids, the values and the nulls among them."""
     schema = table.schema()
-    there, required = schema.field_ids, _required(schema)
+    there, required = schema.field_ids, _required_columns(schema)
     for counts, nulls in counted:
         for column, count in counts.items():
             if column not in there and nulls.get(column, 0) < count:
-                raise _changed(table, f"has no column {_name(table, column)!r} any more")
+                raise _table_changed(table, f"has no column {_name(table, column)!r} any more")
             if column in required and nulls.get(column, 0):
-                raise _changed(table, f"requires a value of column {required[column]!r} now")
+                raise _table_changed(table, f"requires a value of column {required[column]!r} now")
 
 
-def _changed(table: Table, what: str) -> TableChanged:
+def _table_changed(table: Table, what: str) -> TableChanged:
     identifier = ".".join(table.name())
     told = f"{identifier} {what}, and files were written before: none of them is committed"
     return TableChanged(told, _HINT)
 
 
-def _required(schema: Schema) -> dict[int, str]:
+def _required_columns(schema: Schema) -> dict[int, str]:
     """Return the top-level columns that files count, and that must have values in each row."""
     return {
         field.field_id: field.name

@@ -33,7 +33,7 @@ def live_entries(
 
     ``version``: the format version whose fields they have; fields that the manifest lacks are null.
     """
-    with opened(io, manifest.manifest_path, version) as entries:  # there is nothing to close
+    with open_manifest(io, manifest.manifest_path, version) as entries:  # there is nothing to close
         return (
             _inherit_from_manifest(entry, manifest)
             for entry in entries
@@ -41,7 +41,7 @@ def live_entries(
         )
 
 
-def opened(io: FileIO, path: str, version: TableVersion) -> AvroFile[ManifestEntry]:
+def open_manifest(io: FileIO, path: str, version: TableVersion) -> AvroFile[ManifestEntry]:
     """Return a manifest to be entered, which fetches its bytes, and then read entry by entry."""
     return AvroFile[ManifestEntry](
         io.new_input(path),

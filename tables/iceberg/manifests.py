@@ -159,20 +159,20 @@ class SnapshotFiles:
         files: Sequence[ManifestDataFile],
         parent: Snapshot | None,
         sequence_number: int,
-        drafted: Sequence[ManifestFile] = (),
+        staged: Sequence[ManifestFile] = (),
         *,
         deletions: Deletions | None = None,
     ) -> ManifestList:
-        """Write a manifest list with the parent's files, these, and the drafted manifests as they
+        """Write a manifest list with the parent's files, these, and the staged manifests as they
         are: another delivery may be listing them at the same time. Raises what storage raises."""
         kept = [manifest for manifest in self._of(parent) if _live(manifest)]
         if files:
-            added = self._added(files)
-            kept = self._merged([*added, *kept])
+            added = self._write_added(files)
+            kept = self._merge([*added, *kept])
             for merged in {m.manifest_path for m in added} - {m.manifest_path for m in kept}:
                 del self._written[merged]
-        elif drafted:
-            kept = [*drafted, *self._merged(kept)]
+        elif staged:
+            kept = [*staged, *self._merge(kept)]
         if deletions is not None:
             kept = self._with_deletions(kept, deletions)
         return self._write_list(kept, parent, sequence_number)
@@ -208,7 +208,7 @@ class SnapshotFiles:
         kept = [
             self._without(removed, manifest) for manifest in self._of(parent) if _live(manifest)
         ]
-        kept = self._with_deletions([*self._added(files), *kept], deletions)
+        kept = self._with_deletions([*self._write_added(files), *kept], deletions)
         return self._write_list(kept, parent, sequence_number)
 
     def _without(self, removed: frozenset[str], manifest: ManifestFile) -> ManifestFile:
@@ -261,12 +261,12 @@ class SnapshotFiles:
         if self._first_row_id is None:
             found = parent.manifests(self._table.io)
         else:
-            found = manifests_v3.listed(self._table.io, parent.manifest_list)
+            found = manifests_v3.read_manifest_list(self._table.io, parent.manifest_list)
         if not found and (count := properties_of(parent).get("total-data-files", "0")) != "0":
             raise FileDamaged(parent.manifest_list, f"it lists nothing, of {count} data files")
         return found
 
-    def _added(self, files: Sequence[ManifestDataFile]) -> list[ManifestFile]:
+    def _write_added(self, files: Sequence[ManifestDataFile]) -> list[ManifestFile]:
         per_spec: dict[int, list[ManifestDataFile]] = defaultdict(list)
         for file in files:
             per_spec[file.spec_id].append(file)
@@ -282,7 +282,7 @@ class SnapshotFiles:
             self._added_entries[added[-1].manifest_path] = entries
         return added
 
-    def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+    def _merge(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         """Merge small data manifests of one spec, once there are enough of them."""
         properties = self._table.properties
         if not property_as_bool(properties, TableProperties.MANIFEST_MERGE_ENABLED, default=True):
@@ -296,10 +296,10 @@ class SnapshotFiles:
             else:
                 result.append(manifest)
         for spec_id, group in per_spec.items():
-            result = [*self._merged_group(spec_id, group), *result]
+            result = [*self._merge_group(spec_id, group), *result]
         return result
 
-    def _merged_group(self, spec_id: int, group: list[ManifestFile]) -> list[ManifestFile]:
+    def _merge_group(self, spec_id: int, group: list[ManifestFile]) -> list[ManifestFile]:
         properties = self._table.properties
         target_bytes = property_as_int(
             properties,

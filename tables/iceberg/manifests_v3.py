@@ -39,7 +39,7 @@ _LIST_TYPES = MappingProxyType({-1: ManifestFile, 508: PartitionFieldSummary})
 _LIST_ENUMS = MappingProxyType({517: ManifestContent})
 
 
-def listed(io: FileIO, manifest_list: str) -> list[ManifestFile]:
+def read_manifest_list(io: FileIO, manifest_list: str) -> list[ManifestFile]:
     """Return the manifests of a list of any version, with the first row id of each."""
     source = io.new_input(manifest_list)
     with AvroFile[ManifestFile](source, _LIST, dict(_LIST_TYPES), dict(_LIST_ENUMS)) as reader:
@@ -68,7 +68,7 @@ def without_id(file: DataFile) -> DataFile:
     return file
 
 
-def unnumbered(manifest: ManifestFile) -> ManifestFile:
+def without_row_id(manifest: ManifestFile) -> ManifestFile:
     """Return the manifest as a list of version 3 that has yet to number its rows knows it."""
     return ManifestFile(*(manifest[place] for place in range(_OF_MANIFEST)), None)
 
@@ -89,7 +89,7 @@ class ManifestWriter(ManifestWriterV2):
         )
 
     def to_manifest_file(self) -> ManifestFile:
-        return unnumbered(super().to_manifest_file())
+        return without_row_id(super().to_manifest_file())
 
 
 class ManifestListWriter(ManifestListWriterV2):

@@ -32,7 +32,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.catalog_types import not_atomic
-from headgate.tables.iceberg.prepared_commit import Prepared
+from headgate.tables.iceberg.prepared_commit import PreparedCommit
 from headgate.tables.iceberg.table import IcebergTable
 
 _REFUSED = (
@@ -47,7 +47,7 @@ _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
 Outcome = CommitOutcome | HeadgateError
-_Conclusion = Callable[[IcebergTable, Prepared], CommitOutcome]
+_Conclusion = Callable[[IcebergTable, PreparedCommit], CommitOutcome]
 
 
 class Calls(Protocol):
@@ -75,14 +75,14 @@ class Delivery:
         """Deliver to it by a call of its own."""
         return self.table.commit(self.attempt)
 
-    def prepared(self) -> Prepared | CommitOutcome:
-        """Write what the call needs; tables of other kinds are delivered by themselves."""
+    def prepared(self) -> PreparedCommit | CommitOutcome:
+        """Write what the call needs; a table of another format is delivered to by itself."""
         if isinstance(self.table, IcebergTable):
             return self.table.prepared(self.attempt)
         return self.delivered()
 
 
-class JointDeliveries:
+class MultiTableCommits:
     """Delivers to the tables of one catalog together; its opener closes it.
 
     Raises ``NotAtomic`` for a catalog that has no such call.
@@ -107,33 +107,33 @@ class JointDeliveries:
     def delivered(self, deliveries: Sequence[Delivery], calls: Calls) -> list[Outcome]:
         """Return the outcome of each delivery, in order."""
         if self._apart:
-            return self._delivered_apart(deliveries, calls)
+            return self._deliver_one_by_one(deliveries, calls)
         ready = calls.each(lambda each: calls.guarded(each.name, each.prepared), deliveries)
         pairs = [
             (delivery.table, call)
             for delivery, call in zip(deliveries, ready, strict=True)
-            if isinstance(delivery.table, IcebergTable) and isinstance(call, Prepared)
+            if isinstance(delivery.table, IcebergTable) and isinstance(call, PreparedCommit)
         ]
-        conclude = self._sent(pairs) if len(pairs) > 1 else IcebergTable.sent
+        conclude = self._send(pairs) if len(pairs) > 1 else IcebergTable.sent
 
-        def concluded(pair: tuple[Delivery, Prepared | Outcome]) -> Outcome:
+        def concluded(pair: tuple[Delivery, PreparedCommit | Outcome]) -> Outcome:
             delivery, call = pair
-            if not isinstance(call, Prepared):
+            if not isinstance(call, PreparedCommit):
                 return call
             table = delivery.table
-            assert isinstance(table, IcebergTable), "no other kind prepares calls"
+            assert isinstance(table, IcebergTable), "no other format prepares calls"
             return calls.guarded(delivery.name, lambda: conclude(table, call))
 
         return calls.each(concluded, list(zip(deliveries, ready, strict=True)))
 
-    def _delivered_apart(self, deliveries: Sequence[Delivery], calls: Calls) -> list[Outcome]:
+    def _deliver_one_by_one(self, deliveries: Sequence[Delivery], calls: Calls) -> list[Outcome]:
         """Deliver to each by itself, until every one has landed: then they are tried together
         again."""
         outcomes = calls.each(lambda each: calls.guarded(each.name, each.delivered), deliveries)
         self._apart = not all(isinstance(outcome, Landed) for outcome in outcomes)
         return outcomes
 
-    def _sent(self, pairs: Sequence[tuple[IcebergTable, Prepared]]) -> _Conclusion:
+    def _send(self, pairs: Sequence[tuple[IcebergTable, PreparedCommit]]) -> _Conclusion:
         """Make the call, and return how to find each table's outcome."""
         changes = [_change(call) for _, call in pairs]
         try:
@@ -161,7 +161,7 @@ class JointDeliveries:
         return IcebergTable.read_back
 
 
-def _change(call: Prepared) -> CommitTableRequest:
+def _change(call: PreparedCommit) -> CommitTableRequest:
     *namespace, name = call.table.name()
     return CommitTableRequest(
         identifier=TableIdentifier(namespace=namespace, name=name),

@@ -34,8 +34,8 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.identifiers import Epoch, SinkName, draft_folder
-from headgate.control_protocol.ports import Draft
+from headgate.control_protocol.identifiers import Epoch, SinkName, staging_folder
+from headgate.control_protocol.ports import Staging
 from headgate.tables.iceberg import manifest_entries, manifests_v3
 from headgate.tables.iceberg.maintenance.compaction_plan import SmallFile
 from headgate.tables.iceberg.maintenance.unreferenced_files import STORAGE_THREADS
@@ -46,8 +46,8 @@ _UNASSIGNED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Drafted:
-    """A drafted manifest as a snapshot's list names it, and its files."""
+class StagedManifest:
+    """A staged manifest as a snapshot's list names it, and its files."""
 
     manifest: ManifestFile
     files: list[ManifestDataFile]
@@ -61,41 +61,49 @@ class Drafted:
         ]
 
 
-def write_drafts(table: Table, sink: SinkName, draft: Draft) -> tuple[PendingCommit, ...]:
+def write_staged_manifests(
+    table: Table, sink: SinkName, staging: Staging
+) -> tuple[PendingCommit, ...]:
     """Write one manifest per partition spec of the files with rows, and one that names key files.
 
     Raises what storage raises.
     """
     per_spec: dict[int, list[ManifestDataFile]] = defaultdict(list)
-    rows = [file for file in draft.files if file.kind is FileKind.ROWS]
+    rows = [file for file in staging.files if file.kind is FileKind.ROWS]
     for file in manifest_files(table, rows):
         per_spec[file.spec_id].append(file)
-    folder = draft_folder(table.metadata.location, sink, draft.transaction.epoch, draft.coordinator)
+    folder = staging_folder(
+        table.metadata.location, sink, staging.transaction.epoch, staging.coordinator
+    )
     pending_commits = []
     for spec_id, files in per_spec.items():
-        path = f"{folder}/{draft.transaction.number}-s{spec_id}.avro"
+        path = f"{folder}/{staging.transaction.number}-s{spec_id}.avro"
         size_bytes = _write(table, table.specs()[spec_id], files, path)
         count = sum(file.record_count for file in files)
-        pending_commits.append(replace(_pending_commit(table, draft, path, size_bytes), rows=count))
-    if named := [_key_file(table, file) for file in draft.files if file.kind is FileKind.KEYS]:
-        path = f"{folder}/{draft.transaction.number}-keys.avro"
+        pending_commits.append(
+            replace(_pending_commit(table, staging, path, size_bytes), rows=count)
+        )
+    if named := [_key_file(table, file) for file in staging.files if file.kind is FileKind.KEYS]:
+        path = f"{folder}/{staging.transaction.number}-keys.avro"
         size_bytes = _write(table, UNPARTITIONED_PARTITION_SPEC, named, path)
         count = sum(file.record_count for file in named)
         pending_commits.append(
-            replace(_pending_commit(table, draft, path, size_bytes), deletes=count)
+            replace(_pending_commit(table, staging, path, size_bytes), deletes=count)
         )
     return tuple(pending_commits)
 
 
-def _pending_commit(table: Table, draft: Draft, manifest: str, size_bytes: int) -> PendingCommit:
+def _pending_commit(
+    table: Table, staging: Staging, manifest: str, size_bytes: int
+) -> PendingCommit:
     return PendingCommit(
-        transaction=draft.transaction,
-        coordinator=draft.coordinator,
+        transaction=staging.transaction,
+        coordinator=staging.coordinator,
         secondary=str(table.metadata.table_uuid),
-        table=draft.table.table,
+        table=staging.table.table,
         manifest=manifest,
         size_bytes=size_bytes,
-        since_ms=draft.since_ms,
+        since_ms=staging.since_ms,
     )
 
 
@@ -128,7 +136,7 @@ def _write(table: Table, spec: PartitionSpec, files: Sequence[ManifestDataFile],
     return int(writer.to_manifest_file().manifest_length)
 
 
-def drafted_keys(
+def read_key_files(
     io: FileIO, pending_commits: Iterable[PendingCommit]
 ) -> list[tuple[PendingCommit, WrittenFile]]:
     """Return the key files that the pending commits name, in order. Raises what storage raises."""
@@ -136,7 +144,7 @@ def drafted_keys(
         (pending_commit, _of_keys(file))
         for pending_commit in pending_commits
         if pending_commit.deletes
-        for file in drafted_files(io, pending_commit.manifest)
+        for file in read_staged_files(io, pending_commit.manifest)
     ]
 
 
@@ -144,29 +152,31 @@ def _of_keys(file: ManifestDataFile) -> WrittenFile:
     return WrittenFile(file.file_path, file.record_count, file.file_size_in_bytes, FileKind.KEYS)
 
 
-def read_draft(table: Table, pending_commit: PendingCommit, snapshot_id: int) -> Drafted:
+def read_staged_manifest(
+    table: Table, pending_commit: PendingCommit, snapshot_id: int
+) -> StagedManifest:
     """Return the manifest for the list of this snapshot. Raises what storage raises.
 
     Counts and summaries come from its entries: the pending commit's numbers are for people.
     """
     spec_id, files = _read(table.io, pending_commit.manifest)
-    listed = _listed(
+    listed = _list_entry(
         pending_commit, spec_id, snapshot_id, files, summaries=_summaries(table, spec_id, files)
     )
     numbered = isinstance(table.metadata, TableMetadataV3)
-    return Drafted(manifests_v3.unnumbered(listed) if numbered else listed, files)
+    return StagedManifest(manifests_v3.without_row_id(listed) if numbered else listed, files)
 
 
-def drafted_files(io: FileIO, manifest: str) -> list[ManifestDataFile]:
-    """Return the files of a drafted manifest, with rows or with keys, for read-only use."""
+def read_staged_files(io: FileIO, manifest: str) -> list[ManifestDataFile]:
+    """Return the files of a staged manifest, with rows or with keys, for read-only use."""
     return _read(io, manifest)[1]
 
 
 def _read(io: FileIO, manifest: str) -> tuple[int, list[ManifestDataFile]]:
-    """Fetch a drafted manifest, once; return its partition spec and its files."""
-    with manifest_entries.opened(io, manifest, manifests_v3.VERSION) as drafted:
-        spec_id = int(drafted.header.meta["partition-spec-id"])
-        files = [manifests_v3.without_id(entry.data_file) for entry in drafted]
+    """Fetch a staged manifest, once; return its partition spec and its files."""
+    with manifest_entries.open_manifest(io, manifest, manifests_v3.VERSION) as staged:
+        spec_id = int(staged.header.meta["partition-spec-id"])
+        files = [manifests_v3.without_id(entry.data_file) for entry in staged]
     for file in files:
         file.spec_id = spec_id
     return spec_id, files
@@ -182,7 +192,7 @@ def _summaries(
     return construct_partition_summaries(spec, table.schema(), [file.partition for file in files])
 
 
-def _listed(
+def _list_entry(
     pending_commit: PendingCommit,
     spec_id: int,
     snapshot_id: int,
@@ -209,8 +219,10 @@ def _listed(
     )
 
 
-def undecided(table: Table, sink: SinkName, before: Epoch, pending: frozenset[str]) -> list[str]:
-    """Return manifests that coordinators of earlier epochs drafted and never decided (D2).
+def undecided_manifests(
+    table: Table, sink: SinkName, before: Epoch, pending: frozenset[str]
+) -> list[str]:
+    """Return manifests that coordinators of earlier epochs staged and never decided (D2).
 
     An earlier epoch decides nothing any more. What it decided was delivered, or is among the
     ``pending``, which include expired pending commits; any other manifest that no snapshot lists
@@ -250,7 +262,7 @@ def portions_of(
     Raises ``ValueError`` for a file that cannot be rewritten, and what storage raises.
     """
     partitions: dict[Any, list[SmallFile]] = defaultdict(list)
-    for file in (file for manifest in manifests for file in drafted_files(table.io, manifest)):
+    for file in (file for manifest in manifests for file in read_staged_files(table.io, manifest)):
         if file.spec_id != table.metadata.default_spec_id:
             raise ValueError(f"{file.file_path} is of an older partition spec")
         if file.file_format != FileFormat.PARQUET:

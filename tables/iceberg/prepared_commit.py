@@ -12,10 +12,10 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import KeyChanged, TagsDropped
 from headgate.control_protocol.ports import CommitAttempt, Unknown
-from headgate.tables.iceberg.commit_request import Proposal
+from headgate.tables.iceberg.commit_request import CommitRequest
 from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
 from headgate.tables.iceberg.manifests import SnapshotFiles
-from headgate.tables.iceberg.pending_manifests import drafted_keys, read_draft
+from headgate.tables.iceberg.pending_manifests import read_key_files, read_staged_manifest
 
 if TYPE_CHECKING:
     from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
@@ -25,11 +25,11 @@ OVERTAKEN = Unknown("it landed, and others went on from there")
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedCommit:
     """The proposal to the catalog, and the files that were ``written`` for it."""
 
     table: Table
-    proposal: Proposal
+    proposal: CommitRequest
     written: SnapshotFiles
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
@@ -64,22 +64,22 @@ class Prepared:
 # keys at once, on the head that its call requires (rules D5, U3).
 
 
-def with_all_brought(
-    table: Table, proposal: Proposal, attempt: CommitAttempt, keyed: KeyedRows | None
-) -> Proposal:
+def with_pending_effects(
+    table: Table, proposal: CommitRequest, attempt: CommitAttempt, keyed: KeyedRows | None
+) -> CommitRequest:
     """Add the drafts of the pending commits and, in a keyed table, the rows that die to the
     proposal.
 
     Raises ``KeyChanged`` for keys that are pending for a table without a key, what
     ``KeyedRows.found`` raises, and what storage raises.
     """
-    drafted = [
-        read_draft(table, pending_commit, proposal.snapshot_id)
+    staged = [
+        read_staged_manifest(table, pending_commit, proposal.snapshot_id)
         for pending_commit in _of_rows(attempt)
     ]
-    proposal = replace(proposal, drafted=drafted)
+    proposal = replace(proposal, staged=staged)
     if keyed is not None:
-        return _resolved(table, proposal, attempt, keyed)
+        return _resolve(table, proposal, attempt, keyed)
     if any(pending_commit.deletes for pending_commit in attempt.pending_commits):
         raise KeyChanged(
             f"table {attempt.base.table} is pending records that delete rows by their key, and the "
@@ -89,31 +89,31 @@ def with_all_brought(
     return proposal
 
 
-def _resolved(
-    table: Table, proposal: Proposal, attempt: CommitAttempt, keyed: KeyedRows
-) -> Proposal:
+def _resolve(
+    table: Table, proposal: CommitRequest, attempt: CommitAttempt, keyed: KeyedRows
+) -> CommitRequest:
     """U3: add what the files' records replace and delete on the head that the call requires."""
     brought = [(file, 0) for file in attempt.files]
     order = {
         each: n for n, each in enumerate(sorted({d.transaction for d in attempt.pending_commits}))
     }
-    for pending_commit, draft in zip(_of_rows(attempt), proposal.drafted, strict=True):
-        brought += [(file, order[pending_commit.transaction]) for file in draft.written]
-    keys = drafted_keys(table.io, attempt.pending_commits)
+    for pending_commit, staging in zip(_of_rows(attempt), proposal.staged, strict=True):
+        brought += [(file, order[pending_commit.transaction]) for file in staging.written]
+    keys = read_key_files(table.io, attempt.pending_commits)
     brought += [(file, order[pending_commit.transaction]) for pending_commit, file in keys]
     if not brought:
         return proposal
     record, number = attempt.record, attempt.record.transaction
     own = f"{number.epoch}-{record.coordinator.incarnation}/{number.number}"
     folder = f"{sinks_folder(table, record.sink)}/{own}"
-    listed = [*proposal.files, *(file for draft in proposal.drafted for file in draft.files)]
+    listed = [*proposal.files, *(file for staging in proposal.staged for file in staging.files)]
     deletions = keyed.found(
         table,
         proposal.parent,
         brought,
         listed=listed,
         folder=folder,
-        generations=record.generations,
+        cohorts=record.cohorts,
     )
     counted = replace(proposal.record, keys=deletions.counts)
     return replace(proposal, record=counted, deletions=deletions)

@@ -17,10 +17,10 @@ from pyiceberg.table.snapshots import Snapshot
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_history import FileRows, History, LiveFile, Newest, SinkCommit
-from headgate.tables.iceberg.catalog import reading
+from headgate.tables.iceberg.catalog import naming_table
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.manifest_entries import live_entries
-from headgate.tables.iceberg.pending_manifests import drafted_files
+from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.storage.file_io import SCHEMES, on_s3, read_whole
 from headgate.tables.storage.read_ahead import in_turn
@@ -82,7 +82,7 @@ class IcebergReader:
         return IcebergReader(table, self._sink, self._branch)
 
     def history(self, newest: Newest | None = None) -> History:
-        with self._named():
+        with self._naming_table():
             return read_history(self.table, self._sink, self._branch, newest)
 
     def moved(self) -> bool:
@@ -95,14 +95,14 @@ class IcebergReader:
     def live_files(self) -> list[LiveFile]:
         """Return every live entry of the head's manifests."""
         io, head = self.table.io, self._head
-        with self._named():
+        with self._naming_table():
             manifests = head.manifests(io) if head else []
             return [file for live in in_turn(lambda m: _live(io, m), manifests) for file in live]
 
     def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
         snapshot = self.table.metadata.snapshot_by_id(commit.snapshot_id)
-        with self._named():
-            return _added(self.table.io, snapshot) if snapshot else None
+        with self._naming_table():
+            return _added_files(self.table.io, snapshot) if snapshot else None
 
     def died(self, commit: SinkCommit) -> int | None:
         """Return how many rows the commit's delete files marked as dead that were not dead before.
@@ -110,8 +110,8 @@ class IcebergReader:
         ``None``: no longer known.
         """
         snapshot = self.table.metadata.snapshot_by_id(commit.snapshot_id)
-        with self._named():
-            return _died(self.table.io, snapshot) if snapshot else None
+        with self._naming_table():
+            return _deleted_rows(self.table.io, snapshot) if snapshot else None
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         """By one request on S3, which includes the footer, unless that is unusually long."""
@@ -134,28 +134,28 @@ class IcebergReader:
             return 0, iter(())
         head = self._head.snapshot_id
         scan = self.table.scan(snapshot_id=head, selected_fields=tuple(columns))
-        with self._named():
+        with self._naming_table():
             count, tasks = scan_tasks(self.table, head, scan)
         return count, (self._rows(task, columns) for task in tasks)
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
 
-    def drafted(self, manifest: str, columns: Sequence[str]) -> Iterator[FileRows]:
+    def staged_rows(self, manifest: str, columns: Sequence[str]) -> Iterator[FileRows]:
         """Read a manifest that no snapshot lists yet. Raises ``FileNotFoundError``."""
-        with self._named():
-            files = drafted_files(self.table.io, manifest)
+        with self._naming_table():
+            files = read_staged_files(self.table.io, manifest)
         return (self._rows(FileScanTask(file), columns) for file in files)
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def _naming_table(self) -> Iterator[None]:
         """Name the table in what goes wrong with its metadata.
 
         A file that is missing may have been removed in order: callers look again.
         """
         name = ".".join(self.table.name())
         missing = None
-        with reading(name):
+        with naming_table(name):
             try:
                 yield
             except FileNotFoundError as error:
@@ -196,7 +196,7 @@ def batches_of(
     return reader.to_record_batches([task])
 
 
-def _added(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
+def _added_files(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
     """Return the files of rows that came with the snapshot, and how many rows each has."""
     return [
         (entry.data_file.file_path, entry.data_file.record_count)
@@ -208,7 +208,7 @@ def _added(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
     ]
 
 
-def _died(io: FileIO, snapshot: Snapshot) -> int:
+def _deleted_rows(io: FileIO, snapshot: Snapshot) -> int:
     """Return the rows of its delete files, less those of the files that they replace (rule U6)."""
     signs = {ManifestEntryStatus.ADDED: 1, ManifestEntryStatus.DELETED: -1}
     return sum(

@@ -46,9 +46,9 @@ from headgate.control_protocol.deleted_records import (
 )
 from headgate.control_protocol.errors import DeletionRefused, PredicateUnfit
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
-from headgate.tables.iceberg.commit_request import counted, next_snapshot
+from headgate.tables.iceberg.commit_request import next_snapshot, snapshot_counts
 from headgate.tables.iceberg.maintenance.compaction_plan import live_entries, sinks_folder
-from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, SideCall
+from headgate.tables.iceberg.maintenance.maintenance_commit import MaintenanceCommit, Settled
 from headgate.tables.iceberg.manifests import SnapshotFiles
 from headgate.tables.iceberg.reader import batches_of
 from headgate.tables.iceberg.tag_lineage import deleted_in, properties_of
@@ -66,7 +66,7 @@ from headgate.tables.storage.file_io import read_whole
 _POSITION = "position in the file"
 
 
-def parsed(predicate: str) -> BooleanExpression:
+def parse_predicate(predicate: str) -> BooleanExpression:
     """Parse a predicate. Raises ``PredicateUnfit``."""
     try:
         return _as_in_sql(rewrite_not(parser.parse(predicate)))
@@ -193,7 +193,7 @@ class Doomed:
         return sum(map(len, self.alive.values()))
 
 
-class Deletion(SideCall):
+class Deletion(MaintenanceCommit):
     """Deletes the matching rows of one table. ``asked_by`` is written into the history.
 
     ``columns``: those that say of which record a row is, if there are any.
@@ -311,7 +311,7 @@ class Deletion(SideCall):
         self, metadata: TableMetadata, parent: Snapshot, deletions: Deletions, rows: int
     ) -> Summary:
         retired = [entry.data_file for entry in deletions.retired]
-        counts = counted(metadata, deletions.added, retired)
+        counts = snapshot_counts(metadata, deletions.added, retired)
         said = {
             maintenance_property(self._sink): DELETION,
             deleted_property(self._sink): str(rows),

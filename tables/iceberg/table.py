@@ -48,24 +48,28 @@ from headgate.control_protocol.identifiers import Epoch, SinkName, tag_name
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
-    Draft,
-    Evolved,
+    EvolvedTable,
     Landed,
     Lineage,
     Refused,
+    Staging,
     TableView,
     Unknown,
 )
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.catalog_support import refuse_unread, refuse_unsupported
-from headgate.tables.iceberg.commit_request import GoingBack, Proposal
-from headgate.tables.iceberg.expired_lineage import decided
-from headgate.tables.iceberg.kept_columns import refuse_lost, refuse_lost_drafts
-from headgate.tables.iceberg.maintenance.snapshot_expiry import Upkeep
+from headgate.tables.iceberg.commit_request import CommitRequest, RollbackSnapshot
+from headgate.tables.iceberg.expired_lineage import decide_lineage
+from headgate.tables.iceberg.kept_columns import refuse_lost, refuse_lost_staged
+from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
-from headgate.tables.iceberg.pending_manifests import drafted_keys, undecided, write_drafts
-from headgate.tables.iceberg.prepared_commit import OVERTAKEN, Prepared, with_all_brought
+from headgate.tables.iceberg.pending_manifests import (
+    read_key_files,
+    undecided_manifests,
+    write_staged_manifests,
+)
+from headgate.tables.iceberg.prepared_commit import OVERTAKEN, PreparedCommit, with_pending_effects
 from headgate.tables.iceberg.schema_evolution import Evolution, evolution
 from headgate.tables.iceberg.tag_lineage import (
     deleted_in,
@@ -103,7 +107,7 @@ class IcebergTable:
         branch: str = MAIN_BRANCH,
         *,
         readd_dropped: bool = False,
-        upkeep: Upkeep | None = None,
+        upkeep: SnapshotExpiry | None = None,
         threads: bool = True,
         keyed: KeyedRows | None = None,
         warms: bool = False,
@@ -117,7 +121,7 @@ class IcebergTable:
         self._sink = sink
         self._branch = branch
         self._tag = tag_name(sink, branch)
-        self._upkeep = upkeep or Upkeep(catalog, threads=threads)
+        self._upkeep = upkeep or SnapshotExpiry(catalog, threads=threads)
         self._malformed = 0
         self._readd_dropped = readd_dropped
         self._keyed = keyed
@@ -153,16 +157,16 @@ class IcebergTable:
         view = self._view(table.metadata)
         if view.lineage is not Lineage.UNDECIDABLE:
             return view
-        return replace(view, lineage=self._decided(table))
+        return replace(view, lineage=self._decide_lineage(table))
 
-    def commit(self, attempt: CommitAttempt, back: GoingBack | None = None) -> CommitOutcome:
+    def commit(self, attempt: CommitAttempt, back: RollbackSnapshot | None = None) -> CommitOutcome:
         """Commit. ``back``: a person's claim that continues an older snapshot; it adds no rows."""
         prepared = self.prepared(attempt, back)
-        return self.sent(prepared) if isinstance(prepared, Prepared) else prepared
+        return self.sent(prepared) if isinstance(prepared, PreparedCommit) else prepared
 
     def prepared(
-        self, attempt: CommitAttempt, back: GoingBack | None = None
-    ) -> Prepared | CommitOutcome:
+        self, attempt: CommitAttempt, back: RollbackSnapshot | None = None
+    ) -> PreparedCommit | CommitOutcome:
         """Write what the call needs; return an outcome if there is nothing to send."""
         assert back is None or not (attempt.files or attempt.pending_commits), (
             "going back adds nothing"
@@ -179,9 +183,9 @@ class IcebergTable:
         self._refuse_changed(table, attempt.files)
         proposal = replace(self._proposal(table, attempt), back=back)
         try:
-            proposal = with_all_brought(table, proposal, attempt, self._keyed)
+            proposal = with_pending_effects(table, proposal, attempt, self._keyed)
             if self._keeps_columns:
-                refuse_lost_drafts(table, (f for each in proposal.drafted for f in each.files))
+                refuse_lost_staged(table, (f for each in proposal.staged for f in each.files))
         except (StopSink, ConfigurationError):
             raise
         except FileDamaged as error:
@@ -194,7 +198,7 @@ class IcebergTable:
                 proposal.files,
                 proposal.parent,
                 proposal.sequence_number,
-                [draft.manifest for draft in proposal.drafted],
+                [staging.manifest for staging in proposal.staged],
                 deletions=proposal.deletions,
             )
         except FileDamaged as error:
@@ -204,18 +208,18 @@ class IcebergTable:
             written.take_back()  # our own manifests, before any call: nothing refers to them
             return Unknown(f"nothing was sent: the manifests could not be written: {error!r}")
         updates = proposal.updates(manifest_list)
-        return Prepared(table, proposal, written, proposal.requirements(), updates)
+        return PreparedCommit(table, proposal, written, proposal.requirements(), updates)
 
-    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+    def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
         """S3, S9: columns that are there already need no call."""
         table = self.load()
         view = self._view(table.metadata)
         if (view.uuid, view.tag) != (base.uuid, base.tag):
-            return Evolved(view)
+            return EvolvedTable(view)
         step = evolution(table.metadata, columns, readd_dropped=self._readd_dropped)
         if step.schema is not None:
             self._evolve(table, step)
-        return Evolved(self.read(), step.changes, step.refused)
+        return EvolvedTable(self.read(), step.changes, step.refused)
 
     def _evolve(self, table: Table, step: Evolution) -> None:
         try:
@@ -227,15 +231,15 @@ class IcebergTable:
             failure = catalog_failure(error, what)
             raise Unreachable(failure.message, failure.hint) from error
 
-    def draft(self, draft: Draft) -> tuple[PendingCommit, ...]:
-        """D2: write manifests of the files that the secondary table is pending."""
+    def stage(self, staging: Staging) -> tuple[PendingCommit, ...]:
+        """D2: stage manifests of the files that the secondary table has to receive."""
         table = self.load()
-        if str(table.metadata.table_uuid) != draft.table.uuid:
-            raise Unreachable(f"{self._identifier} is another table now; nothing was drafted")
+        if str(table.metadata.table_uuid) != staging.table.uuid:
+            raise Unreachable(f"{self._identifier} is another table now; nothing was staged")
         self._refuse_other_key(table.metadata, self._stored_key(table.metadata))
-        self._refuse_changed(table, draft.files)
+        self._refuse_changed(table, staging.files)
         try:
-            return write_drafts(table, self._sink, draft)
+            return write_staged_manifests(table, self._sink, staging)
         except HeadgateError:
             raise
         except FileDamaged as error:
@@ -249,7 +253,7 @@ class IcebergTable:
         """Delete manifests that nobody decided on; a failure leaves orphans."""
         try:
             table = self.load()
-            loose = undecided(table, self._sink, before, pending)
+            loose = undecided_manifests(table, self._sink, before, pending)
             delete_quietly(table.io, loose)
         except Exception as error:  # noqa: BLE001 - nothing depends on it
             _log.warning("%s: drafts were not cleared away: %r", self._identifier, error)
@@ -258,7 +262,7 @@ class IcebergTable:
         """D7: delete the pending commits' key files; one that cannot be deleted is an orphan."""
         try:
             table = self.load()
-            files = [file.path for _, file in drafted_keys(table.io, pending_commits)]
+            files = [file.path for _, file in read_key_files(table.io, pending_commits)]
             delete_quietly(
                 table.io, [*files, *(pending_commit.manifest for pending_commit in pending_commits)]
             )
@@ -292,9 +296,9 @@ class IcebergTable:
             deleted=deleted_in(self._sink, metadata.properties),
         )
 
-    def _decided(self, table: Table) -> Lineage:
+    def _decide_lineage(self, table: Table) -> Lineage:
         try:
-            return decided(table, self._branch, self._sink)
+            return decide_lineage(table, self._branch, self._sink)
         except FileDamaged as error:
             raise self._unreadable(error) from error
         except Exception as error:
@@ -322,7 +326,7 @@ class IcebergTable:
 
     # --------------------------------------------------------------------------------- committing
 
-    def _proposal(self, table: Table, attempt: CommitAttempt) -> Proposal:
+    def _proposal(self, table: Table, attempt: CommitAttempt) -> CommitRequest:
         unclaimed = not table.metadata.snapshots and self._branch != MAIN_BRANCH
         brings_rows = bool(attempt.files) or any(
             pending_commit.manifest for pending_commit in attempt.pending_commits
@@ -332,7 +336,7 @@ class IcebergTable:
         key = self._stored_key(table.metadata)
         if self._keyed is not None or brings_rows:  # a person's claim does not touch the key
             self._refuse_other_key(table.metadata, key)
-        return Proposal(
+        return CommitRequest(
             base=attempt.base,
             metadata=table.metadata,
             branch=self._branch,
@@ -368,7 +372,7 @@ class IcebergTable:
         """Return the lock that is held while a call changes the table."""
         return self._upkeep.calling
 
-    def sent(self, call: Prepared) -> CommitOutcome:
+    def sent(self, call: PreparedCommit) -> CommitOutcome:
         """Make the call, and check its answer against the table."""
         try:
             with self.calling:
@@ -378,8 +382,8 @@ class IcebergTable:
         except CatalogRefused:
             raise  # before anything was sent
         except (CommitFailedException, BadRequestError, ValueError) as error:
-            outcome = self._judged(call, error)
-            return self._counted(outcome, error)
+            outcome = self._outcome_of(call, error)
+            return self._count_malformed(outcome, error)
         except (ForbiddenError, UnauthorizedError, OAuthError) as error:
             # Rights and credentials come back without a restart: it is tried again, as HG-103.
             named = catalog_failure(error, f"table {self._identifier} cannot be committed to")
@@ -391,9 +395,9 @@ class IcebergTable:
             ) from error
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             return Unknown(repr(error))
-        return self._answered(call, answer.metadata, answer.metadata_location)
+        return self._on_answer(call, answer.metadata, answer.metadata_location)
 
-    def read_back(self, call: Prepared) -> CommitOutcome:
+    def read_back(self, call: PreparedCommit) -> CommitOutcome:
         """Find out what became of a call that was confirmed only together with others."""
         try:
             table = self.load()
@@ -401,9 +405,11 @@ class IcebergTable:
             return Unknown(f"it was answered well, and then: {error}")
         if not call.under_the_tag(table.metadata) and call.landed(table.metadata):
             return OVERTAKEN
-        return self._answered(call, table.metadata, table.metadata_location)
+        return self._on_answer(call, table.metadata, table.metadata_location)
 
-    def _answered(self, call: Prepared, metadata: TableMetadata, location: str) -> CommitOutcome:
+    def _on_answer(
+        self, call: PreparedCommit, metadata: TableMetadata, location: str
+    ) -> CommitOutcome:
         if not call.under_the_tag(metadata):
             call.refuse_tagless(metadata)
             return Unknown("the catalog answered well, but without our snapshot under the tag")
@@ -416,7 +422,7 @@ class IcebergTable:
             self._keyed.warm(call.table, metadata.snapshot_by_id(call.proposal.snapshot_id))
         return Landed(call.proposal.snapshot_id, self._view(metadata))
 
-    def _counted(self, outcome: CommitOutcome, said: Exception) -> CommitOutcome:
+    def _count_malformed(self, outcome: CommitOutcome, said: Exception) -> CommitOutcome:
         """Count malformed answers. Raises ``CommitRejected`` after too many in a row."""
         malformed = isinstance(outcome, Unknown) and isinstance(said, BadRequestError)
         self._malformed = self._malformed + 1 if malformed else 0
@@ -429,7 +435,7 @@ class IcebergTable:
             "tags, and then start the sink again",
         ) from said
 
-    def _judged(self, call: Prepared, said: Exception) -> CommitOutcome:
+    def _outcome_of(self, call: PreparedCommit, said: Exception) -> CommitOutcome:
         """Believe a refusal only if the table itself shows the same.
 
         If a proxy or a client's retry sends a landed request twice, the answer is that the tag has

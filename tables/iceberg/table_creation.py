@@ -143,13 +143,13 @@ def ensure_table(catalog: Catalog, identifier: str, declaration: TableDeclaratio
     table nor declaration, ``ConfigurationError``, ``MissingRights``, ``Unreachable``.
     """
     try:
-        return not catalog.table_exists(identifier) and _created(catalog, identifier, declaration)
+        return not catalog.table_exists(identifier) and _create(catalog, identifier, declaration)
     except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
         failure = catalog_failure(error, f"table {identifier} cannot be created")
         raise failure from (None if failure is error else error)
 
 
-def _created(catalog: Catalog, identifier: str, declaration: TableDeclaration | None) -> bool:
+def _create(catalog: Catalog, identifier: str, declaration: TableDeclaration | None) -> bool:
     if declaration is None:
         raise TableMissing(
             f"table {identifier} does not exist", "declare its columns, or create it yourself"

@@ -29,25 +29,25 @@ from headgate.control_protocol.table_format import (
 from headgate.control_protocol.table_history import TableReader
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.catalog_support import refuse_unread
-from headgate.tables.iceberg.commit_lock import Gates
+from headgate.tables.iceberg.commit_lock import CommitLocks
 from headgate.tables.iceberg.file_schema import file_schema_of
-from headgate.tables.iceberg.maintenance.snapshot_expiry import Upkeep
+from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_loading import loaded_each
+from headgate.tables.iceberg.table_loading import load_each
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
 from headgate.tables.storage.object_stores import refuse_signing, refused_operation
 
 if TYPE_CHECKING:
     from headgate.tables.iceberg.dead_letter_rows import UnsentRows
-    from headgate.tables.iceberg.multi_table_commit import JointDeliveries
+    from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
     from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
 
 
 class IcebergFormat(TableFormat):
     """The tables of one catalog, which its opener closes.
 
-    ``gates``: where commits of a coordinator and its maintenance of the same table meet.
+    ``commit_locks``: where commits of a coordinator and its maintenance of the same table meet.
     """
 
     guarantee = Guarantee.EXACTLY_ONCE
@@ -55,12 +55,12 @@ class IcebergFormat(TableFormat):
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self.gates = Gates()
+        self.commit_locks = CommitLocks()
         self._memory: IndexMemory | None = None
         self._lock = Lock()
 
     def for_coordinator(self) -> IcebergFormat:
-        # Gates of an earlier coordinator may be held by its last call, which hangs.
+        # Locks of an earlier coordinator may be held by its last call, which hangs.
         return IcebergFormat(self.catalog)
 
     def refuse(self, spec: TableSpec) -> None:
@@ -97,14 +97,16 @@ class IcebergFormat(TableFormat):
         if use is Use.CLAIM:
             return IcebergTable(self.catalog, spec.name, sink, spec.branch)
         expire_after_ms = spec.expire_after_ms or None
-        gate = self.gates.of(spec.name)
+        commit_lock = self.commit_locks.of(spec.name)
         return IcebergTable(
             self.catalog,
             spec.name,
             sink,
             spec.branch,
             readd_dropped=spec.readd_dropped,
-            upkeep=Upkeep(self.catalog, gate=gate, expire_after_ms=expire_after_ms),
+            upkeep=SnapshotExpiry(
+                self.catalog, commit_lock=commit_lock, expire_after_ms=expire_after_ms
+            ),
             keyed=self._keyed(spec, use),
             warms=use is Use.PRIMARY,
             keeps_columns=spec.keeps_columns,
@@ -152,16 +154,16 @@ class IcebergFormat(TableFormat):
         self, specs: Sequence[TableSpec], sink: SinkName
     ) -> Iterator[tuple[str, TableReader | HeadgateError]]:
         branches = {spec.name: spec.branch for spec in specs}
-        for name, answer in loaded_each(self.catalog, branches):
+        for name, answer in load_each(self.catalog, branches):
             if isinstance(answer, Table):
                 yield name, IcebergReader(answer, sink, branches[name])
             else:
                 yield name, answer
 
-    def together(self) -> JointDeliveries:
-        from headgate.tables.iceberg.multi_table_commit import JointDeliveries
+    def together(self) -> MultiTableCommits:
+        from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
 
-        return JointDeliveries(self.catalog)
+        return MultiTableCommits(self.catalog)
 
     def unsent_rows(self, spec: TableSpec, sink: SinkName) -> UnsentRows:
         from headgate.tables.iceberg.dead_letter_rows import UnsentRows

@@ -15,7 +15,7 @@ IN_VAIN_MAX_S = 60.0
 """Calls that fail may take so long together; then the catalog itself is down."""
 
 
-def loaded_each(
+def load_each(
     catalog: Catalog,
     names: Iterable[str],
     monotonic_s: Callable[[], float] = time.monotonic,

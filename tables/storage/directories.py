@@ -71,7 +71,7 @@ def open_folder(location: str, storage: Mapping[str, str]) -> Folder:
     return _S3Folder(location, files)
 
 
-def named(location: str, address: str) -> str:
+def name_below(location: str, address: str) -> str:
     """Return the name of a file below the location."""
     return address.removeprefix(f"{location}/")
 
@@ -85,10 +85,10 @@ class _LocalFolder:
         return (self._path / name).read_bytes()
 
     def put(self, name: str, data: bytes) -> None:
-        self._written(name, data).replace(self._path / name)
+        self._write(name, data).replace(self._path / name)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        mine = self._written(name, data)
+        mine = self._write(name, data)
         try:
             os.link(mine, self._path / name)
         except FileExistsError:
@@ -128,7 +128,7 @@ class _LocalFolder:
     def sink(self, name: str) -> AbstractContextManager[Any]:
         return self._place(name).open("wb")
 
-    def _written(self, name: str, data: bytes) -> Path:
+    def _write(self, name: str, data: bytes) -> Path:
         mine = self._place(name).with_name(f"{_BEING_WRITTEN}{uuid.uuid4()}")
         mine.write_bytes(data)
         return mine
@@ -163,7 +163,7 @@ class _S3Folder:
 
     def below(self, name: str) -> list[tuple[str, int]]:
         found = self._files.under(self._address(name))
-        return [(named(self.location, address), at_ms) for address, at_ms in found]
+        return [(name_below(self.location, address), at_ms) for address, at_ms in found]
 
     def remove(self, names: Collection[str]) -> None:
         delete_quietly(self._files, [self._address(name) for name in names])

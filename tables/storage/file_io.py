@@ -36,13 +36,13 @@ def open_files(properties: Mapping[str, Any], location: str | None = None) -> Fi
     pyarrow's S3 client knows keep that client.
     """
     if not is_ours(properties, location):
-        return bounded(load_file_io(_with_patience(properties, location), location), location)
+        return with_timeouts(load_file_io(_with_patience(properties, location), location), location)
     from headgate.tables.storage.s3_file_io import S3Files  # imports botocore: only for S3
 
     return S3Files(dict(properties))
 
 
-def bounded(files: FileIO, location: str | None) -> FileIO:
+def with_timeouts(files: FileIO, location: str | None) -> FileIO:
     """Return the files with calls that end in time, if their client does not ensure that."""
     if not is_far(location):
         return files
@@ -57,7 +57,7 @@ def is_far(location: str | None) -> bool:
 
 
 def client_of(files: FileIO) -> FileIO:
-    """Return the files themselves, without the wrapper of ``bounded``."""
+    """Return the files themselves, without the wrapper of ``with_timeouts``."""
     return getattr(files, "files", files) if not on_s3(files) else files
 
 

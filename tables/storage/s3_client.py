@@ -171,9 +171,7 @@ class S3Store:
         """Yield keys with this prefix and their write times (epoch ms), a thousand per request."""
         more: dict[str, str] = {}
         while True:
-            page = self._ask(
-                (bucket, prefix), partial(_listed, Bucket=bucket, Prefix=prefix, **more)
-            )
+            page = self._ask((bucket, prefix), partial(_list, Bucket=bucket, Prefix=prefix, **more))
             for entry in page.get("Contents", ()):
                 yield entry["Key"], int(entry["LastModified"].timestamp() * 1000)
             if not page.get("IsTruncated"):
@@ -184,7 +182,7 @@ class S3Store:
         """Yield the prefixes directly below this one, up to a slash, a thousand per request."""
         more: dict[str, str] = {}
         while True:
-            asked = partial(_listed, Bucket=bucket, Prefix=prefix, Delimiter="/", **more)
+            asked = partial(_list, Bucket=bucket, Prefix=prefix, Delimiter="/", **more)
             page = self._ask((bucket, prefix), asked)
             for entry in page.get("CommonPrefixes", ()):
                 yield entry["Prefix"]
@@ -278,7 +276,7 @@ def _delete(s3: Any, *, bucket: str, asked: Mapping[str, Any]) -> Any:
     return s3.delete_objects(Bucket=bucket, Delete=asked)
 
 
-def _listed(s3: Any, **asked: str) -> Any:
+def _list(s3: Any, **asked: str) -> Any:
     return s3.list_objects_v2(**asked)
 
 

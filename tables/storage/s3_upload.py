@@ -127,13 +127,13 @@ class S3Upload:
         if self._upload is None:
             self._upload = threads().submit(self._store.begin, self._bucket, self._key)
         upload, number = self._upload, len(self._parts) + 1
-        part = threads().submit(self._sent_part, upload, number, data)
+        part = threads().submit(self._send_part, upload, number, data)
         self._parts.append(part)
         self._under_way.append(part)
         while wait and len(self._under_way) > _PARTS_WAITING_MAX:
             self._under_way.popleft().result()
 
-    def _sent_part(self, upload: Future[str], number: int, data: bytes) -> str:
+    def _send_part(self, upload: Future[str], number: int, data: bytes) -> str:
         if self._failure is not None:  # the others would only delay it
             raise self._failure
         try:

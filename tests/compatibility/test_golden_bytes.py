@@ -26,7 +26,6 @@ from headgate.control_protocol.commit_record import (
 )
 from headgate.control_protocol.events import (
     AckCommit,
-    Claim,
     Event,
     FileKind,
     PartitionPresence,
@@ -38,6 +37,7 @@ from headgate.control_protocol.events import (
     TableStatus,
     WriteStatus,
     WrittenFile,
+    WrittenRange,
 )
 from headgate.control_protocol.identifiers import (
     ControlOffset,
@@ -66,7 +66,7 @@ TOPIC_IDS = {f"topic.{n}": TopicId(f"{n}" * 22) for n in range(3)}
 def large_events() -> dict[str, Event]:
     offsets = Offsets({at: 1_000 * n for n, at in enumerate(PLACES)})
     claims = {
-        at: Claim(OffsetRange(n, 3 * n), n, 1, 2, 3, 512 * n, 1_700_000_000_000 + n, n % 2)
+        at: WrittenRange(OffsetRange(n, 3 * n), n, 1, 2, 3, 512 * n, 1_700_000_000_000 + n, n % 2)
         for n, at in enumerate(PLACES)
     }
     files = tuple(
@@ -90,10 +90,12 @@ def large_events() -> dict[str, Event]:
             9, claims, (TableStatus("lake.t", files), TableStatus("lake.q", files[:2], "u", 4))
         ),
         "status of one file": WriteStatus(
-            1, {PLACES[0]: Claim(OffsetRange(0, 90), 90)}, (TableStatus("lake.t", (WRITTEN_FILE,)),)
+            1,
+            {PLACES[0]: WrittenRange(OffsetRange(0, 90), 90)},
+            (TableStatus("lake.t", (WRITTEN_FILE,)),),
         ),
         "part of a status": WriteStatus(2, unknown=frozenset(PLACES), part=3, parts=1024),
-        "idle status": WriteStatus(3, {PLACES[0]: Claim(OffsetRange(7, 7))}),
+        "idle status": WriteStatus(3, {PLACES[0]: WrittenRange(OffsetRange(7, 7))}),
         "START of an epoch, 300 partitions, 50 tables": StartCommit(
             None, offsets, TOPIC_IDS, tables, suspended={"lake.t7": "HG-102 gone"}
         ),
@@ -171,7 +173,7 @@ RECORDS: dict[str, CommitRecord] = {
     "version 2, zeros and empty texts": record(valid_through_ms=0, command="", primary=""),
     "version 2, everything": record(**FULL),
     "version 3, a rollback has begun": record(**FULL, going_back="4.17"),
-    "version 4, added partitions": record(**FULL, generations={"trips": (2, 6), "orders": (1,)}),
+    "version 4, added partitions": record(**FULL, cohorts={"trips": (2, 6), "orders": (1,)}),
     "large": record(
         offsets=Offsets({at: 1_000 * n for n, at in enumerate(PLACES)}),
         topic_ids=TOPIC_IDS,
@@ -186,7 +188,7 @@ RECORDS: dict[str, CommitRecord] = {
 def readable(summary: dict[str, str]) -> dict[str, str]:
     """The summary with what is compressed in it as a digest of its text."""
     return {
-        name: hashlib.sha256(commit_record_codec.inflated(text, 10**7).encode()).hexdigest()
+        name: hashlib.sha256(commit_record_codec.unpack(text, 10**7).encode()).hexdigest()
         if text.startswith("zlib:")
         else text
         for name, text in summary.items()

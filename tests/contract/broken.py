@@ -32,7 +32,7 @@ WORLDS: Mapping[str, Callable[[], Any]] = {
     **dict.fromkeys(("ExpiryContract", "TagContract"), lambda: FakeWorld(Path())),
     "BranchContract": lambda: FakeWorld(Path()),
     **dict.fromkeys(("ReaderContract", "OthersReaderContract"), SmallFolderWorld),
-    "StampContract": StampedWorld,
+    "CommitTokenContract": StampedWorld,
     "EvolutionContract": evolving,
 }
 """The target that each contract is broken with."""

@@ -14,11 +14,11 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import TableSpec
-from headgate.data_plane.batch.plugin_plans import plan_of_layout
+from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.data_plane.files.partitioning import PartitionKey
-from headgate.tables.delta.open_table import DeltaPlace
+from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.reader import DeltaReader
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.delta.table_format import DeltaFormat
@@ -47,7 +47,7 @@ class DeltaWorld:
             properties=properties or {},
             storage=storage or {},
         )
-        self.place = DeltaPlace.of(self.wanted)
+        self.place = DeltaLocation.of(self.wanted)
         self._lies: list[bool] = []
         self._files = 0
         DeltaFormat().create(self.wanted)
@@ -64,7 +64,7 @@ class DeltaWorld:
 
     def file(self, number: int) -> WrittenFile:
         """A file of ``ROWS_PER_FILE`` rows that say ``number``, by the sink's own writers."""
-        plan = plan_of_layout(
+        plan = plan_of_file_schema(
             DeltaFormat().file_schema(self.wanted), "db.trips", SourcePlan(kafka={})
         )
         self._files += 1

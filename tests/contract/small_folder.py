@@ -55,7 +55,7 @@ class StampedTable(STAMPED.FolderTable):  # type: ignore[misc]
         super().__init__(*args)
         self.given: list[str] = []
 
-    def stamp(self) -> str:
+    def new_token(self) -> str:
         self.given.append(uuid.uuid4().hex)
         return f"{self.folder.root}/{ANY}_{self.given[-1]}.parquet"
 
@@ -106,7 +106,7 @@ class StampedWorld(SmallFolderWorld):
     def __init__(self) -> None:
         super().__init__(STAMPED)
 
-    def stamped(self, stamp: str, number: int) -> WrittenFile:
+    def marked_file(self, stamp: str, number: int) -> WrittenFile:
         path = Path(stamp.replace(ANY, f"{number}-{uuid.uuid4()}"))
         pq.write_table(pa.table({"number": [number] * ROWS_PER_FILE}), path)
         return WrittenFile(str(path), ROWS_PER_FILE, path.stat().st_size)

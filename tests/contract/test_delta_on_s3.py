@@ -18,13 +18,13 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, Refused, Unknown
+from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, Staging, Unknown
 from headgate.control_protocol.testing.contract import CoreContract, OthersContract
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.delta.open_table import DeltaPlace
+from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.table_format import DeltaFormat
-from headgate.tables.pending_files import Drafts
-from headgate.tables.secondary_table import FixedColumns, KindSecondary
+from headgate.tables.pending_files import StagedFileLists
+from headgate.tables.secondary_table import FileListSecondaryTable, FixedColumns
 from headgate.tables.storage.file_io import open_files
 
 HURRIED_S = 2
@@ -67,7 +67,7 @@ def test_a_store_that_does_not_answer_is_given_up(object_store: ObjectStore) -> 
         view, written = claimed(world.open()), world.file(1)
         patient = world.place
         hurried = {**world.wanted.storage, "s3.request-timeout": str(HURRIED_S)}
-        world.place = DeltaPlace.of(replace(world.wanted, storage=hurried))
+        world.place = DeltaLocation.of(replace(world.wanted, storage=hurried))
         proxy.refuse("PUT", HANGS, path=VERSION)
         assert isinstance(commit(world.open(), view, record(1, 1, 3), written), Unknown)
         proxy.refuse(".*", HANGS)
@@ -125,13 +125,13 @@ def test_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
     DeltaFormat().create(beside)
     assert sorted(DeltaFormat().names(beside)) == ["t", "t_more"]
     table = world.open()
-    drafts = Drafts(world.place.storage, world.place.location, SinkName("sink"), kept_ms=0)
-    secondary = KindSecondary(table, FixedColumns(table), drafts)
+    drafts = StagedFileLists(world.place.storage, world.place.location, SinkName("sink"), kept_ms=0)
+    secondary = FileListSecondaryTable(table, FixedColumns(table), drafts)
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
-    draft = Draft(table.read(), transaction, Sender("member", "1"), (world.file(7),))
-    (pending_commit,) = secondary.draft(draft)
+    draft = Staging(table.read(), transaction, Sender("member", "1"), (world.file(7),))
+    (pending_commit,) = secondary.stage(draft)
     behind = TransactionId(Epoch(1), TransactionNumber(2))
-    (undecided,) = secondary.draft(replace(draft, transaction=behind))
+    (undecided,) = secondary.stage(replace(draft, transaction=behind))
     said = replace(record(1, 1), primary="uuid-of-the-lead")
     landed(
         secondary.commit(CommitAttempt(secondary.read(), said, pending_commits=(pending_commit,)))

@@ -26,10 +26,10 @@ from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import TableSpec
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.data_plane.batch.plugin_plans import plan_of_layout
+from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
-from headgate.tables.delta.open_table import DeltaPlace
+from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.delta.table_format import DeltaFormat
 
@@ -77,14 +77,14 @@ def filled(folder: Path, columns: Struct, files: Sequence[pa.Table], *by: str) -
     wanted = TableSpec("db.t", str(folder / "t"), create=True, columns=columns, partition_by=by)
     DeltaFormat().create(wanted)
     layout = DeltaFormat().file_schema(wanted)
-    shape = file_shape(plan_of_layout(layout, "db.t", SourcePlan(kafka={})))
+    shape = file_shape(plan_of_file_schema(layout, "db.t", SourcePlan(kafka={})))
     written = []
     for number, rows in enumerate(files):
         file = DataFiles(shape, f"{layout.location}/data/headgate/{number}", 1 << 30)
         for key, part in shape.partitioner.split(rows.cast(shape.arrow_schema)):
             file.write(key, part)
         written += file.finish()
-    table = DeltaSinkTable(DeltaPlace.of(wanted), SinkName("sink"))
+    table = DeltaSinkTable(DeltaLocation.of(wanted), SinkName("sink"))
     landed(commit(table, claimed(table), record(1, 1, len(written)), *written))
     return folder / "t"
 

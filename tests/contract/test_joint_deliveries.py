@@ -27,7 +27,7 @@ from headgate.control_protocol.errors import HeadgateError, JointCommitsMissing,
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.multi_table_commit import JointDeliveries
+from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
 from headgate.tables.iceberg.rest_catalog import JOINT_COMMIT
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.secondary_tables import SecondaryTables
@@ -109,7 +109,7 @@ def lake(port: int, tmp_path: Path, unique_name: str) -> Iterator[Lake]:
             secondaries = SecondaryTables(
                 lambda name: IcebergTable(catalog, name, SinkName("sink")),
                 required=(),
-                joint=JointDeliveries(catalog),
+                joint=MultiTableCommits(catalog),
             )
             yield Lake(proxy, secondaries, worlds)
             secondaries.close()
@@ -225,7 +225,7 @@ def test_a_copy_that_comes_late_delivers_nothing_again(lake: Lake) -> None:
 
 def test_a_catalog_of_another_kind_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(NotAtomic) as refused:
-        JointDeliveries(local_catalog(tmp_path).catalog)
+        MultiTableCommits(local_catalog(tmp_path).catalog)
     assert refused.value.code == "HG-121"
 
 
@@ -238,10 +238,10 @@ def test_a_server_without_that_call_is_refused_by_name(tmp_path: Path, *, listed
             server.endpoints.append(str(JOINT_COMMIT))
         with load_catalog("lake", {"type": "rest", "uri": server.uri}) as catalog:
             if listed:
-                JointDeliveries(catalog)
+                MultiTableCommits(catalog)
                 return
             with pytest.raises(NotAtomic):
-                JointDeliveries(catalog)
+                MultiTableCommits(catalog)
 
 
 @pytest.mark.parametrize("status", ["404", "405", "501"])
@@ -264,7 +264,7 @@ def test_u4_a_keyed_table_is_delivered_together_with_others_by_its_keys(
         secondaries = SecondaryTables(
             lambda name: pending.table if name == NAME else IcebergTable(catalog, name, SINK),
             required=(),
-            joint=JointDeliveries(catalog),
+            joint=MultiTableCommits(catalog),
         )
 
         def delivers(number: int, stale: CommitAttempt | None = None) -> list[bool]:

@@ -1,5 +1,4 @@
-"""Tests the contract of ``SecondaryTable`` and ``Secondaries``: anybody can deliver to a draft,
-once."""
+"""Anybody can deliver what was staged for a secondary table, once: the contract of its port."""
 
 from __future__ import annotations
 
@@ -28,17 +27,17 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
-    Draft,
     Landed,
     Refused,
     SecondaryTable,
+    Staging,
     TableView,
     Unknown,
 )
 from headgate.control_protocol.testing.contract.world import landed, record
-from headgate.tables.iceberg.pending_manifests import undecided
-from headgate.tables.pending_files import KEPT_MS, Drafts
-from headgate.tables.secondary_table import FixedColumns, KindSecondary
+from headgate.tables.iceberg.pending_manifests import undecided_manifests
+from headgate.tables.pending_files import KEPT_MS, StagedFileLists
+from headgate.tables.secondary_table import FileListSecondaryTable, FixedColumns
 from headgate.tables.secondary_tables import SecondaryTables
 
 
@@ -50,8 +49,10 @@ class DeltaSecondaryWorld(DeltaWorld):
     def open(self, sink: str = "sink") -> SecondaryTable:  # type: ignore[override]
         table = super().open(sink)
         place = self.place
-        drafts = Drafts(place.storage, place.location, SinkName(sink), kept_ms=self.kept_ms)
-        return KindSecondary(table, FixedColumns(table), drafts)
+        drafts = StagedFileLists(
+            place.storage, place.location, SinkName(sink), kept_ms=self.kept_ms
+        )
+        return FileListSecondaryTable(table, FixedColumns(table), drafts)
 
     def expire_all(self) -> None:
         self.table().create_checkpoint()
@@ -75,14 +76,14 @@ def drafted(
     world: World, table: SecondaryTable, number: int, *files: int, epoch: int = 1
 ) -> PendingCommit:
     """What transaction ``number`` would owe: a file for each number."""
-    draft = Draft(
+    draft = Staging(
         table.read(),
         TransactionId(Epoch(epoch), TransactionNumber(number)),
         Sender("member", f"incarnation-{epoch}"),
         tuple(world.file(file) for file in files),
         since_ms=77,
     )
-    (pending_commit,) = table.draft(draft)
+    (pending_commit,) = table.stage(draft)
     return pending_commit
 
 
@@ -193,7 +194,7 @@ def test_a_table_created_anew_gets_no_draft(world: World) -> None:
     world.recreate()
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     with pytest.raises(Unreachable):
-        table.draft(Draft(before, transaction, Sender("member", "1"), (file,)))
+        table.stage(Staging(before, transaction, Sender("member", "1"), (file,)))
 
 
 def test_a_manifest_that_is_gone_is_unknown_and_changes_nothing(world: World) -> None:
@@ -217,7 +218,7 @@ def real(tmp_path: Path) -> Iterator[IcebergWorld]:
 
 def loose(world: IcebergWorld, before: int, *pending: PendingCommit) -> list[str]:
     manifests = frozenset(pending_commit.manifest for pending_commit in pending)
-    return undecided(world.table(), SinkName("sink"), Epoch(before), manifests)
+    return undecided_manifests(world.table(), SinkName("sink"), Epoch(before), manifests)
 
 
 def test_d2_only_what_an_older_epoch_drafted_and_nobody_decided_is_cleared_away(
@@ -330,9 +331,9 @@ class Held:
     def __init__(self, table: SecondaryTable) -> None:
         self._table = table
         self.let_go = threading.Event()
-        self.read, self.draft, self.tidy, self.close = (
+        self.read, self.stage, self.tidy, self.close = (
             table.read,
-            table.draft,
+            table.stage,
             table.tidy,
             table.close,
         )

@@ -7,6 +7,7 @@ from contract.small_folder import SmallFolderWorld, StampedWorld
 from contract.small_target import SmallKeyedWorld, SmallWorld
 
 from headgate.control_protocol.testing.contract import (
+    CommitTokenContract,
     CoreContract,
     KeyContract,
     KeyedSecondaryContract,
@@ -14,7 +15,6 @@ from headgate.control_protocol.testing.contract import (
     OthersReaderContract,
     ReaderContract,
     SecondaryContract,
-    StampContract,
 )
 
 
@@ -42,7 +42,7 @@ class TestSmallFolder(ReaderContract, OthersReaderContract):
         return SmallFolderWorld()
 
 
-class TestStampedFolder(StampContract):
+class TestStampedFolder(CommitTokenContract):
     @pytest.fixture
     def world(self) -> StampedWorld:
         return StampedWorld()

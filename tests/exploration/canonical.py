@@ -14,7 +14,6 @@ from exploration.small_world import Member, Seat, World
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.events import (
     Answer,
-    Claim,
     Envelope,
     Presence,
     Proposal,
@@ -23,6 +22,7 @@ from headgate.control_protocol.events import (
     Tables,
     WriteStatus,
     WrittenFile,
+    WrittenRange,
 )
 from headgate.control_protocol.identifiers import Sender, TransactionId
 from headgate.control_protocol.ports import TableView
@@ -325,13 +325,13 @@ class Canon:
                 return type(event).__name__
 
     def _status(self, sender: Sender, status: WriteStatus) -> Hashable:
-        claims = frozenset((at, self._claim(claim)) for at, claim in status.claims.items())
+        claims = frozenset((at, self._claim(claim)) for at, claim in status.written.items())
         files = frozenset(self._file(file) for table in status.tables for file in table.files)
         number = self._status_number(sender, status.status_number)
         part = (status.part, status.parts)
         return number, part, claims, files, frozenset(status.unknown), status.failure
 
-    def _claim(self, claim: Claim) -> Hashable:
+    def _claim(self, claim: WrittenRange) -> Hashable:
         span = (claim.range.begin, claim.range.end)
         counts = (claim.records, claim.deleted, claim.quarantined)
         return span, counts, claim.max_timestamp_ms

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from verdicts import Kind, Violation
 
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
-from headgate.control_protocol.ports import CommitAttempt, Draft, Lineage, TableView
+from headgate.control_protocol.ports import CommitAttempt, Lineage, Staging, TableView
 
 TABLE = "lake.t"
 
@@ -163,7 +163,7 @@ def held_by(pending_commit: PendingCommit) -> list[Place]:
     return [place for path in drafted_in(pending_commit) for place in written_in(path)]
 
 
-def drafted(draft: Draft) -> PendingCommit:
+def drafted(draft: Staging) -> PendingCommit:
     """A manifest is named for the files in it, as these are for their records."""
     return PendingCommit(
         draft.transaction,

@@ -43,7 +43,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import (
     BatchFailed,
     CommitOutcome,
-    Evolved,
+    EvolvedTable,
     Landed,
     Refused,
     Unknown,
@@ -320,7 +320,7 @@ def _update_arrives(world: World, bounds: Bounds, index: int, call: Update) -> I
         return coordinator_fed(free, bounds, index, given, fate, NOW_MS)
 
     def found(after: World) -> Callable[[Appending], World]:
-        given = c.TableEvolved(Evolved(after.view()))
+        given = c.TableEvolved(EvolvedTable(after.view()))
         return lambda fate: told(after, given, fate)
 
     if world.table.tag != call.base.tag or world.table.schema == call.schema:
@@ -514,7 +514,7 @@ def _brief(event: object) -> str:
         offsets = ",".join(str(offset) for _, offset in sorted(event.offsets.items()))
         brief += f" C={offsets} L={event.settled_to}"
     if isinstance(event, WriteStatus):
-        claims = {f"{at.partition}:{claim.range}" for at, claim in event.claims.items()}
+        claims = {f"{at.partition}:{claim.range}" for at, claim in event.written.items()}
         unknown = sorted(at.partition for at in event.unknown)
         brief += f" #{event.status_number} {' '.join(sorted(claims))} unknown={unknown}"
     return brief

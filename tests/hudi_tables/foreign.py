@@ -21,7 +21,7 @@ from typing import Any
 
 from hudi_tables.world import ARCHIVED_SOON, session
 
-from headgate.tables.hudi.jvm import said
+from headgate.tables.hudi.jvm import error_text
 from headgate.tables.hudi.settings import TYPE
 
 WRITES_MAX = 60
@@ -83,7 +83,7 @@ class Foreign:
         assert self._process is not None
         assert self._process.wait(bound_s) == 0, self.said()[-4000:]
 
-    def said(self) -> str:
+    def error_text(self) -> str:
         return (self._home / "foreign.log").read_text()
 
     def refuse_other_rows(self, found: Counter[tuple[int, str]]) -> None:
@@ -156,7 +156,7 @@ class Writer:
         try:
             self._write(operation, rows, services)
         except Exception as error:  # noqa: BLE001 - whatever it is, the rows may be there
-            print(f"{number}: {said(error)}", flush=True)
+            print(f"{number}: {error_text(error)}", flush=True)
         else:
             self._note({"ended": number})
 

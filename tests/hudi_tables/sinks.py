@@ -30,7 +30,7 @@ from headgate.control_protocol.table_format import TableSpec
 from headgate.operations.cli.main import main
 from headgate.operations.demo.producer import create_topic
 from headgate.tables.hudi.jvm import open_spark
-from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
@@ -338,8 +338,8 @@ class ManyHudiOnS3Sink(HudiOnS3Sink, ManyHudiSink):
 def undelivered(*tables: TableSpec) -> Iterator[None]:
     """Hold Hudi's locks of tables: meanwhile nobody can deliver what they are pending."""
     with ExitStack() as held:
-        for place in map(HudiPlace.of, tables):
-            held.enter_context(HudiJava(place, place.config().schema)._locked())
+        for place in map(HudiLocation.of, tables):
+            held.enter_context(HudiJava(place, place.config().schema)._lock())
         yield
 
 
@@ -349,7 +349,7 @@ def ids_by_spark(spark: Any, *tables: TableSpec) -> Counter[int]:
 
 
 def rows_by_spark(spark: Any, table: TableSpec, *columns: str) -> list[Any]:
-    place = HudiPlace.of(table)
+    place = HudiLocation.of(table)
     open_spark({}, place.hadoop)
     found: list[Any] = spark.read.format("hudi").load(place.base_path).select(*columns).collect()
     return found

@@ -14,7 +14,7 @@ from hudi_tables.world import ARCHIVED_SOON, HudiWorld, rows
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.commit_record_codec import encode
-from headgate.control_protocol.commit_tokens import belongs
+from headgate.control_protocol.commit_tokens import is_of_token
 from headgate.control_protocol.errors import HudiForked, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Landed, Lineage, Refused, Unknown
@@ -60,9 +60,9 @@ def test_what_is_committed_is_read_by_spark_and_by_hudi_rs(
     cities = ["Łódź", "a/b=c", None, "", "x y"]
     written = pa.table({"number": range(5), "row": range(5), "city": cities})
     table = world.open()
-    stamp, view = table.stamp(), claimed(table)
+    stamp, view = table.new_token(), claimed(table)
     files = world.write(written, stamp)
-    assert all(belongs(stamp, file.path) for file in files)
+    assert all(is_of_token(stamp, file.path) for file in files)
     landed(commit(table, view, record(1, 1, 5), *files))
 
     found = world.read().select("number", "row", "city").collect()
@@ -107,7 +107,7 @@ def test_an_upsert_of_others_finds_the_rows(make: MakeWorld, kind: str, index: s
     landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
     upsert((9, 1), (9, 3))
     more = pa.table({"number": [2, 2], "row": [4, 5]})
-    landed(commit(table, table.read(), record(1, 2, 5), *world.write(more, table.stamp())))
+    landed(commit(table, table.read(), record(1, 2, 5), *world.write(more, table.new_token())))
     built = (world.folder / ".hoodie/hoodie.properties").read_text()
     assert ("record_index" in built) == bool(kept)
     upsert((8, 4), (8, 3))
@@ -155,14 +155,14 @@ def test_readers_by_time_find_each_commit_once(world: HudiWorld) -> None:
 def test_the_next_transaction_is_open_while_one_is_committed(world: HudiWorld) -> None:
     """C4; and neither a claim nor an empty commit takes open files for abandoned ones."""
     table = world.open()
-    first = table.stamp()
+    first = table.new_token()
     one = world.write(rows(1), first)
     view = claimed(table)
-    second = table.stamp()
+    second = table.new_token()
     two = world.write(rows(2), second)
     assert second > first
     view = landed(commit(table, view, record(1, 1, 3), *one))
-    third = table.stamp()
+    third = table.new_token()
     three = world.write(rows(3), third)
     view = landed(commit(table, view, record(1, 2, 3)))
     view = landed(commit(table, view, record(1, 3, 6), *two))
@@ -238,7 +238,7 @@ def test_files_that_a_refused_claim_removed_are_refused_for_good(world: HudiWorl
     assert isinstance(outcome, Refused), outcome
     assert outcome.for_good
     assert world.numbers() == []
-    again = world.write(rows(2), table.stamp())[0]
+    again = world.write(rows(2), table.new_token())[0]
     landed(commit(table, view, record(1, 2, 3), again))
     assert world.numbers() == [2]
 
@@ -277,7 +277,7 @@ def test_nobody_completes_what_a_claim_is_rolling_back(
     (outcome,) = outcomes
     assert isinstance(outcome, Refused), outcome
     assert outcome.for_good
-    landed(commit(heir, heir.read(), record(2, 1, 3), world.write(rows(1), heir.stamp())[0]))
+    landed(commit(heir, heir.read(), record(2, 1, 3), world.write(rows(1), heir.new_token())[0]))
     assert world.numbers() == [1]
 
 
@@ -356,7 +356,7 @@ def test_instants_are_of_utc(world: HudiWorld) -> None:
     before = zone.getDefault()
     zone.setDefault(zone.getTimeZone("Pacific/Kiritimati"))
     try:
-        instant = instant_of(world.open().stamp())
+        instant = instant_of(world.open().new_token())
     finally:
         zone.setDefault(before)
     made = datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
@@ -372,7 +372,7 @@ def test_files_that_others_rolled_back_are_refused_for_good(world: HudiWorld) ->
     outcome = commit(table, view, record(1, 1, 3), file)
     assert isinstance(outcome, Refused), outcome
     assert outcome.for_good
-    landed(commit(table, view, record(1, 1, 3), world.write(rows(1), table.stamp())[0]))
+    landed(commit(table, view, record(1, 1, 3), world.write(rows(1), table.new_token())[0]))
     assert world.numbers() == [1, 7]
 
 
@@ -391,7 +391,7 @@ def test_an_instant_that_the_archiver_has_passed_is_refused_for_good(
 ) -> None:
     """Committed, it would be taken for one of long ago, and rows of others would go."""
     world = make(properties=ARCHIVED_SOON)
-    old = world.write(rows(1), HudiSinkTable(world.place, SinkName("sink")).stamp())[0]
+    old = world.write(rows(1), HudiSinkTable(world.place, SinkName("sink")).new_token())[0]
     table = world.open()
     view = claimed(table)
     java = HudiJava(world.place, world.place.config().schema)
@@ -452,7 +452,7 @@ def test_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
     """H9: a zombie's commit landed between Hudi's last look and its completed file."""
     table = world.open()
     view = claimed(table)
-    stamp = HudiSinkTable(world.place, SinkName("sink")).stamp()
+    stamp = HudiSinkTable(world.place, SinkName("sink")).new_token()
     landed(commit(table, view, record(1, 1, 3), world.file(1)))
     java, instant = HudiJava(world.place, world.place.config().schema), instant_of(stamp)
     java.register(java.meta(), instant)

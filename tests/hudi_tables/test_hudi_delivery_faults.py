@@ -28,11 +28,11 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.ports import Draft, Landed
+from headgate.control_protocol.ports import Landed, Staging
 from headgate.control_protocol.testing.contract.world import claimed, commit, record
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.write_client import HudiJava
-from headgate.tables.pending_files import Drafts
+from headgate.tables.pending_files import StagedFileLists
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
@@ -66,7 +66,7 @@ def rises(world: HudiWorld, tmp_path: Path, bundle: Path, kind: str) -> Iterator
 
     def risen(where: str) -> tuple[Zombie, Mapping[int, WrittenFile]]:
         file = world.file(1)
-        path = drafted(world, file) if world.place.follows else ""
+        path = staged(world, file) if world.place.follows else ""
         found.append(Zombie(tmp_path, bundle, world.wanted.properties, 1, where, kind, path))
         return found[-1], {1: file} if path else {}
 
@@ -124,11 +124,11 @@ def started(world: HudiWorld) -> None:
         claimed(world.open())
 
 
-def drafted(world: HudiWorld, file: WrittenFile) -> str:
+def staged(world: HudiWorld, file: WrittenFile) -> str:
     """What names the file until somebody delivers to it."""
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
-    draft = Draft(world.open().read(), transaction, Sender("member", "i"), (file,), since_ms=1)
-    (pending_commit,) = Drafts({}, world.wanted.location, SinkName("sink")).write(draft)
+    draft = Staging(world.open().read(), transaction, Sender("member", "i"), (file,), since_ms=1)
+    (pending_commit,) = StagedFileLists({}, world.wanted.location, SinkName("sink")).write(draft)
     return pending_commit.manifest
 
 

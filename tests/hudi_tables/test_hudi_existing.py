@@ -114,7 +114,7 @@ def test_a_table_of_spark_sql_is_appended_to_and_its_makers_upsert(make: Make, k
     world = make(kind)
     theirs(world, 0, 4)
     table = world.open()
-    view, stamp = claimed(table), table.stamp()
+    view, stamp = claimed(table), table.new_token()
     view = landed(commit(table, view, record(1, 1, 4), *world.write(ours(4, 5, 6, 7), stamp)))
     world.spark.sql("update theirs set name = 'updated' where id in (1, 5)")
     world.spark.sql(
@@ -125,7 +125,7 @@ def test_a_table_of_spark_sql_is_appended_to_and_its_makers_upsert(make: Make, k
         "when matched then update set * when not matched then insert *"
     )
     world.spark.sql("delete from theirs where id in (0, 4)")
-    stamp = table.stamp()
+    stamp = table.new_token()
     landed(commit(table, table.read(), record(1, 2, 6), *world.write(ours(9, 10), stamp)))
     expected = [
         (1, "updated"),

@@ -159,7 +159,7 @@ def lives_on(world: HudiWorld, epoch: int) -> None:
     """An heir claims, brings what the fault has held up unless it has landed, and commits until
     all of that is archived: every row is there once, by Hudi's Spark reader and by hudi-rs."""
     table = world.open()
-    first, view = table.stamp(), eventually_claimed(table, epoch)
+    first, view = table.new_token(), eventually_claimed(table, epoch)
     assert view.record is not None
     for number in range(view.record.offsets[PARTITION] // 3 + 1, 30):
         file = write(world, table, number)
@@ -190,7 +190,7 @@ def moved_on(view: TableView, epoch: int) -> CommitRecord:
 
 
 def write(world: HudiWorld, table: HudiSinkTable, number: int) -> WrittenFile:
-    return world.write(rows(number), table.stamp())[0]
+    return world.write(rows(number), table.new_token())[0]
 
 
 def numbers(world: HudiWorld) -> Counter[int]:

@@ -24,7 +24,7 @@ from headgate.operations.cli.main import main
 from headgate.tables.hudi import fork_detection
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
-from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.reserved_instants import Reservations
 from headgate.tables.hudi.settings import TYPE
 from headgate.tables.hudi.write_client import HudiJava
@@ -46,7 +46,7 @@ def test_a_fork_is_taken_back_behind_the_predecessor_of_both_commits(
     world = make("COPY_ON_WRITE")
     table = world.open()
     view = claimed(table)
-    late = world.write(rows(1), HudiSinkTable(world.place, SinkName("sink")).stamp())[0]
+    late = world.write(rows(1), HudiSinkTable(world.place, SinkName("sink")).new_token())[0]
     landed(commit(table, view, record(1, 1, 3), world.file(1)))
     completed_late(world.place, late, record(1, 1, 3), view.tag)
     with pytest.raises(HudiForked, match=instant_of(late.path)):
@@ -57,7 +57,7 @@ def test_a_fork_is_taken_back_behind_the_predecessor_of_both_commits(
     seen = heir.read()
     assert (seen.lineage, seen.branch_record) == (Lineage.ROLLED_BACK, record(1, 0))
     view = claimed(heir, epoch=2)
-    view = landed(commit(heir, view, record(2, 1, 3), world.write(rows(1), heir.stamp())[0]))
+    view = landed(commit(heir, view, record(2, 1, 3), world.write(rows(1), heir.new_token())[0]))
     goes_on(world, heir, record(2, 2, 6))
 
 
@@ -72,7 +72,7 @@ def test_a_commit_that_rose_again_is_taken_back_alone(
     commit(zombie, base, record(1, 1, 3), late)
     heir = world.open()
     view = claimed(heir, epoch=2)
-    view = landed(commit(heir, view, record(2, 1, 3), world.write(rows(1), heir.stamp())[0]))
+    view = landed(commit(heir, view, record(2, 1, 3), world.write(rows(1), heir.new_token())[0]))
     completed_late(world.place, late, record(1, 1, 3), base.tag)
     with pytest.raises(HudiForked, match="was rolled back, and is complete"):
         world.open().read()
@@ -95,11 +95,11 @@ def test_a_forked_sink_is_restored_and_follows_its_table(
         process.terminate()
         assert process.wait(120) == 0, sink.said()[-4000:]
         (wanted,) = sink.wanted()
-        predecessor = fork(HudiPlace.of(wanted))
+        predecessor = fork(HudiLocation.of(wanted))
         assert sink.start().wait(200) == 1, sink.said()[-4000:]
         assert "HG-255" in sink.said()
 
-        restored(spark, HudiPlace.of(wanted), predecessor)
+        restored(spark, HudiLocation.of(wanted), predecessor)
         assert sink.ids() == Counter()
         told, coordinator = sink.file.read_text(), "[coordinator]\n"
         assert coordinator in told
@@ -119,7 +119,7 @@ def test_a_forked_sink_is_restored_and_follows_its_table(
 
 
 def completed_late(
-    place: HudiPlace, file: WrittenFile, late: CommitRecord, continues: int | None
+    place: HudiLocation, file: WrittenFile, late: CommitRecord, continues: int | None
 ) -> None:
     """Complete a zombie's commit whose file is gone by then, without a look at the table."""
     java, instant = HudiJava(place, place.config().schema), instant_of(file.path)
@@ -130,13 +130,13 @@ def completed_late(
     java.close()
 
 
-def fork(place: HudiPlace) -> int:
+def fork(place: HudiLocation) -> int:
     """Let a zombie continue the sink's first commit; return when that was completed."""
     table = HudiSinkTable(place, SinkName("sink"))
     view, java = table.read(), HudiJava(place, place.config().schema)
     assert view.record is not None
     first = [each for each in java.commits(java.meta()) if sink_of(each.said)][-1]
-    name = f"gone-0_0-0-0_{instant_of(table.stamp())}.parquet"
+    name = f"gone-0_0-0-0_{instant_of(table.new_token())}.parquet"
     path = f"{place.location}/zone=a/{name}"
     completed_late(place, WrittenFile(path, 3, 1_000), view.record, first.completed)
     return first.completed
@@ -145,7 +145,7 @@ def fork(place: HudiPlace) -> int:
 # ------------------------------------------------------------------------------------- the way out
 
 
-def restored(spark: Any, place: HudiPlace, completed: int | None) -> None:
+def restored(spark: Any, place: HudiLocation, completed: int | None) -> None:
     """By Hudi's procedures, as docs/table-formats/hudi.md has it."""
     timeline = Path(place.location.removeprefix("file://")) / ".hoodie" / "timeline"
     (kept,) = timeline.glob(f"*_{completed}.*commit")
@@ -165,7 +165,7 @@ def restored(spark: Any, place: HudiPlace, completed: int | None) -> None:
 
 def goes_on(world: HudiWorld, table: HudiSinkTable, next_record: CommitRecord) -> None:
     """Each row is there once, by Hudi's Spark reader and by hudi-rs, behind one commit more."""
-    file = world.write(rows(2), table.stamp())[0]
+    file = world.write(rows(2), table.new_token())[0]
     landed(commit(table, table.read(), next_record, file))
     assert world.numbers() == [1, 2]
     found = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()

@@ -339,8 +339,8 @@ def test_texts_of_a_key_are_folders_as_the_table_calls_them(make: Make) -> None:
     view = landed(commit(table, claimed(table), record(1, 1, 9), world.stage(told)))
     found = world.read().select("zone", "_hoodie_partition_path").collect()
     paths = {row.zone: row[1] for row in found}
-    dressing = world.place.config().dressing
-    assert paths == {each: dressing.partition_path([each]) for each in odd}
+    marking = world.place.config().marking
+    assert paths == {each: marking.partition_path([each]) for each in odd}
     again = rows((0, "new", 0, 10)).set_column(1, "zone", [[".."]])
     landed(commit(table, view, record(1, 2, 11), world.stage(again)))
     assert world.read().where("zone = '..' and name = 'new'").count() == 1

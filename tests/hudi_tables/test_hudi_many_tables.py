@@ -36,7 +36,7 @@ from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
 from headgate.operations.many_tables.list import tables
-from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.upsert_table import HudiKeyedJava
 from headgate.tables.hudi.write_client import HudiJava
@@ -112,8 +112,8 @@ def test_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwhile(
     shop.begin()
     shop.produce(30)
     shop.until_settled()
-    place = HudiPlace.of(secondary_spec(shop.settings, "db.zone_a"))
-    with HudiJava(place, place.config().schema)._locked():  # nobody can deliver to it
+    place = HudiLocation.of(secondary_spec(shop.settings, "db.zone_a"))
+    with HudiJava(place, place.config().schema)._lock():  # nobody can deliver to it
         shop.produce(30)
         shop.until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
         shop.die()
@@ -202,8 +202,8 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         shop.begin()
         shop.produce(50)
         shop.until_settled()
-        place = HudiPlace.of(secondary_spec(settings, "db.orders"))
-        with HudiKeyedJava(place, place.config().schema)._locked():  # nobody can deliver to it
+        place = HudiLocation.of(secondary_spec(settings, "db.orders"))
+        with HudiKeyedJava(place, place.config().schema)._lock():  # nobody can deliver to it
             for _ in range(2):
                 shop.produce(25)
                 shop.until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)

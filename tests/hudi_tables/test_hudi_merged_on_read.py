@@ -77,7 +77,7 @@ def test_appends_between_others_updates_compaction_and_cleaning_are_all_read(
 
 def file(world: HudiWorld, table: HudiSinkTable, *ids: int) -> WrittenFile:
     told = pa.table({"id": pa.array(ids, pa.int64()), "name": ["ours"] * len(ids)})
-    return world.write(told, table.stamp())[0]
+    return world.write(told, table.new_token())[0]
 
 
 def upsert(world: HudiWorld, told: Mapping[int, str]) -> None:

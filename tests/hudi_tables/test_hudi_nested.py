@@ -54,7 +54,7 @@ def test_nested_columns_are_read_upserted_and_clustered_by_hudi(
     table = world.open()
     view = claimed(table)
     for number in (0, 1, 2):
-        files = world.write(pa.Table.from_pylist([row(number)], SCHEMA), table.stamp())
+        files = world.write(pa.Table.from_pylist([row(number)], SCHEMA), table.new_token())
         view = landed(commit(table, view, record(1, number + 1, number), *files))
     expected = {number: row(number) for number in range(3)}
     assert by_spark(world) == expected
@@ -76,7 +76,7 @@ def test_nested_columns_are_read_upserted_and_clustered_by_hudi(
     if kind == "COPY_ON_WRITE":
         world.compact(by="id")
     assert by_spark(world) == {**expected, 1: row(1, "eve")}
-    files = world.write(pa.Table.from_pylist([row(3)], SCHEMA), table.stamp())
+    files = world.write(pa.Table.from_pylist([row(3)], SCHEMA), table.new_token())
     landed(commit(table, table.read(), record(1, 4, 9), *files))
     assert by_spark(world) == {**expected, 1: row(1, "eve"), 3: row(3)}
 

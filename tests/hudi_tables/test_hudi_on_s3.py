@@ -76,7 +76,7 @@ def test_a_file_whose_upload_ends_behind_a_commit_is_removed_by_the_next(
     world = HudiOnS3World(object_store, spark, lock)
     table = world.open()
     view = claimed(table)
-    stamp = table.stamp()
+    stamp = table.new_token()
     (good,) = world.write(rows(1), stamp)
     (late,) = world.write(rows(7), stamp)
     name = late.path.removeprefix(f"{world.place.location}/")
@@ -87,7 +87,7 @@ def test_a_file_whose_upload_ends_behind_a_commit_is_removed_by_the_next(
     assert not world.keys(MARKERS)
     folder.put(name, whole)
     assert name in world.data_files()
-    (next_one,) = world.write(rows(2), table.stamp())
+    (next_one,) = world.write(rows(2), table.new_token())
     landed(commit(table, view, record(1, 2, 6), next_one))
     assert name not in world.data_files()
     assert len(world.data_files()) == 2
@@ -101,7 +101,7 @@ def test_a_file_whose_upload_ends_behind_a_rollback_is_removed(
     world = HudiOnS3World(object_store, spark, lock)
     table = world.open()
     view = claimed(table)
-    (late,) = world.write(rows(7), table.stamp())
+    (late,) = world.write(rows(7), table.new_token())
     name = late.path.removeprefix(f"{world.place.location}/")
     whole = world.place.folder.read(name)
     again = world.open()
@@ -110,7 +110,7 @@ def test_a_file_whose_upload_ends_behind_a_rollback_is_removed(
     assert not java.completed(java.meta(), instant_of(late.path))
     world.place.folder.put(name, whole)
     for number in (1, 2):
-        (file,) = world.write(rows(number), again.stamp())
+        (file,) = world.write(rows(number), again.new_token())
         view = landed(commit(again, view, record(2, number, 3 * number), file))
     assert name not in world.data_files()
     assert world.numbers() == [1, 2]

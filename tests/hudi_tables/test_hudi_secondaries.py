@@ -26,15 +26,15 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, Unknown
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Staging, Unknown
 from headgate.control_protocol.testing.contract import SecondaryContract
 from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.tables.hudi.append_table import STAGED_MS_MAX
 from headgate.tables.hudi.secondary_table import HudiSecondary
 from headgate.tables.hudi.settings import KEY
 from headgate.tables.neutral_schema import declared_columns
-from headgate.tables.pending_files import Drafts
-from headgate.tables.secondary_table import FixedColumns, KindSecondary
+from headgate.tables.pending_files import StagedFileLists
+from headgate.tables.secondary_table import FileListSecondaryTable, FixedColumns
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
@@ -76,25 +76,25 @@ def aside(tmp_path: Path, spark: Any, lock: dict[str, str]) -> Iterator[HudiWorl
     yield HudiWorld(tmp_path, spark, lock, follows=True, columns=columns)
 
 
-def opened(world: HudiWorld) -> KindSecondary:
+def opened(world: HudiWorld) -> FileListSecondaryTable:
     table = world.open()
     assert isinstance(table, HudiSecondary)
-    drafts = Drafts(world.wanted.storage, world.wanted.location, SinkName("sink"))
-    return KindSecondary(table, FixedColumns(table), drafts)
+    drafts = StagedFileLists(world.wanted.storage, world.wanted.location, SinkName("sink"))
+    return FileListSecondaryTable(table, FixedColumns(table), drafts)
 
 
 def drafted(
-    world: HudiWorld, table: KindSecondary, number: int, *, epoch: int = 1
+    world: HudiWorld, table: FileListSecondaryTable, number: int, *, epoch: int = 1
 ) -> PendingCommit:
     """What transaction ``number`` would owe: a file of that number."""
-    draft = Draft(
+    draft = Staging(
         table.read(),
         TransactionId(Epoch(epoch), TransactionNumber(number)),
         Sender("member", f"incarnation-{epoch}"),
         (world.file(number),),
         since_ms=77,
     )
-    (pending_commit,) = table.draft(draft)
+    (pending_commit,) = table.stage(draft)
     return pending_commit
 
 
@@ -103,7 +103,7 @@ def delivered(pending_commit: PendingCommit) -> CommitRecord:
     return replace(said, records=pending_commit.rows, primary="uuid-lead")
 
 
-def delivers(table: KindSecondary, *pending_commits: PendingCommit) -> CommitOutcome:
+def delivers(table: FileListSecondaryTable, *pending_commits: PendingCommit) -> CommitOutcome:
     return table.commit(
         CommitAttempt(table.read(), delivered(pending_commits[-1]), pending_commits=pending_commits)
     )

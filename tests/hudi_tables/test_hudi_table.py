@@ -11,6 +11,7 @@ from hudi_tables.world import KINDS, HudiOnS3World, HudiWorld
 from object_store import ObjectStore
 
 from headgate.control_protocol.testing.contract import (
+    CommitTokenContract,
     CoreContract,
     LedgerContract,
     OthersContract,
@@ -18,7 +19,6 @@ from headgate.control_protocol.testing.contract import (
     RaceContract,
     ReaderContract,
     RollbackContract,
-    StampContract,
 )
 from headgate.tables.hudi.settings import TYPE
 
@@ -28,7 +28,7 @@ class TestHudiTable(
     OthersContract,
     RollbackContract,
     LedgerContract,
-    StampContract,
+    CommitTokenContract,
     ReaderContract,
     OthersReaderContract,
 ):

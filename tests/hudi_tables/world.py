@@ -17,14 +17,14 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import RowKey, TableSpec
-from headgate.data_plane.batch.plugin_plans import plan_of_layout
+from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.jvm import open_spark
-from headgate.tables.hudi.locations import STAGED, HudiPlace
+from headgate.tables.hudi.locations import STAGED, HudiLocation
 from headgate.tables.hudi.reader import HudiReader
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary, HudiSecondary
 from headgate.tables.hudi.table_format import HudiFormat
@@ -90,7 +90,7 @@ class HudiWorld:
             **follows,
             **wanted,
         )
-        self.place = HudiPlace.of(self.wanted)
+        self.place = HudiLocation.of(self.wanted)
         self._lies: list[bool] = []
         self._stamp = ""
         HudiFormat().refuse(self.wanted)
@@ -119,10 +119,10 @@ class HudiWorld:
             told = located(number) if self.place.key else rows(number)
             return self.write(told, f"{self.place.files}/data")[0]
         if not self._stamp or self._complete(instant_of(self._stamp)):
-            self._stamp = HudiSinkTable(self.place, SinkName("sink")).stamp()
+            self._stamp = HudiSinkTable(self.place, SinkName("sink")).new_token()
         return self.write(rows(number), self._stamp)[0]
 
-    def stamped(self, stamp: str, number: int) -> WrittenFile:
+    def marked_file(self, stamp: str, number: int) -> WrittenFile:
         return self.write(rows(number), stamp)[0]
 
     def reader(self, sink: str = "sink") -> HudiReader:
@@ -131,7 +131,7 @@ class HudiWorld:
     def write(
         self, table: pa.Table, stamp: str, target_bytes: int = 1 << 20
     ) -> tuple[WrittenFile, ...]:
-        plan = plan_of_layout(
+        plan = plan_of_file_schema(
             HudiFormat().file_schema(self.wanted), "db.trips", SourcePlan(kafka={})
         )
         shape = file_shape(plan)

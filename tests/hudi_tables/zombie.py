@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import Unknown
 from headgate.control_protocol.testing.contract.world import commit, record
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.write_client import HudiJava
-from headgate.tables.pending_files import Drafts
+from headgate.tables.pending_files import StagedFileLists
 
 WAIT_S_MAX = 200
 _TESTS = Path(__file__).parent.parent
@@ -45,7 +45,7 @@ class Zombie:
         kind: str = "appended",
         draft: str = "",
     ) -> None:
-        """``draft`` names the file that it brings; without one it writes it."""
+        """``stage`` names the file that it brings; without one it writes it."""
         self._home = home
         told = [str(home), str(bundle), json.dumps(properties), str(number), where, kind, draft]
         with (home / "zombie.log").open("wb") as log:
@@ -126,9 +126,9 @@ def main(
     table = world.open()
     view = table.read()
     if draft:
-        files = Drafts({}, world.place.location, SinkName("sink")).read(draft)
+        files = StagedFileLists({}, world.place.location, SinkName("sink")).read(draft)
     elif isinstance(table, HudiSinkTable):
-        files = list(world.write(rows(number), table.stamp()))
+        files = list(world.write(rows(number), table.new_token()))
     else:
         files = [world.file(number)]
     with patch.object(HudiJava, "commit", stopping):

@@ -29,11 +29,11 @@ from headgate.control_protocol.machine_io import Append, Heard, LogLine, Stop, T
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
-    Draft,
-    Evolved,
+    EvolvedTable,
     Landed,
     Lineage,
     Refused,
+    Staging,
     TableView,
     TopicState,
     Unknown,
@@ -257,7 +257,7 @@ class Coordinator:
         """The catalog changes the columns and says so."""
         self.pending = None
         self.table = replace(self.table, schema_id=self.table.schema_id + 1)
-        self.given(TableEvolved(Evolved(self.table, ("+tip",), refused)))
+        self.given(TableEvolved(EvolvedTable(self.table, ("+tip",), refused)))
 
     def refused(self) -> None:
         self.pending = None
@@ -311,7 +311,7 @@ class Coordinator:
         return bool(self.all(kind))
 
 
-def drafted(draft: Draft) -> PendingCommit:
+def drafted(draft: Staging) -> PendingCommit:
     """What a secondary table is pending by a decision."""
     return PendingCommit(
         transaction=draft.transaction,

@@ -20,7 +20,7 @@ from protocol.values import (
 )
 
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
-from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
+from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenRange
 from headgate.control_protocol.identifiers import Sender, TransactionId
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TableView
@@ -85,9 +85,9 @@ def announces(coordinator: Coordinator, rows: int = 3, aside: dict[str, int] | N
     begin, other = term.progress.offsets[P0], term.progress.offsets[P1]
     wanted = {ONE: 2, OTHER: 1} if aside is None else aside
     count = rows + sum(wanted.values())
-    claim = Claim(OffsetRange(begin, begin + count), rows, quarantined=sum(wanted.values()))
+    claim = WrittenRange(OffsetRange(begin, begin + count), rows, quarantined=sum(wanted.values()))
     files = (data_file(f"{folder(EPOCH, transaction)}/{begin}.parquet", rows),) if rows else ()
-    idle = Claim(OffsetRange(other, other))
+    idle = WrittenRange(OffsetRange(other, other))
     tables = [TableStatus(TABLE, files)]
     tables += [
         TableStatus(name, (data_file(f"{_folder(name, transaction)}/{begin}.parquet", held),))

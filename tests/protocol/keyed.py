@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from pyroaring import BitMap64
 
-from headgate.control_protocol.commit_record import Generations
+from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex
 from headgate.tables.iceberg.upsert.key_reader import Sources
 from headgate.tables.iceberg.upsert.position_lookup import Change, Resolution, resolve
@@ -23,13 +23,13 @@ class KeyedHead:
 
     files: Mapping[str, Sequence[Record]] = field(default_factory=dict)
     dead: Mapping[str, set[int]] = field(default_factory=dict)
-    generations: Generations = field(default_factory=dict)
+    cohorts: PartitionCohorts = field(default_factory=dict)
 
     def resolved(self, *changes: Change) -> Resolution:
         index = KeyIndex(10**6)
         for path, rows in self.files.items():
             index.add(path, keys(rows))
-        sources = Sources(self.generations)
+        sources = Sources(self.cohorts)
         for number in range(10):
             sources.number("topic", number)
         return resolve(index, changes, self._dead, sources)

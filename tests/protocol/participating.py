@@ -228,7 +228,7 @@ def started(number: int, at: Offsets, epoch: int, settled_to: int | None) -> Sta
 def claimed(said: WriteStatus) -> dict[TopicPartition, tuple[int, int]]:
     """The ranges that a status claims."""
     return {
-        partition: (claim.range.begin, claim.range.end) for partition, claim in said.claims.items()
+        partition: (claim.range.begin, claim.range.end) for partition, claim in said.written.items()
     }
 
 

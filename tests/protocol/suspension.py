@@ -11,7 +11,7 @@ from protocol.values import ALICE, P0, P1, SINK, data_file, record, view
 
 from headgate.control_protocol.commit_record import PendingCommit, Suspended
 from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
+from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenRange
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.actions import SecondariesRead
@@ -75,8 +75,8 @@ def announces(
     uuid = UUID if at else ""
     tables = (TableStatus(name, (data_file(path, rows),), uuid, 2 if at else 0),)
     claims = {
-        P0: Claim(OffsetRange(begin, begin + rows), rows if at else 0, 0 if at else rows),
-        P1: Claim(OffsetRange(idle, idle)),
+        P0: WrittenRange(OffsetRange(begin, begin + rows), rows if at else 0, 0 if at else rows),
+        P1: WrittenRange(OffsetRange(idle, idle)),
     }
     said = WriteStatus(number, claims, tables, troubles=troubles or {})
     made.hears(said, ALICE, transaction=transaction)

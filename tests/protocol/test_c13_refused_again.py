@@ -22,7 +22,7 @@ from protocol.values import (
 )
 
 from headgate.control_protocol.errors import StatusRefused
-from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
+from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenRange
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.machine_io import LogLine
@@ -71,9 +71,12 @@ class Wedged(Coordinator):
         epoch, number = self.term.epoch, self.term.closing
         return f"headgate/{SINK}/{epoch}-{COORDINATOR.incarnation}/{number}"
 
-    def claims(self) -> dict[TopicPartition, Claim]:
+    def claims(self) -> dict[TopicPartition, WrittenRange]:
         begin, idle = self.term.progress.offsets[P0], self.term.progress.offsets[P1]
-        return {P0: Claim(OffsetRange(begin, begin + 3), 3), P1: Claim(OffsetRange(idle, idle))}
+        return {
+            P0: WrittenRange(OffsetRange(begin, begin + 3), 3),
+            P1: WrittenRange(OffsetRange(idle, idle)),
+        }
 
     def with_file(self, path: str, rows: int = 3) -> WriteStatus:
         return WriteStatus(0, self.claims(), (TableStatus("lake.trips", (data_file(path, rows),)),))
@@ -224,7 +227,7 @@ def test_who_reads_beside_a_zombie_stops_the_sink_only_after_minutes_and_both_ar
 
     def zombie() -> WriteStatus:
         right = made.right()
-        return replace(right, claims={P0: right.claims[P0]})
+        return replace(right, written={P0: right.written[P0]})
 
     while made.phase is not Phase.STOPPED:
         made.is_answered(made.right, first=zombie)

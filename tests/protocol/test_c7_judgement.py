@@ -113,8 +113,8 @@ def test_row_counts_that_do_not_add_up_are_out(rows: int) -> None:
 def test_a_range_without_rows_is_committed_too() -> None:
     """Filtered, aborted and compacted offsets must advance."""
     empty = status(1, {P0: (10, 15), P1: (20, 20)}, files=())
-    claims = {p: replace(c, records=0) for p, c in empty.claims.items()}
-    empty = replace(empty, claims=claims)
+    claims = {p: replace(c, records=0) for p, c in empty.written.items()}
+    empty = replace(empty, written=claims)
     coordinator = judging((ALICE, empty))
 
     assert coordinator.attempt.record.offsets == offsets(15, 20)

@@ -25,7 +25,6 @@ from protocol.values import (
 
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import (
-    Claim,
     EndCommit,
     Pause,
     PresenceKind,
@@ -33,6 +32,7 @@ from headgate.control_protocol.events import (
     StartCommit,
     TableStatus,
     WriteStatus,
+    WrittenRange,
 )
 from headgate.control_protocol.machine_io import Append
 from headgate.control_protocol.offsets import OffsetRange
@@ -71,7 +71,7 @@ def test_c10_a_failed_write_is_not_idle() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     ok = status(1, {P0: (10, 15)}, written_in=(EPOCH, 1), timestamps={P0: 900})
     coordinator.hears(ok, BOB, transaction=1)
-    coordinator.hears(replace(failed, claims={P1: failed.claims[P1]}), ALICE, transaction=1)
+    coordinator.hears(replace(failed, written={P1: failed.written[P1]}), ALICE, transaction=1)
     coordinator.waits(1)
 
     assert coordinator.attempt.record.valid_through_ms is None
@@ -220,7 +220,7 @@ def test_c7_a_file_in_a_folder_that_was_never_issued_is_out() -> None:
 
 def test_c7_a_claim_of_more_rows_than_offsets_is_out() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
-    claim = Claim(OffsetRange(10, 15), records=9)
+    claim = WrittenRange(OffsetRange(10, 15), records=9)
     files = (data_file(f"{folder(EPOCH, 1)}/f.parquet", 9),)
     too_many = WriteStatus(1, {P0: claim}, (TableStatus("lake.trips", files),), frozenset({P1}))
     coordinator.hears(too_many, ALICE, transaction=1)

@@ -207,7 +207,7 @@ def test_one_that_just_came_reads_in_vain_at_most() -> None:
     participant.start(9, offsets(40, 50), settled_to=participant.next_offset)
     assert participant.positions == offsets(40, 50)
     said: WriteStatus = participant.answers(9, {P0: 41, P1: 50})
-    claims = {p: claim.range.begin for p, claim in said.claims.items()}
+    claims = {p: claim.range.begin for p, claim in said.written.items()}
     assert claims == {P0: 40, P1: 50}
 
 

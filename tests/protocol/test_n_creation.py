@@ -97,7 +97,7 @@ def test_s2_the_batch_waits_for_all_of_them_and_is_told_of_what_was_answered() -
     participant.hears(answer(participant, 2, tables=(made(CLICKS),)), transaction=1)
     looks(participant, 100)
     (batch,) = participant.submitted
-    assert [start.table for start in batch.told] == [ORDERS, CLICKS]
+    assert [start.table for start in batch.changed_tables] == [ORDERS, CLICKS]
 
 
 def test_n3_what_was_refused_is_remembered_for_a_while_only() -> None:
@@ -105,13 +105,13 @@ def test_n3_what_was_refused_is_remembered_for_a_while_only() -> None:
     participant.hears(answer(participant, 1, tables=(refused(ORDERS),)), transaction=1)
     looks(participant, 100)
     (batch,) = participant.submitted
-    assert batch.told == (refused(ORDERS),)
+    assert batch.changed_tables == (refused(ORDERS),)
     participant.given(BatchEnded(BatchNeeds(batch.number, tables=(need(CLICKS, {P0: 12}),))))
     participant.hears(answer(participant, 2, tables=(made(CLICKS),)), transaction=1)
     participant.now_ms += REFUSED_MS
     looks(participant, 200)
     (batch,) = participant.submitted
-    assert [start.table for start in batch.told] == [CLICKS]
+    assert [start.table for start in batch.changed_tables] == [CLICKS]
 
 
 def test_g6_what_is_told_of_tables_is_bounded() -> None:

@@ -9,7 +9,7 @@ from protocol.quarantining import at_work, exactly_once
 from protocol.values import ALICE, P0, SINK, TABLE, data_file, folder, offsets
 from scenarios.stage import COORDINATORS, Stage
 
-from headgate.control_protocol.events import Claim, TableStatus, WriteStatus, WrittenFile
+from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenFile, WrittenRange
 from headgate.control_protocol.identifiers import ControlOffset, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.coordinator.commit_tokens import Prefixes
@@ -27,7 +27,11 @@ ROOT = f"s3://lake/aside/data/headgate/{SINK}/7-c1"
 
 
 def verdict(
-    claim: Claim, aside: tuple[WrittenFile, ...], *, ahead: Offsets | None = None, kept: bool = True
+    claim: WrittenRange,
+    aside: tuple[WrittenFile, ...],
+    *,
+    ahead: Offsets | None = None,
+    kept: bool = True,
 ) -> ValidationResult:
     first = Prefixes(folder(7, 1).rpartition("/")[0], TransactionNumber(1))
     second = Prefixes(ROOT, TransactionNumber(1))
@@ -45,7 +49,7 @@ def aside_file(records: int, path: str = f"{ROOT}/1/q.parquet") -> WrittenFile:
     return data_file(path, records)
 
 
-CLAIM = Claim(OffsetRange(10, 15), records=3, quarantined=2, bad=2)
+CLAIM = WrittenRange(OffsetRange(10, 15), records=3, quarantined=2, bad=2)
 
 
 def test_both_are_in_or_neither() -> None:
@@ -93,7 +97,7 @@ def test_without_a_quarantine_nothing_can_have_gone_there() -> None:
         replace(CLAIM, bad=3),
     ],
 )
-def test_every_record_counts_once(claim: Claim) -> None:
+def test_every_record_counts_once(claim: WrittenRange) -> None:
     assert verdict(claim, (aside_file(2),)).refused
 
 

@@ -42,7 +42,7 @@ def test_the_claim_is_the_sum_of_its_batches() -> None:
     written(made, kept=1, skipped=2, bad=1)
 
     _, aside = made.status.tables
-    claim = made.status.claims[P0]
+    claim = made.status.written[P0]
     assert (claim.records, claim.quarantined, claim.skipped, claim.bad) == (104, 3, 3, 4)
     assert aside.table == ASIDE.table
     assert sum(file.records for file in aside.files) == 3
@@ -57,6 +57,6 @@ def test_what_a_settlement_contradicts_is_dropped_with_its_quarantined_files() -
     made.end(1)
     made.source_ends({P0: 15})
 
-    claim = made.status.claims[P0]
+    claim = made.status.written[P0]
     assert (claim.range.begin, claim.quarantined) == (15, 0)
     assert made.status.tables == ()

@@ -8,7 +8,7 @@ from protocol.coordinating import EPOCH, Coordinator
 from protocol.values import ALICE, P0, P1, data_file, folder, offsets, topics
 
 from headgate.control_protocol.errors import TooManyBadRecords
-from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
+from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenRange
 from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
@@ -27,8 +27,8 @@ def collecting(limits: BadRecordLimits = LIMITS) -> Coordinator:
 def announced(coordinator: Coordinator, records: int, bad: int, number: int = 1) -> None:
     """A status of partition 0 with so many records, of which so many were bad and skipped."""
     begin = coordinator.term.progress.offsets[P0]
-    claim = Claim(OffsetRange(begin, begin + records), records - bad, skipped=bad, bad=bad)
-    idle = Claim(OffsetRange(20, 20))
+    claim = WrittenRange(OffsetRange(begin, begin + records), records - bad, skipped=bad, bad=bad)
+    idle = WrittenRange(OffsetRange(20, 20))
     transaction = coordinator.term.closing
     files = (data_file(f"{folder(EPOCH, transaction)}/{number}.parquet", records - bad),)
     status = WriteStatus(number, {P0: claim, P1: idle}, (TableStatus("lake.trips", files),))

@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import (
     HeadgateError,
     SecondaryForeign,
 )
-from headgate.control_protocol.events import Claim, Settlement, TableStatus, WriteStatus
+from headgate.control_protocol.events import Settlement, TableStatus, WriteStatus, WrittenRange
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.actions import (
@@ -68,7 +68,10 @@ def announces(
     """A status of three records that were routed to one table; their file lies below ``at``."""
     path = f"s3://{at}/data/headgate/{SINK}/{EPOCH}-c1/1/{number}.parquet"
     tables = (TableStatus(ORDERS, (data_file(path, rows),), uuid, 2),)
-    claims = {P0: Claim(OffsetRange(begin, begin + 3), 3), P1: Claim(OffsetRange(20, 20))}
+    claims = {
+        P0: WrittenRange(OffsetRange(begin, begin + 3), 3),
+        P1: WrittenRange(OffsetRange(20, 20)),
+    }
     made.hears(WriteStatus(number, claims, tables), ALICE, transaction=1)
     made.waits(0)
 
@@ -175,7 +178,7 @@ def test_table_appears_twice_in_a_status_and_is_refused_whole() -> None:
         TableStatus(ORDERS, (data_file(f"{base}/{n}.parquet", rows),), UUID, n)
         for n, rows in ((1, 1), (2, 2))
     )
-    claims = {P0: Claim(OffsetRange(10, 13), 3), P1: Claim(OffsetRange(20, 20))}
+    claims = {P0: WrittenRange(OffsetRange(10, 13), 3), P1: WrittenRange(OffsetRange(20, 20))}
     made.hears(WriteStatus(1, claims, tables), ALICE, transaction=1)
     made.waits(0)
     reads(made, table())
@@ -190,7 +193,7 @@ def test_table_appears_twice_in_a_transaction_and_is_drafted_once() -> None:
     base = f"s3://{ORDERS}/data/headgate/{SINK}/{EPOCH}-c1/1"
     for number, (at, begin, end) in enumerate(((P0, 10, 13), (P1, 20, 22)), start=1):
         file = data_file(f"{base}/{number}.parquet", end - begin)
-        claims = {at: Claim(OffsetRange(begin, end), end - begin)}
+        claims = {at: WrittenRange(OffsetRange(begin, end), end - begin)}
         said = TableStatus(ORDERS, (file,), UUID, number)
         made.hears(WriteStatus(number, claims, (said,)), ALICE, transaction=1)
     made.waits(0)
@@ -203,7 +206,7 @@ def test_table_appears_twice_in_a_transaction_and_is_drafted_once() -> None:
 def test_the_ledger_takes_no_rows() -> None:
     made = collecting()
     files = (data_file(f"{folder(EPOCH, 1)}/f.parquet", 3),)
-    claims = {P0: Claim(OffsetRange(10, 13), 3), P1: Claim(OffsetRange(20, 20))}
+    claims = {P0: WrittenRange(OffsetRange(10, 13), 3), P1: WrittenRange(OffsetRange(20, 20))}
     said = WriteStatus(1, claims, (TableStatus(TABLE, files),))
     made.hears(said, ALICE, transaction=1)
     made.waits(0)

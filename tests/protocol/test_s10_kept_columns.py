@@ -16,7 +16,7 @@ from pyiceberg.types import DoubleType
 
 from headgate.control_protocol.errors import TableChanged
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
-from headgate.control_protocol.ports import CommitAttempt, Draft
+from headgate.control_protocol.ports import CommitAttempt, Staging
 from headgate.coordinator.actions import ManifestsStaged, StageManifests
 from headgate.coordinator.phases import Phase
 from headgate.tables.iceberg.table import IcebergTable
@@ -125,9 +125,9 @@ def test_s10_a_routed_table_is_drafted_nothing_and_names_its_trouble(sink: SinkO
     files = sink.attempt(ROWS).files
     change(sink, LOSES["dropped"][0])
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
-    draft = Draft(sink.view, transaction, Sender("member", "life"), files, 0)
+    draft = Staging(sink.view, transaction, Sender("member", "life"), files, 0)
     secondaries = SecondaryTables(lambda _: sink.table, threads=False, required=())
-    answer = secondaries.draft([draft])[sink.identifier]
+    answer = secondaries.stage([draft])[sink.identifier]
     assert isinstance(answer, TableChanged)
     assert "no column 'pad' any more" in answer.message
 
@@ -140,8 +140,8 @@ def test_s10_a_pending_commit_with_values_that_would_be_lost_is_not_delivered(
     ago."""
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     files = sink.attempt(ROWS).files
-    pending_commits = sink.table.draft(
-        Draft(sink.view, transaction, Sender("member", "life"), files, 0)
+    pending_commits = sink.table.stage(
+        Staging(sink.view, transaction, Sender("member", "life"), files, 0)
     )
     change(sink, LOSES[how][0])
     pending = CommitAttempt(sink.view, record(1, 1, 9), pending_commits=pending_commits)
@@ -156,8 +156,8 @@ def test_s10_a_pending_commit_with_values_that_would_be_lost_is_not_delivered(
 def test_s10_a_pending_commit_that_loses_nothing_is_delivered(sink: SinkOnTable, how: str) -> None:
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     files = sink.attempt(ROWS).files
-    pending_commits = sink.table.draft(
-        Draft(sink.view, transaction, Sender("member", "life"), files, 0)
+    pending_commits = sink.table.stage(
+        Staging(sink.view, transaction, Sender("member", "life"), files, 0)
     )
     change(sink, KEEPS[how])
     sink.landed(

@@ -14,7 +14,7 @@ from headgate.control_protocol.columns import Column, ListOf, Struct
 from headgate.control_protocol.events import Answer, Proposal, Tables, TableStart, WriteStatus
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.ports import BatchNeeds, BatchWritten, Evolved, PartitionResult
+from headgate.control_protocol.ports import BatchNeeds, BatchWritten, EvolvedTable, PartitionResult
 from headgate.control_protocol.schema_evolution import COLUMNS_MAX, Refusal
 from headgate.coordinator.actions import CallFailed, CommitTable, EvolveTable, TableEvolved
 from headgate.coordinator.phases import Phase
@@ -397,7 +397,7 @@ def test_s9_an_unknown_outcome_is_asked_for_again_of_the_table_as_it_is() -> Non
 def test_s3_a_table_that_others_have_claimed_meanwhile_is_read_again() -> None:
     coordinator = asked()
     coordinator.waits(GATHERING_MS)
-    coordinator.given(TableEvolved(Evolved(replace(coordinator.table, tag=777))))
+    coordinator.given(TableEvolved(EvolvedTable(replace(coordinator.table, tag=777))))
     assert coordinator.phase is Phase.RECOVERING
 
 
@@ -405,7 +405,7 @@ def test_s8_a_foreign_commit_meanwhile_does_not_disturb() -> None:
     coordinator = asked()
     coordinator.waits(GATHERING_MS)
     moved = replace(with_foreign_commit(coordinator.table), schema_id=4)
-    coordinator.given(TableEvolved(Evolved(moved)))
+    coordinator.given(TableEvolved(EvolvedTable(moved)))
     assert coordinator.said[0].tables[0].schema_id == 4  # type: ignore[union-attr]
 
 

@@ -17,7 +17,7 @@ from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import MaintenanceUnfit
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
-from headgate.control_protocol.ports import CommitAttempt, Draft, Landed
+from headgate.control_protocol.ports import CommitAttempt, Landed, Staging
 from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
 from headgate.tables.iceberg.maintenance.orphan_files import SKEW_MS, Ages, Found, Orphans
@@ -178,8 +178,8 @@ def test_what_is_pending_stays_with_its_drafts_and_goes_when_nobody_is(make: Mak
     primary.next_offset = 0
     secondary = IcebergTable(primary.catalog, "db.trips", SINK, threads=False)
     record = primary._record(0)
-    draft = Draft(secondary.read(), record.transaction, record.coordinator, files, 0)
-    pending_commits = secondary.draft(draft)
+    draft = Staging(secondary.read(), record.transaction, record.coordinator, files, 0)
+    pending_commits = secondary.stage(draft)
     aged(files)
     manifest = Path(pending_commits[0].manifest.removeprefix("file://"))
     os.utime(manifest, (1, 1))
@@ -207,8 +207,8 @@ def test_u2_key_files_that_are_pending_stay_with_their_drafts(make: Make) -> Non
     primary.next_offset = 0
     secondary = IcebergTable(primary.catalog, "db.trips", SINK, threads=False)
     record = primary._record(0)
-    pending_commits = secondary.draft(
-        Draft(secondary.read(), record.transaction, record.coordinator, keys)
+    pending_commits = secondary.stage(
+        Staging(secondary.read(), record.transaction, record.coordinator, keys)
     )
     os.utime(Path(pending_commits[0].manifest.removeprefix("file://")), (1, 1))
 
@@ -234,8 +234,8 @@ def test_d7_key_files_that_were_delivered_and_acknowledged_are_not_awaited(make:
     path = f"{sinks_folder(table, SINK)}/1-a/1/some-keys.parquet"
     table.io.new_output(path).create().close()
     keys = (WrittenFile(path, 3, 10, FileKind.KEYS),)
-    pending_commits = secondary.draft(
-        Draft(secondary.read(), record.transaction, record.coordinator, keys)
+    pending_commits = secondary.stage(
+        Staging(secondary.read(), record.transaction, record.coordinator, keys)
     )
     owe(primary, pending_commits=pending_commits)
     secondary.acknowledge(pending_commits)
@@ -382,8 +382,8 @@ def test_planted_forgotten_drafts_lose_what_is_pending(
     files = sink.written(5)
     sink.next_offset = 0
     record = sink._record(0)
-    draft = Draft(sink.sink.read(), record.transaction, record.coordinator, files, 0)
-    pending_commits = sink.sink.draft(draft)
+    draft = Staging(sink.sink.read(), record.transaction, record.coordinator, files, 0)
+    pending_commits = sink.sink.stage(draft)
     aged(files)
     owe(sink, pending_commits=pending_commits)
     assert orphans(sink).found().files == ()

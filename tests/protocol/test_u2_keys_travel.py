@@ -6,7 +6,13 @@ from dataclasses import replace
 
 from protocol.values import ALICE, LOCATION, P0, TABLE, folder, offsets
 
-from headgate.control_protocol.events import Claim, FileKind, TableStatus, WriteStatus, WrittenFile
+from headgate.control_protocol.events import (
+    FileKind,
+    TableStatus,
+    WriteStatus,
+    WrittenFile,
+    WrittenRange,
+)
 from headgate.control_protocol.identifiers import ControlOffset, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.coordinator.commit_tokens import Prefixes
@@ -22,7 +28,7 @@ PREFIXES = Prefixes(folder(1, 1).rsplit("/", 1)[0], TransactionNumber(9))
 KEYED = AdmissionCriteria(offsets(0, 0), frozenset({P0}), TABLE, PREFIXES, keyed=True)
 ROWS = WrittenFile(f"{folder(1, 1)}/rows.parquet", 3, 100)
 KEYS = WrittenFile(f"{folder(1, 1)}/keys.parquet", 2, 50, FileKind.KEYS)
-CLAIM = Claim(OffsetRange(0, 6), records=3, skipped=1, deleted=2)
+CLAIM = WrittenRange(OffsetRange(0, 6), records=3, skipped=1, deleted=2)
 
 
 def test_what_was_read_is_rows_deletes_quarantined_and_skipped() -> None:
@@ -64,14 +70,16 @@ def test_a_table_without_a_key_and_a_secondary_take_no_key_files() -> None:
     aside = replace(KEYED, secondaries={"lake.aside": SecondaryCriteria(PREFIXES)})
     said = WriteStatus(
         1,
-        {P0: Claim(OffsetRange(0, 2), quarantined=2)},
+        {P0: WrittenRange(OffsetRange(0, 2), quarantined=2)},
         (TableStatus("lake.aside", (KEYS,)),),
     )
     (why,) = validate_statuses([of(said)], aside).refused
     assert "lake.aside, which has no key" in why
 
 
-def judged(claim: Claim, *files: WrittenFile, by: AdmissionCriteria = KEYED) -> ValidationResult:
+def judged(
+    claim: WrittenRange, *files: WrittenFile, by: AdmissionCriteria = KEYED
+) -> ValidationResult:
     return validate_statuses([of(WriteStatus(1, {P0: claim}, (TableStatus(TABLE, files),)))], by)
 
 

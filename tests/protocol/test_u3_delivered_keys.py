@@ -24,7 +24,7 @@ from headgate.coordinator.pending_commits import deliveries
 from headgate.operations.audit.audited_table import check_pending_files
 from headgate.runtime.maintenance.rounds import Round
 from headgate.tables.iceberg import prepared_commit
-from headgate.tables.iceberg.pending_manifests import drafted_files
+from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -61,7 +61,7 @@ def test_d2_a_draft_names_rows_and_key_files_by_manifests_of_their_own(
     rows, keys = pending.decides([put(1), put(2), gone(1)])
 
     assert (rows.rows, rows.deletes, keys.rows, keys.deletes) == (2, 0, 0, 1)
-    (file,) = drafted_files(pending.world.loaded().io, keys.manifest)
+    (file,) = read_staged_files(pending.world.loaded().io, keys.manifest)
     assert file.record_count == 1
     (alone,) = pending.decides([gone(7)])
     assert (alone.rows, alone.deletes, alone.records) == (0, 1, 1)
@@ -263,7 +263,7 @@ def test_u8_a_delivery_across_growth_resolves_keys_that_moved(
     pending.decides([put(2, "d", 1)])
     with pytest.raises(KeyInTwoPartitions):
         pending.delivered()
-    pending.generations = {"topic": (1,)}
+    pending.cohorts = {"topic": (1,)}
     assert isinstance(pending.delivered(), Landed)
     pending.check()
     pending.reads()
@@ -300,9 +300,11 @@ def _noticed(catalog: Catalog, pending: PendingTable) -> None:
 def test_mutant_a_delivery_that_resolves_only_the_newest_pending_commit_is_noticed(
     pending: PendingTable, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    true = prepared_commit.drafted_keys
+    true = prepared_commit.read_key_files
     monkeypatch.setattr(
-        prepared_commit, "drafted_keys", lambda io, pending_commits: true(io, pending_commits[-1:])
+        prepared_commit,
+        "read_key_files",
+        lambda io, pending_commits: true(io, pending_commits[-1:]),
     )
     _noticed(catalog, pending)
 

@@ -120,20 +120,20 @@ def test_that_it_is_younger_is_in_the_commit_that_first_names_it() -> None:
     written = coordinator.state.attempt
     assert written is not None
     assert written.record.offsets == offsets(12, 20, 0)
-    assert written.record.generations == {TOPIC: (2,)}
+    assert written.record.cohorts == {TOPIC: (2,)}
 
 
 def test_a_claim_holds_anew_and_carries_the_generations_on() -> None:
-    stored = replace(record(EPOCH - 1, 4, offsets(10, 20, 0), RIVAL), generations={TOPIC: (2,)})
+    stored = replace(record(EPOCH - 1, 4, offsets(10, 20, 0), RIVAL), cohorts={TOPIC: (2,)})
     coordinator = waiting(stored)
     coordinator.sources = topics((0, 10), (0, 20), (0, 0), (0, 7))
     coordinator.until(Phase.CLAIMING)
     claim = coordinator.attempt.record
-    assert (claim.offsets, claim.generations) == (offsets(10, 20, 0), {TOPIC: (2,)})
+    assert (claim.offsets, claim.cohorts) == (offsets(10, 20, 0), {TOPIC: (2,)})
     coordinator.until(Phase.OPEN)
     coordinator.now_ms += GROWTH_MS
     assert P3 in asked(coordinator, coordinator.sources).offsets
-    assert coordinator.term.sources.generations == {TOPIC: (2, 3)}
+    assert coordinator.term.sources.cohorts == {TOPIC: (2, 3)}
 
 
 def test_its_own_next_epoch_goes_on_holding() -> None:
@@ -164,7 +164,7 @@ def test_partitions_that_are_added_while_others_are_held_come_after_them() -> No
     assert P3 not in asked(coordinator, more).offsets, "partition 2 has ended at 5, and is at 0"
     goes_round(coordinator, {P2: (0, 5)})
     assert P3 in asked(coordinator, more).offsets
-    assert coordinator.term.sources.generations == {TOPIC: (2, 3)}
+    assert coordinator.term.sources.cohorts == {TOPIC: (2, 3)}
 
 
 def test_nothing_is_admitted_while_an_older_partition_cannot_be_asked() -> None:
@@ -216,16 +216,16 @@ def test_a_topic_that_was_created_anew_with_more_partitions_stops_the_sink() -> 
 
 
 def test_deliveries_say_what_the_decision_says() -> None:
-    decided = replace(record(EPOCH, 3, offsets(1, 2, 0)), generations={TOPIC: (2,)})
+    decided = replace(record(EPOCH, 3, offsets(1, 2, 0)), cohorts={TOPIC: (2,)})
     primary, secondary = view(decided), replace(view(uuid="uuid-2"), table="lake.other")
     pending_commit = PendingCommit(
         decided.transaction, decided.coordinator, secondary.uuid, secondary.table, "m", rows=1
     )
     (delivery,) = deliveries(primary, (pending_commit,), {secondary.table: secondary}, ())
-    assert delivery.record.generations == {TOPIC: (2,)}
+    assert delivery.record.cohorts == {TOPIC: (2,)}
 
 
-HEAD = KeyedHead({"a": [(1, 0, 7), (2, 0, 8), (3, 2, 0), (4, 1, 5)]}, generations={"topic": (2, 3)})
+HEAD = KeyedHead({"a": [(1, 0, 7), (2, 0, 8), (3, 2, 0), (4, 1, 5)]}, cohorts={"topic": (2, 3)})
 
 
 def test_a_record_of_a_younger_partition_replaces_and_deletes_rows_of_older_ones() -> None:
@@ -258,7 +258,7 @@ def test_of_several_transactions_a_later_one_may_be_of_the_younger_partition() -
 
 
 def test_partitions_of_several_topics_are_never_younger_than_each_other() -> None:
-    head = KeyedHead({"a": [(1, 0, 7)]}, generations={"another": (1,)})
+    head = KeyedHead({"a": [(1, 0, 7)]}, cohorts={"another": (1,)})
     with pytest.raises(KeyInTwoPartitions):
         head.resolved(rows("x", (1, 2, 0)))
 

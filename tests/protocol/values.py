@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import (
-    Claim,
     Envelope,
     Event,
     LogRecord,
@@ -17,6 +16,7 @@ from headgate.control_protocol.events import (
     TableStatus,
     WriteStatus,
     WrittenFile,
+    WrittenRange,
 )
 from headgate.control_protocol.identifiers import (
     ControlOffset,
@@ -142,7 +142,9 @@ def status(
     """A status with one file that holds a row per offset, under ``written_in``'s prefix."""
     times = timestamps or {}
     made = {
-        p: Claim(OffsetRange(*claimed), claimed[1] - claimed[0], max_timestamp_ms=times.get(p))
+        p: WrittenRange(
+            OffsetRange(*claimed), claimed[1] - claimed[0], max_timestamp_ms=times.get(p)
+        )
         for p, claimed in claims.items()
     }
     rows = sum(claim.records for claim in made.values())

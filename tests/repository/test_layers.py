@@ -157,10 +157,10 @@ def test_a_foreign_system_is_known_to_its_adapters_only() -> None:
             for module, path in modules().items()
             if any(name.split(".")[0] == system for name in imports(path))
         }
-        unnamed = {user for user in users if not any(belongs(user, entry) for entry in named)}
-        unused = {entry for entry in named if not any(belongs(user, entry) for user in users)}
+        unnamed = {user for user in users if not any(is_of_token(user, entry) for entry in named)}
+        unused = {entry for entry in named if not any(is_of_token(user, entry) for user in users)}
         assert (system, unnamed, unused) == (system, set(), set())
 
 
-def belongs(module: str, package: str) -> bool:
+def is_of_token(module: str, package: str) -> bool:
     return f"{module}.".startswith(f"{package}.")

@@ -50,7 +50,8 @@ def brief_offsets(offsets: Offsets) -> str:
 
 def _status(status: WriteStatus) -> str:
     parts = [
-        f"{partition.partition}:{claim.range}" for partition, claim in sorted(status.claims.items())
+        f"{partition.partition}:{claim.range}"
+        for partition, claim in sorted(status.written.items())
     ]
     if status.unknown:
         parts.append(f"unknown {_partitions(status.unknown)}")

@@ -99,7 +99,7 @@ class Calm:
         place = (epoch, self._world.log.generation)
         unnamed = self._unnamed.setdefault(epoch, set())
         if isinstance(event, WriteStatus):
-            unnamed -= {*event.claims, *event.unknown}
+            unnamed -= {*event.written, *event.unknown}
         if isinstance(event, Presence) and event.kind in _GAINS:
             unnamed -= event.concerns
         if isinstance(event, StartCommit):
@@ -149,7 +149,7 @@ class Calm:
                 if identity in self._counted:
                     continue
                 self._counted.add(identity)
-                named.update(event.unknown, event.claims)
+                named.update(event.unknown, event.written)
             if isinstance(event, Presence) and event.kind in _GAINS:
                 named.update(event.concerns)
         return named

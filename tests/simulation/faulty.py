@@ -33,11 +33,11 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     CommitAttempt,
     CommitOutcome,
-    Draft,
-    Evolved,
+    EvolvedTable,
     Landed,
     Lineage,
     SecondaryTable,
+    Staging,
     TableView,
     TopicState,
     Unknown,
@@ -181,7 +181,7 @@ class FaultyTable(Struck):
             self._world.strike_between(self._node)
         return outcome
 
-    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+    def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
         world = self._world
         self._strike("evolve")
         self._refuse_if_cut_off()
@@ -199,12 +199,12 @@ class FaultyTable(Struck):
         self._strike("evolved")
         return evolved
 
-    def draft(self, draft: Draft) -> tuple[PendingCommit, ...]:
+    def stage(self, draft: Staging) -> tuple[PendingCommit, ...]:
         self._strike(f"{self._called}draft")
         self._refuse_if_cut_off()
         quarantine = self._world.quarantine
         assert quarantine is not None
-        pending_commits = self._table.draft(draft)
+        pending_commits = self._table.stage(draft)
         for pending_commit in pending_commits:
             kind = FileKind.KEYS if pending_commit.deletes else FileKind.ROWS
             quarantine.was_drafted(
@@ -403,7 +403,7 @@ def brief(envelope: Envelope) -> str:
     event = envelope.event
     text = f"{type(event).__name__} {envelope.epoch}.{envelope.transaction}"
     if isinstance(event, WriteStatus):
-        claims = {str(p): str(c.range) for p, c in event.claims.items()}
+        claims = {str(p): str(c.range) for p, c in event.written.items()}
         text += f" #{event.status_number} {claims} unknown={sorted(map(str, event.unknown))}"
         text += f" part {event.part}/{event.parts}" if event.parts > 1 else ""
     if isinstance(event, StartCommit) and event.paused:

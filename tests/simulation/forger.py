@@ -27,7 +27,6 @@ from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
     Answer,
-    Claim,
     EndCommit,
     Envelope,
     Event,
@@ -45,6 +44,7 @@ from headgate.control_protocol.events import (
     TableStatus,
     WriteStatus,
     WrittenFile,
+    WrittenRange,
 )
 from headgate.control_protocol.identifiers import (
     LEAP_MAX,
@@ -167,7 +167,7 @@ class Forger:
         event = self._a_flaw(start) if self._claims_only else self.dice.choice(makers)(start)
         if event is None:
             return "", None
-        if isinstance(event, WriteStatus) and event.claims:
+        if isinstance(event, WriteStatus) and event.written:
             return "a flawed claim", self._to_the_point(start, event)
         return type(event).__name__, self._signed_off(event)
 
@@ -297,23 +297,25 @@ class Forger:
         return self.world.source.partitions[at].end
 
     def table(
-        self, start: StartCommit, claims: Mapping[TopicPartition, Claim], *files: WrittenFile
+        self, start: StartCommit, claims: Mapping[TopicPartition, WrittenRange], *files: WrittenFile
     ) -> _Made:
         return claims, (TableStatus(start.tables[0].table, files),) if files else ()
 
 
-_Made = tuple[Mapping[TopicPartition, Claim], tuple[TableStatus, ...]] | None
+_Made = tuple[Mapping[TopicPartition, WrittenRange], tuple[TableStatus, ...]] | None
 
 
 def _beyond_the_end(by: Forger, start: StartCommit, at: TopicPartition, next_: int) -> _Made:
     """Records that come later would be taken for read."""
-    return by.table(start, {at: Claim(OffsetRange(next_, next_ + FAR))})
+    return by.table(start, {at: WrittenRange(OffsetRange(next_, next_ + FAR))})
 
 
 def _not_the_next(by: Forger, start: StartCommit, at: TopicPartition, next_: int) -> _Made:
     """Of what is in the table already some is said again, and more besides."""
     begin, end = next_ - by.dice.choice((1, 2)), by.end(at)
-    return by.table(start, {at: Claim(OffsetRange(begin, end))}) if 0 <= begin < end else None
+    return (
+        by.table(start, {at: WrittenRange(OffsetRange(begin, end))}) if 0 <= begin < end else None
+    )
 
 
 def _outside_of_the_folders(by: Forger, start: StartCommit, at: TopicPartition, n: int) -> _Made:
@@ -353,7 +355,7 @@ def _skipped(by: Forger, start: StartCommit, at: TopicPartition, next_: int) -> 
     """Records that are in no table, though no setting skips any."""
     end = by.end(at)
     span = OffsetRange(next_, end)
-    return by.table(start, {at: Claim(span, skipped=len(span))}) if len(span) else None
+    return by.table(start, {at: WrittenRange(span, skipped=len(span))}) if len(span) else None
 
 
 def _nobodys_quarantine(by: Forger, start: StartCommit, at: TopicPartition, next_: int) -> _Made:
@@ -361,7 +363,11 @@ def _nobodys_quarantine(by: Forger, start: StartCommit, at: TopicPartition, next
     end = by.end(at)
     span = OffsetRange(next_, end)
     ahead = any(table.offsets for table in start.tables)
-    return by.table(start, {at: Claim(span, quarantined=1)}) if len(span) and not ahead else None
+    return (
+        by.table(start, {at: WrittenRange(span, quarantined=1)})
+        if len(span) and not ahead
+        else None
+    )
 
 
 def _with_file(
@@ -379,7 +385,7 @@ def _with_file(
     if end - next_ < records:
         return None
     file = FileDetail(start.tables[0].spec_id).of(path, rows, 100 * rows)
-    return by.table(start, {at: Claim(OffsetRange(next_, end), records)}, file)
+    return by.table(start, {at: WrittenRange(OffsetRange(next_, end), records)}, file)
 
 
 FLAWS: Mapping[str, Callable[[Forger, StartCommit, TopicPartition, int], _Made]] = {

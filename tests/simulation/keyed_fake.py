@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from simulation.keys import Keys
 
 from headgate.control_protocol import commit_record_codec
-from headgate.control_protocol.commit_record import KeyCounts, generation
+from headgate.control_protocol.commit_record import KeyCounts, cohort
 from headgate.control_protocol.errors import KeyInTwoPartitions
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.ports import CommitAttempt
@@ -113,14 +113,14 @@ class KeyedFakeTable(FakeTable):
 
     def _refuse_two_partitions(self, attempt: CommitAttempt) -> None:
         """U8: a key's row and its records, of which there is one transaction's."""
-        catalog, generations = self._catalog, attempt.record.generations
+        catalog, cohorts = self._catalog, attempt.record.cohorts
         assert catalog.keys is not None
         live = {catalog.keys.key(record): record for _, record in catalog.live()}
         there: dict[int, SourceRecord] = {}
         for record in (r for file in attempt.files for r in catalog.storage.files[file.path]):
             key = catalog.keys.key(record)
             beside, before = there.setdefault(key, record), live.get(key, record)
-            now, then = (generation(generations, r.topic, r.partition) for r in (record, before))
+            now, then = (cohort(cohorts, r.topic, r.partition) for r in (record, before))
             other = before.partition != record.partition and now <= then
             if beside.partition != record.partition or other:
                 raise KeyInTwoPartitions(f"{record} has the key of {beside} or {before}")

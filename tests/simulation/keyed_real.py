@@ -29,7 +29,7 @@ from headgate.control_protocol.testing import SourceRecord
 from headgate.tables.iceberg import manifests_v3
 from headgate.tables.iceberg.commit_request import moved, next_snapshot
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
-from headgate.tables.iceberg.upsert.delete_files import referenced
+from headgate.tables.iceberg.upsert.delete_files import referenced_file
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy
@@ -109,7 +109,7 @@ class KeyedRealCatalog(RealCatalog):
         if head is None:
             return
         deletes = self._of(head, deletes=True)
-        about = Counter(referenced(entry.data_file) for entry in deletes)
+        about = Counter(referenced_file(entry.data_file) for entry in deletes)
         for entry in self._of(head, deletes=False):
             path = entry.data_file.file_path
             if about[path] > 1:
@@ -127,7 +127,7 @@ class KeyedRealCatalog(RealCatalog):
     def _of(self, snapshot: Snapshot, *, deletes: bool) -> list[ManifestEntry]:
         found, file_io = [], MemoryIO(self.storage)
         try:
-            for manifest in manifests_v3.listed(file_io, snapshot.manifest_list):
+            for manifest in manifests_v3.read_manifest_list(file_io, snapshot.manifest_list):
                 path = manifest.manifest_path
                 if path not in self._listed:
                     self._listed[path] = list(manifests_v3.live_entries(file_io, manifest))

@@ -16,7 +16,7 @@ from simulation.climate import EXPECTED, Climate
 from simulation.quarantine import OTHER, THIRD
 from verdicts import Kind, Violation
 
-from headgate.control_protocol.commit_record import CommitRecord, generation
+from headgate.control_protocol.commit_record import CommitRecord, cohort
 from headgate.control_protocol.testing import SourceRecord
 from headgate.coordinator.settings import RollbackPolicy
 
@@ -181,7 +181,7 @@ class Keys:
 def nothing_is_added(before: CommitRecord, record: CommitRecord) -> None:
     """U8: what is added to a topic's partitions is said to be younger. Raises ``Violation``."""
     known = {at.topic for at in before.offsets}
-    ages = {at: generation(record.generations, at.topic, at.partition) for at in record.offsets}
+    ages = {at: cohort(record.cohorts, at.topic, at.partition) for at in record.offsets}
     for at in record.offsets.keys() - before.offsets.keys():
         if at.topic in known and ages[at] <= max(ages[other] for other in before.offsets):
             raise Violation(Kind.UNTRUTH, f"keys may have moved, and {at} is read")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.tables.hudi.file_slices import Slice
-from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 
 if TYPE_CHECKING:
@@ -118,7 +118,9 @@ class LeasedHudi:
 class LeasedJava(HudiJava):
     """``HudiJava`` of one process: before and after each step it may be struck."""
 
-    def __init__(self, hudi: LeasedHudi, process: Process, place: HudiPlace, schema: str) -> None:
+    def __init__(
+        self, hudi: LeasedHudi, process: Process, place: HudiLocation, schema: str
+    ) -> None:
         super().__init__(place, schema)
         self._table, self._process = hudi, process
 
@@ -188,7 +190,7 @@ class LeasedJava(HudiJava):
     ) -> None:
         table, strike = self._table, self._process.strike
         paths = tuple(file.path.rpartition("/")[2] for file in files)
-        with self._locked():
+        with self._lock():
             check()
             strike("behind the hook")
             table.reconcile(instant, paths)
@@ -209,7 +211,7 @@ class LeasedJava(HudiJava):
         pass
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         self._process.strike("lock")
         self._process.acquire()
         try:
@@ -227,7 +229,7 @@ class LeasedJava(HudiJava):
         table, strike = self._table, self._process.strike
         found = table.timeline.get(instant)
         strike("rollback")
-        with self._locked():
+        with self._lock():
             if found is None:
                 return
             planned = table.begun(instant)
@@ -235,7 +237,7 @@ class LeasedJava(HudiJava):
         for path in planned:
             (table.folder / path).unlink(missing_ok=True)
             strike("rolling back")
-        with self._locked():
+        with self._lock():
             table.metadata.append((instant, None))
             moment = table.timeline.get(instant)
             if moment and (found.done or not moment.done):

@@ -31,7 +31,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.testing.contract.world import record
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
-from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.locations import HudiLocation
 
 TURNS = 60
 DEEP_MAX = 4
@@ -53,7 +53,7 @@ class LeasedWorld:
     def __init__(self, seed: int, folder: Path) -> None:
         self.dice = random.Random(seed)
         self.rate = self.dice.choice((0.01, 0.03, 0.06))
-        self.place = HudiPlace("db.trips", f"file://{folder}")
+        self.place = HudiLocation("db.trips", f"file://{folder}")
         self.hudi = LeasedHudi(folder)
         self.struck: Counter[str] = Counter()
         self._transcript: list[str] = []
@@ -137,7 +137,7 @@ class Process:
         self._files: tuple[WrittenFile, ...] = ()
         self._rows: tuple[int, ...] = ()
 
-    def java(self, place: HudiPlace, schema: str) -> LeasedJava:
+    def java(self, place: HudiLocation, schema: str) -> LeasedJava:
         return LeasedJava(self._hudi, self, place, schema)
 
     def turn(self) -> None:

@@ -13,7 +13,7 @@ from simulation.faulty import FaultyTable, Struck
 from simulation.real_catalog import RealCatalog
 
 from headgate.control_protocol.ports import CommitOutcome
-from headgate.tables.iceberg.multi_table_commit import Calls, Delivery, JointDeliveries, Outcome
+from headgate.tables.iceberg.multi_table_commit import Calls, Delivery, MultiTableCommits, Outcome
 
 if TYPE_CHECKING:
     from simulation.node import Node
@@ -42,7 +42,7 @@ class _Either(Delivery):
         return self.faulty.commit(self.attempt)
 
 
-class FaultyJointDeliveries(JointDeliveries):
+class FaultyJointDeliveries(MultiTableCommits):
     """The product's, over the catalogs in memory."""
 
     def __init__(self, world: World, node: Node) -> None:

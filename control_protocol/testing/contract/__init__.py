@@ -9,6 +9,7 @@ A class per capability, for pytest: inherit those that apply, and give them a fi
 """
 
 from headgate.control_protocol.testing.contract.branches import BranchContract
+from headgate.control_protocol.testing.contract.commit_tokens import CommitTokenContract
 from headgate.control_protocol.testing.contract.commits import CoreContract
 from headgate.control_protocol.testing.contract.evolution import EvolutionContract
 from headgate.control_protocol.testing.contract.expiry import ExpiryContract
@@ -22,11 +23,11 @@ from headgate.control_protocol.testing.contract.reading import (
 )
 from headgate.control_protocol.testing.contract.rollback import RollbackContract
 from headgate.control_protocol.testing.contract.secondaries import SecondaryContract
-from headgate.control_protocol.testing.contract.stamping import StampContract
 from headgate.control_protocol.testing.contract.tags import TagContract
 
 __all__ = [
     "BranchContract",
+    "CommitTokenContract",
     "CoreContract",
     "EvolutionContract",
     "ExpiryContract",
@@ -39,6 +40,5 @@ __all__ = [
     "ReaderContract",
     "RollbackContract",
     "SecondaryContract",
-    "StampContract",
     "TagContract",
 ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.commit_tokens import StampingTable
+from headgate.control_protocol.commit_tokens import SupportsCommitTokens
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -127,9 +127,9 @@ class OthersReaderWorld(OthersWorld, ReaderWorld, Protocol): ...
 class StampWorld(World, Protocol):
     """The table's files bear the mark of their commit (rule P13)."""
 
-    def open(self, sink: str = "sink") -> StampingTable: ...
+    def open(self, sink: str = "sink") -> SupportsCommitTokens: ...
 
-    def stamped(self, stamp: str, number: int) -> WrittenFile:
+    def marked_file(self, stamp: str, number: int) -> WrittenFile:
         """Write a file that bears this stamp, as a participant does."""
 
 

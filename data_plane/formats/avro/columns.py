@@ -25,7 +25,7 @@ from headgate.data_plane.formats.avro.decoder import (
 )
 from headgate.data_plane.formats.avro.schema import Avro
 from headgate.data_plane.formats.casting.decimals import VARIABLE_SCALE, VariableScale, decimals_of
-from headgate.data_plane.formats.casting.time_units import counted_as
+from headgate.data_plane.formats.casting.time_units import counted_type
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.utf8 import text_of
 
@@ -53,9 +53,9 @@ def read_values(
     rows = np.arange(len(values), dtype=np.int64)
     cursors = Cursors(buffer, faults, rows, begins)
     field = pa.field("", pa.struct(list(wanted))) if _of_records(kind) else wanted[0]
-    found = _read(kind, field, cursors)
+    result = _read(kind, field, cursors)
     cursors.fail(cursors.at < cursors.ends, "has extra bytes after its end")
-    return found
+    return result
 
 
 def _of_records(kind: Avro) -> bool:
@@ -86,13 +86,13 @@ def _record(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
     fields: dict[int, pa.Field] = {}
     if field is not None and kinds.is_struct(field.type):
         try:
-            found = field_names.places(field.type, kind.names)
+            result = field_names.match_fields(field.type, kind.names)
         except field_names.TwoFields as error:
             cursors.fail(np.ones(len(cursors), np.bool_), str(error))
-            found = [None] * field.type.num_fields
+            result = [None] * field.type.num_fields
         fields = {
             place: child
-            for child, place in zip(field.type, found, strict=True)
+            for child, place in zip(field.type, result, strict=True)
             if place is not None
         }
         wanted = set(fields)
@@ -105,10 +105,10 @@ def _record(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
                 skip(child, cursors)
     if not columns:  # Arrow needs a column to know the number of rows
         return pa.array([{}] * len(cursors), pa.struct([]))
-    found = pa.StructArray.from_arrays(list(columns.values()), list(columns))
-    if kind.called != VARIABLE_SCALE or found.type != VariableScale.stored:
-        return found
-    return pa.ExtensionArray.from_storage(VariableScale(), found)
+    result = pa.StructArray.from_arrays(list(columns.values()), list(columns))
+    if kind.called != VARIABLE_SCALE or result.type != VariableScale.stored:
+        return result
+    return pa.ExtensionArray.from_storage(VariableScale(), result)
 
 
 def _union(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
@@ -186,9 +186,9 @@ def _items(
             open_ = open_[~wrong[open_]]
         if len(open_) <= _FEW:
             for place in open_.tolist():
-                found = _sound_items(cursors, place, item, left)
-                owners.append(np.full(len(found), place, np.int64))
-                begins.append(found)
+                result = _sound_items(cursors, place, item, left)
+                owners.append(np.full(len(result), place, np.int64))
+                begins.append(result)
         # Of few, only those have items left that stand before an invalid one.
         done = open_[left[open_] == 0]
         open_ = open_[left[open_] > 0]
@@ -260,7 +260,7 @@ def skip(kind: Avro, cursors: Cursors) -> None:
     elif kind.kind == "array":
         _items(cursors, kind.children[0], lambda at: skip(kind.children[0], at))
     elif kind.kind == "map":
-        _map_skipped(kind, cursors)
+        _skip_map(kind, cursors)
     elif kind.kind in ("string", "bytes"):
         cursors.skip(cursors.longs())
     elif kind.kind in ("boolean", "int", "enum"):
@@ -271,7 +271,7 @@ def skip(kind: Avro, cursors: Cursors) -> None:
         cursors.skip({"null": 0, "float": 4, "double": 8}.get(kind.kind, kind.size))
 
 
-def _map_skipped(kind: Avro, cursors: Cursors) -> None:
+def _skip_map(kind: Avro, cursors: Cursors) -> None:
     entry = Avro("record", children=(Avro("string"), kind.children[0]))
     _items(cursors, entry, lambda at: skip(entry, at))
 
@@ -281,60 +281,60 @@ def _null(_: Avro, cursors: Cursors) -> pa.Array:
 
 
 def _boolean(_: Avro, cursors: Cursors) -> pa.Array:
-    found = cursors.octets(1)[:, 0]
-    cursors.fail(found > 1, "holds a boolean that is neither 0 nor 1")
-    return pa.array(found == 1)
+    result = cursors.take_bytes(1)[:, 0]
+    cursors.fail(result > 1, "holds a boolean that is neither 0 nor 1")
+    return pa.array(result == 1)
 
 
 def _int(kind: Avro, cursors: Cursors) -> pa.Array:
-    found = cursors.longs()
-    wrong = (found < _INT_MIN) | (found > _INT_MAX)
+    result = cursors.longs()
+    wrong = (result < _INT_MIN) | (result > _INT_MAX)
     cursors.fail(wrong, "holds an int of more than 32 bits")
     if wrong.any():
-        found[wrong] = 0
+        result[wrong] = 0
     if kind.logical == "date":
-        return pa.array(found.astype(np.int32)).view(pa.date32())
+        return pa.array(result.astype(np.int32)).view(pa.date32())
     if kind.logical == "time-millis":
-        return pa.array(found * _MILLIS).view(pa.time64("us"))
-    return _number(kind, found) if kind.called else pa.array(found.astype(np.int32))
+        return pa.array(result * _MILLIS).view(pa.time64("us"))
+    return _number(kind, result) if kind.called else pa.array(result.astype(np.int32))
 
 
 def _long(kind: Avro, cursors: Cursors) -> pa.Array:
-    found = cursors.longs()
+    result = cursors.longs()
     if not kind.logical:
-        return _number(kind, found)
+        return _number(kind, result)
     if kind.logical.endswith("-millis"):
-        wrong = (found < -_MILLIS_MAX) | (found > _MILLIS_MAX)
+        wrong = (result < -_MILLIS_MAX) | (result > _MILLIS_MAX)
         cursors.fail(wrong, "holds a time out of range")
-        found = np.where(wrong, 0, found) * _MILLIS
+        result = np.where(wrong, 0, result) * _MILLIS
     if kind.logical == "time-micros":
-        return pa.array(found).view(pa.time64("us"))
+        return pa.array(result).view(pa.time64("us"))
     unit = "ns" if kind.logical.endswith("-nanos") else "us"
     zone = None if kind.logical.startswith("local-") else "UTC"
-    return pa.array(found).view(pa.timestamp(unit, tz=zone))
+    return pa.array(result).view(pa.timestamp(unit, tz=zone))
 
 
 def _number(kind: Avro, found: Positions) -> pa.Array:
-    counted, numbers = counted_as(kind.called), pa.array(found)
+    counted, numbers = counted_type(kind.called), pa.array(found)
     return numbers if counted is None else pa.ExtensionArray.from_storage(counted, numbers)
 
 
 def _float(_: Avro, cursors: Cursors) -> pa.Array:
-    return pa.array(cursors.octets(4).view("<f4")[:, 0])
+    return pa.array(cursors.take_bytes(4).view("<f4")[:, 0])
 
 
 def _double(_: Avro, cursors: Cursors) -> pa.Array:
-    return pa.array(cursors.octets(8).view("<f8")[:, 0])
+    return pa.array(cursors.take_bytes(8).view("<f8")[:, 0])
 
 
 def _fixed(kind: Avro, cursors: Cursors) -> pa.Array:
-    found = cursors.octets(kind.size)
+    result = cursors.take_bytes(kind.size)
     if kind.logical == "decimal":
         begins = np.arange(len(cursors), dtype=np.int64) * kind.size
         lengths = np.full(len(cursors), kind.size, np.int64)
-        return _decimals(decimals_of(found.reshape(-1), begins, lengths, kind.scale), cursors)
+        return _decimals(decimals_of(result.reshape(-1), begins, lengths, kind.scale), cursors)
     target = pa.binary(kind.size)
-    storage = pa.Array.from_buffers(target, len(cursors), [None, pa.py_buffer(found.tobytes())])
+    storage = pa.Array.from_buffers(target, len(cursors), [None, pa.py_buffer(result.tobytes())])
     return pa.ExtensionArray.from_storage(pa.uuid(), storage) if kind.logical else storage
 
 
@@ -345,8 +345,8 @@ def _bytes(kind: Avro, cursors: Cursors) -> pa.Array:
     resting = cursors.at >= cursors.buffer.rest
     lengths[resting], begins[resting] = 0, 0
     if kind.logical == "decimal":
-        found = decimals_of(cursors.buffer.octets, begins, lengths, kind.scale)
-        return _decimals(found, cursors)
+        result = decimals_of(cursors.buffer.data, begins, lengths, kind.scale)
+        return _decimals(result, cursors)
     return _slices(cursors.buffer, begins, lengths)
 
 

@@ -20,7 +20,7 @@ from headgate.native.kernels import loops
 
 Positions = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
-Octets = np.ndarray[Any, np.dtype[np.uint8]]
+ByteArray = np.ndarray[Any, np.dtype[np.uint8]]
 
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _LOW_BITS = np.uint64(0x0101010101010101)
@@ -34,12 +34,14 @@ _CLOSE_UP = (
 
 
 class Buffer:
-    """Values end to end, followed by at least ``rest_bytes`` zeros."""
+    """Holds values end to end, followed by at least ``rest_bytes`` zeros."""
 
     def __init__(self, values: Sequence[bytes], rest_bytes: int) -> None:
         zeros = b"\x00" * (max(rest_bytes, 16) + 16)
+        # ``data`` and ``words`` are views of ``raw``, not copies. Behind the values stand enough
+        # zeros for an eight-byte word, and for a varint's tenth byte, at the last place.
         self.raw, self.ends = Packed.whole(values).joined(zeros)
-        self.octets: Octets = np.frombuffer(self.raw, np.uint8)
+        self.data: ByteArray = np.frombuffer(self.raw, np.uint8)
         # Not the first zero: the cursor of a last record that was read to its end stands there.
         self.rest = len(self.raw) - len(zeros) + 1
         # The eight bytes that begin at each place, as one number.
@@ -51,7 +53,7 @@ class Buffer:
 
 
 class Cursors:
-    """Places in the buffer, in rising order: where the next thing of each value begins.
+    """Keeps the places in the buffer, in rising order, where the next item of each value begins.
 
     ``rows`` tells which record each belongs to. A place is never after its record's end.
     """
@@ -87,28 +89,28 @@ class Cursors:
         self.fail((lengths < 0) | (lengths > self.ends - self.at), "ends too early, or is not Avro")
         self.at += np.where(self.at >= self.buffer.rest, 0, lengths)
 
-    def octets(self, size: int) -> Octets:
+    def take_bytes(self, size: int) -> ByteArray:
         """Return the next ``size`` bytes of each: an array of two dimensions."""
         self.fail(self.ends - self.at < size, "ends too early")
-        found = self.buffer.pieces(size)[self.at].view(np.uint8).reshape(-1, size)
+        result = self.buffer.pieces(size)[self.at].view(np.uint8).reshape(-1, size)
         self.at += np.where(self.at >= self.buffer.rest, 0, size)
-        return found
+        return result
 
     def longs(self) -> Positions:
         """Return the next variable-length zigzag number of each."""
-        read = loops().longs(self.buffer.octets, self.buffer.rest, self.at, self.ends)
+        read = loops().longs(self.buffer.data, self.buffer.rest, self.at, self.ends)
         if read:
             self.at = read[1]
             return read[0]
-        first = self.buffer.octets[self.at]
+        first = self.buffer.data[self.at]
         if (first < 128).all():
             numbers, lengths = first.astype(np.uint64), np.ones_like(self.at)
         else:
             numbers, lengths = self._longer()
         self.skip(lengths)
         numbers[self.at >= self.buffer.rest] = 0
-        found: Positions = (numbers >> _ONE).astype(np.int64) ^ -(numbers & _ONE).astype(np.int64)
-        return found
+        result: Positions = (numbers >> _ONE).astype(np.int64) ^ -(numbers & _ONE).astype(np.int64)
+        return result
 
     def _longer(self) -> tuple[np.ndarray[Any, np.dtype[np.uint64]], Positions]:
         words = self.buffer.words[self.at]
@@ -122,8 +124,8 @@ class Cursors:
             words = (words & stays) | ((words & moves) >> distance)
         more = last == 0
         if more.any():
-            ninth = self.buffer.octets[self.at[more] + 8].astype(np.uint64)
-            tenth = self.buffer.octets[self.at[more] + 9].astype(np.uint64)
+            ninth = self.buffer.data[self.at[more] + 8].astype(np.uint64)
+            tenth = self.buffer.data[self.at[more] + 9].astype(np.uint64)
             goes_on = ninth >= 128
             tenth[~goes_on] = 0
             words[more] |= (ninth & np.uint64(127)) << np.uint64(56) | tenth << np.uint64(63)

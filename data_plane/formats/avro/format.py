@@ -16,14 +16,19 @@ import pyarrow.compute as pc
 
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.avro.columns import read_values
-from headgate.data_plane.formats.avro.schema import Avro, UnfitSchema, defaulted, parse_schema
+from headgate.data_plane.formats.avro.schema import (
+    Avro,
+    UnfitSchema,
+    defaulted_fields,
+    parse_schema,
+)
 from headgate.data_plane.formats.avro.schema_inference import columns_of
-from headgate.data_plane.formats.casting.cast_to_table import fitted_rows, missing, without_bad
+from headgate.data_plane.formats.casting.cast_to_table import cast_rows, missing, without_bad
 from headgate.data_plane.formats.casting.relabel import rows_from
 from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.schema_registry import NoSuchSchema, SchemaRegistry
-from headgate.data_plane.formats.unknown_fields import Lack, Lookout
+from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Flags, Integers
 
@@ -33,7 +38,7 @@ _VALUE_BYTES_MAX = 2**31
 
 
 def _rows(values: Sequence[bytes], kind: Avro, schema: pa.Schema, faults: Faults) -> pa.RecordBatch:
-    return fitted_rows(read_values(values, kind, list(schema), faults), schema, faults)
+    return cast_rows(read_values(values, kind, list(schema), faults), schema, faults)
 
 
 def _missing(values: Sequence[bytes], kind: Avro, path: Sequence[pa.Field]) -> Flags:
@@ -44,10 +49,10 @@ def _missing(values: Sequence[bytes], kind: Avro, path: Sequence[pa.Field]) -> F
 
 
 class AvroRecords:
-    """A ``RecordFormat`` for bare Avro values, all written with the option ``schema``."""
+    """Reads bare Avro values, all written with the option ``schema``. A ``RecordFormat``."""
 
     rules = column_options.EVERY
-    ignoring = 0
+    records_with_ignored_fields = 0
 
     def __init__(self, options: Mapping[str, str]) -> None:
         text = take_options(options, required=["schema"])["schema"]
@@ -60,12 +65,14 @@ class AvroRecords:
     def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         return _missing(values, self._kind, path)
 
-    def watch(self, lookout: Lookout) -> None:
-        self._lookout = lookout
+    def watch(self, finder: UnknownFieldFinder) -> None:
+        self._finder = finder
 
-    def lacking(self, values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
+    def unknown_columns(
+        self, values: Sequence[bytes], _bad: Collection[int], /
+    ) -> Iterable[UnknownColumns]:
         """Compare with the writer's schema; the values are not looked at."""
-        wanted = self._lookout.of_columns(columns_of(self._kind))
+        wanted = self._finder.of_columns(columns_of(self._kind))
         if wanted.fields and len(values):
             yield np.arange(len(values), dtype=np.int64), wanted
 
@@ -76,7 +83,7 @@ class AvroRecords:
 
 
 class RegistryAvroRecords:
-    """A ``RecordFormat`` for a zero byte, the writer schema's id in four bytes, and the Avro value.
+    """Reads a zero byte, the writer schema's id in four bytes, and the Avro value.
 
     Options ``registry.*`` are the client's own (``registry.url`` is required). An id that the
     registry does not know makes its records bad; a registry that does not answer fails the batch,
@@ -85,7 +92,7 @@ class RegistryAvroRecords:
 
     rules = column_options.EVERY
     keeps_nulls = "value.converter.ignore.default.for.nullables=true"
-    ignoring = 0
+    records_with_ignored_fields = 0
 
     def __init__(self, options: Mapping[str, str]) -> None:
         prefix = "registry."
@@ -100,8 +107,8 @@ class RegistryAvroRecords:
         grouped = list(_by_prefix(values))
         groups = [rows for _, rows, _ in grouped]
         parts = [self._part(prefix, some, schema) for prefix, _, some in grouped]
-        for rows, (_, found) in zip(groups, parts, strict=True):
-            for row, reason in found.reasons.items():
+        for rows, (_, result) in zip(groups, parts, strict=True):
+            for row, reason in result.reasons.items():
                 faults.note([rows[row]], reason)
         if len(parts) == 1:
             return without_bad(parts[0][0], faults)
@@ -111,35 +118,37 @@ class RegistryAvroRecords:
         return without_bad(together.take(pa.array(order)), faults)
 
     def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
-        found = np.zeros(len(values), np.bool_)
+        result = np.zeros(len(values), np.bool_)
         for prefix, rows, some in _by_prefix(values):
-            found[rows] = _missing(some, self._writer(prefix), path)
-        return found
+            result[rows] = _missing(some, self._writer(prefix), path)
+        return result
 
-    def watch(self, lookout: Lookout) -> None:
-        self._lookout = lookout
+    def watch(self, finder: UnknownFieldFinder) -> None:
+        self._finder = finder
 
-    def lacking(self, values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
+    def unknown_columns(
+        self, values: Sequence[bytes], _bad: Collection[int], /
+    ) -> Iterable[UnknownColumns]:
         """Compare with the writers' schemas, each looked at once per chunk."""
-        octets = Packed.whole(values).array
-        prefixes = pc.binary_slice(octets, 0, _PREFIX_BYTES).dictionary_encode()
+        data = Packed.whole(values).array
+        prefixes = pc.binary_slice(data, 0, _PREFIX_BYTES).dictionary_encode()
         codes = np.asarray(prefixes.indices)
         for code, prefix in enumerate(prefixes.dictionary.to_pylist()):
             try:
                 written = columns_of(self._writer(prefix))
             except (NoSuchSchema, UnfitSchema):
                 continue
-            wanted = self._lookout.of_columns(written)
+            wanted = self._finder.of_columns(written)
             if wanted.fields:
                 yield np.flatnonzero(codes == code), wanted
 
-    def defaulted(self, values: Sequence[bytes]) -> list[str]:
-        """Return what the writers' schemas say (``avro_schema.defaulted``)."""
-        found: dict[str, None] = {}
+    def defaulted_fields(self, values: Sequence[bytes]) -> list[str]:
+        """Return what the writers' schemas say (``avro_schema.defaulted_fields``)."""
+        result: dict[str, None] = {}
         for prefix in dict.fromkeys(value[:_PREFIX_BYTES] for value in values):
             with suppress(NoSuchSchema, UnfitSchema):  # counted as unreadable
-                found.update(dict.fromkeys(defaulted(self._writer(prefix))))
-        return [*found]
+                result.update(dict.fromkeys(defaulted_fields(self._writer(prefix))))
+        return [*result]
 
     def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
         """Do the same as ``AvroRecords``; without a schema in the registry there is no name."""
@@ -175,10 +184,10 @@ def _by_prefix(
     values: Sequence[bytes],
 ) -> Iterator[tuple[bytes, np.ndarray[tuple[int], np.dtype[np.int64]], Packed]]:
     """Group values with the same prefix: yield it, their indexes, and what follows it."""
-    octets = Packed.whole(values).array
-    prefixes = pc.binary_slice(octets, 0, _PREFIX_BYTES).dictionary_encode()
+    data = Packed.whole(values).array
+    prefixes = pc.binary_slice(data, 0, _PREFIX_BYTES).dictionary_encode()
     # With an end: without one, Arrow's calculation of the result's size overflows.
-    behind = pc.binary_slice(octets, _PREFIX_BYTES, _VALUE_BYTES_MAX)
+    behind = pc.binary_slice(data, _PREFIX_BYTES, _VALUE_BYTES_MAX)
     codes = np.asarray(prefixes.indices)
     for code, prefix in enumerate(prefixes.dictionary):
         rows = np.flatnonzero(codes == code)

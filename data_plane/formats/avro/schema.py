@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headgate.data_plane.formats.casting.time_units import counted_as
+from headgate.data_plane.formats.casting.time_units import counted_type
 
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _LOGICAL = {
@@ -31,12 +31,14 @@ _DEPTH_MAX = 64
 
 
 class UnfitSchema(ValueError):
-    """The schema is not Avro, or describes what no table can hold; the message says which."""
+    """Says that a schema is not Avro, or describes what no table can hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Avro:
-    """One type. ``children``: a union's branches, the items of an array, the values of a map.
+    """Describes one type.
+
+    ``children``: a union's branches, the items of an array, the values of a map.
 
     ``size``: of a fixed, in bytes; ``names``: a record's fields (as its ``children``, in order) or
     an enum's symbols; ``defaulted``: a record's fields that may be null and have a default other
@@ -77,7 +79,7 @@ def parse_schema(text: str, references: Sequence[str] = ()) -> Avro:
     return reading.type_of(_json(text), "", 0)
 
 
-def defaulted(writer: Avro) -> tuple[str, ...]:
+def defaulted_fields(writer: Avro) -> tuple[str, ...]:
     """Return a row's fields that may be null and have a default other than null.
 
     Unless told otherwise, Kafka Connect's converters write the default instead of their nulls.
@@ -191,7 +193,7 @@ def _may_be_null(field: dict[str, Any]) -> bool:
 def _logical(plain: Avro, found: dict[str, Any]) -> Avro:
     logical = found.get("logicalType")
     called = found.get("connect.name")
-    if logical is None and plain.kind in ("int", "long") and counted_as(str(called)):
+    if logical is None and plain.kind in ("int", "long") and counted_type(str(called)):
         return Avro(plain.kind, called=str(called))
     if not isinstance(logical, str) or logical not in _LOGICAL.get(plain.kind, set()):
         return plain

@@ -42,7 +42,7 @@ Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place being fitted: each value's record (-1: a place that holds nothing), and a path."""
+    """Locates the values being cast: each one's record (-1: a place without any), and a path."""
 
     rows: Rows
     faults: Faults
@@ -56,17 +56,17 @@ class _Place:
         return _Place(rows, self.faults, f"{self.path}{name}")
 
 
-def fitted_rows(values: pa.Array, schema: pa.Schema, faults: Faults) -> pa.RecordBatch:
+def cast_rows(values: pa.Array, schema: pa.Schema, faults: Faults) -> pa.RecordBatch:
     """Return one value per row: records by their fields; other types into the only column.
 
     Bad rows are noted and still included.
     """
     at = _Place(np.arange(len(values), dtype=np.int64), faults, "")
     if _of_records(values.type):
-        whole = _fit(values, pa.field("", pa.struct(list(schema)), nullable=False), at)
+        whole = _cast(values, pa.field("", pa.struct(list(schema)), nullable=False), at)
         columns = [whole.field(place) for place in range(len(schema))]
     elif len(schema) == 1:
-        columns = [_fit(values, schema.field(0), at.inside(at.rows, schema.field(0).name))]
+        columns = [_cast(values, schema.field(0), at.inside(at.rows, schema.field(0).name))]
     else:
         at.fail(
             np.ones(len(values), np.bool_), f"a single value is no row of {len(schema)} columns"
@@ -75,28 +75,28 @@ def fitted_rows(values: pa.Array, schema: pa.Schema, faults: Faults) -> pa.Recor
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def fitted(values: pa.Array, field: pa.Field, faults: Faults) -> pa.Array:
+def cast_column(values: pa.Array, field: pa.Field, faults: Faults) -> pa.Array:
     """Return one column, with one value per row."""
     rows = np.arange(len(values), dtype=np.int64)
-    return _fit(values, field, _Place(rows, faults, field.name))
+    return _cast(values, field, _Place(rows, faults, field.name))
 
 
 def missing(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
     """Return which records have no field at the path's end; a null on the way has none either."""
-    found = np.zeros(len(values), np.bool_)
+    result = np.zeros(len(values), np.bool_)
     if not path or kinds.is_null(values.type):
-        return found
+        return result
     if kinds.is_union(values.type):
         codes, offsets = np.asarray(values.type_codes), np.asarray(values.offsets)
         for code in range(values.type.num_fields):
             chosen = codes == code
             inside = values.field(code).take(pa.array(offsets[chosen].astype(np.int64)))
-            found[chosen] = missing(inside, path)
-        return found
+            result[chosen] = missing(inside, path)
+        return result
     if not kinds.is_struct(values.type):
-        return found
+        return result
     available = [values.type.field(place).name for place in range(values.type.num_fields)]
-    place = field_names.places(path[:1], available)[0]
+    place = field_names.match_fields(path[:1], available)[0]
     if place is None:
         return _valid(values)
     return missing(values.field(place), path[1:]) & _valid(values)
@@ -121,23 +121,23 @@ def _children(records: pa.StructArray, fields: list[pa.Field], at: _Place) -> li
     available = [records.type.field(place).name for place in range(records.type.num_fields)]
     everything = np.ones(len(records), np.bool_)
     try:
-        found = field_names.places(fields, available)
+        result = field_names.match_fields(fields, available)
     except field_names.TwoFields as error:
         at.fail(everything, str(error))
-        found = [None] * len(fields)
+        result = [None] * len(fields)
     rows = np.where(_valid(records), at.rows, -1)
     dot = "." if at.path else ""
     return [
-        _fit(
+        _cast(
             pa.nulls(len(records)) if place is None else records.field(place),
             field,
             at.inside(rows, f"{dot}{field.name}"),
         )
-        for field, place in zip(fields, found, strict=True)
+        for field, place in zip(fields, result, strict=True)
     ]
 
 
-def _fit(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
+def _cast(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
     source, target = values.type, field.type
     if kinds.is_union(source):
         return _from_union(values, field, at)
@@ -151,7 +151,7 @@ def _fit(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
         values = values.storage
     if kinds.is_nested(values.type):
         return _nested(values, field, at)
-    unit, as_text = column_options.unit_of(field), column_options.as_text(field)
+    unit, as_text = column_options.unit_of(field), column_options.is_as_text(field)
     return _cast_apart(values, _Column(target, unit, as_text), at)
 
 
@@ -167,8 +167,8 @@ class _Column:
     as_text: bool
 
     def of(self, values: pa.Array) -> pa.Array:
-        told = exact_casts.spelled(values) if self.as_text else values
-        return exact_casts.cast(told, self.type, self.unit)
+        shown = exact_casts.spell_out(values) if self.as_text else values
+        return exact_casts.cast(shown, self.type, self.unit)
 
     def suspects(self, values: pa.Array) -> Flags | None:
         asked = self.unit or self.as_text
@@ -186,13 +186,13 @@ def _cast_apart(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
         return pa.nulls(len(values), target)
     except (pa.ArrowException, ValueError, ArithmeticError) as error:
         if len(values) == 1:
-            return _alone(values, column, error, at)
+            return _cast_one_by_one(values, column, error, at)
     suspects = column.suspects(values)
     if suspects is not None and 0 < suspects.sum() < len(values):
         return _cast_without(values, suspects, column, at)
     half = len(values) // 2
     parts = (slice(None, half), slice(half, None))
-    return _joined([_cast_apart(values[p], column, at.inside(at.rows[p], "")) for p in parts])
+    return _join([_cast_apart(values[p], column, at.inside(at.rows[p], "")) for p in parts])
 
 
 def _cast_without(values: pa.Array, wrong: Flags, column: _Column, at: _Place) -> pa.Array:
@@ -202,13 +202,13 @@ def _cast_without(values: pa.Array, wrong: Flags, column: _Column, at: _Place) -
         for row in np.flatnonzero(wrong).tolist()
     ]
     order = np.argsort(np.concatenate([np.flatnonzero(~wrong), np.flatnonzero(wrong)]))
-    return _joined([good, *bad]).take(pa.array(order))
+    return _join([good, *bad]).take(pa.array(order))
 
 
-def _alone(values: pa.Array, column: _Column, refusal: Exception, at: _Place) -> pa.Array:
+def _cast_one_by_one(values: pa.Array, column: _Column, refusal: Exception, at: _Place) -> pa.Array:
     target = column.type
     try:
-        return exact_casts.exactly(values, target, refusal, column.unit)
+        return exact_casts.cast_exactly(values, target, refusal, column.unit)
     except ValueError as reason:
         at.fail(np.ones(1, np.bool_), str(reason))
         return pa.nulls(1, target)
@@ -222,13 +222,13 @@ def _from_union(values: pa.UnionArray, field: pa.Field, at: _Place) -> pa.Array:
     for code in range(values.type.num_fields):
         chosen = codes == code
         child = values.field(code).take(pa.array(offsets[chosen]))
-        parts.append(_fit(child, field, at.inside(at.rows[chosen], "")))
+        parts.append(_cast(child, field, at.inside(at.rows[chosen], "")))
         places[chosen] = base + np.arange(len(child))
         base += len(child)
-    return _joined(parts).take(pa.array(places))
+    return _join(parts).take(pa.array(places))
 
 
-def _joined(parts: list[pa.Array]) -> pa.Array:
+def _join(parts: list[pa.Array]) -> pa.Array:
     if len(parts) > 1 and isinstance(parts[0], pa.ExtensionArray):
         storage = pa.concat_arrays([part.storage for part in parts])
         return pa.ExtensionArray.from_storage(parts[0].type, storage)
@@ -265,7 +265,7 @@ def _owners(values: pa.Array, at: _Place) -> tuple[pa.Array, Rows]:
 
 def _list(values: pa.Array, target: pa.DataType, at: _Place) -> pa.Array:
     offsets, rows = _owners(values, at)
-    items = _fit(values.flatten(), target.value_field, at.inside(rows, "[]"))
+    items = _cast(values.flatten(), target.value_field, at.inside(rows, "[]"))
     large = kinds.is_large_list(target)
     kind = pa.LargeListArray if large else pa.ListArray
     places = pa.array(offsets, pa.int64() if large else pa.int32())
@@ -276,10 +276,10 @@ def _map(values: pa.Array, target: pa.MapType, at: _Place) -> pa.Array:
     offsets, rows = _owners(values, at)
     begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
     source_keys = values.keys.slice(begin, end - begin)
-    keys = _fit(source_keys, target.key_field, at.inside(rows, " key"))
-    items = _fit(values.items.slice(begin, end - begin), target.item_field, at.inside(rows, "[]"))
+    keys = _cast(source_keys, target.key_field, at.inside(rows, " key"))
+    items = _cast(values.items.slice(begin, end - begin), target.item_field, at.inside(rows, "[]"))
     owners = np.repeat(np.arange(len(values)), np.diff(offsets))
-    bad = _twice(keys, owners)
+    bad = _find_repeated_key(keys, owners)
     at.inside(rows, "").fail(bad, "has a key twice")
     if keys.null_count:  # noted as bad already; but Arrow's maps have no place for them
         whole = ~np.isin(owners, owners[~_valid(keys)])
@@ -293,7 +293,7 @@ def _map(values: pa.Array, target: pa.MapType, at: _Place) -> pa.Array:
     return pa.MapArray.from_arrays(places, keys, items, type=target, mask=_nulls(values))
 
 
-def _twice(keys: pa.Array, owners: Rows) -> Flags:
+def _find_repeated_key(keys: pa.Array, owners: Rows) -> Flags:
     stored = keys.storage if isinstance(keys, pa.ExtensionArray) else keys
     codes = np.asarray(stored.dictionary_encode().indices.fill_null(-1))
     _, first = np.unique(np.stack([owners, codes], axis=1), axis=0, return_index=True)
@@ -311,14 +311,14 @@ def _struct_of_map(values: pa.Array, target: pa.StructType, at: _Place) -> pa.Ar
     rows = np.where(_valid(values), at.rows, -1)
     children = []
     for child in target:
-        forms, lower = field_names.forms_of(child), field_names.caseless(child)
+        forms, lower = field_names.forms_of(child), field_names.is_caseless(child)
         hits = np.array([(key.lower() if lower else key) in forms for key in keys], np.bool_)
         counts = np.bincount(owners[hits], minlength=len(values))
         inside = at.inside(rows, f".{child.name}")
         inside.fail(counts > 1, "two keys belong into this column")
         places = np.zeros(len(values), np.int64)
         places[owners[hits]] = np.flatnonzero(hits)
-        children.append(_fit(items.take(pa.array(places, mask=counts == 0)), child, inside))
+        children.append(_cast(items.take(pa.array(places, mask=counts == 0)), child, inside))
     return pa.StructArray.from_arrays(children, fields=list(target), mask=_nulls(values))
 
 
@@ -354,8 +354,8 @@ def _moment(value: Any) -> Any:
 
 
 def _valid(values: pa.Array) -> Flags:
-    found: Flags = values.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    result: Flags = values.is_valid().to_numpy(zero_copy_only=False)
+    return result
 
 
 def _nulls(values: pa.Array) -> pa.Array | None:

@@ -16,20 +16,20 @@ _DIGITS_MAX = 38
 _LIMIT = 10**_DIGITS_MAX
 _HIGH_MAX = _LIMIT >> 64
 
-Octets = np.ndarray[Any, np.dtype[np.uint8]]
+ByteArray = np.ndarray[Any, np.dtype[np.uint8]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def decimals_of(
-    octets: Octets, begins: Positions, lengths: Positions, scale: int
+    data: ByteArray, begins: Positions, lengths: Positions, scale: int
 ) -> tuple[pa.Array, Flags]:
     """Return the numbers at these places (no bytes are zero), and which exceed 38 digits."""
     places = (begins + lengths - _WIDTH)[:, None] + np.arange(_WIDTH)
     inside = places >= begins[:, None]
-    octets = octets if len(octets) else np.zeros(1, np.uint8)
-    digits = octets[np.where(inside, places, 0)]
-    leading = octets[np.minimum(begins, len(octets) - 1)]
+    data = data if len(data) else np.zeros(1, np.uint8)
+    digits = data[np.where(inside, places, 0)]
+    leading = data[np.minimum(begins, len(data) - 1)]
     negative = (lengths > 0) & (leading >= 128)
     digits = np.where(inside, digits, np.where(negative, 255, 0)[:, None]).astype(np.uint8)
     numbers = np.ascontiguousarray(digits[:, ::-1])
@@ -37,13 +37,13 @@ def decimals_of(
     wide = (lengths > _WIDTH) | (high >= _HIGH_MAX) | (high < -_HIGH_MAX)
     for row in np.flatnonzero(wide).tolist():
         begin, length = int(begins[row]), int(lengths[row])
-        number = int.from_bytes(octets[begin : begin + length].tobytes(), "big", signed=True)
+        number = int.from_bytes(data[begin : begin + length].tobytes(), "big", signed=True)
         wide[row] = abs(number) >= _LIMIT
         number = 0 if wide[row] else number
         numbers[row] = np.frombuffer(number.to_bytes(_WIDTH, "little", signed=True), np.uint8)
     target = pa.decimal128(_DIGITS_MAX, scale)
-    found = pa.Array.from_buffers(target, len(begins), [None, pa.py_buffer(numbers.tobytes())])
-    return found, wide
+    result = pa.Array.from_buffers(target, len(begins), [None, pa.py_buffer(numbers.tobytes())])
+    return result, wide
 
 
 # Handles decimals of writers who give the scale next to the digits, in a schema or in each value.
@@ -60,7 +60,7 @@ _WIDE = f"holds a decimal of more than {_DIGITS_MAX} digits"
 
 
 class Unscaled(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
-    """A decimal as its unscaled bytes, before it is known whether it fits 38 digits."""
+    """Holds a decimal's unscaled bytes, before it is known whether it fits 38 digits."""
 
     def __init__(self, scale: int) -> None:
         self.scale = scale
@@ -75,7 +75,7 @@ class Unscaled(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
 
 
 class VariableScale(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
-    """A decimal as its scale and its unscaled bytes."""
+    """Holds a decimal's scale and its unscaled bytes."""
 
     stored = pa.struct([("scale", pa.int32()), ("value", pa.large_binary())])
 
@@ -97,15 +97,15 @@ def decimals(values: pa.Array) -> pa.Array:
     """
     scale = values.type.scale
     if not 0 <= scale <= _DIGITS_MAX:
-        return _moved(values.storage, scale)
+        return _move_point(values.storage, scale)
     stored = values.storage.fill_null(b"")
     offsets = np.frombuffer(stored.buffers()[1], np.int64)[stored.offset :][: len(stored) + 1]
-    octets = np.frombuffer(stored.buffers()[2] or b"", np.uint8)
-    found, wide = decimals_of(octets, offsets[:-1], np.diff(offsets), scale)
+    data = np.frombuffer(stored.buffers()[2] or b"", np.uint8)
+    result, wide = decimals_of(data, offsets[:-1], np.diff(offsets), scale)
     if wide.any():
         raise ValueError(_WIDE)
     at = np.arange(len(values), dtype=np.int64)
-    return found.take(pa.array(at, mask=np.asarray(values.is_null())))
+    return result.take(pa.array(at, mask=np.asarray(values.is_null())))
 
 
 def by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:
@@ -114,24 +114,24 @@ def by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:
     Raises ``ValueError`` for an incomplete one.
     """
     there = np.asarray(values.is_valid())
-    scales, octets = (part.filter(pa.array(there)) for part in values.storage.flatten())
-    if scales.null_count or octets.null_count:
+    scales, data = (part.filter(pa.array(there)) for part in values.storage.flatten())
+    if scales.null_count or data.null_count:
         raise ValueError("is a decimal without its scale or its digits")
     yield np.flatnonzero(~there), pa.nulls(int((~there).sum()), Unscaled(0))
     places = np.flatnonzero(there)
-    found = np.asarray(scales)
-    for scale in np.unique(found).tolist():
-        alike = found == scale
-        part = octets.filter(pa.array(alike))
+    result = np.asarray(scales)
+    for scale in np.unique(result).tolist():
+        alike = result == scale
+        part = data.filter(pa.array(alike))
         yield places[alike], pa.ExtensionArray.from_storage(Unscaled(scale), part)
 
 
-def _moved(octets: pa.Array, scale: int) -> pa.Array:
+def _move_point(data: pa.Array, scale: int) -> pa.Array:
     """Append or remove zeros after the digits, for a scale that no Arrow decimal has."""
     kept = min(max(scale, 0), _DIGITS_MAX)
     moves = abs(kept - scale)
-    found = []
-    for each in octets.to_pylist():
+    result = []
+    for each in data.to_pylist():
         number = None if each is None else int.from_bytes(each, "big", signed=True)
         if number and moves > _MOVES_MAX:
             raise ValueError(_WIDE)
@@ -143,5 +143,5 @@ def _moved(octets: pa.Array, scale: int) -> pa.Array:
                 raise ValueError(_WIDE)
         if number and abs(number) >= 10**_DIGITS_MAX:
             raise ValueError(_WIDE)
-        found.append(None if number is None else Decimal(number).scaleb(-kept, _EXACT))
-    return pa.array(found, pa.decimal128(_DIGITS_MAX, kept))
+        result.append(None if number is None else Decimal(number).scaleb(-kept, _EXACT))
+    return pa.array(result, pa.decimal128(_DIGITS_MAX, kept))

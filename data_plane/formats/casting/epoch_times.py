@@ -86,8 +86,8 @@ def counts(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     if kinds.is_floating(values.type):
         there = values.is_valid().to_numpy(zero_copy_only=False)
         numbers = zip(values.to_numpy(zero_copy_only=False), there, strict=True)
-        found = [count_of(exact(n), unit, target) if valid else None for n, valid in numbers]
-        return pa.array(found, pa.int64()).cast(target)
+        result = [count_of(exact(n), unit, target) if valid else None for n, valid in numbers]
+        return pa.array(result, pa.int64()).cast(target)
     return _of_texts(values, unit, target)
 
 
@@ -96,10 +96,10 @@ def _of_integers(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     factor = pa.scalar(10 ** abs(power), pa.int64())
     if power >= 0:
         return pc.multiply_checked(values, factor).cast(target)
-    found = pc.divide(values, factor)
-    if pc.all(pc.equal(pc.multiply(found, factor), values), min_count=0).as_py() is False:
+    result = pc.divide(values, factor)
+    if pc.all(pc.equal(pc.multiply(result, factor), values), min_count=0).as_py() is False:
         raise ValueError(f"{_FINER} ({target.unit})")
-    return found.cast(target)
+    return result.cast(target)
 
 
 def _of_decimals(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
@@ -118,16 +118,16 @@ def _of_texts(texts: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
         return _of_integers(texts.cast(pa.int64()), unit, target)
     if _all(pc.match_substring_regex(texts, f"{_PLAIN}|{_FRACTION}")):
         return _of_decimals(texts.cast(pa.decimal256(76, _WIDE_SCALE)), unit, target)
-    found = [
+    result = [
         None if text is None else count_of_text(text, unit, target) for text in texts.to_pylist()
     ]
-    return pa.array(found, pa.int64()).cast(target)
+    return pa.array(result, pa.int64()).cast(target)
 
 
 def numbers_among(texts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return which texts spell a number; a null counts as one."""
-    found = pc.match_substring_regex(texts, NUMBER_TEXT).fill_null(fill_value=True)
-    return np.asarray(found)
+    result = pc.match_substring_regex(texts, NUMBER_TEXT).fill_null(fill_value=True)
+    return np.asarray(result)
 
 
 def _all(flags: pa.Array) -> bool:

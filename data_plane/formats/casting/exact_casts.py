@@ -1,7 +1,7 @@
 """Casts columns of single values between Arrow types, all or nothing, and never inexactly.
 
-``cast`` takes or refuses a whole column. ``exactly`` takes or refuses one value, by the same rules
-(``table_types`` lists them), including those that Arrow's casts do not know.
+``cast`` takes or refuses a whole column. ``cast_exactly`` takes or refuses one value, by the same
+rules (``cast_to_table`` lists them), including those that Arrow's casts do not know.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PLAIN_DOUBLE = r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?$"
 
 
 class Impossible(ValueError):
-    """No value of this type fits such a column."""
+    """Says that no value of this type fits such a column."""
 
 
 def cast(values: pa.Array, target: pa.DataType, unit: str = "") -> pa.Array:
@@ -49,20 +49,20 @@ def cast(values: pa.Array, target: pa.DataType, unit: str = "") -> pa.Array:
     """
     for test, convert in _CASTS:
         if test(values.type):
-            found = _counted(values, target, unit) if unit else convert(values, target)
+            result = _cast_counted(values, target, unit) if unit else convert(values, target)
             break
     else:
         raise Impossible(f"{values.type} cannot go into a column of type {target}")
     if (kinds.is_date(target) or kinds.is_timestamp(target)) and not (
-        temporal.all_within_years(found)
+        temporal.all_within_years(result)
     ):
         raise ValueError("is out of range")
-    if kinds.is_time(target) and not _within_day(found):
+    if kinds.is_time(target) and not _within_day(result):
         raise ValueError("is not a time of the day")
-    return found
+    return result
 
 
-def _counted(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
+def _cast_counted(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
     """Convert numbers in their unit, also as text; other values as usual."""
     kind = values.type
     if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind):
@@ -78,12 +78,12 @@ def _counted(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
     return pa.concat_arrays([counted, others]).take(pa.array(order))
 
 
-def spelled(values: pa.Array) -> pa.Array:
+def spell_out(values: pa.Array) -> pa.Array:
     """Convert numbers and booleans to text with the fewest digits that read as them."""
     if isinstance(values.type, Unscaled):
         values = decimals(values)
     if isinstance(values.type, VariableScale):
-        return _each_scale(values, spelled)
+        return _each_scale(values, spell_out)
     if isinstance(values.type, Counted):
         values = values.storage
     if kinds.is_boolean(values.type) or kinds.is_integer(values.type):
@@ -92,12 +92,12 @@ def spelled(values: pa.Array) -> pa.Array:
         there = values.is_valid().to_numpy(zero_copy_only=False)
         # Through numpy, where a float still prints as one, with fewer digits than a double.
         numbers = values.to_numpy(zero_copy_only=False)
-        found = [str(n) if valid else None for n, valid in zip(numbers, there, strict=True)]
-        return pa.array(found, pa.large_string())
+        result = [str(n) if valid else None for n, valid in zip(numbers, there, strict=True)]
+        return pa.array(result, pa.large_string())
     return values
 
 
-def _impossible(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _raise_impossible(values: pa.Array, target: pa.DataType) -> pa.Array:
     source = {"large_string": "text", "large_binary": "bytes", "bool": "a boolean"}
     counted = "a number that counts time" if isinstance(values.type, Counted) else str(values.type)
     words = source.get(str(values.type), counted)
@@ -114,7 +114,7 @@ def _integers(values: pa.Array, target: pa.DataType) -> pa.Array:
     if kinds.is_time(target) or kinds.is_timestamp(target):
         factor = pa.scalar(_PER_MILLISECOND[target.unit], pa.int64())
         return pc.multiply_checked(values.cast(pa.int64()), factor).cast(target)
-    return _impossible(values, target)
+    return _raise_impossible(values, target)
 
 
 def _counts(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -125,28 +125,30 @@ def _counts(values: pa.Array, target: pa.DataType) -> pa.Array:
     return (
         epoch_times.counts(numbers, source.unit, target)
         if source.fits(target)
-        else _impossible(values, target)
+        else _raise_impossible(values, target)
     )
 
 
 def _floats(values: pa.Array, target: pa.DataType) -> pa.Array:
     if kinds.is_floating(target):
-        found = values.cast(target)
-        same = pc.equal(found.cast(values.type), values)
+        result = values.cast(target)
+        same = pc.equal(result.cast(values.type), values)
         if pc.all(pc.or_(same, pc.is_nan(values)), min_count=0).as_py() is False:
             raise ValueError(f"is not exactly a {target}")
-        return found
+        return result
     if kinds.is_integer(target):
         return values.cast(target)
     if kinds.is_decimal(target):
         there = values.is_valid().to_numpy(zero_copy_only=False)
         # Through numpy, where a float still prints as one, with fewer digits than a double.
         numbers = zip(values.to_numpy(zero_copy_only=False), there, strict=True)
-        return pa.array([_written(number) if valid else None for number, valid in numbers], target)
-    return _impossible(values, target)
+        return pa.array(
+            [_as_decimal(number) if valid else None for number, valid in numbers], target
+        )
+    return _raise_impossible(values, target)
 
 
-def _written(value: Any) -> Decimal:
+def _as_decimal(value: Any) -> Decimal:
     """Return the decimal with the fewest digits that reads as this float or double."""
     if not math.isfinite(value):
         raise ValueError("is not a number")
@@ -160,7 +162,7 @@ def _decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
         return pa.array(
             [None if v is None else _nearest(v, target) for v in values.to_pylist()], target
         )
-    return _impossible(values, target)
+    return _raise_impossible(values, target)
 
 
 def _unscaled(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -182,10 +184,10 @@ def _unread(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _nearest(value: Decimal, target: pa.DataType) -> Any:
-    found = np.float32(value) if target.bit_width == 32 else float(value)
-    if not math.isfinite(found) or Decimal(str(found)) != value:
+    result = np.float32(value) if target.bit_width == 32 else float(value)
+    if not math.isfinite(result) or Decimal(str(result)) != value:
         raise ValueError(f"has more digits than a {target} keeps")
-    return found
+    return result
 
 
 def _texts(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -199,7 +201,7 @@ def _texts(values: pa.Array, target: pa.DataType) -> pa.Array:
         field = pa.field("", target)
         return pa.array([read(field, text, "") for text in values.to_pylist()], target)
     if kinds.is_boolean(target) or kinds.is_nested(target):
-        return _impossible(values, target)
+        return _raise_impossible(values, target)
     return columns.from_texts(target, values)
 
 
@@ -207,23 +209,23 @@ def _plain_numbers(values: pa.Array, target: pa.DataType) -> pa.Array:
     if kinds.is_integer(target):
         return values.cast(pa.int64()).cast(target)
     # Through the double, as the slow path does: the nearest float is not always its nearest.
-    found = values.cast(pa.float64()).cast(target)
-    if pc.all(pc.is_finite(found), min_count=0).as_py() is False:
+    result = values.cast(pa.float64()).cast(target)
+    if pc.all(pc.is_finite(result), min_count=0).as_py() is False:
         raise ValueError(f"is out of the range of {target}")
-    return found
+    return result
 
 
-def _octets(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _to_bytes(values: pa.Array, target: pa.DataType) -> pa.Array:
     if kinds.is_binary(target) or kinds.is_large_binary(target):
         return values.cast(target)
     if not kinds.is_fixed_size_binary(target) and target != pa.uuid():
-        return _impossible(values, target)
+        return _raise_impossible(values, target)
     width = 16 if target == pa.uuid() else target.byte_width
     lengths = pc.unique(pc.binary_length(values).drop_null()).to_pylist()
     if set(lengths) - {width}:
         raise ValueError(f"holds not {width} bytes")
-    found = pa.array(values.to_pylist(), pa.binary(width))
-    return pa.ExtensionArray.from_storage(target, found) if target == pa.uuid() else found
+    result = pa.array(values.to_pylist(), pa.binary(width))
+    return pa.ExtensionArray.from_storage(target, result) if target == pa.uuid() else result
 
 
 def _uuids(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -231,24 +233,24 @@ def _uuids(values: pa.Array, target: pa.DataType) -> pa.Array:
         return values
     if kinds.is_large_string(target) or kinds.is_string(target):
         return pa.array([None if v is None else str(v) for v in values.to_pylist()], target)
-    return _octets(values.storage, target)
+    return _to_bytes(values.storage, target)
 
 
 def _booleans(values: pa.Array, target: pa.DataType) -> pa.Array:
-    return values if kinds.is_boolean(target) else _impossible(values, target)
+    return values if kinds.is_boolean(target) else _raise_impossible(values, target)
 
 
 def _dates(values: pa.Array, target: pa.DataType) -> pa.Array:
-    return values if kinds.is_date(target) else _impossible(values, target)
+    return values if kinds.is_date(target) else _raise_impossible(values, target)
 
 
 def _times(values: pa.Array, target: pa.DataType) -> pa.Array:
-    return values.cast(target) if kinds.is_time(target) else _impossible(values, target)
+    return values.cast(target) if kinds.is_time(target) else _raise_impossible(values, target)
 
 
 def _timestamps(values: pa.Array, target: pa.DataType) -> pa.Array:
     if not kinds.is_timestamp(target):
-        return _impossible(values, target)
+        return _raise_impossible(values, target)
     # With or without a zone, the count starts at the same midnight in UTC: only the unit can
     # differ.
     return _naive(values).cast(pa.timestamp(target.unit)).cast(pa.int64()).cast(target)
@@ -259,9 +261,9 @@ def _naive(values: pa.Array) -> pa.Array:
 
 
 def _within_day(times: pa.Array) -> bool:
-    found = pc.min_max(times.cast(pa.int64())).as_py()
+    result = pc.min_max(times.cast(pa.int64())).as_py()
     most = temporal.DAY_MS * _PER_MILLISECOND[times.type.unit]
-    return found["min"] is None or (found["min"] >= 0 and found["max"] < most)
+    return result["min"] is None or (result["min"] >= 0 and result["max"] < most)
 
 
 _CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...] = (
@@ -278,14 +280,14 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...
     (lambda source: isinstance(source, VariableScale), _variable),
     (lambda source: isinstance(source, Unread), _unread),
     (lambda source: isinstance(source, Counted), _counts),
-    (lambda source: kinds.is_large_binary(source) or kinds.is_fixed_size_binary(source), _octets),
+    (lambda source: kinds.is_large_binary(source) or kinds.is_fixed_size_binary(source), _to_bytes),
 )
 
 
 def suspects(values: pa.Array, target: pa.DataType) -> Flags | None:
     """Guess which values made ``cast`` refuse the column; ``None`` if that cannot be seen.
 
-    The guess only saves time: ``exactly`` decides about them, and ``cast`` about the others.
+    The guess only saves time: ``cast_exactly`` decides about them, and ``cast`` about the others.
     """
     if isinstance(values.type, Counted):
         return None
@@ -301,8 +303,8 @@ def suspects(values: pa.Array, target: pa.DataType) -> Flags | None:
     except (pa.ArrowException, ValueError):
         return None
     same = pc.fill_null(pc.equal(there_and_back, source), fill_value=True)
-    found: Flags = ~same.to_numpy(zero_copy_only=False)
-    return found
+    result: Flags = ~same.to_numpy(zero_copy_only=False)
+    return result
 
 
 def _readable(text: str | None, target: pa.DataType) -> bool:
@@ -313,12 +315,14 @@ def _readable(text: str | None, target: pa.DataType) -> bool:
     return True
 
 
-def exactly(value: pa.Array, target: pa.DataType, refusal: Exception, unit: str = "") -> pa.Array:
+def cast_exactly(
+    value: pa.Array, target: pa.DataType, refusal: Exception, unit: str = ""
+) -> pa.Array:
     """Cast a column of one value that ``cast`` refused, if the rules accept it alone.
 
     Raises ``ValueError`` whose message begins with the value.
     """
-    found = _shown(value)
+    result = _shorten(value)
     if unit and kinds.is_large_string(value.type) and epoch_times.numbers_among(value).all():
         pass  # it was tried alone already
     elif kinds.is_large_string(value.type):
@@ -332,13 +336,13 @@ def exactly(value: pa.Array, target: pa.DataType, refusal: Exception, unit: str 
         nearest = np.float32(number) if target.bit_width == 32 else float(number)
         if int(nearest) == number:
             return pa.array([nearest], target)
-        raise ValueError(f"{found} is not exactly a {target}")
+        raise ValueError(f"{result} is not exactly a {target}")
     reason = str(refusal)
     known = type(refusal) is ValueError
-    raise ValueError(f"{found} {reason if known else f'does not fit into {target}'}")
+    raise ValueError(f"{result} {reason if known else f'does not fit into {target}'}")
 
 
-def _shown(value: pa.Array) -> str:
+def _shorten(value: pa.Array) -> str:
     if kinds.is_temporal(value.type):
         kind = pa.int32() if kinds.is_date(value.type) else pa.int64()
         return f"{value.cast(kind)[0]} ({value.type})"

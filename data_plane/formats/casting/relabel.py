@@ -10,30 +10,30 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 
-def retyped(values: pa.Array, target: pa.DataType) -> pa.Array:
+def relabel(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Return ``values`` as ``target``, whose storage must equal that of the values throughout."""
     mask = values.is_null() if values.null_count else None
     if isinstance(target, pa.BaseExtensionType):
         stored = values.storage if isinstance(values, pa.ExtensionArray) else values
         return pa.ExtensionArray.from_storage(target, stored)
     if kinds.is_struct(target):
-        inside = [retyped(values.field(at), field.type) for at, field in enumerate(target)]
+        inside = [relabel(values.field(at), field.type) for at, field in enumerate(target)]
         if not inside:
             return values
         return pa.StructArray.from_arrays(inside, fields=list(target), mask=mask)
     if kinds.is_map(target):
-        keys, items = retyped(values.keys, target.key_type), retyped(values.items, target.item_type)
+        keys, items = relabel(values.keys, target.key_type), relabel(values.items, target.item_type)
         return pa.MapArray.from_arrays(values.offsets, keys, items, type=target, mask=mask)
     if kinds.is_list(target) or kinds.is_large_list(target):
-        items = retyped(values.values, target.value_type)
+        items = relabel(values.values, target.value_type)
         kind = pa.LargeListArray if kinds.is_large_list(target) else pa.ListArray
         return kind.from_arrays(values.offsets, items, type=target, mask=mask)
     return values
 
 
-def retyped_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def relabel_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the columns, by position, under the schema's names."""
-    columns = [retyped(rows.column(at), field.type) for at, field in enumerate(schema)]
+    columns = [relabel(rows.column(at), field.type) for at, field in enumerate(schema)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -42,12 +42,12 @@ def rows_from(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
     stored = _stored_schema(schema)
     if stored is schema:
         return pa.RecordBatch.from_pylist(list(values), schema)
-    return retyped_rows(pa.RecordBatch.from_pylist(list(values), stored), schema)
+    return relabel_rows(pa.RecordBatch.from_pylist(list(values), stored), schema)
 
 
 def array_from(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Build a column from Python values, likewise."""
-    return retyped(pa.array(values, _stored(kind)), kind)
+    return relabel(pa.array(values, _stored(kind)), kind)
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ _SPACE, _DAYS, _NO_MOMENT = "io.debezium.time.", "d", ""
 
 
 class Counted(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
-    """A number of ``unit``, since midnight (``of_day``) or since 1970.
+    """Types a number of ``unit``, since midnight (``of_day``) or since 1970.
 
     Without a unit it is a year or a duration: not a point in time, whatever the column.
     """
@@ -50,6 +50,6 @@ _KNOWN = {
 }
 
 
-def counted_as(name: str) -> Counted | None:
+def counted_type(name: str) -> Counted | None:
     """Return what numbers with this schema name count; ``None`` if the name does not tell."""
     return _KNOWN.get(name.removeprefix(_SPACE)) if name.startswith(_SPACE) else None

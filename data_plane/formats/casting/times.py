@@ -38,10 +38,10 @@ _MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 def days_of(text: str) -> int:
     """Return days since 1970-01-01. Raises ``ValueError``."""
-    found = _DATE_TEXT.fullmatch(text)
-    if not found:
+    result = _DATE_TEXT.fullmatch(text)
+    if not result:
         raise ValueError("is not a date like 2026-08-01")
-    year, month, day = (int(part) for part in found.groups())
+    year, month, day = (int(part) for part in result.groups())
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     longest = 28 if month == 2 and not leap else _MONTH_DAYS[(month - 1) % 12]
     if not 1 <= month <= 12 or not 1 <= day <= longest:
@@ -59,18 +59,18 @@ def _days_from_civil(year: int, month: int, day: int) -> int:
 
 def time_of(text: str, unit: str) -> int:
     """Return units since midnight. Raises ``ValueError``."""
-    found = _TIME_TEXT.fullmatch(text)
-    if not found:
+    result = _TIME_TEXT.fullmatch(text)
+    if not result:
         raise ValueError("is not a time like 12:30:15.123456")
-    return _units_of_day(found.groups(), unit)
+    return _units_of_day(result.groups(), unit)
 
 
 def timestamp_of(text: str, unit: str, *, zoned: bool) -> int:
     """Return units since 1970-01-01T00:00 (UTC if ``zoned``). Raises ``ValueError``."""
-    found = _TIMESTAMP_TEXT.fullmatch(text)
-    if not found:
+    result = _TIMESTAMP_TEXT.fullmatch(text)
+    if not result:
         raise ValueError("is not a timestamp like 2026-08-01T12:30:15.123456Z")
-    date, *time, zone = found.groups()
+    date, *time, zone = result.groups()
     offset_s = _zone_offset_s(zone)
     if offset_s and not zoned:
         raise ValueError("has a zone offset, the column has none")
@@ -140,8 +140,8 @@ def all_within_years(column: pa.Array) -> bool:
     dates = pa.types.is_date32(column.type)
     counts = column.cast(pa.int32() if dates else pa.int64())
     least, most = _BOUNDS["d" if dates else column.type.unit]
-    found = pc.min_max(counts).as_py()
-    return found["min"] is None or (least <= found["min"] and found["max"] <= most)
+    result = pc.min_max(counts).as_py()
+    return result["min"] is None or (least <= result["min"] and result["max"] <= most)
 
 
 def _all_true(flags: pa.Array) -> bool:

@@ -21,16 +21,21 @@ import pyarrow.types as kinds
 
 from headgate.control_protocol.columns import Struct
 from headgate.data_plane.formats import column_options
-from headgate.data_plane.formats.casting.cast_to_table import fitted_rows
-from headgate.data_plane.formats.casting.relabel import retyped, rows_from
+from headgate.data_plane.formats.casting.cast_to_table import cast_rows
+from headgate.data_plane.formats.casting.relabel import relabel, rows_from
 from headgate.data_plane.formats.connect import schema_inference
-from headgate.data_plane.formats.connect.schema import connect_type, defaulted, needed, storage
+from headgate.data_plane.formats.connect.schema import (
+    connect_type,
+    defaulted_fields,
+    pruned_type,
+    storage,
+)
 from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.json import paths
 from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
-from headgate.data_plane.formats.unknown_fields import Lack, Lookout
+from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Flags
 
@@ -38,15 +43,15 @@ _SCHEMA_KEY, _PAYLOAD_KEY = '{"schema":', ',"payload":'
 _PREFIXES_MAX = 64
 _WHOLE = "payload"
 _NO_SCHEMA = "null"
-_DECODER = json.JSONDecoder(object_pairs_hook=json_values.unique)
+_DECODER = json.JSONDecoder(object_pairs_hook=json_values.require_unique_keys)
 
 
 class ConnectJsonRecords:
-    """A ``RecordFormat``, which remembers the schemas that it saw."""
+    """Reads values with a Connect schema each, and remembers the schemas. A ``RecordFormat``."""
 
     rules = column_options.EVERY
     keeps_nulls = "value.converter.replace.null.with.default=false"
-    ignoring = 0
+    records_with_ignored_fields = 0
 
     def __init__(self, options: Mapping[str, str]) -> None:
         take_options(options)
@@ -84,22 +89,24 @@ class ConnectJsonRecords:
     def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         return paths.missing(Packed.whole(values), path, front=(_WHOLE,))
 
-    def watch(self, lookout: Lookout) -> None:
-        self._lookout = lookout
+    def watch(self, finder: UnknownFieldFinder) -> None:
+        self._finder = finder
 
-    def lacking(self, values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
+    def unknown_columns(
+        self, values: Sequence[bytes], _bad: Collection[int], /
+    ) -> Iterable[UnknownColumns]:
         """Compare with the schemas of what was decoded last, or with the payload's values."""
         for text, rows in self._last.items():
             if text == _NO_SCHEMA:
                 yield from self._inferred(values, rows)
                 continue
-            wanted = self._lookout.of_columns(self._written(text))
+            wanted = self._finder.of_columns(self._written(text))
             if wanted.fields:
-                yield np.array(rows, np.int64), schema_inference.settled(wanted)
+                yield np.array(rows, np.int64), schema_inference.with_all_digits(wanted)
 
-    def defaulted(self, values: Sequence[bytes]) -> list[str]:
-        """Return what the records' own schemas say (``connect_schema.defaulted``)."""
-        return [*{name: None for value in values for name in defaulted(_schema_of(value))}]
+    def defaulted_fields(self, values: Sequence[bytes]) -> list[str]:
+        """Return what the records' own schemas say (``connect_schema.defaulted_fields``)."""
+        return [*{name: None for value in values for name in defaulted_fields(_schema_of(value))}]
 
     def _written(self, text: str) -> Struct:
         if text not in self._columns:
@@ -107,17 +114,17 @@ class ConnectJsonRecords:
                 known = self._type(text) is not None
             except ValueError:
                 known = False  # its records are bad
-            found = schema_inference.columns_of(json.loads(text)) if known else Struct()
-            self._columns[text] = found
+            result = schema_inference.columns_of(json.loads(text)) if known else Struct()
+            self._columns[text] = result
         return self._columns[text]
 
-    def _inferred(self, values: Sequence[bytes], rows: Iterable[int]) -> Iterable[Lack]:
-        found: dict[Struct, list[int]] = {}
+    def _inferred(self, values: Sequence[bytes], rows: Iterable[int]) -> Iterable[UnknownColumns]:
+        result: dict[Struct, list[int]] = {}
         for row in rows:
             payload = json_values.parse(values[row])["payload"]
             if isinstance(payload, dict):
-                found.setdefault(self._lookout.of_record(payload), []).append(row)
-        for wanted, some in found.items():
+                result.setdefault(self._finder.of_record(payload), []).append(row)
+        for wanted, some in result.items():
             if wanted.fields:
                 yield np.array(some, np.int64), wanted
 
@@ -175,20 +182,20 @@ class ConnectJsonRecords:
             return dict.fromkeys(rows, str(error))
         schema = gathered.schema
         if kind is None:
-            found, bad = _decoded(self._plain, payloads, schema)
-            return gathered.add(found, rows, bad)
-        kind = needed(kind, schema)
+            result, bad = _decode(self._plain, payloads, schema)
+            return gathered.add(result, rows, bad)
+        kind = pruned_type(kind, schema)
         single = not kinds.is_struct(kind)
         if single:
             kind = pa.struct([(_WHOLE, kind)])
             payloads = [b'{"%s":%s}' % (_WHOLE.encode(), payload) for payload in payloads]
         stored = pa.schema(list(storage(kind)))
-        read, bad = _decoded(self._plain, payloads, stored)
-        records = retyped(read.to_struct_array(), kind)
+        read, bad = _decode(self._plain, payloads, stored)
+        records = relabel(read.to_struct_array(), kind)
         if single:
             records = records.field(0)
         faults = Faults()
-        fit = fitted_rows(records, schema, faults)
+        fit = cast_rows(records, schema, faults)
         left = [place for place in range(len(rows)) if place not in bad]
         if faults.reasons:
             good = np.ones(len(left), np.bool_)
@@ -200,9 +207,9 @@ class ConnectJsonRecords:
     def _type(self, text: str) -> pa.DataType | None:
         if text not in self._types:
             try:
-                found = json.loads(text)
-                json_values.require_shallow(text, found)
-                self._types[text] = None if found is None else connect_type(found)
+                result = json.loads(text)
+                json_values.require_shallow(text, result)
+                self._types[text] = None if result is None else connect_type(result)
             except RecursionError as error:
                 raise ValueError("a schema is nested too deeply") from error
         return self._types[text]
@@ -217,7 +224,7 @@ def _schema_of(value: bytes) -> object:
 
 
 class _Gathered:
-    """Decoded parts of a batch, and their rows."""
+    """Gathers decoded parts of a batch, and their rows."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -238,7 +245,7 @@ class _Gathered:
         return together
 
 
-def _decoded(
+def _decode(
     records: JsonRecords, payloads: list[bytes], schema: pa.Schema
 ) -> tuple[pa.RecordBatch, dict[int, str]]:
     try:

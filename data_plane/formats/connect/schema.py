@@ -19,8 +19,8 @@ from headgate.data_plane.formats.casting.decimals import (
     Unscaled,
     VariableScale,
 )
-from headgate.data_plane.formats.casting.time_units import Counted, counted_as
-from headgate.data_plane.formats.column_options import ColumnRule, marked
+from headgate.data_plane.formats.casting.time_units import Counted, counted_type
+from headgate.data_plane.formats.column_options import ColumnRule, mark
 
 _DEPTH_MAX = 64
 _PLAIN = {
@@ -44,7 +44,7 @@ _SCALE = re.compile(r"-?[0-9]{1,4}", re.ASCII)
 
 
 class Unread(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
-    """Any JSON in a field whose schema cannot be read, for this ``reason``."""
+    """Types any JSON in a field whose schema cannot be read, for this ``reason``."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -82,7 +82,7 @@ def connect_type(schema: Any, depth: int = 0) -> pa.DataType:
         return pa.map_(pa.large_string(), connect_type(schema.get("values"), depth + 1))
     if (kind, name) == _DECIMAL:
         return _decimal(schema.get("parameters"))
-    counted = counted_as(str(name))
+    counted = counted_type(str(name))
     if counted and kind in ("int32", "int64"):
         return counted
     if (kind, name) in _LOGICAL:
@@ -99,7 +99,7 @@ def _field_type(schema: Any, depth: int) -> pa.DataType:
         return Unread(str(error))
 
 
-def defaulted(schema: Any) -> list[str]:
+def defaulted_fields(schema: Any) -> list[str]:
     """Return a row's fields that may be null and have a default other than null.
 
     Unless told otherwise, Kafka Connect's converters write the default instead of their nulls.
@@ -129,7 +129,7 @@ def _decimal(parameters: Any) -> pa.DataType:
     return Unscaled(int(str(scale)))
 
 
-def needed(kind: pa.DataType, fields: Iterable[pa.Field]) -> pa.DataType:
+def pruned_type(kind: pa.DataType, fields: Iterable[pa.Field]) -> pa.DataType:
     """Return a struct without what none of the ``fields`` looks for: no value there can be bad.
 
     A struct of which nothing is left stays whole, because it also says how many values there are.
@@ -142,11 +142,11 @@ def needed(kind: pa.DataType, fields: Iterable[pa.Field]) -> pa.DataType:
             wanted.setdefault(form, []).append(field)
     kept = []
     for child in kind:
-        lower = [field for field in wanted.get(child.name.lower(), ()) if names.caseless(field)]
+        lower = [field for field in wanted.get(child.name.lower(), ()) if names.is_caseless(field)]
         inside = [field.type for field in (*wanted.get(child.name, ()), *lower)]
         if inside and all(map(pa.types.is_struct, inside)):
             below = [field for struct in inside for field in struct]
-            kept.append(child.with_type(needed(child.type, below)))
+            kept.append(child.with_type(pruned_type(child.type, below)))
         elif inside:
             kept.append(child)
     return pa.struct(kept) if kept else kind
@@ -157,7 +157,7 @@ def storage(kind: pa.DataType) -> pa.DataType:
     if isinstance(kind, Unscaled | VariableScale | Counted | Unread):
         return kind.storage_type
     if pa.types.is_struct(kind):
-        return pa.struct([_stored(child) for child in kind])
+        return pa.struct([_storage_field(child) for child in kind])
     if pa.types.is_large_list(kind):
         return pa.large_list(storage(kind.value_type))
     if pa.types.is_map(kind):
@@ -165,7 +165,7 @@ def storage(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _stored(child: pa.Field) -> pa.Field:
+def _storage_field(child: pa.Field) -> pa.Field:
     """Mark unread fields, so that any JSON value passes as text."""
     field = pa.field(child.name, storage(child.type))
-    return marked(field, ColumnRule(as_text=True)) if isinstance(child.type, Unread) else field
+    return mark(field, ColumnRule(as_text=True)) if isinstance(child.type, Unread) else field

@@ -26,7 +26,7 @@ _LOGICAL = {
 }
 _DECIMAL = ("bytes", f"{_NAMED}Decimal")
 _PRECISION = "connect.decimal.precision"
-_UNSAID = "decimal(0, "
+_NO_PRECISION = "decimal(0, "
 
 
 def columns_of(schema: Any) -> Struct:
@@ -35,9 +35,9 @@ def columns_of(schema: Any) -> Struct:
     return kind if isinstance(kind, Struct) else Struct()
 
 
-def settled(wanted: Struct) -> Struct:
-    """Return the wanted columns, with all digits if nobody said how many."""
-    return Struct(tuple(_settled(column) for column in wanted.fields))
+def with_all_digits(wanted: Struct) -> Struct:
+    """Return the wanted columns, with all digits if nobody knows how many."""
+    return Struct(tuple(_column_with_all_digits(column) for column in wanted.fields))
 
 
 def _column(name: str, schema: Any) -> Column | None:
@@ -68,24 +68,24 @@ def _type(schema: Any) -> Type | None:
 
 
 def _decimal(parameters: dict[str, Any]) -> str | None:
-    scale, said = max(0, int(parameters["scale"])), str(parameters.get(_PRECISION, ""))
+    scale, precision = max(0, int(parameters["scale"])), str(parameters.get(_PRECISION, ""))
     if scale > DIGITS_MAX:
         return None
-    known = said.isdecimal() and max(1, scale) <= int(said) <= DIGITS_MAX
-    return f"decimal({said}, {scale})" if known else f"{_UNSAID}{scale})"
+    known = precision.isdecimal() and max(1, scale) <= int(precision) <= DIGITS_MAX
+    return f"decimal({precision}, {scale})" if known else f"{_NO_PRECISION}{scale})"
 
 
-def _settled(column: Column) -> Column:
-    return replace(column, type=_settled_type(column.type))
+def _column_with_all_digits(column: Column) -> Column:
+    return replace(column, type=_type_with_all_digits(column.type))
 
 
-def _settled_type(kind: Type) -> Type:
+def _type_with_all_digits(kind: Type) -> Type:
     match kind:
         case Struct():
-            return settled(kind)
+            return with_all_digits(kind)
         case ListOf(element):
-            return ListOf(_settled(element))
+            return ListOf(_column_with_all_digits(element))
         case MapOf(key, value):
-            return MapOf(key, _settled(value))
+            return MapOf(key, _column_with_all_digits(value))
         case _:
-            return kind.replace(_UNSAID, f"decimal({DIGITS_MAX}, ")
+            return kind.replace(_NO_PRECISION, f"decimal({DIGITS_MAX}, ")

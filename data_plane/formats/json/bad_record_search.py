@@ -83,7 +83,7 @@ _KEYS = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
 _OBJECT = rf"^{_SPACE}(?:\{{{_SPACE}\}}|{_object(3)}){_SPACE}$"
 
 
-def judged(
+def suspect_records(
     values: pa.LargeBinaryArray, fields: Fields | None = None
 ) -> tuple[Flags, Flags, Octets | None]:
     """Return which values are not one JSON object each (RFC 8259), and which name a key twice.
@@ -93,11 +93,11 @@ def judged(
 
     With ``fields``: also the marks of each value as in ``Loops.judged``, if the C code gives them.
     """
-    found = loops().judged(values, fields)
-    if found is not None:
-        told = found & 3
-        marks = (found >> 2).astype(np.uint8) if fields else None
-        return told == 1, told == 2, marks
+    result = loops().judged(values, fields)
+    if result is not None:
+        shown = result & 3
+        marks = (result >> 2).astype(np.uint8) if fields else None
+        return shown == 1, shown == 2, marks
     # The expression does not count depth: what may be too deep is parsed alone.
     opened = pc.add(pc.count_substring(values, "["), pc.count_substring(values, "{"))
     deep = np.asarray(pc.greater(opened, json_values.DEPTH_MAX))
@@ -125,31 +125,31 @@ def _names_twice(value: bytes) -> bool:
 def suspects_of(field: pa.Field, rough: pa.Array, places: Integers) -> Flags:
     """Find suspects; ``rough`` is as the parser read it: doubles for numbers, else text."""
     here = rough.take(pa.array(places))
-    found: Flags = np.zeros(len(places), np.bool_)
+    result: Flags = np.zeros(len(places), np.bool_)
     if kinds.is_floating(here.type):
-        found = _numbers(field.type, here)
+        result = _numbers(field.type, here)
     elif kinds.is_large_string(here.type):
-        found = _texts(field.type, here)
+        result = _texts(field.type, here)
     if not field.nullable:
-        found = found | np.asarray(here.is_null())
-    return found
+        result = result | np.asarray(here.is_null())
+    return result
 
 
 def _numbers(target: pa.DataType, numbers: pa.Array) -> Flags:
     with np.errstate(all="ignore"):
-        found = numbers.fill_null(0.0).to_numpy(zero_copy_only=False)
-        wrong: Flags = ~np.isfinite(found)
+        result = numbers.fill_null(0.0).to_numpy(zero_copy_only=False)
+        wrong: Flags = ~np.isfinite(result)
         if kinds.is_decimal(target):
-            scaled = found * 10.0**target.scale
-            wrong |= np.abs(found) >= 10.0 ** (target.precision - target.scale)
+            scaled = result * 10.0**target.scale
+            wrong |= np.abs(result) >= 10.0 ** (target.precision - target.scale)
             wrong |= np.abs(scaled - np.rint(scaled)) > 1e-6 * np.maximum(1.0, np.abs(scaled))
         elif not kinds.is_floating(target):
             bits = target.bit_width if kinds.is_integer(target) else 63
-            wrong |= (found != np.floor(found)) | (np.abs(found) >= 2.0 ** (bits - 1))
+            wrong |= (result != np.floor(result)) | (np.abs(result) >= 2.0 ** (bits - 1))
             # The smallest integer is the one whose magnitude is too large.
-            wrong &= found != -(2.0 ** (bits - 1))
+            wrong &= result != -(2.0 ** (bits - 1))
         elif target.bit_width == 32:
-            wrong |= np.abs(found) > np.finfo(np.float32).max
+            wrong |= np.abs(result) > np.finfo(np.float32).max
     return wrong
 
 
@@ -201,7 +201,7 @@ _WRONG_START = {
 
 
 class Watch:
-    """What bad records looked like recently, so that the next block is searched for it at once."""
+    """Remembers what bad records looked like, so that the next block is searched for it at once."""
 
     def __init__(self) -> None:
         self.patterns: dict[str, str] = {}
@@ -214,10 +214,10 @@ class Watch:
 
 
 class Respelled(Exception):
-    """The block showed an unknown spelling: it is worth another try as a whole."""
+    """Says that the block showed an unknown spelling: it is worth another try as a whole."""
 
 
-class Apart:
+class BadRecordSearch:
     """One block taken apart. ``rows`` of ``parts`` and ``refused`` together are all its rows."""
 
     def __init__(
@@ -238,12 +238,12 @@ class Apart:
         self.parts: list[tuple[Rows, pa.RecordBatch]] = []
         self.refused: dict[int, str] = {}
         """Rows left to the explaining path, and the column that is probably at fault, if known."""
-        self.ill_formed, twice, self.marks = judged(values.array, fields)
-        aside = self.ill_formed | twice
-        self.refused |= dict.fromkeys(np.flatnonzero(aside).tolist(), "")
-        self._parse(np.flatnonzero(~aside), watched=watch.alert)
+        self.ill_formed, twice, self.marks = suspect_records(values.array, fields)
+        search = self.ill_formed | twice
+        self.refused |= dict.fromkeys(np.flatnonzero(search).tolist(), "")
+        self._parse(np.flatnonzero(~search), watched=watch.alert)
 
-    def together(self) -> tuple[Rows, pa.RecordBatch]:
+    def rows_and_reasons(self) -> tuple[Rows, pa.RecordBatch]:
         """Return the rows that the fast path took, in order."""
         if len(self.parts) == 1:
             return self.parts[0]
@@ -279,17 +279,17 @@ class Apart:
         if len(rows) == 1:
             self.refused[int(rows[0])] = self._column_of(reason)
             return
-        suspects = self._suspected(rows, reason)
+        suspects = self._find_suspects(rows, reason)
         if 0 < len(suspects) <= max(1, len(rows) // _SUSPECTS_SHARE):
             self._without(rows, suspects)
             return
-        if self._respelled:
+        if self._respell:
             raise Respelled
         for part in np.array_split(rows, min(_SPLIT, len(rows))):
             self._parse(part)
 
     @cached_property
-    def _respelled(self) -> bool:
+    def _respell(self) -> bool:
         return self._learn()  # for the whole block: once is enough
 
     def _without(self, rows: Rows, suspects: dict[int, str]) -> None:
@@ -302,27 +302,27 @@ class Apart:
 
     # ------------------------------------------------------------------------------- suspicions
 
-    def _suspected(self, rows: Rows, reason: str) -> dict[int, str]:
+    def _find_suspects(self, rows: Rows, reason: str) -> dict[int, str]:
         """Return suspicious rows, and the column that makes them so."""
         column = self._column_of(reason)
         start = next((s for says, s in _WRONG_START.items() if f": {says}" in reason), None)
         if column and start:
             leaf = _FIELD.findall(reason)[-1]
             pattern = rf"{re.escape(json.dumps(leaf))}\s*:\s*{start}"
-            found = self._matching(rows, pattern)
-            if found:
+            result = self._matching(rows, pattern)
+            if result:
                 self._watch.patterns[pattern] = column
-                return dict.fromkeys(found, column)
+                return dict.fromkeys(result, column)
         return {}
 
     def _watched(self, rows: Rows) -> dict[int, str]:
         """Return what looks like recent bad records; forget patterns that no longer occur."""
         suspects: dict[int, str] = {}
         for pattern, column in list(self._watch.patterns.items()):
-            found = self._matching(rows, pattern)
-            if not found:
+            result = self._matching(rows, pattern)
+            if not result:
                 del self._watch.patterns[pattern]
-            suspects |= dict.fromkeys(found, column)
+            suspects |= dict.fromkeys(result, column)
         return suspects
 
     def _matching(self, rows: Rows, pattern: str) -> list[int]:
@@ -362,12 +362,12 @@ class Apart:
             except (pa.ArrowException, ValueError):
                 self._watch.columns.add(field.name)
         isolation = _Isolation(attempt, partial(suspects_of, field, rough))
-        found, bad = isolation.of(np.arange(len(rows), dtype=np.int64), field.type)
+        result, bad = isolation.of(np.arange(len(rows), dtype=np.int64), field.type)
         refused[bad] = True
         self.refused |= dict.fromkeys(rows[bad].tolist(), field.name)
         if not bad:
             self._watch.columns.remove(field.name)
-        return found
+        return result
 
 
 class _Isolation:
@@ -391,7 +391,7 @@ class _Isolation:
             bad = np.array(self._bad, np.int64)
             self._pieces.append((bad, pa.nulls(len(bad), kind)))
         order = np.argsort(np.concatenate([rows for rows, _ in self._pieces]))
-        return _joined([piece for _, piece in self._pieces]).take(pa.array(order)), self._bad
+        return _join([piece for _, piece in self._pieces]).take(pa.array(order)), self._bad
 
     def _take(self, places: Rows) -> None:
         if not len(places):
@@ -406,7 +406,7 @@ class _Isolation:
                 self._take(part)
 
 
-def _joined(parts: list[pa.Array]) -> pa.Array:
+def _join(parts: list[pa.Array]) -> pa.Array:
     if len(parts) > 1 and isinstance(parts[0], pa.ExtensionArray):
         storage = pa.concat_arrays([part.storage for part in parts])
         return pa.ExtensionArray.from_storage(parts[0].type, storage)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headgate.data_plane.formats import column_options
-from headgate.data_plane.formats.casting.cast_to_table import fitted, without_bad
+from headgate.data_plane.formats.casting.cast_to_table import cast_column, without_bad
 from headgate.data_plane.formats.json import paths
 from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 from headgate.native.byte_arrays import Packed
@@ -28,7 +28,7 @@ _NO_KEY = pa.field("headgate: no key of a record", pa.bool_())
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The columns of the plain path by their names, the marked ones by their paths."""
+    """Holds the columns of the plain path by name, and the marked ones by path."""
 
     plain: pa.RecordBatch
     marked: dict[Path, pa.Array]
@@ -43,7 +43,7 @@ def decode(some: Sequence[bytes], schema: pa.Schema, plain: Decode) -> pa.Record
     except UndecodableRecords as error:
         rows, bad = error.rest, error.bad
         return _with_bad(values, schema, rows, bad)
-    return without_bad(_joined(values, schema, rows, faults), faults)
+    return without_bad(_join(values, schema, rows, faults), faults)
 
 
 def _with_bad(
@@ -52,30 +52,30 @@ def _with_bad(
     good = np.ones(len(values), np.bool_)
     good[list(bad)] = False
     left, faults = np.flatnonzero(good), Faults()
-    found = _joined(values.where(good), schema, rows, faults)
+    result = _join(values.where(good), schema, rows, faults)
     try:
-        found = without_bad(found, faults)
+        result = without_bad(result, faults)
     except UndecodableRecords as error:
-        found = error.rest
+        result = error.rest
     further = {int(left[row]): reason for row, reason in faults.reasons.items()}
-    raise UndecodableRecords({**bad, **further}, found)
+    raise UndecodableRecords({**bad, **further}, result)
 
 
-def _joined(
+def _join(
     values: Packed, schema: pa.Schema, rows: pa.RecordBatch, faults: Faults
 ) -> pa.RecordBatch:
     marked = {
         path: _read(values, path, field, faults)
         for column in schema
-        for path, field in _marked(column, ())
+        for path, field in _mark(column, ())
     }
-    found = _Found(rows, marked)
-    columns = [_column(found, field, (), None) for field in schema]
+    result = _Found(rows, marked)
+    columns = [_column(result, field, (), None) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _read(values: Packed, path: Path, field: pa.Field, faults: Faults) -> pa.Array:
-    kinds_, texts = paths.picked(values, path)
+    kinds_, texts = paths.pick(values, path)
     name = ".".join(path)
     for kind, reason in _NEVER.items():
         faults.note(np.flatnonzero(kinds_ == kind), f"{name}: {reason}")
@@ -83,7 +83,7 @@ def _read(values: Packed, path: Path, field: pa.Field, faults: Faults) -> pa.Arr
         odd = (kinds_ == paths.WORD) | (kinds_ == paths.NESTED)
         faults.note(np.flatnonzero(odd), f"{name}: is neither a number nor text")
         texts = texts if not odd.any() else _without(texts, odd)
-    return fitted(texts, field.with_name(name), faults)
+    return cast_column(texts, field.with_name(name), faults)
 
 
 _NEVER = {
@@ -102,8 +102,8 @@ def _column(found: _Found, field: pa.Field, path: Path, parent: pa.Array | None)
     path = (*path, field.name)
     if column_options.is_marked(field):
         return found.marked[path]
-    read = _plainly(found, field, path, parent)
-    if not kinds.is_struct(field.type) or not column_options.any_marked(field.type):
+    read = _decode_plain(found, field, path, parent)
+    if not kinds.is_struct(field.type) or not column_options.has_marked(field.type):
         assert read is not None, "what is not marked is read by the plain path"
         return read
     children = [_column(found, child, path, read) for child in field.type]
@@ -111,7 +111,7 @@ def _column(found: _Found, field: pa.Field, path: Path, parent: pa.Array | None)
     return pa.StructArray.from_arrays(children, fields=list(field.type), mask=mask)
 
 
-def _plainly(
+def _decode_plain(
     found: _Found, field: pa.Field, path: Path, parent: pa.Array | None
 ) -> pa.Array | None:
     if len(path) == 1:
@@ -125,16 +125,16 @@ def _unmarked(field: pa.Field) -> pa.Field | None:
     """Return the field without its marked parts; ``None`` if nothing else is left."""
     if column_options.is_marked(field):
         return None
-    if not kinds.is_struct(field.type) or not column_options.any_marked(field.type):
+    if not kinds.is_struct(field.type) or not column_options.has_marked(field.type):
         return field
     inside = [child for child in map(_unmarked, field.type) if child is not None]
     return field.with_type(pa.struct(inside)) if inside else None
 
 
-def _marked(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.Field]]:
+def _mark(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.Field]]:
     path = (*path, field.name)
     if column_options.is_marked(field):
         yield path, field
     elif kinds.is_struct(field.type):
         for child in field.type:
-            yield from _marked(child, path)
+            yield from _mark(child, path)

@@ -55,11 +55,11 @@ Spelling = dict[str, bool]
 
 
 class Unfit(ValueError):
-    """The block holds something that the fast path does not take."""
+    """Says that the block holds something that the fast path does not take."""
 
 
 class _NeedsWide(Exception):
-    """A column holds numbers that doubles cannot carry exactly."""
+    """Says that a column holds numbers that doubles cannot carry exactly."""
 
 
 def learn(spelling: Spelling, field: pa.Field, value: Any, path: str = "") -> None:
@@ -96,7 +96,7 @@ def parse(
 ) -> pa.StructArray:
     asked = _Reader(spelling, wide=wide)
     row = pa.struct([pa.field(field.name, asked.type_of(field, "")) for field in fields])
-    text = framed(values)
+    text = frame(values)
     if beyond_parser(text):
         raise Unfit("text that the parser gets wrong")
     schema = pa.schema([pa.field("r", pa.list_(row))])
@@ -120,7 +120,7 @@ def parse(
     return rows
 
 
-def framed(values: Packed) -> bytes:
+def frame(values: Packed) -> bytes:
     """Wrap each value in an object of its own, and concatenate them."""
     return values.framed(_FRONT, _BACK)
 
@@ -153,7 +153,7 @@ def _holds_integers(target: pa.DataType) -> bool:
 
 
 class _Reader:
-    """The types that the parser is asked for."""
+    """Chooses the types that the parser is asked for."""
 
     def __init__(self, spelling: Spelling, *, wide: bool) -> None:
         self._spelling = spelling
@@ -322,9 +322,9 @@ def _uuids(texts: pa.Array) -> pa.Array:
     digits = _HEX_DIGITS[characters[:, _UUID_DIGITS]]
     if not (characters[:, _UUID_HYPHENS] == ord("-")).all() or (digits > 15).any():
         raise Unfit("a UUID has an unknown form")
-    octets = np.ascontiguousarray(digits[:, ::2] << 4 | digits[:, 1::2])
+    data = np.ascontiguousarray(digits[:, ::2] << 4 | digits[:, 1::2])
     validity = texts.is_valid().buffers()[1] if texts.null_count else None
-    buffers = [validity, pa.py_buffer(octets.tobytes())]
+    buffers = [validity, pa.py_buffer(data.tobytes())]
     return pa.Array.from_buffers(pa.binary(16), len(texts), buffers)
 
 
@@ -336,11 +336,11 @@ for _digit in "0123456789abcdefABCDEF":
 
 
 def _base64(target: pa.DataType, texts: pa.Array) -> pa.Array:
-    octets = [
+    data = [
         None if text is None else base64.b64decode(text, validate=True)
         for text in texts.to_pylist()
     ]
-    return pa.array(octets, target)
+    return pa.array(data, target)
 
 
 def _require(flags: pa.Array, otherwise: str) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headgate.data_plane.formats import column_options, field_names
-from headgate.data_plane.formats.casting.relabel import retyped_rows, rows_from
+from headgate.data_plane.formats.casting.relabel import relabel_rows, rows_from
 from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 
@@ -27,16 +27,16 @@ Keys = frozenset[bytes]
 Decode = Callable[[Sequence[bytes], pa.Schema], pa.RecordBatch]
 
 
-class NamedKeys:
+class KeysByFieldName:
     """Decodes with ``decode``, which knows only exact names."""
 
     def __init__(self, schema: pa.Schema, decode: Decode) -> None:
         self._schema = schema
         self._decode = decode
-        self._caseless = any(field_names.caseless(field) for field in schema)
+        self._caseless = any(field_names.is_caseless(field) for field in schema)
         # A column's own name is watched for too: it may be a key that belongs to no column.
         self._watched = set().union(*map(_all_names, schema))
-        self._asked: dict[Keys, pa.Schema | None] = {}
+        self._requested: dict[Keys, pa.Schema | None] = {}
 
     def decode(self, values: Sequence[bytes]) -> pa.RecordBatch:
         groups: dict[Keys, list[int]] = {}
@@ -57,11 +57,11 @@ class NamedKeys:
 
     def _keys(self, value: bytes) -> Keys:
         """Return the keys that matter, as spelled; one with an escape makes it ambiguous."""
-        found = set()
+        result = set()
         for text, colon in _TEXT.findall(value):
             if colon and (b"\\" in text or self._form(text) in self._watched):
-                found.add(text)
-        return frozenset(found)
+                result.add(text)
+        return frozenset(result)
 
     def _form(self, key: bytes) -> str:
         text = key.decode(errors="replace")
@@ -71,23 +71,23 @@ class NamedKeys:
         self, keys: Keys, values: list[bytes], rows: list[int], faults: Faults
     ) -> tuple[pa.RecordBatch, list[int]]:
         """Decode what a group allows, and return the rows concerned."""
-        if keys not in self._asked:
-            self._asked[keys] = self._schema_for(keys)
-        asked = self._asked[keys]
+        if keys not in self._requested:
+            self._requested[keys] = self._schema_for(keys)
+        asked = self._requested[keys]
         bad: dict[int, str] = {}
         if asked is None:
-            values, bad = self._rewritten(values)
+            values, bad = self._rewrite(values)
             asked = self._schema
         left = [place for place in range(len(rows)) if place not in bad]
         try:
-            found = self._decode([values[place] for place in left], asked)
+            result = self._decode([values[place] for place in left], asked)
         except UndecodableRecords as error:
-            found = error.rest
+            result = error.rest
             bad |= {left[place]: reason for place, reason in error.bad.items()}
         for place, reason in bad.items():
             faults.note([rows[place]], reason)
         good = [row for place, row in enumerate(rows) if place not in bad]
-        return retyped_rows(found, self._schema), good
+        return relabel_rows(result, self._schema), good
 
     def _schema_for(self, keys: Keys) -> pa.Schema | None:
         """Return the schema under the keys that these records use.
@@ -98,25 +98,25 @@ class NamedKeys:
             return None
         spelled = [key.decode(errors="replace") for key in sorted(keys)]
         try:
-            return pa.schema([_asked(field, spelled) for field in self._schema])
+            return pa.schema([_requested_field(field, spelled) for field in self._schema])
         except field_names.TwoFields:
             return None
 
-    def _rewritten(self, values: list[bytes]) -> tuple[list[bytes], dict[int, str]]:
-        found, bad = [], {}
+    def _rewrite(self, values: list[bytes]) -> tuple[list[bytes], dict[int, str]]:
+        result, bad = [], {}
         row = pa.struct(list(self._schema))
         for place, value in enumerate(values):
             try:
-                renamed = _renamed(json_values.parse(value), row)
-                found.append(json_values.json_text(renamed).encode("utf-8", "surrogatepass"))
+                renamed = _rename(json_values.parse(value), row)
+                result.append(json_values.json_text(renamed).encode("utf-8", "surrogatepass"))
             except ValueError as error:
-                found.append(b"")
+                result.append(b"")
                 bad[place] = str(error)
-        return found, bad
+        return result, bad
 
 
 def _all_names(field: pa.Field) -> set[str]:
-    own = field.name.lower() if field_names.caseless(field) else field.name
+    own = field.name.lower() if field_names.is_caseless(field) else field.name
     inside = (_all_names(child) for child in _fields_in(field.type))
     return ({own} | field_names.forms_of(field)).union(*inside)
 
@@ -129,37 +129,37 @@ def _fields_in(kind: pa.DataType) -> list[pa.Field]:
     return [field for child in inside for field in _fields_in(child)]
 
 
-def _asked(field: pa.Field, spelled: list[str]) -> pa.Field:
-    place = field_names.places([field], spelled)[0]
+def _requested_field(field: pa.Field, spelled: list[str]) -> pa.Field:
+    place = field_names.match_fields([field], spelled)[0]
     name = field.name if place is None else spelled[place]
     if place is None and field.name in spelled:
         raise field_names.TwoFields  # the key of that name is another column's
-    kind = _asked_type(field.type, spelled)
+    kind = _requested_type(field.type, spelled)
     return pa.field(name, kind, field.nullable, metadata=column_options.marks(field))
 
 
-def _asked_type(kind: pa.DataType, spelled: list[str]) -> pa.DataType:
+def _requested_type(kind: pa.DataType, spelled: list[str]) -> pa.DataType:
     if kinds.is_struct(kind):
-        return pa.struct([_asked(child, spelled) for child in kind])
+        return pa.struct([_requested_field(child, spelled) for child in kind])
     if kinds.is_map(kind):
-        return pa.map_(kind.key_type, _asked_type(kind.item_type, spelled))
+        return pa.map_(kind.key_type, _requested_type(kind.item_type, spelled))
     if kinds.is_large_list(kind):
-        return pa.large_list(_asked_type(kind.value_type, spelled))
+        return pa.large_list(_requested_type(kind.value_type, spelled))
     return kind
 
 
-def _renamed(value: Any, kind: pa.DataType) -> Any:
+def _rename(value: Any, kind: pa.DataType) -> Any:
     """Return the parsed value with the columns' names as its keys. Raises ``TwoFields``."""
     if kinds.is_struct(kind) and isinstance(value, dict):
         keys = list(value)
-        found = field_names.places(list(kind), keys)
+        result = field_names.match_fields(list(kind), keys)
         return {
-            field.name: _renamed(value[keys[place]], field.type)
-            for field, place in zip(kind, found, strict=True)
+            field.name: _rename(value[keys[place]], field.type)
+            for field, place in zip(kind, result, strict=True)
             if place is not None
         }
     if kinds.is_map(kind) and isinstance(value, dict):
-        return {key: _renamed(item, kind.item_type) for key, item in value.items()}
+        return {key: _rename(item, kind.item_type) for key, item in value.items()}
     if kinds.is_large_list(kind) and isinstance(value, list):
-        return [_renamed(item, kind.value_type) for item in value]
+        return [_rename(item, kind.value_type) for item in value]
     return value

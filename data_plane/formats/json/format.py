@@ -21,9 +21,9 @@ from headgate.data_plane.formats.json import bad_record_search, columns, paths
 from headgate.data_plane.formats.json import column_options as json_column_options
 from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.json.columns import Unfit
-from headgate.data_plane.formats.json.field_names import NamedKeys
+from headgate.data_plane.formats.json.field_names import KeysByFieldName
 from headgate.data_plane.formats.record_format import UndecodableRecords
-from headgate.data_plane.formats.unknown_fields import Lack, Lookout
+from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Flags, Octets
 
@@ -32,7 +32,7 @@ _LACKS, _IGNORES = 1, 2
 
 
 class JsonRecords:
-    """A ``RecordFormat``, which remembers each column's spelling of dates and decimals."""
+    """Reads JSON, and remembers how each column spells dates and decimals. A ``RecordFormat``."""
 
     rules = formats_column_options.EVERY
 
@@ -40,50 +40,52 @@ class JsonRecords:
         take_options(options or {})
         self._spellings: dict[pa.Schema, columns.Spelling] = {}
         self._watch = bad_record_search.Watch()
-        self._named: tuple[pa.Schema, NamedKeys] | None = None
-        self._lookout: Lookout | None = None
+        self._named: tuple[pa.Schema, KeysByFieldName] | None = None
+        self._finder: UnknownFieldFinder | None = None
         self._marks: Octets | None = None
-        self.ignoring = 0
+        self.records_with_ignored_fields = 0
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
-        if all(map(field_names.plain, schema)):
-            return self._ruled(values, schema)
+        if all(map(field_names.has_exact_name, schema)):
+            return self._decode_with_options(values, schema)
         if self._named is None or not self._named[0].equals(schema, check_metadata=True):
-            self._named = (schema, NamedKeys(schema, self._ruled))
+            self._named = (schema, KeysByFieldName(schema, self._decode_with_options))
         return self._named[1].decode(list(values))
 
-    def watch(self, lookout: Lookout) -> None:
-        self._lookout = lookout
+    def watch(self, finder: UnknownFieldFinder) -> None:
+        self._finder = finder
 
-    def lacking(self, values: Sequence[bytes], bad: Collection[int], /) -> Iterable[Lack]:
+    def unknown_columns(
+        self, values: Sequence[bytes], bad: Collection[int], /
+    ) -> Iterable[UnknownColumns]:
         """Read once more only what the C code, which marked most records, is unsure about.
 
         If it marked none, read all, and count those with ignored fields.
         """
-        assert self._lookout is not None, "nobody watches"
+        assert self._finder is not None, "nobody watches"
         marks = self._marks
         marked = marks is not None and len(marks) == len(values)
         if marks is None or not marked:
             marks = np.full(len(values), _LACKS, np.uint8)
-        self.ignoring += int(np.count_nonzero(marks & _IGNORES))
+        self.records_with_ignored_fields += int(np.count_nonzero(marks & _IGNORES))
         rows = sorted({*np.flatnonzero(marks & _LACKS).tolist(), *bad})
-        found: dict[Struct, list[int]] = {}
+        result: dict[Struct, list[int]] = {}
         for row in rows:
             try:
                 record = json_values.parse(values[row])
             except ValueError:
                 continue
-            self.ignoring += not marked and self._lookout.ignores(record)
-            wanted = self._lookout.of_record(record)
+            self.records_with_ignored_fields += not marked and self._finder.ignores(record)
+            wanted = self._finder.of_record(record)
             if wanted.fields:
-                found.setdefault(wanted, []).append(row)
-        return [(np.array(some, np.int64), wanted) for wanted, some in found.items()]
+                result.setdefault(wanted, []).append(row)
+        return [(np.array(some, np.int64), wanted) for wanted, some in result.items()]
 
     def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         return paths.missing(Packed.whole(values), path)
 
-    def _ruled(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
-        if formats_column_options.any_marked(schema):
+    def _decode_with_options(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        if formats_column_options.has_marked(schema):
             return json_column_options.decode(values, schema, self._decode)
         return self._decode(values, schema)
 
@@ -93,13 +95,13 @@ class JsonRecords:
             self._spellings[schema] = {}
             self._learn(values, schema)
         try:
-            apart = bad_record_search.Apart(
+            apart = bad_record_search.BadRecordSearch(
                 values,
                 schema,
                 self._spellings[schema],
                 self._watch,
                 learn=lambda: self._learn(values, schema),
-                fields=self._lookout.fields if self._lookout else None,
+                fields=self._finder.fields if self._finder else None,
             )
         except bad_record_search.Respelled:
             return self._decode(values, schema)
@@ -123,19 +125,19 @@ class JsonRecords:
         return before != spelling
 
     def _whole(
-        self, values: Packed, schema: pa.Schema, apart: bad_record_search.Apart
+        self, values: Packed, schema: pa.Schema, apart: bad_record_search.BadRecordSearch
     ) -> pa.RecordBatch:
         """Return, in order, the rows of the fast path and those of the explaining path."""
         bad: dict[int, str] = {}
         accepted: dict[int, pa.RecordBatch] = {}
         for row, column in sorted(apart.refused.items()):
             ill = bool(apart.ill_formed[row])
-            found = self._alone(values[row] or b"", schema, column, ill_formed=ill)
-            if isinstance(found, str):
-                bad[row] = found
+            result = self._decode_one(values[row] or b"", schema, column, ill_formed=ill)
+            if isinstance(result, str):
+                bad[row] = result
             else:
-                accepted[row] = found
-        rows, batch = apart.together()
+                accepted[row] = result
+        rows, batch = apart.rows_and_reasons()
         if accepted:
             order = np.argsort(np.concatenate([rows, np.array([*accepted], np.int64)]))
             batch = pa.concat_batches([batch, *accepted.values()]).take(pa.array(order))
@@ -143,7 +145,7 @@ class JsonRecords:
             raise UndecodableRecords(bad, batch)
         return batch
 
-    def _alone(
+    def _decode_one(
         self, value: bytes, schema: pa.Schema, suspected: str, *, ill_formed: bool
     ) -> pa.RecordBatch | str:
         """Return the row, or the reason why there is none."""
@@ -152,20 +154,20 @@ class JsonRecords:
         except json_values.KeyTwice as reason:
             return str(reason)
         except ValueError as reason:
-            return self._laxly(value, schema, reason, sure=ill_formed)
+            return self._decode_leniently(value, schema, reason, sure=ill_formed)
         if suspected:  # it is mostly right, and then nothing else needs to be converted
             field = schema.field(suspected)
             try:
                 json_values.convert_field(field, record)
             except ValueError as reason:
-                return self._laxly(value, schema, reason, sure=_agreed(field.type))
+                return self._decode_leniently(value, schema, reason, sure=_common_type(field.type))
         try:
             row = {field.name: json_values.convert_field(field, record) for field in schema}
         except ValueError as reason:
-            return self._laxly(value, schema, reason, sure=False)
+            return self._decode_leniently(value, schema, reason, sure=False)
         return rows_from([row], schema)
 
-    def _laxly(
+    def _decode_leniently(
         self, value: bytes, schema: pa.Schema, reason: ValueError, *, sure: bool
     ) -> pa.RecordBatch | str:
         """Accept what the columnar path accepts next to good neighbours; chance must not decide.
@@ -180,6 +182,6 @@ class JsonRecords:
         return str(reason)
 
 
-def _agreed(kind: pa.DataType) -> bool:
+def _common_type(kind: pa.DataType) -> bool:
     """Return whether the columnar path refuses all values that ``json_values`` refuses."""
     return not kinds.is_nested(kind) and not kinds.is_large_string(kind)

@@ -32,20 +32,20 @@ Kinds = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _Pick = tuple[int, str]
 
 
-def picked(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
+def pick(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
     """Return each value's kind, and its text in UTF-8 (null if missing; a JSON text unquoted).
 
     The values are JSON objects that were found valid.
     """
-    found = loops().picked(values.array, [name.encode() for name in path])
-    if found is None:
-        each = [_picked_one(value, path) for value in values]
+    result = loops().picked(values.array, [name.encode() for name in path])
+    if result is None:
+        each = [_pick_one(value, path) for value in values]
         kinds = np.array([kind for kind, _ in each], np.uint8)
         return kinds, _texts(kinds, [text for _, text in each])
-    kinds, texts = found.kinds, _written(found)
+    kinds, texts = result.kinds, _text_of(result)
     looked = np.flatnonzero((kinds == DOUBT) | (kinds == ESCAPED))
     if len(looked):
-        some = [_picked_one(value, path) for value in Packed(values.array.take(pa.array(looked)))]
+        some = [_pick_one(value, path) for value in Packed(values.array.take(pa.array(looked)))]
         looked_kinds = np.array([kind for kind, _ in some], np.uint8)
         rest = np.ones(len(kinds), np.bool_)
         rest[looked] = False
@@ -58,8 +58,8 @@ def picked(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
 
 def missing(values: Packed, path: Sequence[pa.Field], front: Sequence[str] = ()) -> Flags:
     """Return which records have no field at the path's end, which begins after ``front``."""
-    if all(map(field_names.plain, path)):
-        kinds, _ = picked(values, [*front, *(field.name for field in path)])
+    if all(map(field_names.has_exact_name, path)):
+        kinds, _ = pick(values, [*front, *(field.name for field in path)])
         return np.asarray(kinds == MISSING)
     return np.array(
         [_lacks(json.loads(value, strict=False), path, front) for value in values], np.bool_
@@ -73,48 +73,48 @@ def _lacks(value: object, path: Sequence[pa.Field], front: Sequence[str]) -> boo
         if not isinstance(value, dict):
             return False
         keys = list(value)
-        place = field_names.places([field], keys)[0]
+        place = field_names.match_fields([field], keys)[0]
         if place is None:
             return True
         value = value[keys[place]]
     return False
 
 
-def _written(found: Picks) -> pa.Array:
+def _text_of(found: Picks) -> pa.Array:
     there = np.isin(found.kinds, (TEXT, NUMBER, WORD, NESTED))
-    octets = loops().gathered(np.where(there, found.addresses, 0), np.where(there, found.sizes, 0))
-    return octets.cast(pa.large_string())
+    data = loops().gathered(np.where(there, found.addresses, 0), np.where(there, found.sizes, 0))
+    return data.cast(pa.large_string())
 
 
 def _texts(kinds: Kinds, texts: list[str]) -> pa.Array:
     there = np.isin(kinds, (TEXT, ESCAPED, NUMBER, WORD, NESTED))
-    octets = [
+    data = [
         text.encode("utf-8", "surrogatepass") if valid else None
         for text, valid in zip(texts, there, strict=True)
     ]
     try:
-        return pa.array(octets, pa.large_binary()).cast(pa.large_string())
+        return pa.array(data, pa.large_binary()).cast(pa.large_string())
     except pa.ArrowInvalid:  # half a surrogate pair: the kind reports the record
         for place, text in enumerate(texts):
             if not _is_whole(text):
-                kinds[place], octets[place] = DOUBT, None
-        return pa.array(octets, pa.large_binary()).cast(pa.large_string())
+                kinds[place], data[place] = DOUBT, None
+        return pa.array(data, pa.large_binary()).cast(pa.large_string())
 
 
 def _is_whole(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _picked_one(value: bytes, path: Sequence[str]) -> _Pick:
+def _pick_one(value: bytes, path: Sequence[str]) -> _Pick:
     text = value.decode()
     at = _behind_space(text, 0)
     for name in path:
         if text[at] != "{":
             return (NULL if text[at] == "n" else NO_OBJECT), ""
-        found = _member(text, at, name)
-        if found is None:
+        result = _member(text, at, name)
+        if result is None:
             return MISSING, ""
-        at = found
+        at = result
     kind = _KINDS.get(text[at], NUMBER)
     parsed, end = _DECODER.raw_decode(text, at)
     return kind, parsed if kind == TEXT else text[at:end]
@@ -135,6 +135,6 @@ def _member(text: str, at: int, wanted: str) -> int | None:
 
 
 def _behind_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    assert found is not None, "it matches nothing too"
-    return found.end()
+    result = _SPACE.match(text, at)
+    assert result is not None, "it matches nothing too"
+    return result.end()

@@ -56,7 +56,7 @@ _SMALL = Context(prec=100)  # for numbers that were found to have fewer digits
 
 
 class BadValue(ValueError):
-    """A value cannot be converted without loss; the message says why."""
+    """Says that a value cannot be converted without loss, and why."""
 
 
 def _refuse_constant(name: str) -> None:
@@ -64,24 +64,24 @@ def _refuse_constant(name: str) -> None:
 
 
 class KeyTwice(BadValue):
-    """An object names a key twice, so nobody knows which of its values is meant."""
+    """Says that an object names a key twice: nobody knows which of its values is meant."""
 
 
-def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the object with these keys and values. Raises ``KeyTwice``."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         counts = Counter(key for key, _ in pairs)
         again = next(key for key, count in counts.items() if count > 1)
         raise KeyTwice(f"an object names the key {_sample(again)} twice")
-    return found
+    return result
 
 
 _DECODER = json.JSONDecoder(
     strict=False,
     parse_float=_DECIMALS.create_decimal,
     parse_constant=_refuse_constant,
-    object_pairs_hook=unique,
+    object_pairs_hook=require_unique_keys,
 )
 
 
@@ -146,7 +146,7 @@ def convert_value(field: pa.Field, value: Any, path: str) -> Any:
 
 
 class _Nested(BadValue):
-    """A reason that already names the place, so that nothing is put in front of it."""
+    """Gives a reason that already names the place: nothing is put in front of it."""
 
 
 def _converter(target: pa.DataType) -> Callable[[Any, pa.DataType, str], Any]:
@@ -266,12 +266,12 @@ def _uuid(value: Any, _target: pa.DataType, _: str) -> bytes:
 
 def _binary(value: Any, target: pa.DataType, _: str) -> bytes:
     try:
-        octets = base64.b64decode(_text(value), validate=True)
+        data = base64.b64decode(_text(value), validate=True)
     except binascii.Error as error:
         raise BadValue(f"is not base64 ({error})") from error
-    if kinds.is_fixed_size_binary(target) and len(octets) != target.byte_width:
-        raise BadValue(f"holds {len(octets)} bytes, not {target.byte_width}")
-    return octets
+    if kinds.is_fixed_size_binary(target) and len(data) != target.byte_width:
+        raise BadValue(f"holds {len(data)} bytes, not {target.byte_width}")
+    return data
 
 
 def _struct(value: Any, target: pa.DataType, path: str) -> dict[str, Any]:
@@ -311,25 +311,25 @@ def json_text(value: Any) -> str:
             written.append(str(item))
         elif isinstance(item, dict):
             pairs = [[_Written(f"{json.dumps(key)}:"), inside] for key, inside in item.items()]
-            waiting += reversed(_enclosed("{", pairs, "}"))
+            waiting += reversed(_enclose("{", pairs, "}"))
         elif isinstance(item, list):
-            waiting += reversed(_enclosed("[", [[inside] for inside in item], "]"))
+            waiting += reversed(_enclose("[", [[inside] for inside in item], "]"))
         else:
             written.append(json.dumps(item))
     return "".join(written)
 
 
 class _Written(str):
-    """Text that is JSON already."""
+    """Marks text that is JSON already."""
 
     __slots__ = ()
 
 
-def _enclosed(front: str, parts: list[list[Any]], back: str) -> list[Any]:
-    found: list[Any] = [_Written(front)]
+def _enclose(front: str, parts: list[list[Any]], back: str) -> list[Any]:
+    result: list[Any] = [_Written(front)]
     for place, part in enumerate(parts):
-        found += [_Written(","), *part] if place else part
-    return [*found, _Written(back)]
+        result += [_Written(","), *part] if place else part
+    return [*result, _Written(back)]
 
 
 def _kind(value: Any) -> str:

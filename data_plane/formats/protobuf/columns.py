@@ -78,7 +78,7 @@ class _Values:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The column that a field goes into; ``None``: it becomes part of a text.
+    """Names the column that a field goes into; ``None``: it becomes part of a text.
 
     ``above``: the types of the messages that contain it.
     """
@@ -121,7 +121,9 @@ class Reader:
         wanted: list[pa.Field] | None,
         above: tuple[str, ...],
     ) -> pa.Array:
-        """``wanted``: the columns for the fields; ``None``: every field is wanted."""
+        """Read a message's fields into columns.
+
+        ``wanted``: the columns for the fields; ``None``: every field is wanted."""
         above = (*above, kind.name)
         if wanted is None and (kind.name in above[:-1] or len(above) > _DEPTH_MAX):
             raise UnfitTypes(f"{kind.name} may hold itself, and so cannot become text as a whole")
@@ -151,12 +153,12 @@ class Reader:
         if wanted is None:
             return [(field, None) for field in kind.fields if field.kind != "group"]
         try:
-            found = field_names.places(wanted, [field.name for field in kind.fields])
+            result = field_names.match_fields(wanted, [field.name for field in kind.fields])
         except field_names.TwoFields as error:
             messages.fail(np.ones(len(messages), np.bool_), str(error))
             return []
         pairs = [
-            (kind.fields[at], w) for at, w in zip(found, wanted, strict=True) if at is not None
+            (kind.fields[at], w) for at, w in zip(result, wanted, strict=True) if at is not None
         ]
         for field, _ in pairs:
             if field.kind == "group":
@@ -192,8 +194,8 @@ class Reader:
         if field.kind == "message" and self._types.message(field.type_name).entry:
             return self._map(values, field, offsets, target)
         item = target.type.value_field if _is_list(target.type) else None
-        found = self._values(values, field, target.to(item))
-        return pa.LargeListArray.from_arrays(pa.array(offsets), found)
+        result = self._values(values, field, target.to(item))
+        return pa.LargeListArray.from_arrays(pa.array(offsets), result)
 
     def _map(self, entries: _Values, field: Field, offsets: Integers, target: _Target) -> pa.Array:
         kind = self._types.message(field.type_name)
@@ -227,7 +229,7 @@ class Reader:
             names_ = self._types.enum(field.type_name)
             return _enum(values, names_, field.type_name, target)
         if field.kind in ("string", "bytes"):
-            return _octets(values, text=field.kind == "string")
+            return _bytes_or_text(values, text=field.kind == "string")
         read: Callable[[_Values], pa.Array] = _NUMBERS[field.kind]
         return read(values)
 
@@ -238,16 +240,16 @@ class Reader:
         above, into = target.above, target.type
         whole = kinds.is_struct(into) or kinds.is_map(into)
         if kind.name in WRAPPERS and not whole:
-            found = self._message(inside, kind, None, above).field(0)
+            result = self._message(inside, kind, None, above).field(0)
         elif kind.name == TIMESTAMP and not whole:
             unit = into.unit if kinds.is_timestamp(into) else "us"
-            found = _moments(inside, self._message(inside, kind, None, above), unit)
+            result = _moments(inside, self._message(inside, kind, None, above), unit)
         else:
-            found = self._message(inside, kind, target.fields, above)
+            result = self._message(inside, kind, target.fields, above)
         if there.all():
-            return found
+            return result
         places = np.cumsum(there, dtype=np.int64) - 1
-        return found.take(pa.array(places, mask=~there))
+        return result.take(pa.array(places, mask=~there))
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -269,9 +271,9 @@ def _last_of_each(keys: pa.Array, owners: Integers) -> Flags:
     codes = np.asarray(keys.dictionary_encode().indices)
     pairs = np.stack([owners, codes], axis=1)[::-1]
     _, first = np.unique(pairs, axis=0, return_index=True)
-    found = np.zeros(len(codes), np.bool_)
-    found[len(codes) - 1 - first] = True
-    return found
+    result = np.zeros(len(codes), np.bool_)
+    result[len(codes) - 1 - first] = True
+    return result
 
 
 # ---------------------------------------------------------------------------- single values
@@ -289,8 +291,8 @@ def _signed(values: _Values) -> np.ndarray[Any, np.dtype[np.int32]]:
 
 
 def _zigzag(bits: Integers) -> Integers:
-    found: Integers = ((bits.view(np.uint64) >> np.uint64(1)).view(np.int64)) ^ -(bits & 1)
-    return found
+    result: Integers = ((bits.view(np.uint64) >> np.uint64(1)).view(np.int64)) ^ -(bits & 1)
+    return result
 
 
 def _int32(values: _Values) -> pa.Array:
@@ -334,14 +336,14 @@ _NUMBERS = {
 }
 
 
-def _octets(values: _Values, *, text: bool) -> pa.Array:
+def _bytes_or_text(values: _Values, *, text: bool) -> pa.Array:
     there = values.there
     # Asked for now, and ``bits`` are places, not addresses: messages that came in parts are put
     # together at the end of a new buffer (``Messages._put_together``).
-    base = values.messages.octets.ctypes.data
+    base = values.messages.data.ctypes.data
     addresses = np.where(there, values.bits + base, 0).astype(np.uint64)
-    octets = loops().gathered(addresses, np.where(there, values.sizes, 0))
-    return text_of(octets, values.fail) if text else octets
+    data = loops().gathered(addresses, np.where(there, values.sizes, 0))
+    return text_of(data, values.fail) if text else data
 
 
 def _enum(values: _Values, known: dict[int, str], name: str, target: _Target) -> pa.Array:

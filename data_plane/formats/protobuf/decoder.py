@@ -31,14 +31,14 @@ Read = tuple[int, int, int, int]
 
 
 class Broken(ValueError):
-    """These bytes are not a message."""
+    """Says that these bytes are not a message."""
 
 
 class Messages:
     """Messages of one type in a buffer. ``rows`` tells which record each belongs to."""
 
-    def __init__(self, octets: Octets, spans: Spans, rows: Integers, faults: Faults) -> None:
-        self.octets = octets
+    def __init__(self, data: Octets, spans: Spans, rows: Integers, faults: Faults) -> None:
+        self.data = data
         self.spans = spans
         self.rows = rows
         self.faults = faults
@@ -61,21 +61,21 @@ class Messages:
     def inside(self, begins: Integers, sizes: Integers, rows: Integers) -> Messages:
         """Return messages inside these ones."""
         spans = Spans(np.ascontiguousarray(begins), np.ascontiguousarray(begins + sizes))
-        return Messages(self.octets, spans, rows, self.faults)
+        return Messages(self.data, spans, rows, self.faults)
 
     def scan(self, wanted: Slots) -> Scanned:
         """Read what is wanted of each; an invalid one is noted, and has no values."""
-        found = loops().scanned(self.octets, self.spans, wanted)
-        if found is None:
-            found = _scanned(self.octets, self.spans, wanted)
-        unsound = found.found != _SOUND
+        result = loops().scanned(self.data, self.spans, wanted)
+        if result is None:
+            result = _scan(self.data, self.spans, wanted)
+        unsound = result.found != _SOUND
         if unsound.any():
-            broken = found.found == 1
+            broken = result.found == 1
             self.fail(broken, "is not a message, or is cut off")
-            found.values[:, broken] = 0
-            found.sizes[:, broken] = -1
-            self._put_together(wanted, found)
-        return found
+            result.values[:, broken] = 0
+            result.sizes[:, broken] = -1
+            self._put_together(wanted, result)
+        return result
 
     def items(
         self, number: int, wire: int, counts: Integers
@@ -83,15 +83,15 @@ class Messages:
         """Return offsets of each message's items of a repeated field, their values and sizes."""
         offsets = np.zeros(len(self) + 1, np.int64)
         np.cumsum(counts, out=offsets[1:])
-        found = loops().items(self.octets, self.spans, (number, wire), offsets)
-        if found is None:
-            found = _items(self.octets, self.spans, (number, wire), offsets)
-        return offsets, *found
+        result = loops().items(self.data, self.spans, (number, wire), offsets)
+        if result is None:
+            result = _items(self.data, self.spans, (number, wire), offsets)
+        return offsets, *result
 
     def _put_together(self, wanted: Slots, found: Scanned) -> None:
         """Merge a message that comes in several parts: it is the concatenation of its parts."""
         behind: list[bytes] = []
-        end = len(self.octets)
+        end = len(self.data)
         for place in np.flatnonzero(found.found == _PARTS).tolist():
             for slot, pieces in self._parts(place, wanted).items():
                 if len(pieces) > 1:
@@ -100,11 +100,11 @@ class Messages:
                     found.sizes[slot, place] = len(behind[-1])
                     end += len(behind[-1])
         if behind:
-            self.octets = np.concatenate([self.octets, np.frombuffer(b"".join(behind), np.uint8)])
+            self.data = np.concatenate([self.data, np.frombuffer(b"".join(behind), np.uint8)])
 
     def _parts(self, place: int, wanted: Slots) -> dict[int, list[bytes]]:
         """Return the parts of the messages inside one message, by their slots."""
-        raw = self.octets[self.spans.begins[place] : self.spans.ends[place]].tobytes()
+        raw = self.data[self.spans.begins[place] : self.spans.ends[place]].tobytes()
         parts: dict[int, list[bytes]] = {}
         numbers, wires, modes, oneofs = wanted.kinds.tolist()
         slot_of = {number: slot for slot, number in enumerate(numbers)}
@@ -149,14 +149,14 @@ def fields(raw: bytes, at: int, end: int) -> Iterator[Read]:
 
 def varint(raw: bytes, at: int, end: int) -> tuple[int, int]:
     """Return a number of at most 64 bits, and where it ends. Raises ``Broken``."""
-    found = 0
+    result = 0
     for shift in range(0, 70, 7):
         if at >= end or (shift == 63 and raw[at] > 1):
             break
-        found |= (raw[at] & 0x7F) << shift
+        result |= (raw[at] & 0x7F) << shift
         at += 1
         if raw[at - 1] < 0x80:
-            return found, at
+            return result, at
     raise Broken
 
 
@@ -209,23 +209,23 @@ def _signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-def _scanned(octets: Octets, spans: Spans, wanted: Slots) -> Scanned:
+def _scan(data: Octets, spans: Spans, wanted: Slots) -> Scanned:
     shape = wanted.kinds.shape[1], len(spans.begins)
-    found = Scanned(
+    result = Scanned(
         np.zeros(shape, np.int64), np.full(shape, -1, np.int64), np.zeros(shape[1], np.uint8)
     )
-    raw = octets.tobytes()
+    raw = data.tobytes()
     each = zip(spans.begins.tolist(), spans.ends.tolist(), strict=True)
     for row, (begin, end) in enumerate(each):
         try:
-            _scan_one(fields(raw, begin, end), raw, wanted, (found, row))
+            _scan_one(fields(raw, begin, end), raw, wanted, (result, row))
         except Broken:
-            found.found[row] = 1
-    return found
+            result.found[row] = 1
+    return result
 
 
 def _scan_one(read: Iterator[Read], raw: bytes, wanted: Slots, into: tuple[Scanned, int]) -> None:
-    found, row = into
+    result, row = into
     numbers, wires, modes, oneofs = wanted.kinds.tolist()
     slot_of = {number: slot for slot, number in enumerate(numbers)}
     for number, wire, value, size in read:
@@ -233,24 +233,24 @@ def _scan_one(read: Iterator[Read], raw: bytes, wanted: Slots, into: tuple[Scann
         if slot < 0:
             continue
         if modes[slot] == MANY and wire == BYTES:
-            found.values[slot, row] += sum(1 for _ in _packed(raw, value, size, wires[slot]))
+            result.values[slot, row] += sum(1 for _ in _packed(raw, value, size, wires[slot]))
         elif wire == wires[slot] and modes[slot] in (MANY, MANY_BYTES):
-            found.values[slot, row] += 1
+            result.values[slot, row] += 1
         elif wire == wires[slot]:
             for other, oneof in enumerate(oneofs):
                 if other != slot and oneof >= 0 and oneof == oneofs[slot]:
-                    found.sizes[other, row] = -1
-            if modes[slot] == ONE_MESSAGE and found.sizes[slot, row] >= 0:
-                found.found[row] = _PARTS
-            found.values[slot, row] = _signed(value)
-            found.sizes[slot, row] = size
+                    result.sizes[other, row] = -1
+            if modes[slot] == ONE_MESSAGE and result.sizes[slot, row] >= 0:
+                result.found[row] = _PARTS
+            result.values[slot, row] = _signed(value)
+            result.sizes[slot, row] = size
 
 
 def _items(
-    octets: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
+    data: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
 ) -> tuple[Integers, Integers]:
     values, sizes = np.zeros(offsets[-1], np.int64), np.zeros(offsets[-1], np.int64)
-    raw, (wanted, wire_wanted) = octets.tobytes(), which
+    raw, (wanted, wire_wanted) = data.tobytes(), which
     for row in np.flatnonzero(np.diff(offsets)).tolist():
         to = int(offsets[row])
         for number, wire, value, size in fields(raw, int(spans.begins[row]), int(spans.ends[row])):

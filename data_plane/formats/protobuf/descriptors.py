@@ -21,7 +21,7 @@ _UNKNOWN_SYNTAX = "editions"
 
 
 class UnfitTypes(ValueError):
-    """The descriptor is invalid, or describes what headgate does not read."""
+    """Says that the descriptor is invalid, or describes what headgate does not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """``entry``: whether it represents a map's entries on the wire."""
+    """Describes a message type; ``entry``: whether it stands for a map's entries on the wire."""
 
     name: str
     fields: tuple[Field, ...]
@@ -81,19 +81,19 @@ class Types:
 
 def types_of(files: Iterable[bytes]) -> Types:
     """Return the types in descriptors of single files. Raises ``UnfitTypes``."""
-    found = well_known()
+    result = well_known()
     for raw in files:
         try:
-            _read_file(raw, found)
+            _read_file(raw, result)
         except (Broken, UnicodeDecodeError) as error:
             raise UnfitTypes("it is not a descriptor, or is cut off") from error
-    for name, message in found.messages.items():
-        read = tuple(_resolved(part, name, found) for part in message.fields)
-        found.messages[name] = replace(message, fields=read)
-    return found
+    for name, message in result.messages.items():
+        read = tuple(_resolve(part, name, result) for part in message.fields)
+        result.messages[name] = replace(message, fields=read)
+    return result
 
 
-def _resolved(part: Field, scope: str, types: Types) -> Field:
+def _resolve(part: Field, scope: str, types: Types) -> Field:
     """Return the field with the full name of its type.
 
     Descriptors may use the relative name from the text, and leave open whether it is a message or
@@ -117,30 +117,30 @@ def _resolved(part: Field, scope: str, types: Types) -> Field:
 def files_of(descriptor_set: bytes) -> list[bytes]:
     """Return the files in the output of ``protoc --descriptor_set_out``. Raises ``UnfitTypes``."""
     try:
-        found = list(_octets(descriptor_set, 1))
+        result = list(_bytes_of(descriptor_set, 1))
     except Broken as error:
         raise UnfitTypes("it is not a descriptor set, or is cut off") from error
-    if not found:
+    if not result:
         raise UnfitTypes("the descriptor set is empty")
-    return found
+    return result
 
 
-def _octets(raw: bytes, wanted: int) -> Iterator[bytes]:
+def _bytes_of(raw: bytes, wanted: int) -> Iterator[bytes]:
     for number, wire, begin, size in fields(raw, 0, len(raw)):
         if number == wanted and wire == BYTES:
             yield raw[begin : begin + size]
 
 
 def _text(raw: bytes, wanted: int) -> str:
-    return next(_octets(raw, wanted), b"").decode()
+    return next(_bytes_of(raw, wanted), b"").decode()
 
 
 def _number(raw: bytes, wanted: int, default: int = 0) -> int:
-    found = default
+    result = default
     for number, wire, value, _ in fields(raw, 0, len(raw)):
         if number == wanted and wire == VARINT:
-            found = value
-    return found
+            result = value
+    return result
 
 
 def file_name(raw: bytes) -> str:
@@ -156,16 +156,17 @@ def _read_file(raw: bytes, into: Types) -> None:
     if syntax == _UNKNOWN_SYNTAX:
         raise UnfitTypes(f"{name} is written in an edition; proto2 and proto3 are read")
     scope = f"{package}." if package else ""
-    for enum in _octets(raw, 5):
+    for enum in _bytes_of(raw, 5):
         _read_enum(enum, scope, into)
     into.files[name] = tuple(
-        _read_message(message, scope, (into, syntax == "proto3"), 0) for message in _octets(raw, 4)
+        _read_message(message, scope, (into, syntax == "proto3"), 0)
+        for message in _bytes_of(raw, 4)
     )
 
 
 def _read_enum(raw: bytes, scope: str, into: Types) -> None:
     names: dict[int, str] = {}
-    for value in _octets(raw, 2):
+    for value in _bytes_of(raw, 2):
         number = _number(value, 2)
         names.setdefault(number - 2**64 if number >= 2**63 else number, _text(value, 1))
     into.enums[scope + _text(raw, 1)] = names
@@ -176,11 +177,11 @@ def _read_message(raw: bytes, scope: str, context: tuple[Types, bool], depth: in
     if depth > _DEPTH_MAX:
         raise UnfitTypes("its messages are declared too deep in one another")
     name = scope + _text(raw, 1)
-    for enum in _octets(raw, 4):
+    for enum in _bytes_of(raw, 4):
         _read_enum(enum, f"{name}.", into)
-    nested = tuple(_read_message(m, f"{name}.", context, depth + 1) for m in _octets(raw, 3))
-    read = tuple(_read_field(f, proto3=proto3) for f in _octets(raw, 2))
-    options = next(_octets(raw, 7), b"")
+    nested = tuple(_read_message(m, f"{name}.", context, depth + 1) for m in _bytes_of(raw, 3))
+    read = tuple(_read_field(f, proto3=proto3) for f in _bytes_of(raw, 2))
+    options = next(_bytes_of(raw, 7), b"")
     # A map's entry counts among the nested messages, as a record's index does.
     into.messages[name] = Message(name, read, bool(_number(options, 7)), nested)
     return name
@@ -222,16 +223,16 @@ WRAPPERS = frozenset(f"google.protobuf.{name}Value" for name in _WRAPPED)
 def well_known() -> Types:
     """Return the types that a descriptor may name without containing them."""
     moment = (Field("seconds", 1, "int64"), Field("nanos", 2, "int32"))
-    found = [Message(name, moment) for name in (TIMESTAMP, "google.protobuf.Duration")]
-    found += [
+    result = [Message(name, moment) for name in (TIMESTAMP, "google.protobuf.Duration")]
+    result += [
         Message(f"google.protobuf.{name}Value", (Field("value", 1, kind),))
         for name, kind in _WRAPPED.items()
     ]
     any_fields = (Field("type_url", 1, "string"), Field("value", 2, "bytes"))
     paths = (Field("paths", 1, "string", repeated=True),)
-    found += [
+    result += [
         Message("google.protobuf.Any", any_fields),
         Message("google.protobuf.Empty", ()),
         Message("google.protobuf.FieldMask", paths),
     ]
-    return Types({message.name: message for message in found})
+    return Types({message.name: message for message in result})

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from headgate.control_protocol.errors import DescriptorUnfit
 from headgate.data_plane.formats import column_options
-from headgate.data_plane.formats.casting.cast_to_table import fitted_rows, without_bad
+from headgate.data_plane.formats.casting.cast_to_table import cast_rows, without_bad
 from headgate.data_plane.formats.casting.relabel import rows_from
-from headgate.data_plane.formats.format_registry import nearest, take_options
+from headgate.data_plane.formats.format_registry import suggestion, take_options
 from headgate.data_plane.formats.protobuf.columns import Reader
 from headgate.data_plane.formats.protobuf.decoder import Broken, varint
 from headgate.data_plane.formats.protobuf.descriptors import (
@@ -32,7 +32,7 @@ from headgate.data_plane.formats.protobuf.descriptors import (
 from headgate.data_plane.formats.protobuf.schema_inference import columns_of
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.schema_registry import NoSuchSchema, SchemaRegistry
-from headgate.data_plane.formats.unknown_fields import Lack, Lookout
+from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Flags, Integers
 
@@ -43,14 +43,14 @@ _VALUE_BYTES_MAX = 2**31
 
 
 class ProtobufRecords:
-    """A ``RecordFormat`` for bare messages of one type.
+    """Reads bare messages of one type. A ``RecordFormat``.
 
     Options: ``descriptor``, a descriptor set in base64 with all its imports; ``message``, the full
     name of the type.
     """
 
     rules = column_options.EVERY
-    ignoring = 0
+    records_with_ignored_fields = 0
 
     def __init__(self, options: Mapping[str, str]) -> None:
         taken = take_options(options, required=["descriptor", "message"])
@@ -69,7 +69,7 @@ class ProtobufRecords:
         if wanted not in types.messages:
             raise DescriptorUnfit(
                 f"format.options descriptor has no message {wanted!r}",
-                nearest(wanted, set(types.messages)).lstrip("; ") or "use its full name",
+                suggestion(wanted, set(types.messages)).lstrip("; ") or "use its full name",
             )
         self._kind = types.message(wanted)
         self._columns = columns_of(types, self._kind)
@@ -83,31 +83,33 @@ class ProtobufRecords:
             raise DescriptorUnfit(
                 f"{self._kind.name}: {error}", "take the column out, or declare it as a struct"
             ) from error
-        return without_bad(fitted_rows(read, schema, faults), faults)
+        return without_bad(cast_rows(read, schema, faults), faults)
 
     def missing(self, values: Sequence[bytes], _: Sequence[pa.Field]) -> Flags:
         """Return missing fields; the wire has no nulls, so a null is missing."""
         return np.ones(len(values), np.bool_)
 
-    def watch(self, lookout: Lookout) -> None:
-        self._lookout = lookout
+    def watch(self, finder: UnknownFieldFinder) -> None:
+        self._finder = finder
 
-    def lacking(self, values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
+    def unknown_columns(
+        self, values: Sequence[bytes], _bad: Collection[int], /
+    ) -> Iterable[UnknownColumns]:
         """Compare with the descriptor; the messages are not looked at."""
-        wanted = self._lookout.of_columns(self._columns)
+        wanted = self._finder.of_columns(self._columns)
         if wanted.fields and len(values):
             yield np.arange(len(values), dtype=np.int64), wanted
 
 
 class RegistryProtobufRecords:
-    """A ``RecordFormat`` for a zero byte, a schema id in four bytes, message indexes, the message.
+    """Reads a zero byte, a schema id in four bytes, message indexes, and the message.
 
     The indexes locate the message type in its file. Options ``registry.*`` as with
     ``avro-registry``.
     """
 
     rules = column_options.EVERY
-    ignoring = 0
+    records_with_ignored_fields = 0
 
     def __init__(self, options: Mapping[str, str]) -> None:
         prefix = "registry."
@@ -137,17 +139,19 @@ class RegistryProtobufRecords:
 
     missing = ProtobufRecords.missing
 
-    def watch(self, lookout: Lookout) -> None:
-        self._lookout = lookout
+    def watch(self, finder: UnknownFieldFinder) -> None:
+        self._finder = finder
 
-    def lacking(self, _values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
+    def unknown_columns(
+        self, _values: Sequence[bytes], _bad: Collection[int], /
+    ) -> Iterable[UnknownColumns]:
         """Compare with the writers' schemas of what was decoded last, each once per chunk."""
         for front, rows in self._fronts:
             try:
                 types, kind = self._writer(front)
             except (NoSuchSchema, UnfitTypes):
                 continue
-            wanted = self._lookout.of_columns(columns_of(types, kind))
+            wanted = self._finder.of_columns(columns_of(types, kind))
             if wanted.fields:
                 yield rows, wanted
 
@@ -156,7 +160,7 @@ class RegistryProtobufRecords:
     ) -> pa.RecordBatch:
         try:
             types, kind = self._writer(front)
-            return fitted_rows(
+            return cast_rows(
                 Reader(types).records(values, kind, list(schema), faults), schema, faults
             )
         except (NoSuchSchema, UnfitTypes) as error:
@@ -180,11 +184,11 @@ def _indexes(value: bytes) -> tuple[list[int], int]:
         return [0], at
     if not 0 < count <= _INDEXES_MAX:
         raise Broken
-    found = []
+    result = []
     for _ in range(count):
         place, at = _zigzag(value, at)
-        found.append(place)
-    return found, at
+        result.append(place)
+    return result, at
 
 
 def _zigzag(value: bytes, at: int) -> tuple[int, int]:
@@ -194,13 +198,13 @@ def _zigzag(value: bytes, at: int) -> tuple[int, int]:
 
 def _by_front(values: Packed) -> Iterator[tuple[bytes, Integers, Packed]]:
     """Group values with the same prefix: yield it, their indexes, and what follows it."""
-    octets = values.array
+    data = values.array
     if not len(values):
         return
     sizes = _front_sizes(values)
     for size in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == size)
-        some = octets.take(pa.array(rows)) if len(rows) < len(values) else octets
+        some = data.take(pa.array(rows)) if len(rows) < len(values) else data
         fronts = pc.binary_slice(some, 0, size or _ID_BYTES).dictionary_encode()
         # With an end: without one, Arrow's calculation of the result's size overflows.
         behind = pc.binary_slice(some, size, _VALUE_BYTES_MAX)
@@ -218,12 +222,12 @@ def _front_sizes(values: Packed) -> Integers:
     raw, ends = values.joined(b"\0" * (_ID_BYTES + 2))
     begins = np.roll(ends, 1)
     begins[:1] = 0
-    octets = np.frombuffer(raw, np.uint8)
+    data = np.frombuffer(raw, np.uint8)
     lengths = ends - begins
-    counts = octets[begins + _ID_BYTES]
+    counts = data[begins + _ID_BYTES]
     sizes = np.where((counts == 0) & (lengths > _ID_BYTES), _ID_BYTES + 1, 0).astype(np.int64)
     # One index of one byte: a message at the top of its file that is not the first.
-    single = (counts == 2) & (lengths > _ID_BYTES + 1) & (octets[begins + _ID_BYTES + 1] < 0x80)
+    single = (counts == 2) & (lengths > _ID_BYTES + 1) & (data[begins + _ID_BYTES + 1] < 0x80)
     sizes[single] = _ID_BYTES + 2
     for row in np.flatnonzero(sizes == 0).tolist():
         try:

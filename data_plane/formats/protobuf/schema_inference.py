@@ -35,9 +35,9 @@ def _fields(types: Types, kind: Message, above: tuple[str, ...]) -> Struct | Non
         return None
     above = (*above, kind.name)
     columns = [
-        Column(field.name, found, required=not field.presence)
+        Column(field.name, result, required=not field.presence)
         for field in kind.fields
-        if (found := _type(types, field, above)) is not None
+        if (result := _type(types, field, above)) is not None
     ]
     return Struct(tuple(columns)) if columns else None
 
@@ -47,10 +47,10 @@ def _type(types: Types, field: Field, above: tuple[str, ...]) -> Type | None:
         entry = types.messages.get(field.type_name)
         if entry is not None and entry.entry:
             return _map(types, entry, above)
-    found = _single(types, field, above)
-    if found is None or not field.repeated:
-        return found
-    return ListOf(Column("", found))
+    result = _single(types, field, above)
+    if result is None or not field.repeated:
+        return result
+    return ListOf(Column("", result))
 
 
 def _single(types: Types, field: Field, above: tuple[str, ...]) -> Type | None:

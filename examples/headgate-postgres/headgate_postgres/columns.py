@@ -117,9 +117,9 @@ def _type(table: str, found: Found) -> Type:
 
 
 class ExactValues:
-    """Implements ``HeldValues``: no text with a NUL, no time outside the years 1 to 9999."""
+    """Implements ``ValueCheck``: no text with a NUL, no time outside the years 1 to 9999."""
 
-    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         """For each row that PostgreSQL refuses, name the column and say why."""
         found: dict[int, str] = {}
         for name, values in zip(rows.schema.names, rows.columns, strict=True):
@@ -131,15 +131,17 @@ class ExactValues:
         return found
 
 
-def tamed(rows: pa.RecordBatch) -> pa.RecordBatch:
+def replace_unsupported(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Make a quarantine's rows fit PostgreSQL.
 
     A NUL becomes the text ``\\x00``, and a time outside the years 1 to 9999 is dropped.
     """
-    return pa.RecordBatch.from_arrays([_tamed(each) for each in rows.columns], schema=rows.schema)
+    return pa.RecordBatch.from_arrays(
+        [_replaced(each) for each in rows.columns], schema=rows.schema
+    )
 
 
-def _tamed(values: pa.Array) -> pa.Array:
+def _replaced(values: pa.Array) -> pa.Array:
     late, nul = _out_of_years(values), _with_nul(values)
     if late is not None:
         return pc.if_else(late, pa.scalar(None, values.type), values)

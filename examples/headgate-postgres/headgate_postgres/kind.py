@@ -8,7 +8,7 @@ from collections.abc import Collection
 import psycopg
 from psycopg import errors, sql
 
-from headgate.control_protocol.errors import ConfigurationError, KindLacks, TableMissing
+from headgate.control_protocol.errors import ConfigurationError, TableFormatLacks, TableMissing
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import SinkTable
 from headgate.control_protocol.table_format import (
@@ -19,7 +19,7 @@ from headgate.control_protocol.table_format import (
     TableSpec,
     Use,
 )
-from headgate_postgres.columns import ExactValues, postgres_type, tamed
+from headgate_postgres.columns import ExactValues, postgres_type, replace_unsupported
 from headgate_postgres.ledger import make_ledger, one
 from headgate_postgres.reader import PostgresReader
 from headgate_postgres.server import Connection, Server, names_of, refuse_name, said
@@ -59,14 +59,14 @@ class PostgresFormat(TableFormat):
                 "leave uri there, and keys of an S3 store (s3....) for files below table.location",
             )
         if spec.by_spark:
-            raise KindLacks(
+            raise TableFormatLacks(
                 "spark.writer: a PostgreSQL table takes no files of Spark jobs",
                 'set writer = "in-process" under [spark]',
             )
         foreign = [name for name in spec.properties if not name.startswith(_OURS)]
         for setting, value in (("partition_by", spec.partition_by), ("properties", foreign)):
             if value:
-                raise KindLacks(f"table.{setting} is set, and is nothing for PostgreSQL")
+                raise TableFormatLacks(f"table.{setting} is set, and is nothing for PostgreSQL")
         Server(spec.storage[_URI], spec.name)
         for column in spec.columns.fields:
             refuse_name(column.name)
@@ -102,7 +102,7 @@ class PostgresFormat(TableFormat):
             location=place.location,
             storage={name: value for name, value in spec.storage.items() if name != _URI},
             values=ExactValues(),
-            tamed=tamed,
+            replace_unsupported=replace_unsupported,
             properties=properties,
         )
 

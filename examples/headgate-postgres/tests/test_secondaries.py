@@ -25,7 +25,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitOutcome, Refused, Unknown
 from headgate.control_protocol.table_format import TableSpec
 from headgate.control_protocol.testing.contract.world import KeyChange, commit, landed, record
-from headgate_postgres.columns import ExactValues, tamed
+from headgate_postgres.columns import ExactValues, replace_unsupported
 from headgate_postgres.table import KEPT
 
 HEADER = (Column("key", "string", required=False), Column("value", "binary", required=False))
@@ -209,7 +209,7 @@ def test_bad_records_come_back_byte_by_byte(world, aside: TableSpec) -> None:
     layout = world.kind.file_schema(aside)
     assert layout.columns == ASIDE
     rows = batch(*WHOLE)
-    assert layout.tamed(rows).equals(rows)
+    assert layout.replace_unsupported(rows).equals(rows)
     landed(delivers(world, 1, world.written(pa.Table.from_batches([rows]))))
     reader = world.kind.reader(aside, SinkName("sink"))
     _, files = reader.scan(rows.schema.names)
@@ -220,22 +220,22 @@ def test_bad_records_come_back_byte_by_byte(world, aside: TableSpec) -> None:
     assert world.sql(decoded) == [(b"\0\xff",)]
 
 
-def test_what_postgresql_does_not_hold_is_tamed_in_a_quarantine(world, aside: TableSpec) -> None:
+def test_what_postgresql_does_not_hold_is_replaced_in_a_quarantine(world, aside: TableSpec) -> None:
     late = 253_402_300_800_000_000
     header = [{"key": "a\0b", "value": b"\0"}, {"key": None, "value": None}]
     rows = batch((0, late, b"\0", header, "nul \0 in it"), *WHOLE[1:])
-    assert ExactValues().unfit(rows) == {0: "timestamp: only the years 1 to 9999 are written"}
-    assert ExactValues().unfit(rows.select(["headers", "offset"])) == {
+    assert ExactValues().unsupported(rows) == {0: "timestamp: only the years 1 to 9999 are written"}
+    assert ExactValues().unsupported(rows.select(["headers", "offset"])) == {
         0: "headers: a text of PostgreSQL holds no NUL"
     }
-    mended = world.kind.file_schema(aside).tamed(rows)
-    assert ExactValues().unfit(mended) == {}
+    mended = world.kind.file_schema(aside).replace_unsupported(rows)
+    assert ExactValues().unsupported(mended) == {}
     landed(delivers(world, 1, world.written(pa.Table.from_batches([mended]))))
     found = world.sql('SELECT "timestamp", key, headers, message FROM {} WHERE "offset" = 0')
     told = [{"key": "a\\x00b", "value": "AA=="}, {"key": None, "value": None}]
     assert found == [(None, b"\0", told, "nul \\x00 in it")]
     assert mended.slice(1).equals(rows.slice(1))
-    assert tamed(mended).equals(mended)
+    assert replace_unsupported(mended).equals(mended)
 
 
 # ----------------------------------------------------------------------------------- many tables

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.control_protocol.columns import Column, ListOf, Struct
-from headgate.control_protocol.errors import ConfigurationError, KindLacks, TableUnfit
+from headgate.control_protocol.errors import ConfigurationError, TableFormatLacks, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate_postgres.columns import ExactValues, arrow_type
@@ -101,12 +101,12 @@ def test_what_postgresql_does_not_hold_is_bad() -> None:
             "last": pa.array([late] * 4),
         }
     )
-    assert ExactValues().unfit(rows) == {
+    assert ExactValues().unsupported(rows) == {
         0: "text: a text of PostgreSQL holds no NUL",
         1: "at: only the years 1 to 9999 are written",
         2: "day: only the years 1 to 9999 are written",
     }
-    assert ExactValues().unfit(rows.slice(3)) == {}
+    assert ExactValues().unsupported(rows.slice(3)) == {}
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_hg153_a_key_wants_an_index_of_its_own(keyed) -> None:
         ({"storage": {}}, ConfigurationError, "uri is missing"),
         ({"storage": {"uri": "postgresql://h:x/y"}}, ConfigurationError, None),
         ({"storage": {"uri": "dbname=a", "type": "sql"}}, ConfigurationError, "has no catalog"),
-        ({"by_spark": True}, KindLacks, r"spark\.writer"),
-        ({"partition_by": ("a",)}, KindLacks, "partition_by"),
-        ({"properties": {"a": "b"}}, KindLacks, "properties"),
+        ({"by_spark": True}, TableFormatLacks, r"spark\.writer"),
+        ({"partition_by": ("a",)}, TableFormatLacks, "partition_by"),
+        ({"properties": {"a": "b"}}, TableFormatLacks, "properties"),
         (
             {"columns": Struct((Column("a", ListOf(Column("", "int"))),))},
             ConfigurationError,

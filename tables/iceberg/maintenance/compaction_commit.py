@@ -22,7 +22,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.commit_record_codec import maintenance_property
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.tables.iceberg.commit_request import counted, next_snapshot
+from headgate.tables.iceberg.commit_request import next_snapshot, snapshot_counts
 from headgate.tables.iceberg.maintenance.compaction_plan import (
     Choice,
     SmallFile,
@@ -30,7 +30,7 @@ from headgate.tables.iceberg.maintenance.compaction_plan import (
     sinks_folder,
 )
 from headgate.tables.iceberg.maintenance.files_to_delete import now_s
-from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, SideCall
+from headgate.tables.iceberg.maintenance.maintenance_commit import MaintenanceCommit, Settled
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
 from headgate.tables.iceberg.tag_lineage import properties_of
 from headgate.tables.iceberg.upsert.delete_files import (
@@ -136,7 +136,7 @@ def moved_rows(
     return MovedRows(sources, tuple((file.path, file.records) for file in files), places)
 
 
-class Replacement(SideCall):
+class Replacement(MaintenanceCommit):
     """Commits what was written for one sink's table and branch, sooner or later."""
 
     def __init__(
@@ -150,7 +150,7 @@ class Replacement(SideCall):
         calling: AbstractContextManager[object] | None = None,
         clock_s: Callable[[], float] = now_s,
     ) -> None:
-        """``calling``: as ``SideCall``."""
+        """``calling``: as ``MaintenanceCommit``."""
         super().__init__(catalog, identifier, of, calling)
         self._written = written
         self._age_max_s = age_max_s
@@ -168,7 +168,7 @@ class Replacement(SideCall):
         assert parent is not None, "its files were just read"
         number = metadata.next_sequence_number()
         added = manifest_files(table, self._written.files)
-        deletions = self._carried_over(table, head, [Target.of(file, number) for file in added])
+        deletions = self._carry_over(table, head, [Target.of(file, number) for file in added])
         if deletions is None:
             return Settled.GONE
         snapshot_id = metadata.new_snapshot_id()
@@ -214,7 +214,7 @@ class Replacement(SideCall):
         same = records == {file.file_path: file.record_count for file in found}
         return (found, head) if same and len(found) == len(records) else None
 
-    def _carried_over(self, table: Table, head: Head, targets: list[Target]) -> Deletions | None:
+    def _carry_over(self, table: Table, head: Head, targets: list[Target]) -> Deletions | None:
         """Carry over to the new files what died in the sources since they were read; the sources'
         own delete files retire. ``None`` if a row lives again that is not in the new files."""
         io, dead_rows = read_whole(table.io), self._written.choice.dead_rows
@@ -239,7 +239,7 @@ class Replacement(SideCall):
         added: list[ManifestDataFile],
         removed: list[ManifestDataFile],
     ) -> Summary:
-        counts = counted(metadata, added, removed)
+        counts = snapshot_counts(metadata, added, removed)
         # pyiceberg does not sum a REPLACE
         summed = update_snapshot_summaries(
             Summary(Operation.OVERWRITE, **counts), properties_of(head)

@@ -102,7 +102,7 @@ def sinks_folder(table: Table, sink: SinkName) -> str:
     return f"{named or table.metadata.location + '/data'}/headgate/{sink}"
 
 
-def chosen(table: Table, sink: SinkName, branch: str, wanted: Wanted) -> Choice:
+def choose_files(table: Table, sink: SinkName, branch: str, wanted: Wanted) -> Choice:
     """Choose the branch's files that are worth being compacted. Raises what storage raises."""
     ref = table.metadata.refs.get(branch)
     snapshot = table.metadata.snapshot_by_id(ref.snapshot_id) if ref else None
@@ -114,7 +114,7 @@ def chosen(table: Table, sink: SinkName, branch: str, wanted: Wanted) -> Choice:
     partitions: dict[Any, list[SmallFile]] = defaultdict(list)
     folder = sinks_folder(table, sink) + "/"
     for entry in data:
-        file = _described(table, entry, head)
+        file = _small_file(table, entry, head)
         if not (_small(file, wanted) or _worn(file, wanted)) or file.path in wanted.but:
             continue
         if not file.path.startswith(folder) or _too_young(file, wanted):
@@ -124,7 +124,7 @@ def chosen(table: Table, sink: SinkName, branch: str, wanted: Wanted) -> Choice:
         else:
             partitions[_key(file.partition)].append(file)
     worth = list(_portions(partitions.values(), wanted))
-    portions = list(_bounded(worth, wanted.bytes_max))
+    portions = list(_within_bytes(worth, wanted.bytes_max))
     dead_rows = DeadRows()
     return Choice(
         snapshot.snapshot_id,
@@ -143,7 +143,7 @@ def live_entries(table: Table, snapshot: Snapshot) -> tuple[list[ManifestEntry],
     data: list[ManifestEntry] = []
     listed: dict[str, list[ManifestEntry]] = {}
     numbered = isinstance(table.metadata, TableMetadataV3)
-    for manifest in manifests_v3.listed(table.io, snapshot.manifest_list):
+    for manifest in manifests_v3.read_manifest_list(table.io, snapshot.manifest_list):
         if manifest.content != ManifestContent.DATA:
             listed[manifest.manifest_path] = list(manifests_v3.live_entries(table.io, manifest))
         elif numbered:
@@ -196,7 +196,7 @@ def _portions(
             yield tuple(portion)
 
 
-def _bounded(
+def _within_bytes(
     portions: list[tuple[SmallFile, ...]], bytes_max: int
 ) -> Iterator[tuple[SmallFile, ...]]:
     """Those with the most files first, as many as the bytes allow; one at least."""
@@ -239,7 +239,7 @@ def _may_hide(delete: DataFile, file: DataFile) -> bool:
     return not of or (delete.spec_id, of) == (file.spec_id, partition)
 
 
-def _described(table: Table, entry: ManifestEntry, head: Head) -> SmallFile:
+def _small_file(table: Table, entry: ManifestEntry, head: Head) -> SmallFile:
     file = entry.data_file
     alone = head.deletes.get(file.file_path, ())
     return SmallFile(

@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.tables.iceberg.maintenance.unreferenced_files import STORAGE_THREADS, referred_to
+from headgate.tables.iceberg.maintenance.unreferenced_files import STORAGE_THREADS, referenced_files
 from headgate.tables.storage.file_io import delete_quietly, on_s3
 
 READ_BACK_MAX_S = 30.0
@@ -86,7 +86,7 @@ class Condemned:
             self._files.clear()
             return
         new = [snapshots[snapshot_id] for snapshot_id in snapshots.keys() - self._judged]
-        used = referred_to(now, new, _READING_MAX_S)
+        used = referenced_files(now, new, _READING_MAX_S)
         before = len(self._files)
         self._files = deque(path for path in self._files if path not in used)
         self.acquitted += before - len(self._files)

@@ -42,7 +42,7 @@ class Settled(StrEnum):
     GONE = "gone"
 
 
-class SideCall:
+class MaintenanceCommit:
     """Makes such calls for one sink's table and branch.
 
     ``_doubtful`` is set once one of them may have landed although it was not confirmed.
@@ -77,7 +77,7 @@ class SideCall:
                     table, self._requirements(metadata), self._updates(metadata, snapshot)
                 )
         except (CommitFailedException, BadRequestError, ValueError) as error:
-            return self._judged(snapshot, manifests, error)
+            return self._outcome_of(snapshot, manifests, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             self._doubtful = True
             _log.info("%s: whether a call landed is not known: %r", self._identifier, error)
@@ -86,7 +86,7 @@ class SideCall:
         landed = response.metadata.snapshot_by_id(snapshot.snapshot_id) is not None
         return Settled.LANDED if landed else Settled.UNKNOWN
 
-    def _judged(self, snapshot: Snapshot, manifests: SnapshotFiles, said: Exception) -> Settled:
+    def _outcome_of(self, snapshot: Snapshot, manifests: SnapshotFiles, said: Exception) -> Settled:
         """Believe a refusal only if the table shows the same, as for a commit (T4)."""
         doubtful, self._doubtful = self._doubtful, True
         now = self._catalog.load_table(self._identifier).metadata
@@ -115,7 +115,7 @@ class SideCall:
         return (AddSnapshotUpdate(snapshot=snapshot), branch)
 
 
-def persistently(
+def retry_until_settled(
     settle: Callable[[], Settled], quiet: Callable[[], None], ending: threading.Event
 ) -> Settled:
     """Retry a maintenance call until it lands, can never land, or was refused too often.

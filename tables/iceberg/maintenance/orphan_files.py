@@ -26,8 +26,8 @@ from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
 from headgate.tables.iceberg.maintenance.snapshot_selection import GC_ENABLED
-from headgate.tables.iceberg.maintenance.unreferenced_files import referred_to
-from headgate.tables.iceberg.pending_manifests import drafted_files
+from headgate.tables.iceberg.maintenance.unreferenced_files import referenced_files
+from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.table_creation import CREATED_MS
 from headgate.tables.iceberg.tag_lineage import properties_of
 from headgate.tables.storage.directories import files_below
@@ -101,7 +101,7 @@ class Orphans:
         # The order is the proof (see above): a file that is committed after the listing is younger
         # than the limit, one that was decided before is named by the primary table or the table
         # read now.
-        stored = self._stored(table)
+        stored = self._stored_files(table)
         primary = (self.deciding or self._deciding)()
         table = self.catalog.load_table(self.table)  # loaded now, to hold deliveries made meanwhile
         delivered = _tags(table, self.sink)
@@ -120,7 +120,7 @@ class Orphans:
         old = {path for path, at_ms in stored if born_ms <= at_ms < limit_ms}
         older = {path for path, at_ms in stored if at_ms < born_ms}
         spent = _Spent(primary.uuid, [record for _, record in delivered if record])
-        needed = self._needed(table, [record for _, record in tags if record], spent)
+        needed = self._needed_names(table, [record for _, record in tags if record], spent)
         loose = [path for path, _ in stored if _name(path, self.sink) not in needed]
         files = tuple(sorted(path for path in loose if path in old))
         earlier = sum(path in older for path in loose)
@@ -149,7 +149,7 @@ class Orphans:
                 return f"{self.table} shares its location with another table of the sink: {other}"
         return ""
 
-    def _stored(self, table: Table) -> list[tuple[str, int]]:
+    def _stored_files(self, table: Table) -> list[tuple[str, int]]:
         """List the sink's folders of data, and its drafts (rule D2).
 
         Where the table's owner has moved its data, the folder before lies at its location.
@@ -166,9 +166,11 @@ class Orphans:
         folder = sinks_folder(table, self.sink)
         return "" if folder.startswith(f"{table.metadata.location.rstrip('/')}/") else folder
 
-    def _needed(self, table: Table, records: Iterable[CommitRecord], spent: _Spent) -> set[str]:
+    def _needed_names(
+        self, table: Table, records: Iterable[CommitRecord], spent: _Spent
+    ) -> set[str]:
         """Return names, not locations: a reader may write a location's scheme in another way."""
-        paths = referred_to(table, table.metadata.snapshots, READING_MAX_S)
+        paths = referenced_files(table, table.metadata.snapshots, READING_MAX_S)
         for record in records:
             paths |= set(_pending(table, record, spent))
         return {_name(path, self.sink) for path in paths}
@@ -201,7 +203,7 @@ def _pending(table: Table, record: CommitRecord, spent: _Spent) -> Iterator[str]
             )
             with suppress(*(() if awaited else (FileNotFoundError,))):
                 yield from (
-                    file.file_path for file in drafted_files(table.io, pending_commit.manifest)
+                    file.file_path for file in read_staged_files(table.io, pending_commit.manifest)
                 )
 
 

@@ -19,12 +19,12 @@ from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.sink_context import for_the_same_sink
-from headgate.tables.iceberg.commit_lock import Gate
+from headgate.tables.iceberg.commit_lock import CommitLock
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
-from headgate.tables.iceberg.maintenance.snapshot_removal import Removal, snapshot_ids
-from headgate.tables.iceberg.maintenance.snapshot_selection import expired
+from headgate.tables.iceberg.maintenance.snapshot_removal import SnapshotRemoval, snapshot_ids
+from headgate.tables.iceberg.maintenance.snapshot_selection import expired_snapshots
 from headgate.tables.iceberg.maintenance.unreferenced_files import (
-    referred_to,
+    referenced_files,
     statistics_of,
     unreachable_files,
 )
@@ -44,7 +44,7 @@ _PAUSE_S = 600.0
 _log = redacted_logger(__name__)
 
 
-class Upkeep:
+class SnapshotExpiry:
     """The upkeep of one table as one sink sees it: in a thread, so that no commit waits for it.
 
     ``calling`` is held during a catalog call that changes the table, so that the sink's own calls
@@ -57,11 +57,11 @@ class Upkeep:
         catalog: Catalog,
         *,
         threads: bool = True,
-        gate: Gate | None = None,
+        commit_lock: CommitLock | None = None,
         expire_after_ms: int | None = None,
     ) -> None:
-        self._gate = gate or Gate()
-        self.calling = self._gate.calling
+        self._commit_lock = commit_lock or CommitLock()
+        self.calling = self._commit_lock.calling
         self._catalog = catalog
         self._threads = threads
         self._expire_after_ms = expire_after_ms
@@ -71,7 +71,7 @@ class Upkeep:
         self._closing = False
         self._old_metadata: set[str] = set()
         self._condemned = Condemned(catalog)
-        self._doubted: Removal | None = None
+        self._doubted: SnapshotRemoval | None = None
         self._gone: set[int] = set()
         self._rest_until_s = 0.0
 
@@ -81,7 +81,7 @@ class Upkeep:
         Without threads it takes the time of a few catalog calls and at most about half a minute of
         storage's.
         """
-        self._gate.landed()
+        self._commit_lock.landed()
         with self._lock:
             self._old_metadata |= _fell_out(table, before)
             self._next = table
@@ -116,7 +116,7 @@ class Upkeep:
 
     def due(self, table: Table) -> list[Snapshot]:
         """Return the snapshots that may expire now, oldest first."""
-        return expired(table.metadata, int(time.time() * 1000), self._expire_after_ms)
+        return expired_snapshots(table.metadata, int(time.time() * 1000), self._expire_after_ms)
 
     def expire_now(self, table: Table) -> int:
         """Expire what is due, however few, and delete its files; return how many snapshots went.
@@ -188,7 +188,7 @@ class Upkeep:
         for _ in range(_TRIES):
             before = table.metadata
             with self.calling:
-                self._doubted = removal = Removal(self._catalog, table, removed)
+                self._doubted = removal = SnapshotRemoval(self._catalog, table, removed)
                 landed = removal.call(table)
             if landed:  # anything else leaves the doubt, and the files, to a later look
                 self._doubted = None
@@ -227,7 +227,7 @@ def _still_unreachable(
         return None
     known = {snapshot.snapshot_id for snapshot in before.snapshots}
     new = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in known]
-    used = referred_to(table, new, _READING_MAX_S) - statistics_of(table.metadata, gone)
+    used = referenced_files(table, new, _READING_MAX_S) - statistics_of(table.metadata, gone)
     return [path for path in files if path not in used]
 
 

@@ -39,7 +39,7 @@ _LOOKING_MAX_S = 20.0
 _log = redacted_logger(__name__)
 
 
-class Removal:
+class SnapshotRemoval:
     """The removal of these snapshots from ``table``, as it was read and judged."""
 
     def __init__(self, catalog: Catalog, table: Table, removed: Sequence[Snapshot]) -> None:
@@ -109,7 +109,7 @@ class Removal:
 
     def set_lost_refs_again(self, table: Table) -> None:
         """Set those refs again that somebody had set on a removed snapshot just before."""
-        for name, ref in self._taken_along(table).items():
+        for name, ref in self._refs_taken_along(table).items():
             if not self._may_stand_again(table, ref):
                 _log.error(
                     "%s: %s was set on snapshot %d while that expired, and is gone; of its files "
@@ -149,7 +149,7 @@ class Removal:
         same_snapshots = snapshot_ids(after) == snapshot_ids(self._before) - self._removed.keys()
         return on_what_was_judged and same_refs and same_snapshots
 
-    def _taken_along(self, table: Table) -> dict[str, SnapshotRef]:
+    def _refs_taken_along(self, table: Table) -> dict[str, SnapshotRef]:
         """Return refs to the snapshots in the version that the removal was applied to."""
         newer = table.metadata
         for older in self._versions_since(table):
@@ -186,7 +186,7 @@ class Removal:
 
     def _set_again(self, table: Table, name: str, ref: SnapshotRef) -> bool:
         metadata = table.metadata
-        again = _copied(self._removed[ref.snapshot_id], metadata)
+        again = _copy(self._removed[ref.snapshot_id], metadata)
         updates = (
             AddSnapshotUpdate(snapshot=again),
             SetSnapshotRefUpdate(
@@ -217,7 +217,7 @@ class Removal:
         return True
 
 
-def _copied(snapshot: Snapshot, metadata: TableMetadata) -> Snapshot:
+def _copy(snapshot: Snapshot, metadata: TableMetadata) -> Snapshot:
     """Build another snapshot of the same files; a table accepts no former id or number again."""
     copied = {
         "snapshot_id": metadata.new_snapshot_id(),

@@ -24,7 +24,7 @@ _MAX_AGE_MS_DEFAULT = 5 * 24 * 3_600_000  # Iceberg's own, if only the other one
 _KEEP_MIN_DEFAULT = 1
 
 
-def expired(
+def expired_snapshots(
     metadata: TableMetadata, now_ms: int, unasked_age_ms: int | None = None
 ) -> list[Snapshot]:
     """Return the snapshots that may go, oldest first. ``now_ms``: epoch.
@@ -38,7 +38,7 @@ def expired(
     unasked = None if unasked_age_ms is None else (unasked_age_ms, _KEEP_MIN_DEFAULT)
 
     def asked(branch: SnapshotRef | None = None) -> tuple[int, int] | None:
-        return _asked(metadata.properties, branch) or unasked
+        return _retention(metadata.properties, branch) or unasked
 
     lines = {
         name: list(ancestry(snapshots, ref))
@@ -47,7 +47,7 @@ def expired(
     }
     kept = {ref.snapshot_id for ref in metadata.refs.values()}
     for name, line in lines.items():
-        kept.update(_ids(_wanted(line, asked(metadata.refs[name]), now_ms)))
+        kept.update(_ids(_kept_snapshots(line, asked(metadata.refs[name]), now_ms)))
     kept.update(_ids(_needed_by_sinks(metadata.refs, lines)))
     on_branches = {snapshot_id for line in lines.values() for snapshot_id in _ids(line)}
     loose = [s for s in metadata.snapshots if s.snapshot_id not in on_branches]
@@ -56,7 +56,7 @@ def expired(
     return sorted(gone, key=lambda snapshot: snapshot.sequence_number or 0)
 
 
-def _asked(
+def _retention(
     properties: Mapping[str, str], branch: SnapshotRef | None = None
 ) -> tuple[int, int] | None:
     """Return age and count as set by the branch or for all; ``None`` if nobody asked."""
@@ -72,7 +72,9 @@ def _asked(
     )
 
 
-def _wanted(line: list[Snapshot], asked: tuple[int, int] | None, now_ms: int) -> Iterator[Snapshot]:
+def _kept_snapshots(
+    line: list[Snapshot], asked: tuple[int, int] | None, now_ms: int
+) -> Iterator[Snapshot]:
     """Yield those to keep: from the head on while young or few."""
     for number, snapshot in enumerate(line):
         if asked and number >= asked[1] and snapshot.timestamp_ms < now_ms - asked[0]:

@@ -45,7 +45,7 @@ def unreachable_files(table: Table, removed: Sequence[Snapshot], time_max_s: flo
     ]
 
 
-def referred_to(table: Table, snapshots: Sequence[Snapshot], time_max_s: float) -> set[str]:
+def referenced_files(table: Table, snapshots: Sequence[Snapshot], time_max_s: float) -> set[str]:
     """Return all files that these snapshots refer to, and the table's statistics.
 
     Raises as ``unreachable_files``.
@@ -54,7 +54,7 @@ def referred_to(table: Table, snapshots: Sequence[Snapshot], time_max_s: float) 
     paths = {
         file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics)
     }
-    return paths | _reached(table.io, snapshots, time_max_s)
+    return paths | _reach(table.io, snapshots, time_max_s)
 
 
 def all_there(io: FileIO, snapshot: Snapshot, time_max_s: float) -> bool:
@@ -63,14 +63,14 @@ def all_there(io: FileIO, snapshot: Snapshot, time_max_s: float) -> bool:
     Raises what storage raises, and ``TimeoutError``.
     """
     try:
-        paths = _reached(io, [snapshot], time_max_s)
+        paths = _reach(io, [snapshot], time_max_s)
     except FileNotFoundError:
         return False
     with ThreadPoolExecutor(STORAGE_THREADS) as threads:
         return all(threads.map(lambda path: io.new_input(path).exists(), sorted(paths)))
 
 
-def _reached(io: FileIO, snapshots: Sequence[Snapshot], time_max_s: float) -> set[str]:
+def _reach(io: FileIO, snapshots: Sequence[Snapshot], time_max_s: float) -> set[str]:
     paths = {snapshot.manifest_list for snapshot in snapshots}
     with ThreadPoolExecutor(STORAGE_THREADS) as threads:
         reading = _Reading(io, threads, time.monotonic() + time_max_s)

@@ -82,7 +82,7 @@ def positions_of(dead: BitMap64) -> Positions:
     return np.frombuffer(dead.to_array(), np.uint64).astype(np.int64)
 
 
-def referenced(file: DataFile) -> str | None:
+def referenced_file(file: DataFile) -> str | None:
     """Return the only data file that a delete file is about; ``None`` if there may be several."""
     if file.content != DataFileContent.POSITION_DELETES:
         return None
@@ -191,7 +191,7 @@ def _vectors(path: str, dead: Iterable[tuple[Target, BitMap64]]) -> DeleteFiles:
     footer = json.dumps({"blobs": blobs, "properties": {"created-by": "headgate"}}).encode()
     body += _PUFFIN + footer + struct.pack("<i", len(footer)) + bytes(4) + _PUFFIN
     listed = (
-        _listed(
+        _entry(
             target,
             path,
             FileFormat.PUFFIN,
@@ -221,7 +221,7 @@ def _position_file(path: str, target: Target, bits: BitMap64) -> tuple[DataFile,
         {PATH_ID: target.path.encode(), POSITION_ID: struct.pack("<q", int(at))}
         for at in (positions[0], positions[-1])
     ]
-    listed = _listed(
+    listed = _entry(
         target,
         path,
         FileFormat.PARQUET,
@@ -232,7 +232,7 @@ def _position_file(path: str, target: Target, bits: BitMap64) -> tuple[DataFile,
     return listed, file.whole
 
 
-def _listed(
+def _entry(
     target: Target,
     path: str,
     file_format: FileFormat,

@@ -126,7 +126,9 @@ class DeleteManifestWriter(ManifestWriterV2):
 
     def to_manifest_file(self) -> ManifestFile:
         made = super().to_manifest_file()
-        return made if self._of_version < manifests_v3.VERSION else manifests_v3.unnumbered(made)
+        return (
+            made if self._of_version < manifests_v3.VERSION else manifests_v3.without_row_id(made)
+        )
 
 
 def _entry_schema(version: TableVersion, partition: StructType) -> Schema:

@@ -177,7 +177,7 @@ class KeyIndex:
         if not self._gone and not self.any_dead():
             return run
         keep = ~np.isin(run.files, list(self._gone))
-        for number, places in grouped(run.files[keep], np.flatnonzero(keep)):
+        for number, places in group(run.files[keep], np.flatnonzero(keep)):
             dead = self.dead(self._paths[number])
             if len(dead):
                 keep[places] &= ~np.isin(run.positions[places], dead)
@@ -188,7 +188,7 @@ class KeyIndex:
         self._gone.clear()
 
 
-def joined(parts: Sequence[FileKeys]) -> FileKeys:
+def join_keys(parts: Sequence[FileKeys]) -> FileKeys:
     """The keys of the parts, one after the other."""
     if len(parts) == 1:
         return parts[0]
@@ -201,7 +201,7 @@ def joined(parts: Sequence[FileKeys]) -> FileKeys:
     )
 
 
-def grouped(
+def group(
     numbers: npt.NDArray[np.integer[Any]], values: npt.NDArray[Any]
 ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     """The values of each number."""
@@ -294,13 +294,13 @@ class KeyHash:
     def __call__(self, columns: Sequence[pa.Array]) -> tuple[Words, Words]:
         if len(columns) == 1 and _is_number(columns[0].type):
             numbers = _numbers(columns[0])
-            return _mixed(numbers ^ np.uint64(self.seeds[0])), np.zeros(len(numbers), np.uint64)
+            return _mix(numbers ^ np.uint64(self.seeds[0])), np.zeros(len(numbers), np.uint64)
         one, other = (np.full(len(columns[0]), seed, np.uint64) for seed in self.seeds)
         lanes = one, other
         for column in columns:
             if _is_number(column.type):
                 numbers = _numbers(column)
-                lanes = loops().absorbed(numbers, lanes) or _absorbed(lanes, _Word(numbers))
+                lanes = loops().absorbed(numbers, lanes) or _absorb(lanes, _Word(numbers))
             else:
                 lanes = _with_bytes(lanes, _octets(column))
         return lanes
@@ -314,16 +314,16 @@ class _Word:
     rows: npt.NDArray[np.int64] | None = None
 
 
-def _absorbed(lanes: Lanes, word: _Word) -> Lanes:
+def _absorb(lanes: Lanes, word: _Word) -> Lanes:
     """The lanes with the word mixed in. The C of ``native`` does the same, row by row."""
     with np.errstate(over="ignore"):
         for lane, step in zip(lanes, _STEPS, strict=True):
             at = slice(None) if word.rows is None else word.rows
-            lane[at] = _mixed((lane[at] ^ word.values) + step)
+            lane[at] = _mix((lane[at] ^ word.values) + step)
     return lanes
 
 
-def _mixed(words: Words) -> Words:
+def _mix(words: Words) -> Words:
     """splitmix64's finaliser: a bijection that spreads every bit."""
     with np.errstate(over="ignore"):
         words = (words ^ (words >> _SHIFTS[0])) * _MULTIPLY[0]
@@ -359,11 +359,11 @@ def _with_bytes(lanes: Lanes, values: pa.LargeBinaryArray) -> Lanes:
     lengths: Integers = pc.binary_length(values).to_numpy(zero_copy_only=False)
     if (done := loops().absorbed_bytes(values, _LONG_BYTES, lanes)) is None:
         for word in _words_of_bytes(values, lengths):
-            lanes = _absorbed(lanes, word)
+            lanes = _absorb(lanes, word)
     else:
         lanes = done
     for word in _digests(values, np.flatnonzero(lengths > _LONG_BYTES)):
-        lanes = _absorbed(lanes, word)
+        lanes = _absorb(lanes, word)
     return lanes
 
 

@@ -24,10 +24,10 @@ def refuse_other_key(table: str, stored: str | None, wanted: str | None, *, fill
     if stored == wanted or not (filled or stored):
         return
     raise KeyChanged(
-        f"table {table} was filled {_said(stored)}, the settings say {_said(wanted)}",
+        f"table {table} was filled {_shown(stored)}, the settings say {_shown(wanted)}",
         "put table.key back, or fill another table",
     )
 
 
-def _said(key: str | None) -> str:
+def _shown(key: str | None) -> str:
     return "without a key" if key is None else f"by the key of columns {key} (their ids)"

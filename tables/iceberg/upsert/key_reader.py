@@ -15,12 +15,12 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from headgate.control_protocol.commit_record import Generations, generation
+from headgate.control_protocol.commit_record import PartitionCohorts, cohort
 from headgate.control_protocol.errors import KeysUnreadable
 from headgate.tables.iceberg.column_reads import batches
 from headgate.tables.iceberg.upsert.delete_files import Target
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
-from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyHash, joined
+from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyHash, join_keys
 
 Numbers = npt.NDArray[np.signedinteger[Any]]
 
@@ -33,10 +33,10 @@ _PARTITIONS = 2**_PARTITION_BITS - 1
 class Sources:
     """Numbers the partitions that records come from, during one coordinator's life. Thread-safe.
 
-    ``generations``: which of them are younger than others (U8).
+    ``cohorts``: which of them are younger than others (U8).
     """
 
-    generations: Generations = field(default_factory=dict)
+    cohorts: PartitionCohorts = field(default_factory=dict)
     _numbers: dict[tuple[str, int], int] = field(default_factory=dict)
     _places: list[tuple[str, int]] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
@@ -55,14 +55,14 @@ class Sources:
 
     def ages(self, numbers: Numbers) -> Numbers:
         """Return the generations of sources; a higher one is younger, within a topic."""
-        if not self.generations:
+        if not self.cohorts:
             return np.zeros(len(numbers), np.int64)
-        found = [generation(self.generations, *place) for place in self._places]
+        found = [cohort(self.cohorts, *place) for place in self._places]
         return np.array(found, np.int64)[numbers]
 
     def younger(self, these: Numbers, those: Numbers) -> npt.NDArray[np.bool_]:
         """Return where the first source is a younger partition than the second, of one topic."""
-        if not self.generations:
+        if not self.cohorts:
             return np.zeros(len(these), np.bool_)
         topics = np.array([topic for topic, _ in self._places])
         together: npt.NDArray[np.bool_] = topics[these] == topics[those]
@@ -159,10 +159,10 @@ class KeyReader:
             parts = [self._keys(batch, columns) for batch in batches(io, path, wanted, optional)]
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise _unreadable(path, str(error)) from error
-        return joined(parts)
+        return join_keys(parts)
 
     def _keys(self, batch: list[Any], columns: Columns) -> FileKeys:
-        key, (partitions, *more) = _parted(batch, len(columns.key))
+        key, (partitions, *more) = _split(batch, len(columns.key))
         topics = None if columns.topic is None else more.pop(0)
         typed = [pc.cast(c, kind) for c, kind in zip(key, columns.types, strict=True)]
         if any(column.null_count for column in typed):
@@ -182,7 +182,7 @@ def _offsets(column: pa.Array) -> npt.NDArray[np.int64]:
     return found
 
 
-def _parted(batch: list[Any], count: int) -> tuple[list[Any], list[Any]]:
+def _split(batch: list[Any], count: int) -> tuple[list[Any], list[Any]]:
     return batch[:count], batch[count:]
 
 

@@ -27,7 +27,7 @@ from headgate.tables.iceberg.upsert.delete_files import (
     Target,
     dead_in,
     identity,
-    referenced,
+    referenced_file,
     vectors_in,
 )
 from headgate.tables.storage.file_io import read_whole
@@ -60,7 +60,7 @@ class Head:
         shared = []
         entries = [entry for of_manifest in listed.values() for entry in of_manifest]
         for entry in entries:
-            if (path := referenced(entry.data_file)) is not None:
+            if (path := referenced_file(entry.data_file)) is not None:
                 alone[path].append(entry)
             elif entry.data_file.content == DataFileContent.POSITION_DELETES:
                 shared.append(entry)
@@ -122,7 +122,7 @@ class Heads:
         if snapshot is None:
             return Head()
         io = read_whole(table.io)
-        manifests = manifests_v3.listed(io, snapshot.manifest_list)
+        manifests = manifests_v3.read_manifest_list(io, snapshot.manifest_list)
         of_data = [each for each in manifests if each.content == ManifestContent.DATA]
         of_deletes = [each for each in manifests if each.content == ManifestContent.DELETES]
         self._data = {each.manifest_path: self._targets(io, each) for each in of_data}

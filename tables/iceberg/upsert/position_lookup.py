@@ -19,7 +19,7 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyInTwoPartitions
 from headgate.native.kernels import Words
 from headgate.tables.iceberg.upsert.delete_files import bitmap_of, positions_of
-from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex, Numbers, grouped, ordered
+from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex, Numbers, group, ordered
 from headgate.tables.iceberg.upsert.key_reader import Sources
 
 
@@ -109,13 +109,13 @@ def resolve(
     _refuse_two_sources(records, older, order[1:][follows], sources)
     killed: dict[str, BitMap64] = {}
     lost = older[records.rows[older] >= 0]
-    for number, positions in grouped(records.changes[lost], records.rows[lost]):
+    for number, positions in group(records.changes[lost], records.rows[lost]):
         killed[changes[number].path] = bitmap_of(positions)
     last = np.append(~follows, True)
     winners = order[last]
     found = index.find(high[last], low[last])
     hits = np.zeros(len(winners), np.int64)
-    for number, places in grouped(found.files, np.arange(len(found.files))):
+    for number, places in group(found.files, np.arange(len(found.files))):
         path = index.path(number)
         before = dead(path)
         alive = places[~np.isin(found.positions[places], positions_of(before))]
@@ -124,7 +124,7 @@ def resolve(
             _refuse_other_source(records, winners[asked], found.sources[alive], sources)
             np.add.at(hits, asked, 1)
             killed[path] = before | bitmap_of(found.positions[alive])
-    counts = _counted(records.rows[winners], hits, len(order))
+    counts = _count(records.rows[winners], hits, len(order))
     return Resolution(killed, counts, int((hits > 1).sum()))
 
 
@@ -134,7 +134,7 @@ def _rows(change: Change) -> Numbers:
     return np.full(count, -1, np.int64) if change.deletes else np.arange(count, dtype=np.int64)
 
 
-def _counted(winners: Numbers, hits: Numbers, records: int) -> KeyCounts:
+def _count(winners: Numbers, hits: Numbers, records: int) -> KeyCounts:
     """``winners``: the rows of the last record of each key; ``hits``: how many it replaces."""
     deletes, found = winners < 0, hits > 0
     return KeyCounts(

@@ -16,7 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyroaring import BitMap64
 
-from headgate.control_protocol.commit_record import Generations
+from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.redacted_log import redacted_logger
@@ -90,7 +90,7 @@ class KeyedRows:
         def read() -> None:
             try:
                 with self._following:
-                    self._followed(table, head, self._columns(table))
+                    self._follow(table, head, self._columns(table))
             except Exception as error:  # noqa: BLE001 - the commit reads on, and says what is wrong
                 _log.debug("the index of %s was not read ahead: %r", table.name(), error)
 
@@ -112,19 +112,19 @@ class KeyedRows:
         *,
         listed: Sequence[ManifestDataFile],
         folder: str,
-        generations: Generations,
+        cohorts: PartitionCohorts,
     ) -> Deletions:
         """Resolve the keys of the ``written`` files against ``parent``, and make delete files.
 
         Each comes with the ordinal of its transaction. ``listed`` are those with rows, as a
-        manifest holds them; the delete files go into ``folder``. ``generations`` say which
+        manifest holds them; the delete files go into ``folder``. ``cohorts`` say which
         partitions are younger than others. Raises the ``StopSink`` of U7 and
         U8, and what storage raises.
         """
         with self._following:
-            self._reader.sources.generations = generations
+            self._reader.sources.cohorts = cohorts
             columns = self._columns(table)
-            head = self._followed(table, parent, columns)
+            head = self._follow(table, parent, columns)
             files = [file for file, _ in written]
             read = in_turn(lambda file: self._change(table, columns, file), files, _ahead(files))
             changes = [
@@ -163,7 +163,7 @@ class KeyedRows:
         coordinates = (self._by.partition, self._by.offset, self._by.topic)
         return Columns.of(schema, sorted(key_ids(schema, self._by.key)), coordinates)
 
-    def _followed(self, table: Table, parent: Snapshot | None, columns: Columns) -> Head:
+    def _follow(self, table: Table, parent: Snapshot | None, columns: Columns) -> Head:
         """Bring the key index to this snapshot: read new files, forget those that are gone."""
         head = self._heads.read(table, parent)
         if not _goes_on(table.metadata, self._stands_at, parent):

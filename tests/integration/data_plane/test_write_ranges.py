@@ -31,7 +31,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.data_plane.batch.batch_failures import Abandoned
+from headgate.data_plane.batch.batch_failures import BatchAbandoned
 from headgate.data_plane.batch.write_plan import Handling, SourcePlan, WriterPlan, plan_for
 from headgate.data_plane.write.in_process_writer import InProcessWriter
 from headgate.data_plane.write.write_batch import write_ranges
@@ -229,7 +229,7 @@ def test_an_abandoned_batch_stops_and_leaves_no_file(
 ) -> None:
     here = desk()
     produce(bootstrap, here.topic, [event(0)])
-    with pytest.raises(Abandoned):
+    with pytest.raises(BatchAbandoned):
         write_ranges(here.plan(), here.batch({0: 1}), abandoned=lambda: True)
     assert here.files() == []
 

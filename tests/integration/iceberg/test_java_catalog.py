@@ -42,7 +42,7 @@ class Gated:
     """A JVM whose table metadata is only applied, after it was checked, when the gate opens."""
 
     def __init__(self, catalog: JavaCatalog, wait: Any) -> None:
-        checked = catalog._committed
+        checked = catalog._commit
 
         def committed(*arguments: Any) -> Any:
             real = catalog._operations
@@ -58,7 +58,7 @@ class Gated:
             finally:
                 catalog._operations = real  # type: ignore[method-assign]
 
-        catalog._committed = committed  # type: ignore[method-assign]
+        catalog._commit = committed  # type: ignore[method-assign]
 
 
 class Hive(IcebergWorld):

@@ -33,7 +33,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.data_plane.batch.batch_failures import failed
+from headgate.data_plane.batch.batch_failures import failure_of
 from headgate.data_plane.batch.write_plan import Plans, SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.data_plane.write.in_process_writer import RenewingWriter
@@ -293,7 +293,7 @@ class Sink:
         try:
             return self._written(number)
         except Exception as error:  # noqa: BLE001 - as an outcome it is judged
-            self._failed(failed(self.number, error))
+            self._failed(failure_of(self.number, error))
             return ()
 
     def _written(self, number: int) -> tuple[WrittenFile, ...]:

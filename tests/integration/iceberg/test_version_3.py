@@ -18,7 +18,7 @@ from pyiceberg.catalog import Catalog
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.ports import CommitAttempt, Draft
+from headgate.control_protocol.ports import CommitAttempt, Staging
 from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.operations.audit.files import examine_live_files
@@ -249,8 +249,8 @@ def found(world: World) -> list[int]:
 def drafted(sink: SinkOnTable, number: int, *ids: int) -> PendingCommit:
     files = write_files(sink.loaded(), rows(*ids))
     transaction = record(1, number).transaction
-    draft = Draft(sink.view, transaction, record(1, number).coordinator, tuple(files))
-    (pending_commit,) = sink.table.draft(draft)
+    draft = Staging(sink.view, transaction, record(1, number).coordinator, tuple(files))
+    (pending_commit,) = sink.table.stage(draft)
     return pending_commit
 
 

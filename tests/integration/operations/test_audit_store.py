@@ -18,7 +18,7 @@ from object_store import BUCKET, ObjectStore
 from headgate.control_protocol.identifiers import Epoch, SinkName
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.operations.audit.files import examine_commits, examine_live_files
-from headgate.tables.iceberg.pending_manifests import undecided
+from headgate.tables.iceberg.pending_manifests import undecided_manifests
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.storage import s3_file_io
 from headgate.tables.storage.s3_file_io import KeptFiles
@@ -104,7 +104,7 @@ def test_orphans_are_looked_for_below_their_own_folder_only(
     table = world.table()
     root = f"{table.metadata.location}/metadata/headgate/sink"
     proxy.forget()
-    assert undecided(table, SinkName("sink"), Epoch(9), frozenset()) == []
+    assert undecided_manifests(table, SinkName("sink"), Epoch(9), frozenset()) == []
     listed = [unquote(request.path) for request in proxy.seen if "list-type" in request.path]
     (path,) = listed
     assert f"prefix={root.removeprefix(f's3://{BUCKET}/')}/" in path

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from headgate.control_protocol.columns import Struct
-from headgate.control_protocol.ports import Evolved, TableView
+from headgate.control_protocol.ports import EvolvedTable, TableView
 from headgate.operations.cli.main import main
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -21,7 +21,7 @@ FLAG, SINK_FILE = sys.argv[1:]
 evolve = IcebergTable.evolve
 
 
-def deadly(table: IcebergTable, base: TableView, columns: Struct) -> Evolved:
+def deadly(table: IcebergTable, base: TableView, columns: Struct) -> EvolvedTable:
     done = evolve(table, base, columns)
     if done.changes and not Path(FLAG).exists():
         Path(FLAG).touch()

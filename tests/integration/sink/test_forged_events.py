@@ -9,7 +9,6 @@ from integration.deployment import Deployment
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import (
     AckCommit,
-    Claim,
     EndCommit,
     Envelope,
     Event,
@@ -17,6 +16,7 @@ from headgate.control_protocol.events import (
     PresenceKind,
     Proposal,
     WriteStatus,
+    WrittenRange,
 )
 from headgate.control_protocol.identifiers import (
     ControlOffset,
@@ -74,7 +74,7 @@ def test_a_forged_claim_beyond_the_logs_end_moves_nothing(deploy: Deploy) -> Non
     sink = at_work(deploy)
     record = sink.record()
     assert record is not None
-    claims = {at: Claim(OffsetRange(next_, FAR)) for at, next_ in record.offsets.items()}
+    claims = {at: WrittenRange(OffsetRange(next_, FAR)) for at, next_ in record.offsets.items()}
     status = WriteStatus(1, claims)
     epoch, transaction = record.transaction.epoch, record.transaction.number
     say(sink, Sender("mallory", "m"), (epoch, transaction + 1, status))

@@ -67,7 +67,7 @@ def test_u8_keys_and_deletes_move_to_partitions_that_are_added_over_a_killed_coo
     sink.stop()
     record = sink.record()
     assert record
-    assert record.generations == {topic: (2,)}
+    assert record.cohorts == {topic: (2,)}
     assert_folded(sink, changes)
     assert_well(sink)
 

@@ -11,19 +11,19 @@ from typing import Any
 
 from pyspark import daemon
 
-from headgate.data_plane.write.decode import Decoding
+from headgate.data_plane.write.decode import RowDecoder
 
 DEADLY = b"deadly"
 
-_read = Decoding._rows
+_read = RowDecoder._decode
 
 
-def _deadly(self: Decoding, chunk: Any) -> Any:
+def _deadly(self: RowDecoder, chunk: Any) -> Any:
     if any(DEADLY in (value or b"") for value in chunk.values.array.to_pylist()):
         os.kill(os.getpid(), signal.SIGSEGV)
     return _read(self, chunk)
 
 
 if __name__ == "__main__":
-    Decoding._rows = _deadly
+    RowDecoder._decode = _deadly
     daemon.manager()

@@ -21,7 +21,7 @@ from pyiceberg.types import LongType
 
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.native.kernels import Words
-from headgate.tables.iceberg.maintenance.snapshot_expiry import Upkeep
+from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyHash
 from headgate.tables.iceberg.upsert.key_reader import KeyReader
@@ -141,7 +141,7 @@ def test_a_puffin_file_stays_as_long_as_one_of_its_vectors_is_live(tmp_path: Pat
 
 
 def _expire(world: KeyedWorld) -> None:
-    assert Upkeep(world.catalog, threads=False).expire_now(world.loaded())
+    assert SnapshotExpiry(world.catalog, threads=False).expire_now(world.loaded())
 
 
 def _puffins(world: KeyedWorld) -> set[str]:

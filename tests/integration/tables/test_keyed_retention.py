@@ -13,8 +13,8 @@ from keyed_world import Event, KeyedWorld, shown
 from local_catalog import local_catalog
 
 from headgate.tables.iceberg.maintenance import snapshot_expiry
-from headgate.tables.iceberg.manifests_v3 import listed, live_entries
-from headgate.tables.iceberg.upsert.delete_files import referenced
+from headgate.tables.iceberg.manifests_v3 import live_entries, read_manifest_list
+from headgate.tables.iceberg.upsert.delete_files import referenced_file
 
 pytestmark = pytest.mark.integration
 
@@ -66,7 +66,7 @@ def missing(world: KeyedWorld) -> list[str]:
     table = world.loaded()
     paths: set[str] = set()
     for snapshot in table.snapshots():
-        manifests = listed(table.io, snapshot.manifest_list)
+        manifests = read_manifest_list(table.io, snapshot.manifest_list)
         paths |= {snapshot.manifest_list, *(each.manifest_path for each in manifests)}
         entries = (entry for each in manifests for entry in live_entries(table.io, each))
         paths |= {entry.data_file.file_path for entry in entries}
@@ -78,7 +78,7 @@ def _in_one_file(world: KeyedWorld) -> Iterator[bool]:
     live: dict[str, int] = {}
     for files in world.delete_files().values():
         for file in files:
-            assert referenced(file)
+            assert referenced_file(file)
             live[file.file_path] = live.get(file.file_path, 0) + 1
     for path, count in live.items():
         octets = Path(path.removeprefix("file://")).read_bytes()

@@ -21,7 +21,7 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyChanged, KeyIndexFull
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, Refused, Unknown
+from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, Staging, Unknown
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
@@ -117,10 +117,10 @@ def test_u1_a_delivery_brings_no_rows_to_a_table_with_a_key(tmp_path: Path) -> N
     plain = IcebergTable(world.catalog, NAME, SINK, threads=False)
     attempt = world.attempt(world.files([put(1)]))
     record = attempt.record
-    draft = Draft(plain.read(), record.transaction, record.coordinator, attempt.files, 0)
+    draft = Staging(plain.read(), record.transaction, record.coordinator, attempt.files, 0)
     with pytest.raises(KeyChanged, match="the settings say without a key"):
-        plain.draft(draft)
-    pending = world.table.draft(draft)
+        plain.stage(draft)
+    pending = world.table.stage(draft)
     with pytest.raises(KeyChanged, match="the settings say without a key"):
         plain.commit(CommitAttempt(plain.read(), record, pending_commits=pending))
     assert isinstance(plain.commit(CommitAttempt(plain.read(), record)), Landed)

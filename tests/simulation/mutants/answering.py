@@ -142,8 +142,8 @@ def empty_again(right: Any, state: State, number: Any) -> Any:
 
 
 def _emptied(state: State, status: WriteStatus) -> tuple[State, WriteStatus]:
-    claims = {p: replace(claim, records=0) for p, claim in status.claims.items()}
-    return state, replace(status, claims=claims, tables=())
+    claims = {p: replace(claim, records=0) for p, claim in status.written.items()}
+    return state, replace(status, written=claims, tables=())
 
 
 @FAMILY.replaces("P4", ENDED)

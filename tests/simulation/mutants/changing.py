@@ -14,7 +14,7 @@ from simulation.mutants.mutant import Family, Planted
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.ports import CommitOutcome
 from headgate.coordinator import machine
-from headgate.tables.iceberg.prepared_commit import Prepared
+from headgate.tables.iceberg.prepared_commit import PreparedCommit
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.tag_lineage import by_id, properties_of
 from headgate.tables.iceberg.upsert import position_lookup, upsert_commit
@@ -54,7 +54,7 @@ def key_files_do_not_count(right: Any, statuses: Any, by: Any) -> Any:
 
 
 @FAMILY.replaces("U2", SENT)
-def key_files_go_with_the_call(right: Any, self: Any, call: Prepared) -> CommitOutcome:
+def key_files_go_with_the_call(right: Any, self: Any, call: PreparedCommit) -> CommitOutcome:
     """Key files are removed when they were read, whatever becomes of the commit."""
     _removed(call, call.proposal.read_once)
     outcome: CommitOutcome = right(self, call)
@@ -117,7 +117,7 @@ def forgets_who_was_dead(_right: Any, *_: Any) -> BitMap64:
 
 
 @FAMILY.replaces("T4", SENT)
-def retired_before_proof(right: Any, self: Any, call: Prepared) -> CommitOutcome:
+def retired_before_proof(right: Any, self: Any, call: PreparedCommit) -> CommitOutcome:
     """Delete files that a call replaces are removed before anybody knows whether it landed."""
     retired = {entry.data_file.file_path for entry in call.proposal.deletions.retired}
     added = {file.file_path for file in call.proposal.deletions.added}
@@ -129,7 +129,7 @@ def retired_before_proof(right: Any, self: Any, call: Prepared) -> CommitOutcome
 @FAMILY.patches("U7")
 def index_ahead_of_its_head() -> tuple[Planted, ...]:
     """Files that were not committed, or are gone again, are looked up as if they were there."""
-    followed, right = KeyedRows._followed, KeyedRows.found
+    followed, right = KeyedRows._follow, KeyedRows.found
     seen: dict[int, dict[str, Any]] = {}
 
     def ahead(self: Any, table: Any, parent: Any, columns: Any) -> Head:
@@ -148,24 +148,24 @@ def index_ahead_of_its_head() -> tuple[Planted, ...]:
             seen[id(self)][file.file_path] = upsert_commit.Target.of(file, number)
         return made
 
-    return ((KeyedRows, "_followed", ahead), (KeyedRows, "found", found))
+    return ((KeyedRows, "_follow", ahead), (KeyedRows, "found", found))
 
 
-@FAMILY.replaces("U9", (position_lookup, "_counted"))
+@FAMILY.replaces("U9", (position_lookup, "_count"))
 def absent_ones_are_deleted(right: Any, *given: Any) -> Any:
     """A delete without a row counts as one with a row."""
     counts = right(*given)
     return replace(counts, deleted=counts.deleted + counts.absent, absent=0)
 
 
-@FAMILY.replaces("U10", (position_lookup, "_counted"))
+@FAMILY.replaces("U10", (position_lookup, "_count"))
 def updates_are_inserts(right: Any, *given: Any) -> Any:
     """A record that replaced a row counts as one that inserted it."""
     counts = right(*given)
     return replace(counts, inserted=counts.inserted + counts.updated, updated=0)
 
 
-def _removed(call: Prepared, paths: Any) -> None:
+def _removed(call: PreparedCommit, paths: Any) -> None:
     for path in sorted(paths):
         with suppress(OSError):
             call.table.io.delete(path)

@@ -23,7 +23,7 @@ def count_not_set(right: Any, state: State) -> Any:
     term = state.term
     assert term is not None
     told = [heard.status for heard in term.collection.statuses]
-    count = sum(len(said.unknown) + len(said.claims) for said in told)
+    count = sum(len(said.unknown) + len(said.written) for said in told)
     enough = count + len(term.collection.named_by_presence) >= len(term.collection.awaited)
     return frozenset() if enough else right(state)
 
@@ -103,7 +103,7 @@ def blind_admission(right: Any, heard: Any, offsets: Any, taken: Any) -> None:
 @FAMILY.replaces("C7", (status_validation, "_check_ranges"))
 def late_admitted_blindly(right: Any, heard: Any, offsets: Any, taken: Any) -> Any:
     """A range that ends beyond C is let in, wherever it begins."""
-    if all(claim.range.end >= offsets.get(p, 0) for p, claim in heard.status.claims.items()):
+    if all(claim.range.end >= offsets.get(p, 0) for p, claim in heard.status.written.items()):
         return None
     return right(heard, offsets, taken)
 
@@ -113,10 +113,10 @@ def piecemeal(right: Any, statuses: Any, by: Any) -> Any:
     """Claims that fit are let in, though the status as a whole does not fit."""
     fitting, offsets = [], by.offsets
     for heard in statuses:
-        said = heard.status.claims
+        said = heard.status.written
         fit = {p: c for p, c in said.items() if offsets.get(p) == c.range.begin}
         offsets = offsets.after({p: c.range for p, c in fit.items()})
-        fitting.append(replace(heard, status=replace(heard.status, claims=fit)))
+        fitting.append(replace(heard, status=replace(heard.status, written=fit)))
     return _uncounted(right, fitting, by)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulation.mutants.mutant import Family
 
-from headgate.control_protocol.ports import Evolved
+from headgate.control_protocol.ports import EvolvedTable
 from headgate.coordinator import machine as coordinator
 from headgate.coordinator import schema_changes
 from headgate.coordinator.schema_changes import on_evolved
@@ -31,7 +31,7 @@ def failure_answers(right: Any, *given: Any) -> Any:
 def unanswered_update_is_believed(_: Any, state: Any, *__: Any) -> Any:
     """An update whose outcome is unknown is taken to have been made."""
     view = state.term.primary.view
-    return on_evolved(state, Evolved(replace(view, schema_id=view.schema_id + 1)))
+    return on_evolved(state, EvolvedTable(replace(view, schema_id=view.schema_id + 1)))
 
 
 @FAMILY.replaces("S2", (participant, "arm_resend"), (participant, "repeat_unheard"))

@@ -12,7 +12,7 @@ from headgate.control_protocol import messages
 from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import LEAP_MAX
 from headgate.control_protocol.messages import Skipped
-from headgate.control_protocol.signatures import Keys, taken_apart
+from headgate.control_protocol.signatures import Keys, unseal
 from headgate.coordinator import machine, status_validation
 from headgate.coordinator.state import HeardStatus, State
 from headgate.participant import machine as participant
@@ -23,7 +23,7 @@ FAMILY = Family()
 @FAMILY.replaces("G4", (fake_log, "_read"))
 def hears_unsigned(right: Any, wire: Any, message: bytes, topic_id: Any) -> Envelope | Skipped:
     """What nobody signed is heard, though there is a key."""
-    unsigned = taken_apart(message) is None
+    unsigned = unseal(message) is None
     return messages.decode(message) if unsigned else right(wire, message, topic_id)
 
 

@@ -33,4 +33,4 @@ def older_partitions_are_not_waited_for(_right: Any, *_: Any) -> str:
 @FAMILY.replaces("U8", (machine, "_commit_record"))
 def generations_are_not_stored(right: Any, *given: Any) -> Any:
     """No commit says which partitions are younger."""
-    return replace(right(*given), generations={})
+    return replace(right(*given), cohorts={})

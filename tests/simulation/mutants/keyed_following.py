@@ -25,7 +25,7 @@ def resolved_when_drafted() -> tuple[Planted, ...]:
     """A delivery's positions are those of the head on which the newest pending commit was
     drafted."""
     heads: dict[object, Any] = {}
-    draft, found = IcebergTable.draft, KeyedRows.found
+    draft, found = IcebergTable.stage, KeyedRows.found
 
     def drafts(self: IcebergTable, given: Any) -> Any:
         table = self.load()
@@ -36,7 +36,7 @@ def resolved_when_drafted() -> tuple[Planted, ...]:
         head = heads.get(table.metadata.table_uuid, parent)
         return found_at(found, head, self, table, parent, *given, **more)
 
-    return (IcebergTable, "draft", drafts), (KeyedRows, "found", finds)
+    return (IcebergTable, "stage", drafts), (KeyedRows, "found", finds)
 
 
 @FAMILY.replaces("D7", (IcebergTable, "commit"))

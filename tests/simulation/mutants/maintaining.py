@@ -20,7 +20,7 @@ def of_any_age(right: Any, self: Any) -> Any:
     return right(ages)
 
 
-@FAMILY.replaces("T9", (orphan_files.Orphans, "_needed"))
+@FAMILY.replaces("T9", (orphan_files.Orphans, "_needed_names"))
 def only_the_head_counts(right: Any, self: Any, table: Any, *given: Any) -> Any:
     """Files that only older snapshots refer to are orphans."""
     head = table.metadata.refs["main"].snapshot_id

@@ -9,18 +9,18 @@ from simulation.mutants.mutant import Family
 from headgate.control_protocol.ports import CommitOutcome, Landed, Refused, Unknown
 from headgate.tables.iceberg import commit_request
 from headgate.tables.iceberg.maintenance import snapshot_expiry, unreferenced_files
-from headgate.tables.iceberg.maintenance.snapshot_removal import Removal
-from headgate.tables.iceberg.prepared_commit import Prepared
+from headgate.tables.iceberg.maintenance.snapshot_removal import SnapshotRemoval
+from headgate.tables.iceberg.prepared_commit import PreparedCommit
 from headgate.tables.iceberg.table import IcebergTable
 
 FAMILY = Family(real=True)
 
-JUDGED = (IcebergTable, "_judged")
+JUDGED = (IcebergTable, "_outcome_of")
 
 
 @FAMILY.replaces("T4", JUDGED)
 def takes_back_what_others_went_on_from(
-    right: Any, self: Any, call: Prepared, said: Exception
+    right: Any, self: Any, call: PreparedCommit, said: Exception
 ) -> CommitOutcome:
     """A refused copy of a landed commit deletes its manifests when an heir has moved the tag."""
     outcome: CommitOutcome = right(self, call, said)
@@ -31,7 +31,9 @@ def takes_back_what_others_went_on_from(
 
 
 @FAMILY.replaces("T4", JUDGED)
-def takes_back_what_landed(right: Any, self: Any, call: Prepared, said: Exception) -> CommitOutcome:
+def takes_back_what_landed(
+    right: Any, self: Any, call: PreparedCommit, said: Exception
+) -> CommitOutcome:
     """A refused copy of a landed commit deletes its manifests."""
     outcome: CommitOutcome = right(self, call, said)
     if isinstance(outcome, Landed):
@@ -41,7 +43,7 @@ def takes_back_what_landed(right: Any, self: Any, call: Prepared, said: Exceptio
 
 
 @FAMILY.replaces("T4", (IcebergTable, "sent"))
-def takes_back_what_is_unknown(right: Any, self: Any, call: Prepared) -> CommitOutcome:
+def takes_back_what_is_unknown(right: Any, self: Any, call: PreparedCommit) -> CommitOutcome:
     """Manifests of a commit with an unknown outcome are deleted."""
     outcome: CommitOutcome = right(self, call)
     if isinstance(outcome, Unknown):
@@ -50,32 +52,34 @@ def takes_back_what_is_unknown(right: Any, self: Any, call: Prepared) -> CommitO
 
 
 @FAMILY.replaces("T4", JUDGED)
-def believes_a_refusal(_right: Any, _self: Any, call: Prepared, said: Exception) -> CommitOutcome:
+def believes_a_refusal(
+    _right: Any, _self: Any, call: PreparedCommit, said: Exception
+) -> CommitOutcome:
     """A refusal is believed, whatever the table says."""
     call.written.take_back()
     return Refused(str(said))
 
 
-@FAMILY.replaces("T3", (commit_request.Proposal, "requirements"))
+@FAMILY.replaces("T3", (commit_request.CommitRequest, "requirements"))
 def requires_no_place(right: Any, self: Any) -> Any:
     """A commit requires the table's UUID only."""
     return right(self)[:1]
 
 
-@FAMILY.replaces("T6", (Removal, "_exact"))
+@FAMILY.replaces("T6", (SnapshotRemoval, "_exact"))
 def any_removal_is_proof(_right: Any, _self: Any, _after: object) -> bool:
     """Files of removed snapshots go, to whatever version the removal was applied."""
     return True
 
 
-@FAMILY.replaces("T6", (Removal, "call"))
+@FAMILY.replaces("T6", (SnapshotRemoval, "call"))
 def removed_or_not(right: Any, self: Any, table: Any) -> bool:
     """Expired files are deleted though their removal was refused."""
     right(self, table)
     return True
 
 
-@FAMILY.replaces("T6", (Removal, "set_lost_refs_again"))
+@FAMILY.replaces("T6", (SnapshotRemoval, "set_lost_refs_again"))
 def refs_go_along(_right: Any, _self: Any, _table: Any) -> None:
     """A ref that went along with its snapshot is forgotten."""
 

@@ -38,7 +38,7 @@ from headgate.runtime.start_checks import refuse_apart
 from headgate.runtime.table_creation import AGAIN_S, TableMaker
 from headgate.runtime.write_planning import record_columns, shaping
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.multi_table_commit import JointDeliveries
+from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.secondary_tables import SecondaryTables
 
@@ -161,7 +161,7 @@ def test_a_distribution_of_spark_goes_with_routes() -> None:
     for mode in ("hash", "range"):
         spark = FILE.replace('writer = "in-process"', f'distribution = "{mode}"')
         assert shaping(parse(spark)).distribution == mode
-        assert shaping(parse(spark)).settled("db.ledger", {}).distribution == mode
+        assert shaping(parse(spark)).resolve_distribution("db.ledger", {}).distribution == mode
 
 
 def test_routes_look_at_what_a_transform_says() -> None:
@@ -379,7 +379,7 @@ def test_secondaries_of_such_a_sink_are_delivered_in_one_call(tmp_path: Path) ->
             ensure_table(catalog, name, TableDeclaration({"id": "long"}))
         tables = SinkTables.in_catalog(settings, catalog)
         opened = partial(tables.open, use=Use.SECONDARY)
-        secondaries = SecondaryTables(opened, joint=JointDeliveries(catalog))
+        secondaries = SecondaryTables(opened, joint=MultiTableCommits(catalog))
         stack.callback(secondaries.close)
         views = secondaries.describe(names)
         delivery = replace(record(1, 0, sink=settings.name), primary="uuid-lead")

@@ -141,7 +141,7 @@ class World:
         self.said: list[Notice] = []
         self.measured: list[SinkSettings] = []
         self.at_turn: Callable[[Opened], None] = lambda _: None
-        monkeypatch.setattr(sink, "opened", self._opened)
+        monkeypatch.setattr(sink, "open_sink", self._opened)
         monkeypatch.setattr(sink, "departing", self._departing)
         monkeypatch.setattr(process, "may_work", lambda _: True)
         monkeypatch.setattr(process, "say", lambda *said: self.said.append(said[2]))

@@ -32,8 +32,8 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     GuaranteeTooWeak,
     HudiUnsafe,
-    KindLacks,
-    KindUnknown,
+    TableFormatLacks,
+    TableFormatUnknown,
     TablesUnfit,
 )
 from headgate.control_protocol.identifiers import SinkName
@@ -50,9 +50,9 @@ from headgate.operations.access.tables import (
 )
 from headgate.operations.status.status import status
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.process import stopped
+from headgate.runtime.process import is_stopped
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.table_format import HudiFormat
 
 RECORD = record(1, 0, sink="trips")
@@ -112,7 +112,7 @@ def test_a_package_brings_a_kind_by_its_entry_point(folder: Any) -> None:
 
 
 def test_hg150_a_kind_that_nobody_brings() -> None:
-    with pytest.raises(KindUnknown, match=r"table\.type cannot be 'dalta'") as told:
+    with pytest.raises(TableFormatUnknown, match=r"table\.type cannot be 'dalta'") as told:
         sink('type = "dalta"')
     assert "did you mean delta" in told.value.hint
 
@@ -154,7 +154,7 @@ def test_a_kind_with_branches_commits_to_the_one_that_the_file_names(
 def test_hg151_branches_are_refused_to_a_kind_that_does_not_declare_them(
     folder: Any,
 ) -> None:
-    with pytest.raises(KindLacks, match=r"table\.branch: tables of format folder"):
+    with pytest.raises(TableFormatLacks, match=r"table\.branch: tables of format folder"):
         sink(ON_DEV.format("/lake/trips"))
 
 
@@ -171,7 +171,7 @@ def test_hg151_whatever_a_kind_declares_icebergs_settings_are_icebergs_alone(
 ) -> None:
     monkeypatch.setattr(folder.FolderFormat, "capabilities", frozenset(Capability))
     placed = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\n'
-    with pytest.raises(KindLacks, match="tables of format folder do not support that"):
+    with pytest.raises(TableFormatLacks, match="tables of format folder do not support that"):
         sink(f"{placed}{table}", more)
 
 
@@ -181,7 +181,9 @@ def test_hg151_a_kind_that_declares_what_no_port_carries(
 ) -> None:
     able = frozenset({Capability.KEYS, declared})
     monkeypatch.setattr(folder.FolderFormat, "capabilities", able)
-    with pytest.raises(KindLacks, match=f"format folder declare {declared}, for which there is no"):
+    with pytest.raises(
+        TableFormatLacks, match=f"format folder declare {declared}, for which there is no"
+    ):
         sink('type = "folder"\nlocation = "/lake/trips"\ncreate = true')
 
 
@@ -200,12 +202,14 @@ def test_a_kind_that_takes_key_files_is_told_the_key(
     folder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\nkey = ["id"]'
-    with pytest.raises(KindLacks, match=r"table\.key: tables of format folder"):
+    with pytest.raises(TableFormatLacks, match=r"table\.key: tables of format folder"):
         sink(wanted, KEYED)
     monkeypatch.setattr(folder.FolderFormat, "capabilities", frozenset({Capability.KEYS}))
     told = table_spec(sink(wanted, KEYED))
     assert told.key == RowKey(("id",), "at_partition", "at_offset")
-    with pytest.raises(KindLacks, match=r'on_partitions_added = "wait": tables of format folder'):
+    with pytest.raises(
+        TableFormatLacks, match=r'on_partitions_added = "wait": tables of format folder'
+    ):
         sink(wanted, f'{KEYED}[changes]\non_partitions_added = "wait"')
     assert table_spec(delta()).key is None
 
@@ -280,9 +284,14 @@ def test_a_quarantine_is_of_the_tables_kind_where_nothing_else_is_said(said: str
 @pytest.mark.parametrize(
     ("made", "said", "error", "why"),
     [
-        (delta, 'type = "icberg"', KindUnknown, "quarantine.type cannot be 'icberg'"),
-        (delta, 'type = "hudi"', KindLacks, "format delta has no quarantine of format hudi"),
-        (sink, 'type = "delta"', KindLacks, "format iceberg has no quarantine of format delta"),
+        (delta, 'type = "icberg"', TableFormatUnknown, "quarantine.type cannot be 'icberg'"),
+        (delta, 'type = "hudi"', TableFormatLacks, "format delta has no quarantine of format hudi"),
+        (
+            sink,
+            'type = "delta"',
+            TableFormatLacks,
+            "format iceberg has no quarantine of format delta",
+        ),
         (
             delta,
             'catalog.properties = { uri = "x" }',
@@ -304,7 +313,7 @@ def test_a_quarantine_is_of_the_tables_kind_where_nothing_else_is_said(said: str
         (
             delta,
             'type = "iceberg"\ncatalog.backend = "java"',
-            KindLacks,
+            TableFormatLacks,
             "no catalog in Java",
         ),
     ],
@@ -321,7 +330,7 @@ def test_a_kind_without_a_quarantine_of_its_own_may_have_an_iceberg_one(
     folder: Any,
 ) -> None:
     placed = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\naccept_duplicates = true\n'
-    with pytest.raises(KindLacks, match="a quarantine: tables of format folder"):
+    with pytest.raises(TableFormatLacks, match="a quarantine: tables of format folder"):
         sink(placed, COLUMN + KEEPS)
     assert sink(placed, COLUMN + APART).apart
 
@@ -372,10 +381,10 @@ def test_what_records_show_stands_before_declared_columns_of_a_table_that_is_mad
             TablesUnfit,
             "location is set",
         ),
-        (f"atomic = true\n{REFRESHED}{PLACED}", KindLacks, "tables.atomic"),
+        (f"atomic = true\n{REFRESHED}{PLACED}", TableFormatLacks, "tables.atomic"),
         (
             f'{REFRESHED}{PLACED}[tables.schema]\nunknown_fields = "evolve"',
-            KindLacks,
+            TableFormatLacks,
             "unknown_fields",
         ),
         (
@@ -403,7 +412,7 @@ def test_a_kind_is_shown_the_namespace_of_each_route(
 
 
 def test_hg151_a_kind_that_cannot_fill_many_tables(folder: Any) -> None:
-    with pytest.raises(KindLacks, match=r"\[tables\]: tables of format"):
+    with pytest.raises(TableFormatLacks, match=r"\[tables\]: tables of format"):
         many(f"{REFRESHED}{PLACED}", "folder")
 
 
@@ -423,7 +432,7 @@ def test_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_ones() -> N
         "ledger_quarantine": secondary_spec(settings, "db.ledger_quarantine"),
     }
     for name, wanted in asked.items():
-        place = HudiPlace.of(wanted)
+        place = HudiLocation.of(wanted)
         assert place.settings["hoodie.write.lock.zookeeper.lock_key"] == f"shop_{name}"
         assert ("hoodie.table.type" in place.settings) == (name == "orders")
         assert place.follows == (name != "ledger")
@@ -443,11 +452,11 @@ def test_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_ones() -> N
             HudiUnsafe,
             r"hoodie\.write\.lock\.zookeeper\.url is not set",
         ),
-        (f"atomic = true\n{PLACED}{LOCKED}", KindLacks, "tables.atomic"),
-        (f'{PLACED}{LOCKED}sort_by = ["id"]', KindLacks, r"tables\.create\.sort_by"),
+        (f"atomic = true\n{PLACED}{LOCKED}", TableFormatLacks, "tables.atomic"),
+        (f'{PLACED}{LOCKED}sort_by = ["id"]', TableFormatLacks, r"tables\.create\.sort_by"),
         (
             f'{PLACED}{LOCKED}[tables.schema]\nunknown_fields = "evolve"',
-            KindLacks,
+            TableFormatLacks,
             "unknown_fields",
         ),
         (
@@ -483,7 +492,7 @@ def test_hg135_a_sink_of_many_tables_has_no_other(folder: Any, kind: str) -> Non
     ],
 )
 def test_hg151_what_delta_has_not_is_refused_by_name(table: str, more: str) -> None:
-    with pytest.raises(KindLacks, match="tables of format delta do not support that"):
+    with pytest.raises(TableFormatLacks, match="tables of format delta do not support that"):
         delta(table, more)
 
 
@@ -517,7 +526,7 @@ def test_hg151_what_delta_has_not_is_refused_by_name(table: str, more: str) -> N
     ],
 )
 def test_hg151_what_hudi_has_not_is_refused_by_name(table: str, more: str, said: str) -> None:
-    with pytest.raises(KindLacks, match=said):
+    with pytest.raises(TableFormatLacks, match=said):
         hudi(table, more)
 
 
@@ -570,7 +579,7 @@ def test_a_delta_table_is_found_by_its_location(location: str) -> None:
 def test_hg151_commands_for_iceberg_alone_say_so() -> None:
     said = r"city\.trips is a table of format delta"
     for opening in (open_catalog, open_table):
-        with pytest.raises(KindLacks, match=said), opening(delta()):
+        with pytest.raises(TableFormatLacks, match=said), opening(delta()):
             pass
 
 
@@ -609,7 +618,7 @@ def test_what_a_table_stamps_its_files_with_reaches_the_coordinator(
     class Table(FakeTable):
         if stamps:
 
-            def stamp(self) -> str:
+            def new_token(self) -> str:
                 return "/lake/trips/*_7.parquet"
 
     table = Table(FakeCatalog(), SinkName("trips"))
@@ -634,7 +643,7 @@ def test_whoever_looks_at_a_table_of_a_kind_closes_it(
     kind = plugin_format(settings)
     assert kind
     kind.create(table_spec(settings))
-    assert not stopped(settings)
+    assert not is_stopped(settings)
     assert len(closed) == 1
     with open_primary(settings) as primary:
         primary.read()

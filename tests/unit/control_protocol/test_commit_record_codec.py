@@ -72,7 +72,7 @@ RECORDS = st.builds(
     pending_commits=st.lists(PENDING_COMMITS).map(tuple),
     expired=st.lists(PENDING_COMMITS).map(tuple),
     routing=st.none() | TEXT,
-    generations=st.dictionaries(
+    cohorts=st.dictionaries(
         TEXT,
         st.sets(st.integers(1, 2**31 - 1), min_size=1, max_size=3).map(sorted).map(tuple),
         max_size=2,
@@ -178,7 +178,7 @@ def test_d10_a_rollback_under_way_is_for_versions_that_know_what_it_is() -> None
 
 
 def test_u8_what_is_younger_is_for_versions_that_know_what_it_is() -> None:
-    grown = replace(record(Offsets()), generations={"trips": (2, 6), "orders": (1,)})
+    grown = replace(record(Offsets()), cohorts={"trips": (2, 6), "orders": (1,)})
     summary = commit_record_codec.encode(grown)
     assert summary["headgate.orders.version"] == "4"
     assert commit_record_codec.decode(SINK, summary) == grown
@@ -249,7 +249,7 @@ def test_d3_a_pending_commit_of_key_files_says_how_many_records_delete() -> None
     decoded = commit_record_codec.decode(written.sink, summary)
     assert decoded is not None
     assert decoded.pending_commits == written.pending_commits
-    assert (keys.records, keys.said) == (7, "7 deletes")
+    assert (keys.records, keys.in_words) == (7, "7 deletes")
 
 
 def test_d3_many_pending_commits_stay_small_and_in_order() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.control_protocol import messages
 from headgate.control_protocol.errors import StopSink
-from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
+from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenRange
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TopicPartition
 from headgate.control_protocol.multipart_status import PART_BYTES_MAX, Assembler, split
 from headgate.control_protocol.offsets import OffsetRange
@@ -21,7 +21,7 @@ from headgate.tables.iceberg.data_file import FileDetail
 
 
 def status_of(files: int, number: int = 1) -> WriteStatus:
-    claims = {P0: Claim(OffsetRange(0, files), records=files)}
+    claims = {P0: WrittenRange(OffsetRange(0, files), records=files)}
     return WriteStatus(number, claims, (TableStatus("t", (WRITTEN_FILE,) * files),))
 
 
@@ -74,7 +74,7 @@ def test_a_status_sent_again_is_whole_again() -> None:
 
 
 def test_parts_that_contradict_each_other_never_count() -> None:
-    claims = {P0: Claim(OffsetRange(0, 1))}
+    claims = {P0: WrittenRange(OffsetRange(0, 1))}
     assembler = Assembler()
     for part in range(2):
         assert assembler.add(envelope(WriteStatus(1, claims, part=part, parts=2))) is None
@@ -134,7 +134,7 @@ def test_many_files_of_three_hundred_columns_go_in_parts() -> None:
         replace(wide, path=f"s3://lake/orders/data/headgate-3.7-abcdef/{n:05}.parquet")
         for n in range(500)
     )
-    claims = {TopicPartition("t", n): Claim(OffsetRange(n, 10**10)) for n in range(5_000)}
+    claims = {TopicPartition("t", n): WrittenRange(OffsetRange(n, 10**10)) for n in range(5_000)}
     status = WriteStatus(1, claims, (TableStatus("t", files),))
     assembler = Assembler()
     *early, last = split(status)

@@ -22,7 +22,7 @@ from protocol.values import (
     status,
 )
 
-from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
+from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenRange
 from headgate.control_protocol.identifiers import ControlOffset, TopicPartition, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.coordinator.commit_tokens import Prefixes
@@ -63,7 +63,7 @@ def test_no_order_of_statuses_admits_an_overlap_or_a_gap(heard: list[HeardStatus
 @given(SAID)
 def test_files_and_claims_are_in_together_or_not_at_all(heard: list[HeardStatus]) -> None:
     verdict = judged(heard)
-    claims = [claim for h in heard for claim in h.status.claims.items()]
+    claims = [claim for h in heard for claim in h.status.written.items()]
     paths = [file.path for h in heard for t in h.status.tables for file in t.files]
 
     assert sum(file.records for file in verdict.files) == verdict.records
@@ -98,7 +98,7 @@ def test_an_unknown_said_after_a_claim_counts() -> None:
 
 def test_what_is_said_of_another_table_is_not_judged_here() -> None:
     files = (data_file("s3://lake/other/1/f.parquet", 5),)
-    claims = {P0: Claim(OffsetRange(0, 5), 5)}
+    claims = {P0: WrittenRange(OffsetRange(0, 5), 5)}
     verdict = judged([of(WriteStatus(1, claims, (TableStatus("lake.other", files),)))])
 
     assert verdict.offsets == START
@@ -158,7 +158,7 @@ def test_files_that_this_epoch_committed_are_not_admitted_again() -> None:
 
 
 def test_skipped_records_are_refused_where_the_settings_skip_none() -> None:
-    claim = Claim(OffsetRange(0, 5), records=0, skipped=5)
+    claim = WrittenRange(OffsetRange(0, 5), records=0, skipped=5)
     forged = of(WriteStatus(1, {P0: claim}))
     assert validate_statuses([forged], STANDARD).refused == ()
     (why,) = validate_statuses([forged], replace(STANDARD, may_skip=False)).refused

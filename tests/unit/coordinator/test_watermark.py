@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protocol.values import P0, P1, TOPIC_ID, offsets, record
 
-from headgate.control_protocol.events import Claim
+from headgate.control_protocol.events import WrittenRange
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.coordinator.recovery import carry_on_valid_through
@@ -19,8 +19,8 @@ from headgate.coordinator.status_validation import (
 TIMES = st.none() | st.integers(0, 100)
 
 
-def claim(max_timestamp_ms: int | None) -> Claim:
-    return Claim(OffsetRange(0, 1), 1, max_timestamp_ms=max_timestamp_ms)
+def claim(max_timestamp_ms: int | None) -> WrittenRange:
+    return WrittenRange(OffsetRange(0, 1), 1, max_timestamp_ms=max_timestamp_ms)
 
 
 def test_the_largest_timestamp_of_each_partition_is_remembered() -> None:
@@ -36,7 +36,7 @@ def test_offsets_without_records_are_activity_but_have_no_timestamp() -> None:
 
 
 def test_an_idle_partition_ages_from_when_it_was_first_named() -> None:
-    idle = Claim(OffsetRange(4, 4))
+    idle = WrittenRange(OffsetRange(4, 4))
     first = with_activity({}, [(P0, idle)], now_ms=5)
 
     assert first == {P0: Activity(5, None)}

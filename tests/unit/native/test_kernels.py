@@ -250,7 +250,7 @@ def test_a_key_named_twice_is_seen(values: list[bytes], again: bool) -> None:
             w for w, s in zip(wanted, sure, strict=True) if s
         ]
         assert all(f == w or f == 2 for f, w in zip(found.tolist(), wanted, strict=True))
-    ill_formed, twice, _ = bad_record_search.judged(array)
+    ill_formed, twice, _ = bad_record_search.suspect_records(array)
     assert not ill_formed.any()
     assert all(flag for flag, w in zip(twice.tolist(), wanted, strict=True) if w == 2)
 

@@ -26,7 +26,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, TopicState
+from headgate.control_protocol.ports import CommitAttempt, Landed, Staging, TopicState
 from headgate.coordinator.pending_commits import deliveries
 from headgate.operations.audit.audit import audit
 from headgate.tables.iceberg.table import IcebergTable
@@ -135,8 +135,8 @@ class Shop:
         values = [{"topic": "shop", "partition": 0, "offset": offset} for offset in at]
         files = write_files(table, pa.Table.from_pylist(values, schema=ARROW))
         view = self.table(name).read()
-        return self.table(name).draft(
-            Draft(view, record.transaction, record.coordinator, tuple(files))
+        return self.table(name).stage(
+            Staging(view, record.transaction, record.coordinator, tuple(files))
         )
 
     def diverts(
@@ -174,8 +174,8 @@ class Shop:
         ]
         files = write_files(table, pa.Table.from_pylist(values, schema=table.schema().as_arrow()))
         view = self.table(aside).read()
-        draft = Draft(view, record.transaction, record.coordinator, tuple(files))
-        pending_commits = self.table(aside).draft(draft)
+        draft = Staging(view, record.transaction, record.coordinator, tuple(files))
+        pending_commits = self.table(aside).stage(draft)
         for name, at in (rows or {}).items():
             pending_commits += self.drafts(record, name, at)
         attempt = CommitAttempt(

@@ -34,9 +34,9 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.runtime.configuration_comparison import (
+    last_starter_with_other_file,
+    other_running_configuration,
     refuse_company,
-    running_otherwise,
-    started_otherwise,
 )
 
 RUNNING = parse(MINIMAL)
@@ -74,7 +74,7 @@ def start(settings: SinkSettings = RUNNING) -> Envelope:
 
 
 def found(said: Sequence[Envelope], settings: SinkSettings = OTHER) -> OtherConfiguration | None:
-    return running_otherwise(settings, said, NOW)[0]
+    return other_running_configuration(settings, said, NOW)[0]
 
 
 def test_p11_what_differs_from_those_at_work_is_named() -> None:
@@ -127,10 +127,18 @@ def test_p11_who_started_the_sink_with_another_file_is_named() -> None:
         told = Notice(NoticeKind.ASKED, text=text, actor="ann@desk", configuration=digest)
         return envelope(told, Sender("operator", "1"))
 
-    assert started_otherwise(OTHER, [asked("start", RUNNING), asked("pause", OTHER)]) == "ann@desk"
-    assert started_otherwise(RUNNING, [asked("start", OTHER), asked("start", RUNNING)]) == ""
+    assert (
+        last_starter_with_other_file(OTHER, [asked("start", RUNNING), asked("pause", OTHER)])
+        == "ann@desk"
+    )
+    assert (
+        last_starter_with_other_file(RUNNING, [asked("start", OTHER), asked("start", RUNNING)])
+        == ""
+    )
     older = envelope(Notice(NoticeKind.ASKED, text="start", actor="ann@desk"))
-    assert started_otherwise(OTHER, [older, asked("stop", RUNNING)]) == "", "an older version's"
+    assert last_starter_with_other_file(OTHER, [older, asked("stop", RUNNING)]) == "", (
+        "an older version's"
+    )
 
 
 def test_p11_those_that_were_killed_are_waited_for_and_then_not_asked() -> None:

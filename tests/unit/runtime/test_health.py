@@ -27,7 +27,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.runtime.health import EXIT_CODES, Condition, Facts, condition_of, heard
+from headgate.runtime.health import EXIT_CODES, Condition, Facts, condition_from, heard
 
 NOW = 1_000_000
 SILENCE = 15_000
@@ -54,7 +54,7 @@ def said(event: Event, seconds_ago: float, member: str = "one", epoch: int = 3) 
 
 def condition(*envelopes: Envelope, facts: Facts = WELL) -> Condition:
     found = heard(envelopes, NOW, SILENCE)
-    return condition_of(
+    return condition_from(
         replace(facts, alive=len(found.alive), ended=found.ended, error=found.error)
     )
 

@@ -13,7 +13,7 @@ from headgate.control_protocol.commit_record import table_note
 from headgate.control_protocol.errors import TableRecreated, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.runtime import missing_tables
-from headgate.runtime.missing_tables import refuse_gone
+from headgate.runtime.missing_tables import refuse_vanished
 
 ONE = """
 name = "trips"
@@ -66,7 +66,7 @@ def test_p11_a_table_that_the_group_knows_is_not_made_anew(
 ) -> None:
     noted(monkeypatch, note)
     with pytest.raises(TableRecreated) as stopped:
-        refuse_gone(parse(text))
+        refuse_vanished(parse(text))
     assert f"there is no table {table}, but this sink has filled it (UUID uuid-1)" in str(
         stopped.value
     )
@@ -91,7 +91,7 @@ def test_p11_a_first_start_makes_its_table(
     monkeypatch: pytest.MonkeyPatch, note: str | None, text: str
 ) -> None:
     noted(monkeypatch, note)
-    refuse_gone(parse(text))
+    refuse_vanished(parse(text))
 
 
 def test_p11_who_keeps_the_notes_may_just_be_elected(
@@ -107,8 +107,8 @@ def test_p11_who_keeps_the_notes_may_just_be_elected(
 
     noted(monkeypatch, note)
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    refuse_gone(parse(ONE), 600.0)
+    refuse_vanished(parse(ONE), 600.0)
     assert not answers
     answers.append(Unreachable("not coordinator"))
     with pytest.raises(Unreachable):
-        refuse_gone(parse(ONE))
+        refuse_vanished(parse(ONE))

@@ -120,13 +120,13 @@ def failing_with(error: Exception) -> Any:
     return ready
 
 
-@pytest.mark.parametrize("opening", ["opened", "open_task"])
+@pytest.mark.parametrize("opening", ["open_sink", "open_task"])
 def test_embedding_raises_redacted_errors(monkeypatch: pytest.MonkeyPatch, opening: str) -> None:
     settings = parse(LOGS_IN)
     monkeypatch.setattr(assembly, "_ready", failing_with(Unreachable(f"refused {SECRET}")))
     made = (
-        assembly.opened(settings)
-        if opening == "opened"
+        assembly.open_sink(settings)
+        if opening == "open_sink"
         else assembly.open_task(settings, steering=object())  # type: ignore[arg-type]
     )
     with pytest.raises(Unreachable) as caught, made:

@@ -63,7 +63,7 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
-    monkeypatch.setattr(participation, "opened", made.opened)
+    monkeypatch.setattr(participation, "open_sink", made.opened)
     monkeypatch.setattr(participation, "departing", made.departing)
     return made
 
@@ -91,7 +91,7 @@ def test_what_cannot_be_opened_is_told_too(world: World, monkeypatch: pytest.Mon
     def refused(*_: object) -> None:
         raise StopSink("no")
 
-    monkeypatch.setattr(participation, "opened", refused)
+    monkeypatch.setattr(participation, "open_sink", refused)
     with pytest.raises(StopSink):
         headgate.Sink(ONE)
     assert world.departed == {ONE.name: "HG-200"}

@@ -141,7 +141,7 @@ class Shop:
             {topic: TopicId(topic) for topic in topics},
             self._start("db.ledger_quarantine"),
             folder="headgate/shop/3-a1/7",
-            told=tuple(self.told.values()),
+            changed_tables=tuple(self.told.values()),
         )
         self.maker.make({topic: TopicState(TopicId(topic), {}) for topic in topics})
         chunk = chunk_of(records)

@@ -12,8 +12,8 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.ports import Draft, Lineage, TableView
-from headgate.tables.pending_files import Drafts
+from headgate.control_protocol.ports import Lineage, Staging, TableView
+from headgate.tables.pending_files import StagedFileLists
 
 ROWS = WrittenFile("file:///t/rows.parquet", 3, 30)
 MORE = WrittenFile("file:///t/more.parquet", 4, 40)
@@ -36,8 +36,8 @@ def test_rows_and_deletes_are_pending_apart(tmp_path: Path) -> None:
     transaction = TransactionId(Epoch(1), TransactionNumber(2))
 
     def written(*files: WrittenFile) -> list[tuple[int, int, list[WrittenFile]]]:
-        draft = Draft(table, transaction, Sender("member", "i"), files, since_ms=7)
-        drafts = Drafts({}, table.location, SinkName("sink"))
+        draft = Staging(table, transaction, Sender("member", "i"), files, since_ms=7)
+        drafts = StagedFileLists({}, table.location, SinkName("sink"))
         pending_commits = drafts.write(draft)
         return [
             (pending_commit.rows, pending_commit.deletes, drafts.read(pending_commit.manifest))
@@ -49,6 +49,6 @@ def test_rows_and_deletes_are_pending_apart(tmp_path: Path) -> None:
     assert written(ROWS) == [(3, 0, [ROWS])]
     left = [path for path in tmp_path.rglob("*.json") if path.is_file()]
     assert len(left) == 2
-    old = Drafts({}, table.location, SinkName("sink"), kept_ms=0)
+    old = StagedFileLists({}, table.location, SinkName("sink"), kept_ms=0)
     old.tidy(table.location, Epoch(2), frozenset())
     assert not any(path.exists() for path in left)

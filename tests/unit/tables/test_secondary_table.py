@@ -18,30 +18,30 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.ports import CommitAttempt, Draft, Refused
+from headgate.control_protocol.ports import CommitAttempt, Refused, Staging
 from headgate.control_protocol.testing.contract.secondaries import delivered
 from headgate.control_protocol.testing.contract.world import landed
 from headgate.tables.delta.table import DeltaSinkTable
-from headgate.tables.pending_files import Drafts
-from headgate.tables.secondary_table import FixedColumns, KindSecondary
+from headgate.tables.pending_files import StagedFileLists
+from headgate.tables.secondary_table import FileListSecondaryTable, FixedColumns
 
 _MOMENT_S = 0.2
 """So long the other thread has to meet the delivery, which ends whether it did or not."""
 
 
-def _tidies(secondary: KindSecondary, _: DeltaWorld) -> None:
+def _tidies(secondary: FileListSecondaryTable, _: DeltaWorld) -> None:
     secondary.tidy(Epoch(2), frozenset())
 
 
-def _drafts(secondary: KindSecondary, world: DeltaWorld) -> None:
+def _drafts(secondary: FileListSecondaryTable, world: DeltaWorld) -> None:
     transaction = TransactionId(Epoch(1), TransactionNumber(2))
     file = world.file(2)
-    secondary.draft(Draft(secondary.read(), transaction, Sender("member", "1"), (file,)))
+    secondary.stage(Staging(secondary.read(), transaction, Sender("member", "1"), (file,)))
 
 
 @pytest.mark.parametrize("beside", [_tidies, _drafts])
 def test_d5_who_looks_at_a_table_beside_its_delivery_does_not_move_what_that_was_made_for(
-    tmp_path: Path, beside: Callable[[KindSecondary, DeltaWorld], None]
+    tmp_path: Path, beside: Callable[[FileListSecondaryTable, DeltaWorld], None]
 ) -> None:
     """The delivery landed behind a rival's, of which it knew nothing: both were told so."""
     world = DeltaWorld(tmp_path)
@@ -56,8 +56,8 @@ def test_d5_who_looks_at_a_table_beside_its_delivery_does_not_move_what_that_was
         table.create_write_transaction(*arguments, **named)
 
     table = DeltaSinkTable(world.place, SinkName("sink"), write)
-    drafts = Drafts({}, world.place.location, SinkName("sink"), kept_ms=0)
-    secondary = KindSecondary(table, FixedColumns(table), drafts)
+    drafts = StagedFileLists({}, world.place.location, SinkName("sink"), kept_ms=0)
+    secondary = FileListSecondaryTable(table, FixedColumns(table), drafts)
     outcome = secondary.commit(CommitAttempt(secondary.read(), delivered(1, 1), files=(file,)))
     others[0].join()
     assert isinstance(outcome, Refused)
@@ -70,8 +70,8 @@ def test_d7_what_the_newest_delivery_was_made_of_outlives_new_epochs(tmp_path: P
     world = DeltaWorld(tmp_path)
     first = opened(world)
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
-    drafted = Draft(first.read(), transaction, Sender("member", "1"), (world.file(1),))
-    pending_commits = first.draft(drafted)
+    drafted = Staging(first.read(), transaction, Sender("member", "1"), (world.file(1),))
+    pending_commits = first.stage(drafted)
     landed(
         first.commit(CommitAttempt(first.read(), delivered(1, 1), pending_commits=pending_commits))
     )
@@ -88,10 +88,12 @@ def test_d7_what_the_newest_delivery_was_made_of_outlives_new_epochs(tmp_path: P
     assert not list(tmp_path.rglob("1.json"))
 
 
-def opened(world: DeltaWorld) -> KindSecondary:
+def opened(world: DeltaWorld) -> FileListSecondaryTable:
     table = world.open()
-    return KindSecondary(
-        table, FixedColumns(table), Drafts({}, world.place.location, SinkName("sink"), kept_ms=0)
+    return FileListSecondaryTable(
+        table,
+        FixedColumns(table),
+        StagedFileLists({}, world.place.location, SinkName("sink"), kept_ms=0),
     )
 
 

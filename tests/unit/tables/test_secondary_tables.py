@@ -26,8 +26,8 @@ from headgate.control_protocol.ports import (
     Changed,
     CommitAttempt,
     CommitOutcome,
-    Draft,
     Landed,
+    Staging,
     Unknown,
     Want,
 )
@@ -47,7 +47,7 @@ class Troubled:
     def read(self) -> object:
         raise self._error from self._cause
 
-    def draft(self, _: Draft) -> tuple[PendingCommit, ...]:
+    def stage(self, _: Staging) -> tuple[PendingCommit, ...]:
         raise self._error from self._cause
 
     def commit(self, _: CommitAttempt) -> CommitOutcome:
@@ -75,9 +75,9 @@ def delivery(world: FakeWorld) -> CommitAttempt:
     )
 
 
-def draft_of(world: FakeWorld) -> Draft:
+def draft_of(world: FakeWorld) -> Staging:
     attempt = delivery(world)
-    return Draft(attempt.base, attempt.record.transaction, attempt.record.coordinator, (), 0)
+    return Staging(attempt.base, attempt.record.transaction, attempt.record.coordinator, (), 0)
 
 
 def test_who_cannot_be_reached_has_no_trouble_of_its_own(world: FakeWorld) -> None:
@@ -86,7 +86,7 @@ def test_who_cannot_be_reached_has_no_trouble_of_its_own(world: FakeWorld) -> No
     assert secondaries.describe(("lake.one",)) == {}
     assert secondaries.missing(("lake.one",)) == {}
     with pytest.raises(Unreachable):
-        secondaries.draft([draft_of(world)])
+        secondaries.stage([draft_of(world)])
     with pytest.raises(Unreachable):
         secondaries.deliver([delivery(world)], 100)
 
@@ -94,7 +94,7 @@ def test_who_cannot_be_reached_has_no_trouble_of_its_own(world: FakeWorld) -> No
 def test_rights_that_are_taken_are_the_tables_own_trouble(world: FakeWorld) -> None:
     secondaries = around(Troubled(AWAY, ForbiddenError("no")))
     assert isinstance(secondaries.describe(("lake.one",))["lake.one"], MissingRights)
-    assert isinstance(secondaries.draft([draft_of(world)])["lake.one"], MissingRights)
+    assert isinstance(secondaries.stage([draft_of(world)])["lake.one"], MissingRights)
     assert isinstance(secondaries.deliver([delivery(world)], 100)["lake.one"], MissingRights)
 
 
@@ -107,7 +107,7 @@ def test_what_a_sink_cannot_do_without_stops_it(
     secondaries = around(Troubled(gone), required=required)
     for call in (
         lambda: secondaries.describe(("lake.one",)),
-        lambda: secondaries.draft([draft_of(world)]),
+        lambda: secondaries.stage([draft_of(world)]),
         lambda: secondaries.deliver([delivery(world)], 100),
     ):
         with pytest.raises(TableMissing):

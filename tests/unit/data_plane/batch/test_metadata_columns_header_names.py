@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.data_plane.batch.metadata_columns import RecordColumns, legible
+from headgate.data_plane.batch.metadata_columns import RecordColumns, printable_name
 from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.kafka.librdkafka import Headers, LentHeaders
 from headgate.kafka.record_fetch import Chunk
@@ -36,7 +36,7 @@ class OneHeader:
 def test_a_header_name_that_is_not_utf8_is_read() -> None:
     lent = LentHeaders(OneHeader(ODD), [1])  # type: ignore[arg-type]
     assert lent[0] == [("na\udcffme", None)]
-    assert legible("na\udcffme") == "na\\xffme"
+    assert printable_name("na\udcffme") == "na\\xffme"
     assert ctypes.c_char_p(ODD).value == ODD
 
 

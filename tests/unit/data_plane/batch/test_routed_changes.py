@@ -348,7 +348,7 @@ def test_u2_what_has_no_value_goes_to_no_table_where_values_tell_which(
     desk.routes = BY_PLACE[1:]
     desk.made("db.orders", "db.users")
     desk.of_table.tombstones = tombstones
-    desk.handling = replace(desk.handling, untold_tombstones=tombstones.disposal)
+    desk.handling = replace(desk.handling, unrouted_tombstones=tombstones.disposal)
     values = [at("users", 1, "a"), None, at("orders", 2, "b"), at("else", 3, "c")]
     if tombstones is Tombstones.FAIL:
         failed = desk.outcome({"events": values})
@@ -411,7 +411,7 @@ def test_u2_what_is_written_of_shared_topics_is_the_fold_of_each_table(
     desk.made("db.orders", "db.users", "db.logs")
     skips = dice.random() < 0.5
     desk.of_table.tombstones = Tombstones.SKIP if skips else Tombstones.DELETE
-    desk.handling = replace(desk.handling, untold_tombstones=desk.of_table.tombstones.disposal)
+    desk.handling = replace(desk.handling, unrouted_tombstones=desk.of_table.tombstones.disposal)
     topics: dict[str, list[Any]] = {"events": [], "eventual": []}
     expected: dict[str, dict[Any, tuple[int, str] | None]] = {"db.orders": {}, "db.users": {}}
     logs, aside, let_go = 0, 0, 0

@@ -14,9 +14,9 @@ from headgate.data_plane.batch.routes import (
     Route,
     Routing,
     Target,
-    check_route,
-    sanitised,
-    target,
+    require_valid_route,
+    sanitise,
+    target_of,
 )
 
 SHOP = Route(topic=r"^shop\.(?P<name>.+)$", to="lake.{name}")
@@ -24,26 +24,26 @@ SHOP = Route(topic=r"^shop\.(?P<name>.+)$", to="lake.{name}")
 
 def test_the_first_route_that_matches_wins() -> None:
     routing = Routing((Route(topic="shop.orders", to="lake.first"), SHOP, Route(to="lake.rest")))
-    assert routing.named_by("shop.orders") == Target("lake.first", "lake.first")
-    assert routing.named_by("shop.returns") == Target("lake.returns", "lake.returns")
-    assert routing.named_by("else") == Target("lake.rest", "lake.rest")
-    assert Routing((SHOP,)).named_by("else") is None
+    assert routing.table_of_topic("shop.orders") == Target("lake.first", "lake.first")
+    assert routing.table_of_topic("shop.returns") == Target("lake.returns", "lake.returns")
+    assert routing.table_of_topic("else") == Target("lake.rest", "lake.rest")
+    assert Routing((SHOP,)).table_of_topic("else") is None
 
 
 def test_names_are_sanitised_and_remember_what_they_were() -> None:
-    assert Routing((SHOP,)).named_by("shop.eu.Order-Lines") == Target(
+    assert Routing((SHOP,)).table_of_topic("shop.eu.Order-Lines") == Target(
         "lake.eu_order_lines", "lake.eu.Order-Lines"
     )
 
 
 @given(st.text())
 def test_any_text_becomes_a_name(text: str) -> None:
-    assert set(sanitised(text)) <= set("abcdefghijklmnopqrstuvwxyz0123456789_")
+    assert set(sanitise(text)) <= set("abcdefghijklmnopqrstuvwxyz0123456789_")
 
 
 def test_long_names_are_cut_and_stay_different() -> None:
     long = "x" * 200
-    one, two = (Routing((SHOP,)).named_by(f"shop.{long}{end}") for end in "ab")
+    one, two = (Routing((SHOP,)).table_of_topic(f"shop.{long}{end}") for end in "ab")
     assert one
     assert two
     assert one.table != two.table
@@ -73,7 +73,7 @@ def test_a_value_puts_its_groups_into_the_name() -> None:
 
 
 def test_nothing_to_stand_for_is_no_name() -> None:
-    assert target(Route(to="lake.{field}", field="type"), {"field": ""}) is None
+    assert target_of(Route(to="lake.{field}", field="type"), {"field": ""}) is None
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_nothing_to_stand_for_is_no_name() -> None:
 )
 def test_a_route_that_cannot_be_is_refused_by_name(route: Route, why: str) -> None:
     with pytest.raises(RouteUnfit, match=why) as caught:
-        check_route(route, "route 1")
+        require_valid_route(route, "route 1")
     assert caught.value.code == "HG-134"
 
 
@@ -97,7 +97,7 @@ def test_a_text_that_is_too_long_names_no_table() -> None:
     """A proposal bears it, and so does the table's property."""
     route = Route("lake.{field}", field="kind")
     longest = "n" * (RAW_CHARACTERS_MAX - len("lake."))
-    named = target(route, {"field": longest})
+    named = target_of(route, {"field": longest})
     assert named is not None
     assert len(named.raw) == RAW_CHARACTERS_MAX
-    assert target(route, {"field": longest + "n"}) is None
+    assert target_of(route, {"field": longest + "n"}) is None

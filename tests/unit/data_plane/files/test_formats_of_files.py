@@ -38,7 +38,7 @@ from headgate.control_protocol.errors import ConfigurationError, WriteFailed
 from headgate.control_protocol.events import TableStart
 from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
 from headgate.data_plane.files.data_files import DataFiles, file_shape
-from headgate.data_plane.files.format_choice import encoding_of, refuse_files
+from headgate.data_plane.files.format_choice import encoding_of, require_writable_files
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.partitioning import PartitionKey
 from headgate.data_plane.formats.casting.relabel import rows_from
@@ -67,7 +67,7 @@ def written(
     for begin in range(0, table.num_rows, size):
         encoder.write(table.slice(begin, size))
     encoder.close()
-    count, statistics = encoder.described()
+    count, statistics = encoder.describe()
     assert count == table.num_rows
     return io.BytesIO(stream.getvalue()), statistics
 
@@ -206,7 +206,7 @@ def test_a_null_in_a_required_column_is_not_written(kind: str) -> None:
 def test_what_cannot_be_written_is_refused_by_name(name: str, value: str) -> None:
     kind = name.split(".")[1] if name != FORMAT else "csv"
     with pytest.raises(ConfigurationError, match=name):
-        refuse_files(SCHEMA, {FORMAT: kind, name: value}, UNSORTED_SORT_ORDER)
+        require_writable_files(SCHEMA, {FORMAT: kind, name: value}, UNSORTED_SORT_ORDER)
 
 
 @pytest.mark.parametrize(
@@ -239,9 +239,9 @@ def test_moments_that_orc_would_garble_go_into_a_parquet_file(
 def test_nanoseconds_are_refused_by_their_columns_name(kind: str) -> None:
     inside = StructType(NestedField(2, "at", TimestamptzNanoType()))
     schema = Schema(NestedField(1, "trip", inside))
-    refuse_files(schema, {}, UNSORTED_SORT_ORDER)
+    require_writable_files(schema, {}, UNSORTED_SORT_ORDER)
     with pytest.raises(ConfigurationError, match=r"column trip\.at is of type timestamptz_ns"):
-        refuse_files(schema, {FORMAT: kind}, UNSORTED_SORT_ORDER)
+        require_writable_files(schema, {FORMAT: kind}, UNSORTED_SORT_ORDER)
 
 
 @pytest.mark.parametrize("kind", ["orc", "avro"])

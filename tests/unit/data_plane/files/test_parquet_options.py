@@ -8,9 +8,9 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import BooleanType, ListType, LongType, NestedField, StringType
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.data_plane.files.format_choice import refuse_files, target_bytes
+from headgate.data_plane.files.format_choice import require_writable_files, target_bytes
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
-from headgate.data_plane.files.parquet import ParquetOptions, unheeded
+from headgate.data_plane.files.parquet import ParquetOptions, ignored_properties
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),
@@ -48,7 +48,7 @@ def test_what_a_table_does_not_say_is_as_icebergs_documentation_has_it() -> None
 def test_impossible_values_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
         properties = {f"{BLOOM}id": "true", name: value}
-        refuse_files(SCHEMA, properties, UNSORTED_SORT_ORDER)
+        require_writable_files(SCHEMA, properties, UNSORTED_SORT_ORDER)
         ParquetOptions(properties, LEAVES).of_file(1)
 
 
@@ -75,7 +75,7 @@ def test_what_is_not_followed_is_told() -> None:
         f"{BLOOM}nowhere": "true",
         f"{BLOOM}flag": "true",
     }
-    told = unheeded(properties, LEAVES)
+    told = ignored_properties(properties, LEAVES)
     assert [text.split(" = ")[0].split(":")[0] for text in told] == [
         "write.parquet.page-version",
         "write.parquet.stats-enabled.column.id",

@@ -39,7 +39,7 @@ def by_one(kind: PrimitiveType, values: list[Any], *order: Any) -> list[Any]:
     schema = Schema(NestedField(1, "v", kind), NestedField(2, "row", LongType()))
     table = pa.table({"v": values, "row": range(len(values))}, schema=schema_to_pyarrow(schema))
     sorter = Sorter(SortOrder(SortField(1, *order)), schema)
-    return list(sorter.sorted(table)["row"].to_pylist())
+    return list(sorter.sort(table)["row"].to_pylist())
 
 
 @pytest.mark.parametrize(
@@ -102,5 +102,5 @@ def test_several_fields_and_one_within_a_struct() -> None:
     order = SortOrder(
         SortField(1, IdentityTransform(), ASC, LAST), SortField(3, IdentityTransform(), DESC, FIRST)
     )
-    found = Sorter(order, schema).sorted(table).to_pylist()
+    found = Sorter(order, schema).sort(table).to_pylist()
     assert [(row["s"], row["in"]) for row in found] == [rows[3], rows[1], rows[2], rows[0], rows[4]]

@@ -16,7 +16,7 @@ from headgate.data_plane.formats.avro.format import AvroRecords
 from headgate.data_plane.formats.column_options import ColumnRule, path_of
 from headgate.data_plane.formats.column_options_reader import RuledColumns
 from headgate.data_plane.formats.connect.format import ConnectJsonRecords
-from headgate.data_plane.formats.field_names import named
+from headgate.data_plane.formats.field_names import with_field_names
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 from headgate.data_plane.formats.text import CsvRecords, StringRecords
@@ -39,7 +39,7 @@ def read(
 ) -> tuple[list[dict[str, Any]], dict[int, str]]:
     """The rows, and why the other records are none."""
     octets = [v if isinstance(v, bytes) else json.dumps(v).encode() for v in values]
-    schema = named(columns, None, caseless=caseless)
+    schema = with_field_names(columns, None, caseless=caseless)
     made = RuledColumns(records, rules, schema, caseless=caseless)
     try:
         return plain_rows(made.decode(octets, schema)), {}

@@ -30,12 +30,12 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redaction import Redaction
-from headgate.data_plane.batch.batch_failures import failed, foreign
+from headgate.data_plane.batch.batch_failures import failure_of, is_external
 from headgate.data_plane.batch.metadata_columns import RecordColumns
 from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.quarantine import poison_search
-from headgate.data_plane.quarantine.poison_search import CONDEMNED_MAX, narrowed
+from headgate.data_plane.quarantine.poison_search import POISON_RECORDS_MAX, write_around_poison
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.table_outlets import PartitionedRows
 from headgate.data_plane.write.write_batch import write_put
@@ -222,13 +222,13 @@ def test_what_no_record_does_alone_is_not_narrowed(desk: Desk) -> None:
     tried: list[Mapping[TopicPartition, OffsetRange]] = []
 
     def attempt(plan: WriterPlan, part: Batch) -> BatchOutcome:
-        assert not plan.condemned
+        assert not plan.poison_records
         tried.append(part.ranges)
         if part.ranges == batch.ranges:
             return BatchFailed(part.number, "odd", unforeseen=True)
         return BatchWritten(part.number, {})
 
-    assert narrowed(attempt, plan, batch) == BatchFailed(1, "odd", unforeseen=True)
+    assert write_around_poison(attempt, plan, batch) == BatchFailed(1, "odd", unforeseen=True)
     assert len(tried) == 3, "the whole, and its halves"
 
 
@@ -252,7 +252,7 @@ def test_only_a_few_records_of_a_batch_are_searched_for(
     outcome = desk.write(range(100))
     assert isinstance(outcome, BatchFailed)
     assert outcome.unforeseen
-    assert len(searches) == CONDEMNED_MAX
+    assert len(searches) == POISON_RECORDS_MAX
     assert desk.files() == []
 
 
@@ -320,9 +320,9 @@ def test_an_error_shows_nothing_of_the_record_when_told_so(desk: Desk) -> None:
 def test_who_is_to_blame_is_seen_through_what_was_raised_from_it() -> None:
     wrapped = ValueError("cannot go on")
     wrapped.__cause__ = ConnectionResetError("gone")
-    assert foreign(wrapped)
-    assert not foreign(ValueError("gone"))
-    outcome = failed(3, ValueError("gone"))
+    assert is_external(wrapped)
+    assert not is_external(ValueError("gone"))
+    outcome = failure_of(3, ValueError("gone"))
     assert outcome == BatchFailed(3, "ValueError: gone", unforeseen=True)
     assert pickle.loads(pickle.dumps(outcome)) == outcome
-    assert not failed(3, wrapped).unforeseen
+    assert not failure_of(3, wrapped).unforeseen

@@ -24,14 +24,14 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchWritten
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_format import FileSchema
-from headgate.data_plane.batch.plugin_plans import plan_of_layout
+from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.routed_table import RoutedTable
-from headgate.data_plane.batch.write_plan import Handling, SourcePlan, source_aside
+from headgate.data_plane.batch.write_plan import Handling, SourcePlan, quarantine_source
 from headgate.data_plane.cdc.policy import Changes
-from headgate.data_plane.quarantine.rejected_records import Aside
+from headgate.data_plane.quarantine.rejected_records import RejectedRecords
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.table_outlets import Decoded
-from headgate.data_plane.write.write_batch import reading_of, write_chunks
+from headgate.data_plane.write.write_batch import decoder_of, write_chunks
 from headgate.kafka.embedded_source import Record
 from headgate.tables.neutral_schema import declared_columns
 
@@ -48,7 +48,7 @@ P0 = TopicPartition("trips", 0)
 
 
 class NoSevens:
-    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         sevens = pc.indices_nonzero(pc.fill_null(pc.equal(rows.column("id"), 7), False))
         return dict.fromkeys(sevens.to_pylist(), "id: no seven here")
 
@@ -59,7 +59,9 @@ def written(folder: Path, values: list[bytes | None], changes: Changes | None) -
     source = SourcePlan({}, record_columns=PLACES, handling=handling, changes=changes)
     batch = batch_of(TableStart("db.t", "u1", 5, 0, f"{folder.as_uri()}/data/7"), len(values))
     records = [Record("trips", 0, n, 0, value, b"7", []) for n, value in enumerate(values)]
-    outcome = write_chunks(plan_of_layout(layout, "db.t", source), batch, [chunk_of([records])])
+    outcome = write_chunks(
+        plan_of_file_schema(layout, "db.t", source), batch, [chunk_of([records])]
+    )
     assert isinstance(outcome, BatchWritten)
     return outcome
 
@@ -126,13 +128,13 @@ def batch_of(table: TableStart, count: int, quarantine: TableStart | None = None
 def test_so_they_are_in_each_of_many_tables(tmp_path: Path) -> None:
     layout = FileSchema("u1", 5, COLUMNS, tmp_path.as_uri(), values=NoSevens())
     source = SourcePlan({}, record_columns=PLACES, handling=Handling(policy=Disposal.SKIP))
-    plan = plan_of_layout(layout, "db.t", source)
+    plan = plan_of_file_schema(layout, "db.t", source)
     batch = batch_of(TableStart("db.t", "u1", 5, 0, f"{tmp_path.as_uri()}/data/7"), len(VALUES))
-    aside, outlet = Aside(plan, batch), Rows()
+    aside, outlet = RejectedRecords(plan, batch), Rows()
     known = RoutedTable("db.t", plan, "", "u1", 5)
-    reading = reading_of(known, plan, batch, aside=aside, outlet=outlet)
+    reading = decoder_of(known, plan, batch, rejected=aside, outlet=outlet)
     records = [Record("trips", 0, n, 0, value, b"7", []) for n, value in enumerate(VALUES)]
-    reading.take(chunk_of([records]), in_vain=False)
+    reading.take(chunk_of([records]), collect_only=False)
     assert outlet.taken == [1, 2]
     assert aside.bad.tolist() == [3]
 
@@ -142,11 +144,11 @@ def test_a_quarantine_takes_what_its_table_does_not_hold_as_something_legible(
 ) -> None:
     layout = FileSchema("u1", 5, COLUMNS, f"{tmp_path.as_uri()}/t", values=NoSevens())
     columns = declared_columns(quarantine_declaration().columns)
-    aside = FileSchema("u2", 6, columns, f"{tmp_path.as_uri()}/q", tamed=loud)
+    aside = FileSchema("u2", 6, columns, f"{tmp_path.as_uri()}/q", replace_unsupported=loud)
     handling = Handling(policy=Disposal.QUARANTINE, tombstones=Disposal.QUARANTINE)
     source = SourcePlan({}, record_columns=PLACES, handling=handling)
-    kept = plan_of_layout(aside, "db.q", source_aside(source))
-    plan = replace(plan_of_layout(layout, "db.t", source), quarantine=kept)
+    kept = plan_of_file_schema(aside, "db.q", quarantine_source(source))
+    plan = replace(plan_of_file_schema(layout, "db.t", source), quarantine=kept)
     batch = batch_of(
         TableStart("db.t", "u1", 5, 0, f"{layout.location}/data/7"),
         2,

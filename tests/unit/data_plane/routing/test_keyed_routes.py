@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.data_plane.batch.routes import Names, Route, Routing
-from headgate.data_plane.routing.keyed_routes import before_keys, beginnings, may_key, may_name
+from headgate.data_plane.routing.keyed_routes import (
+    beginnings,
+    may_have_key,
+    may_name,
+    may_precede_key,
+)
 
 KEYS = (("lake.(orders|users_.+)", ("id",)),)
 
@@ -64,16 +69,16 @@ def test_no_text_that_matches_begins_otherwise(pattern: str, text: str) -> None:
 )
 def test_u1_routes_that_may_lead_to_a_key(route: Route, keyed: bool) -> None:
     routing = Routing((route,), keys=KEYS)
-    assert may_key(routing, "orders") is keyed
+    assert may_have_key(routing, "orders") is keyed
     assert may_name(routing, "orders", "lake.orders") is (keyed and "users" not in route.to)
 
 
 def test_u1_a_topic_is_judged_by_the_routes_that_it_comes_to() -> None:
     first = Route(topic="logs", to="lake.logs")
     routing = Routing((first, Route(to="lake.{field}", field="type")), keys=KEYS)
-    assert not may_key(routing, "logs")
-    assert may_key(routing, "other")
-    assert not may_key(Routing(routing.routes), "other")
+    assert not may_have_key(routing, "logs")
+    assert may_have_key(routing, "other")
+    assert not may_have_key(Routing(routing.routes), "other")
 
 
 @given(st.sampled_from(["orders", "users_a", "logs", "x"]), st.sampled_from(["t", "lake"]))
@@ -83,10 +88,10 @@ def test_u1_where_a_record_goes_was_among_what_may_be(value: str, topic: str) ->
         Route(to="lake.{field}", field="t"),
     )
     routing = Routing(routes, keys=KEYS)
-    for route, parts in routing.of_topic(topic):
+    for route, parts in routing.routes_of_topic(topic):
         if found := Names(route, parts).of(value):
             assert may_name(routing, topic, found.table)
-            assert may_key(routing, topic) or not routing.key_of(found.table)
+            assert may_have_key(routing, topic) or not routing.key_of(found.table)
             return
 
 
@@ -110,5 +115,5 @@ def test_u1_what_a_route_leaves_may_come_to_a_key(first: str, second: str, befor
         Route(topic=first, to="lake.logs", field="t"),
         Route(topic=second, to="lake.orders"),
     )
-    assert before_keys(Routing(routes, keys=KEYS), 0) is before
-    assert not before_keys(Routing(routes[::-1], keys=KEYS), 1)
+    assert may_precede_key(Routing(routes, keys=KEYS), 0) is before
+    assert not may_precede_key(Routing(routes[::-1], keys=KEYS), 1)

@@ -36,15 +36,15 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.data_plane.batch.batch_failures import attempted
+from headgate.data_plane.batch.batch_failures import outcome_of_attempt
 from headgate.data_plane.batch.routes import Route
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.job import JobDone, one_stage
 from headgate.data_plane.spark.shuffle_rows import PLACE, sort_key
-from headgate.data_plane.spark.stages import settled
-from headgate.data_plane.transform.result_routing import check_routed
+from headgate.data_plane.spark.stages import settle
+from headgate.data_plane.transform.result_routing import require_routable
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import Distribution
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -83,19 +83,19 @@ class Job(Desk):
     def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
         stages.chunks_of = lambda _, part: _cut(chunk, part)  # type: ignore[attr-defined]
         assert not one_stage(plan)
-        return attempted(batch.number, lambda: self._settled(plan, batch))
+        return outcome_of_attempt(batch.number, lambda: self._settled(plan, batch))
 
     def _settled(self, plan: WriterPlan, batch: Batch) -> BatchOutcome:
         done = self._job(plan, batch)
         self.done.append(done)
-        outcome = settled(batch, done.reads, done.parts, "transform.sql" if self.shape else "")
+        outcome = settle(batch, done.reads, done.parts, "transform.sql" if self.shape else "")
         if not isinstance(outcome, BatchWritten) or not done.unmatched:
             return outcome
-        write = stages.set_aside(plan, batch, done.unmatched)
-        aside = pickle.loads(pickle.dumps(write(stages.spans(batch, done.unmatched))))
+        write = stages.quarantine_writer(plan, batch, done.unmatched)
+        aside = pickle.loads(pickle.dumps(write(stages.unmatched_spans(batch, done.unmatched))))
         if not isinstance(aside, BatchWritten):
             return aside
-        return stages.accounted(batch, outcome, aside, done.unmatched)
+        return stages.with_quarantined(batch, outcome, aside, done.unmatched)
 
     def _job(self, plan: WriterPlan, batch: Batch) -> JobDone:
         halves = [{}, {}]  # every partition in the middle
@@ -113,7 +113,7 @@ class Job(Desk):
             rows, reads = _told(read(iter(numbers)))
             rows = [self.shape(some) for some in rows]
             for some in rows:
-                check_routed(some.schema, plan, "transform.sql")
+                require_routable(some.schema, plan, "transform.sql")
             if plan.shaping.distribution is Distribution.NONE:
                 write = stages.write_result(plan, batch, "transform.sql")
                 return JobDone(reads, [_outcome(write(iter([some]))) for some in rows])

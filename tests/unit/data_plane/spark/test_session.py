@@ -12,9 +12,9 @@ import pytest
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.spark.session import (
     SparkOptions,
+    error_text,
     open_session,
     package_archive,
-    reason_of,
 )
 
 
@@ -56,4 +56,4 @@ def test_the_archive_holds_what_a_task_imports(tmp_path: Path) -> None:
     ],
 )
 def test_a_reason_is_one_line_without_stack_traces(text: str, reason: str) -> None:
-    assert reason_of(RuntimeError(text)) == f"RuntimeError: {reason}"
+    assert error_text(RuntimeError(text)) == f"RuntimeError: {reason}"

@@ -17,7 +17,7 @@ from headgate.data_plane.batch.shaping import Distribution
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.cdc.policy import Changes, Envelope
 from headgate.data_plane.spark.job import one_stage
-from headgate.data_plane.spark.tasks import joined
+from headgate.data_plane.spark.tasks import join_outcomes
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
 from headgate.kafka.embedded_source import Record
@@ -50,7 +50,7 @@ class Tasks(ChangesDesk):
             share = replace(batch, ranges={at: span})
             done = write_put(pickle.loads(sent), share, chunk_of([some]))
             outcomes.append(pickle.loads(pickle.dumps(done)))
-        return joined(batch, outcomes)
+        return join_outcomes(batch, outcomes)
 
 
 def said(op: str, key: int) -> Message:

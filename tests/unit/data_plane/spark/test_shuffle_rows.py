@@ -109,8 +109,8 @@ def numbered(rows: pa.RecordBatch) -> Iterator[TableRows]:
 def test_every_type_comes_back_as_it_went(rows: pa.RecordBatch) -> None:
     packing = Packing(plan(), BATCH)
     back = [
-        packing.unpacked(0, packet).numbered
-        for packets in packing.packed(numbered(rows))
+        packing.unpack(0, packet).numbered
+        for packets in packing.pack(numbered(rows))
         for packet in packets.column(PACKET)
     ]
     found = pa.Table.from_batches([part.rows for part in back])
@@ -121,9 +121,9 @@ def test_every_type_comes_back_as_it_went(rows: pa.RecordBatch) -> None:
 def test_rows_of_a_table_partition_have_one_place_and_others_another(rows: pa.RecordBatch) -> None:
     packing = Packing(plan(), BATCH)
     zones: dict[int, set[str | None]] = {}
-    for packet in packing.packed(numbered(rows)):
+    for packet in packing.pack(numbered(rows)):
         held = set(
-            packing.unpacked(0, packet.column(PACKET)[0]).numbered.rows.column("zone").to_pylist()
+            packing.unpack(0, packet.column(PACKET)[0]).numbered.rows.column("zone").to_pylist()
         )
         zones.setdefault(packet.column(PLACE)[0].as_py(), set()).update(held)
     assert sorted(map(len, zones.values())) == [1] * 5
@@ -139,7 +139,7 @@ def test_sorted_packets_are_short_runs_that_say_where_they_begin(
         SortField(source_id=column, transform=transform, direction=SortDirection.DESC), order_id=1
     )
     packing = Packing(plan(order, Distribution.RANGE), BATCH)
-    packets = list(packing.packed(numbered(rows)))
+    packets = list(packing.pack(numbered(rows)))
     assert len(packets) == 10, "1,200 rows of each zone in runs of 1,024"
     begins: dict[int, list[Any]] = {}
     for packet in packets:
@@ -160,7 +160,7 @@ def test_rows_are_ranged_by_times_that_python_has_not(rows: pa.RecordBatch, colu
     order = SortOrder(SortField(source_id=place + 1, transform=IdentityTransform()), order_id=1)
     packing = Packing(plan(order, Distribution.RANGE), BATCH)
     numbers = np.arange(far.num_rows, dtype=np.int64)
-    packets = list(packing.packed(iter([TableRows("db.t", Numbered(far, numbers))])))
+    packets = list(packing.pack(iter([TableRows("db.t", Numbered(far, numbers))])))
     begins = [packet.column(packing.schema.names[-1])[0].as_py() for packet in packets]
     assert len(begins) > 2
     assert begins == sorted(begins)

@@ -15,7 +15,12 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.data_plane.batch.record_numbers import Numbering
 from headgate.data_plane.batch.write_plan import SourcePlan, TableShape, WriterPlan
-from headgate.data_plane.transform.result_rows import RECORD, ResultRows, check_result, rows_before
+from headgate.data_plane.transform.result_rows import (
+    RECORD,
+    ResultRows,
+    require_valid_result,
+    rows_before,
+)
 
 TABLE = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -57,7 +62,7 @@ def batch(*rows: dict[str, object]) -> pa.RecordBatch:
 
 
 def test_rows_get_the_tables_columns_and_the_records_own_coordinates() -> None:
-    check_result(GIVEN, PLAN, "transform.sql")
+    require_valid_result(GIVEN, PLAN, "transform.sql")
     numbered = result().of(
         batch(
             {"id": 7, "mark": UUID, "key": "k", RECORD: 2},
@@ -131,7 +136,7 @@ def test_columns_that_are_not_the_tables_are_refused_before_any_row(
 ) -> None:
     schema = pa.schema(fields)
     with pytest.raises(ConfigurationError) as refused:
-        check_result(schema, PLAN, "transform.sql")
+        require_valid_result(schema, PLAN, "transform.sql")
     assert told in refused.value.message
 
 
@@ -147,7 +152,7 @@ def test_every_offset_has_a_number_of_its_own_in_every_process() -> None:
     back, again = numbering.records(numbers)
     assert [numbering.partitions[place] for place in back] == [partitions[at] for at in places]
     assert (again == offsets).all()
-    assert numbering.described(3) == "b partition 1 offset 10"
+    assert numbering.describe(3) == "b partition 1 offset 10"
 
 
 def _ends(span: OffsetRange) -> tuple[int, int]:

@@ -34,7 +34,7 @@ from headgate.control_protocol.ports import (
     BatchWritten,
 )
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
-from headgate.data_plane.batch.routed_table import Making
+from headgate.data_plane.batch.routed_table import CreationSource
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY, Route, Routing
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan, WriterPlan
@@ -264,12 +264,12 @@ class Maker(Desk):
 
     @property
     def source(self) -> SourcePlan:
-        return replace(super().source, makes=True)
+        return replace(super().source, creates_tables=True)
 
 
 class Makes(Unsaid):
-    def making(self, source: SourcePlan, _table: str) -> Making:
-        return Making(replace(source, routing=None))
+    def making(self, source: SourcePlan, _table: str) -> CreationSource:
+        return CreationSource(replace(source, routing=None))
 
 
 def test_of_names_without_end_a_few_are_proposed_and_all_tables_that_exist_are_found(
@@ -582,7 +582,7 @@ def test_what_was_suspended_is_looked_up_afresh(desk: Desk) -> None:
 def test_records_without_a_table_are_told_once_a_minute(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    targets._told.clear()
+    targets._logged.clear()
     for _ in range(2):
         desk.write({"other": some(1, 2)})
     (line,) = [r for r in caplog.records if r.headgate_event == "records.unmatched"]  # type: ignore[attr-defined]

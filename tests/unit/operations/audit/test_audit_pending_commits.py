@@ -17,7 +17,7 @@ from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import TableMissing, TableRecreated
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
-from headgate.control_protocol.ports import CommitAttempt, Draft, Landed
+from headgate.control_protocol.ports import CommitAttempt, Landed, Staging
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.pending_commits import deliveries
 from headgate.operations.access.tables import open_for_audit, open_reader
@@ -56,8 +56,8 @@ class Owing:
         table: Table = self.catalog.load_table(ASIDE)
         files = write_files(table, pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
         transaction = TransactionId(Epoch(1), TransactionNumber(3))
-        draft = Draft(self.aside.read(), transaction, Sender("member-1", "life-1"), tuple(files))
-        (pending_commit,) = self.aside.draft(draft)
+        draft = Staging(self.aside.read(), transaction, Sender("member-1", "life-1"), tuple(files))
+        (pending_commit,) = self.aside.stage(draft)
         return pending_commit
 
     def delivers(self) -> None:
@@ -98,7 +98,7 @@ def test_what_is_missing_beside_the_table_is_not_called_the_table(
     def gone(*_: object) -> None:
         raise TableRecreated("there is no table db.trips, but this sink has filled it")
 
-    monkeypatch.setattr("headgate.operations.access.tables.refuse_gone", gone)
+    monkeypatch.setattr("headgate.operations.access.tables.refuse_vanished", gone)
     with (
         pytest.raises(TableMissing, match=ASIDE),
         open_for_audit(owing.settings, asks_group=True) as reader,

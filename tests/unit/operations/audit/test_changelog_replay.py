@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from unit.operations.audit.test_keyed_table import SINK_FILE
 
 from headgate.config.load import parse
-from headgate.control_protocol.commit_record import Generations
+from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.errors import KeyInTwoPartitions
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
@@ -68,7 +68,7 @@ class Told:
         left_out: Mapping[TopicPartition, BitMap64] | None = None,
         more: str = "",
         slice_bytes: int = SLICE_BYTES,
-        generations: Generations | None = None,
+        cohorts: PartitionCohorts | None = None,
     ) -> ReplayResult:
         """``begins``: where the log begins by now, by partition."""
         properties = "\n".join(f'{k} = "{v}"' for k, v in self.local.properties.items())
@@ -82,7 +82,7 @@ class Told:
             TopicPartition("topic", p): OffsetRange((begins or {}).get(p, 0), end)
             for p, end in ends.items()
         }
-        with_ids = SourceRanges(ranges, {}, left_out or {}, generations or {})
+        with_ids = SourceRanges(ranges, {}, left_out or {}, cohorts or {})
         reader = IcebergReader(self.world.loaded(), SINK, "main")
         with open_replay(parse(text + more), with_ids, slice_bytes) as folded:
             number = folded.add(reader)
@@ -270,13 +270,13 @@ def test_of_a_key_the_youngest_partition_has_the_last_record(told: Told) -> None
     younger = {"topic": (2,)}
     told.commit(put(1), put(2), put(3), put(4), gone(3), put(5, partition=1))
     told.produce(put(3, partition=2), put(1, partition=2), gone(2, partition=2))
-    assert counts(told.folded(generations=younger)) == {
+    assert counts(told.folded(cohorts=younger)) == {
         Fault.LOST: 1,
         Fault.OUTDATED: 1,
         Fault.UNDELETED: 1,
     }
     told.produce(put(4, partition=1))
-    assert counts(told.folded(generations=younger))[Fault.CROSSED] == 1
+    assert counts(told.folded(cohorts=younger))[Fault.CROSSED] == 1
 
 
 def test_quarantined_records_are_no_changes(filled: Told) -> None:

@@ -77,9 +77,9 @@ SKIP = Disposal.SKIP
 @pytest.mark.parametrize(
     ("settings", "let_go"),
     [
-        ({"untold_tombstones": SKIP}, [3]),
+        ({"unrouted_tombstones": SKIP}, [3]),
         ({"unmatched": SKIP}, [3, 4]),
-        ({"unmatched": SKIP, "untold_tombstones": Disposal.FAIL}, [4]),
+        ({"unmatched": SKIP, "unrouted_tombstones": Disposal.FAIL}, [4]),
         ({"tombstones": SKIP}, [6]),
         ({"policy": SKIP}, [7]),
     ],

@@ -38,7 +38,7 @@ from headgate.operations.control.maintain import STEPS, maintain
 from headgate.operations.control.operator_claim import acting_as
 from headgate.operations.control.removed_snapshots import removed_snapshots
 from headgate.tables.iceberg.history import summary_of
-from headgate.tables.iceberg.row_deletion import MatchingRows, parsed
+from headgate.tables.iceberg.row_deletion import MatchingRows, parse_predicate
 
 VERSIONS = ["2", "3"]
 ASIDE = f'dead_per_thousand = 1\n[quarantine]\npolicy = "quarantine"\ntable = "{IDENTIFIER}"\n'
@@ -307,7 +307,7 @@ def test_what_landed_without_an_answer_is_not_done_twice(
 def test_who_loses_every_race_says_so(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = make()
     sink.commit()
-    monkeypatch.setattr(delete_rows, "persistently", lambda *_: delete_rows.Settled.GONE)
+    monkeypatch.setattr(delete_rows, "retry_until_settled", lambda *_: delete_rows.Settled.GONE)
 
     with pytest.raises(DeletionUnsettled, match="are not deleted"):
         deleted(sink, "offset = 3")
@@ -434,5 +434,5 @@ def test_the_command_asks_first_and_says_what_went(
 
 
 def test_predicates_say_what_their_parser_says() -> None:
-    assert parsed("a = 1 and b = 2") == parser.parse("a = 1 and b = 2")
-    assert MatchingRows(parsed("not (a = 1)")).predicate == parser.parse("a != 1")
+    assert parse_predicate("a = 1 and b = 2") == parser.parse("a = 1 and b = 2")
+    assert MatchingRows(parse_predicate("not (a = 1)")).predicate == parser.parse("a != 1")

@@ -28,8 +28,13 @@ from unit.operations.routed_shop import (
 )
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import RollbackUnfinished, Suspended
-from headgate.control_protocol.errors import ConfigurationError, HeadgateError, RetryLater
+from headgate.control_protocol.commit_record import Suspended
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    RetryLater,
+    RollbackUnfinished,
+)
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unit.operations.demo.conversation import FIRST, P0, P1, SECOND, ack, presence, said, start
 
-from headgate.control_protocol.events import Claim, EndCommit, WriteStatus
+from headgate.control_protocol.events import EndCommit, WriteStatus, WrittenRange
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.operations.demo.control_topic_state import (
@@ -30,7 +30,7 @@ def test_a_transaction_from_start_to_commit() -> None:
     )
     assert seen.ended == transaction(1, 1)
     assert seen.on_event(said(FIRST, 1, 2, start(0))) is None
-    claims = {P0: Claim(OffsetRange(0, 40), 40), P1: Claim(OffsetRange(0, 40), 40)}
+    claims = {P0: WrittenRange(OffsetRange(0, 40), 40), P1: WrittenRange(OffsetRange(0, 40), 40)}
     status = WriteStatus(1, claims)
     assert seen.on_event(said(SECOND, 1, 1, status)) == FilesReported(SECOND, transaction(1, 1), 80)
     assert seen.in_table == 0

@@ -26,7 +26,7 @@ from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
 from headgate.operations.audit.audit import audit
 from headgate.operations.many_tables.rewrite_expired import RewrittenTable, rewrite_tables
-from headgate.tables.iceberg.pending_manifests import drafted_files
+from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.table import IcebergTable
 
 
@@ -93,7 +93,7 @@ def test_its_files_need_not_stay(shop: Shop, settings: SinkSettings) -> None:
     rewrite_tables(settings, [CLICKS])
     io = shop.catalog.load_table(CLICKS).io
     for pending_commit in record.expired:
-        for file in drafted_files(io, pending_commit.manifest):
+        for file in read_staged_files(io, pending_commit.manifest):
             io.delete(file.file_path)
         io.delete(pending_commit.manifest)
     assert offsets(shop) == [2, 3, 4, 5]
@@ -232,7 +232,7 @@ def _clear_the_file_away(shop: Shop) -> None:
     record = shop.ledger.read().record
     assert record is not None
     io = shop.catalog.load_table(CLICKS).io
-    io.delete(drafted_files(io, record.expired[0].manifest)[0].file_path)
+    io.delete(read_staged_files(io, record.expired[0].manifest)[0].file_path)
 
 
 def _clear_the_manifest_away(shop: Shop) -> None:

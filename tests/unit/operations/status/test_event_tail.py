@@ -15,7 +15,6 @@ from unit.runtime.test_health import ACK, ALIVE, POISON, START, said
 from headgate.config.load import parse
 from headgate.control_protocol.errors import LogDiscontinuity, Unreachable
 from headgate.control_protocol.events import (
-    Claim,
     EndCommit,
     Envelope,
     Event,
@@ -26,6 +25,7 @@ from headgate.control_protocol.events import (
     Presence,
     PresenceKind,
     WriteStatus,
+    WrittenRange,
 )
 from headgate.control_protocol.identifiers import ControlOffset, SinkName, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
@@ -39,7 +39,7 @@ from headgate.operations.status.event_tail import (
 )
 
 GAINED = Presence(PresenceKind.GAINED, frozenset(TopicPartition("t", n) for n in range(7)), {})
-ROWS = WriteStatus(1, {TopicPartition("t", n): Claim(OffsetRange(0, 4), n) for n in (3, 4)})
+ROWS = WriteStatus(1, {TopicPartition("t", n): WrittenRange(OffsetRange(0, 4), n) for n in (3, 4)})
 
 
 @pytest.mark.parametrize(

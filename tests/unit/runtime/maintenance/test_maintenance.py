@@ -19,7 +19,7 @@ from headgate.operations.cli.main import main
 from headgate.runtime.maintenance.rounds import Done
 from headgate.runtime.maintenance.scheduler import Maintenance
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.iceberg.commit_lock import Gate
+from headgate.tables.iceberg.commit_lock import CommitLock
 
 WITHIN_S = 120
 
@@ -34,7 +34,7 @@ def sink(tmp_path: Path) -> Iterator[Maintained]:
 
 def test_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Maintained) -> None:
     tables = SinkTables.in_catalog(sink.settings, sink.catalog)
-    gates = tables.primary.gates
+    gates = tables.primary.commit_locks
     sink.sink.close()
     sink.sink = tables.open("db.trips", Use.SECONDARY)
     rounds = list[tuple[Done, bool]]()
@@ -61,7 +61,7 @@ def test_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Maintained) ->
 
 
 def test_a_gate_opens_behind_a_commit_or_when_patience_is_over() -> None:
-    gate = Gate()
+    gate = CommitLock()
     gate.wait_for_a_commit(0.01)
     opened = threading.Event()
 

@@ -17,8 +17,8 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.operations.cli.main import main
 from headgate.runtime.maintenance import scheduler
 from headgate.runtime.maintenance.rounds import Done
-from headgate.runtime.maintenance.scheduler import Maintenance, found_places
-from headgate.tables.iceberg.commit_lock import Gate, Gates
+from headgate.runtime.maintenance.scheduler import Maintenance, find_locations
+from headgate.tables.iceberg.commit_lock import CommitLock, CommitLocks
 from headgate.tables.iceberg.maintenance import compaction_plan
 
 WITHIN_S = 120
@@ -132,13 +132,13 @@ def test_the_background_gives_each_table_one_commit_of_work_and_then_its_next_tu
     shop: ManyTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.commits(6)
-    monkeypatch.setattr(compaction_plan, "_bounded", lambda portions, _: portions[:1])
+    monkeypatch.setattr(compaction_plan, "_within_bytes", lambda portions, _: portions[:1])
     unreadable(shop, ASIDE)
     turns = list[tuple[Done, bool]]()
     maintenance = Maintenance(
         often(shop.settings, target_file_bytes=small_bytes(shop)),
         shop.catalog,
-        Gates(),
+        CommitLocks(),
         lambda *told: turns.append(told),
     )
     try:
@@ -176,7 +176,7 @@ def test_orphans_are_looked_for_in_some_tables_of_each_round_and_in_all_of_them_
     monkeypatch.setattr(
         scheduler.Round, "remove_orphans", lambda one: looked.append(one.table), raising=True
     )
-    maintenance = Maintenance(often(shop.settings), shop.catalog, Gates())
+    maintenance = Maintenance(often(shop.settings), shop.catalog, CommitLocks())
     try:
         until(lambda: len(looked) >= 6, "nobody looks")
     finally:
@@ -185,7 +185,7 @@ def test_orphans_are_looked_for_in_some_tables_of_each_round_and_in_all_of_them_
 
 
 def test_a_table_without_commits_is_not_waited_for_and_a_fresh_commit_is_a_good_moment() -> None:
-    gate = Gate(time.monotonic() - 2 * WITHIN_S)
+    gate = CommitLock(time.monotonic() - 2 * WITHIN_S)
     gate.wait_for_a_commit(WITHIN_S)
     gate.landed()
     gate.wait_for_a_commit(WITHIN_S, WITHIN_S)
@@ -193,5 +193,5 @@ def test_a_table_without_commits_is_not_waited_for_and_a_fresh_commit_is_a_good_
 
 def test_a_table_that_is_gone_has_no_place(shop: ManyTables) -> None:
     shop.catalog.drop_table(ADDED)
-    places = found_places(shop.catalog, [ADDED, KEYED])
+    places = find_locations(shop.catalog, [ADDED, KEYED])
     assert (places.locations.keys(), places.unread) == ({KEYED}, {})

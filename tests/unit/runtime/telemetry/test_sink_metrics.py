@@ -39,6 +39,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import (
+    AllSecondaryTables,
     Batch,
     BatchFailed,
     BatchOutcome,
@@ -47,7 +48,6 @@ from headgate.control_protocol.ports import (
     CommitOutcome,
     Landed,
     PartitionResult,
-    Secondaries,
 )
 from headgate.participant.state import State, Term
 from headgate.runtime.health import Condition, Unwell
@@ -294,41 +294,41 @@ AT = TransactionId(Epoch(4), TransactionNumber(1))
 
 
 def test_a_partition_stalls_when_it_had_lag_and_did_not_move_for_a_window() -> None:
-    now = coordinator_progress.looked(
-        coordinator_progress.started(coordinator_progress.Progress(), AT, start(), 0.0),
+    now = coordinator_progress.on_source_logs(
+        coordinator_progress.on_start(coordinator_progress.Progress(), AT, start(), 0.0),
         logs({P0: 11}),
         1.0,
     )
-    assert coordinator_progress.stalled(now, 90.9, 90) == ()
-    assert coordinator_progress.stalled(now, 91.0, 90) == (P0,)
+    assert coordinator_progress.stalled_partitions(now, 90.9, 90) == ()
+    assert coordinator_progress.stalled_partitions(now, 91.0, 90) == (P0,)
     assert coordinator_progress.condition(now, 91.0, 90, draining=False) is Condition.STALLED
-    moved = coordinator_progress.settled(now, AT, replace(ack(11)), (92.0, 0))
-    assert coordinator_progress.stalled(moved, 1_000.0, 90) == ()
+    moved = coordinator_progress.on_settlement(now, AT, replace(ack(11)), (92.0, 0))
+    assert coordinator_progress.stalled_partitions(moved, 1_000.0, 90) == ()
 
 
 def test_records_that_came_only_now_do_not_make_an_old_offset_stalled() -> None:
-    quiet = coordinator_progress.looked(
-        coordinator_progress.started(coordinator_progress.Progress(), AT, start(), 0.0),
+    quiet = coordinator_progress.on_source_logs(
+        coordinator_progress.on_start(coordinator_progress.Progress(), AT, start(), 0.0),
         logs({P0: 10}),
         1.0,
     )
-    late = coordinator_progress.looked(quiet, logs({P0: 12}), 5_000.0)
-    assert coordinator_progress.stalled(late, 5_001.0, 90) == ()
+    late = coordinator_progress.on_source_logs(quiet, logs({P0: 12}), 5_000.0)
+    assert coordinator_progress.stalled_partitions(late, 5_001.0, 90) == ()
 
 
 def test_u8_a_partition_that_is_held_has_lag_and_does_not_stall() -> None:
-    begun = coordinator_progress.started(coordinator_progress.Progress(), AT, start(), 0.0)
-    now = coordinator_progress.looked(begun, logs({P0: 10, P1: 20, P2: 9}), 1.0)
-    assert coordinator_progress.stalled(now, 5_000.0, 90) == ()
+    begun = coordinator_progress.on_start(coordinator_progress.Progress(), AT, start(), 0.0)
+    now = coordinator_progress.on_source_logs(begun, logs({P0: 10, P1: 20, P2: 9}), 1.0)
+    assert coordinator_progress.stalled_partitions(now, 5_000.0, 90) == ()
     assert coordinator_progress.condition(now, 5_000.0, 90, draining=False) is Condition.RUNNING
 
 
 def test_a_paused_sink_does_not_stall() -> None:
-    before = coordinator_progress.started(
+    before = coordinator_progress.on_start(
         coordinator_progress.Progress(), AT, start(paused=True), 0.0
     )
-    now = coordinator_progress.looked(before, logs({P0: 99}), 1.0)
-    assert coordinator_progress.stalled(now, 5_000.0, 90) == ()
+    now = coordinator_progress.on_source_logs(before, logs({P0: 99}), 1.0)
+    assert coordinator_progress.stalled_partitions(now, 5_000.0, 90) == ()
     assert coordinator_progress.condition(now, 5_000.0, 90, draining=False) is Condition.PAUSED
 
 
@@ -404,13 +404,13 @@ def test_who_has_left_the_lead_to_others_is_not_ready_and_says_why(meters: SinkM
 
 def test_who_failed_and_is_silent_since_is_not_waited_for() -> None:
     failing = WriteStatus(1, failure="no space left")
-    told = coordinator_progress.answered(
+    told = coordinator_progress.on_status(
         coordinator_progress.Progress(epoch=4), LIFE, failing, (100.0, 1_000)
     )
-    error = coordinator_progress.error_of(told, 129.0, 30.0)
+    error = coordinator_progress.current_error(told, 129.0, 30.0)
     assert error is not None
     assert (error.code, error.text) == ("HG-403", "a batch could not be written: no space left")
-    assert coordinator_progress.error_of(told, 131.0, 30.0) is None
+    assert coordinator_progress.current_error(told, 131.0, 30.0) is None
 
 
 def test_u10_what_records_did_to_the_rows_of_a_keyed_table_is_counted(
@@ -459,7 +459,7 @@ def test_of_many_tables_each_has_its_rows_and_its_freshness() -> None:
     kept = Kept()
     many = parse(MINIMAL.partition("[table]")[0] + '[tables]\nledger = "db.ledger"\n' + ROUTE)
     life = SinkMeters(kept, many).coordinator(LIFE)
-    secondaries = life.secondaries(cast("Secondaries", Delivering()))
+    secondaries = life.secondaries(cast("AllSecondaryTables", Delivering()))
     life.heard(envelope(replace(start(), suspended={"db.sick": "HG-208 it has no column id"})))
     for number, (table, rows) in enumerate({"db.a": 5, "db.b": 0}.items(), 1):
         at = Offsets({P0: 15})

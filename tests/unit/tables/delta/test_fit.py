@@ -27,7 +27,7 @@ from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.table_format import TableSpec
 from headgate.control_protocol.table_history import Newest
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.data_plane.batch.plugin_plans import plan_of_layout
+from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.data_plane.files.partitioning import PartitionKey
@@ -36,7 +36,7 @@ from headgate.tables.delta import open_table
 from headgate.tables.delta.columns import columns_from_delta, delta_from_columns, partition_value
 from headgate.tables.delta.locations import storage_options
 from headgate.tables.delta.log import Log, LogEntry
-from headgate.tables.delta.open_table import DeltaPlace
+from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.reader import DeltaReader
 from headgate.tables.delta.statistics import bound
 from headgate.tables.delta.table_format import DeltaFormat
@@ -96,8 +96,8 @@ def test_folders_of_such_days_are_of_bad_records(tmp_path: Path) -> None:
     assert values is not None
     days = pa.array([0, None, 2_932_897, 0], pa.date32())
     moments = pa.array([0, None, 0, -(2**62)], pa.timestamp("us", "UTC"))
-    unfit = values.unfit(pa.record_batch({"day": days, "at": moments}))
-    assert {row: why.partition(":")[0] for row, why in unfit.items()} == {2: "day", 3: "at"}
+    unsupported = values.unsupported(pa.record_batch({"day": days, "at": moments}))
+    assert {row: why.partition(":")[0] for row, why in unsupported.items()} == {2: "day", 3: "at"}
 
 
 def test_a_decimal_is_told_digit_by_digit() -> None:
@@ -205,7 +205,7 @@ def test_rows_without_a_column_have_null_there_and_partitions_what_the_log_says(
     for half in (rows[:2], rows[2:]):
         write_deltalake(tmp_path, half, mode="append", schema_mode="merge")
     DeltaTable(tmp_path).optimize.compact()
-    reader = DeltaReader(DeltaPlace.of(TableSpec("db.t", str(tmp_path))), SINK)
+    reader = DeltaReader(DeltaLocation.of(TableSpec("db.t", str(tmp_path))), SINK)
     assert scanned(reader, "topic", "id") == [("a", 0), ("a", 0), ("b", 0), ("b", 0), ("c", 9)]
     records = scan_records(
         reader, ("topic", "id", "offset"), frozenset(), rewound={}, on_progress=lambda *_: None
@@ -272,15 +272,15 @@ def test_table_and_view_of_a_reader_are_of_one_version(
 ) -> None:
     world = DeltaWorld(tmp_path)
     world.append_foreign(1)
-    load = DeltaPlace.load
+    load = DeltaLocation.load
 
-    def loaded_before_another(place: DeltaPlace) -> DeltaTable:
+    def loaded_before_another(place: DeltaLocation) -> DeltaTable:
         table = load(place)
         world.append_foreign(2)
         return table
 
     with monkeypatch.context() as patched:
-        patched.setattr(DeltaPlace, "load", loaded_before_another)
+        patched.setattr(DeltaLocation, "load", loaded_before_another)
         reader = DeltaReader(world.place, SINK)
     assert reader.view().head == 1
     assert reader.moved()
@@ -291,7 +291,7 @@ def test_a_column_with_nan_has_no_maximum(tmp_path: Path) -> None:
     wanted = TableSpec("db.t", str(tmp_path / "t"), create=True, columns=columns)
     DeltaFormat().create(wanted)
     layout = DeltaFormat().file_schema(wanted)
-    plan = plan_of_layout(layout, "db.t", SourcePlan(kafka={}))
+    plan = plan_of_file_schema(layout, "db.t", SourcePlan(kafka={}))
     files = DataFiles(file_shape(plan), f"{layout.location}/data", 1 << 20)
     rows = pa.table({"x": [1.0, float("nan")], "y": [1.0, 2.0]})
     files.write(PartitionKey(), rows.cast(plan.shape.arrow_schema()))

@@ -26,13 +26,13 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, Landed, Refused
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Staging
 from headgate.control_protocol.testing.contract.secondaries import delivered
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.operations.audit.audit import audit
 from headgate.tables.delta.table import DeltaSinkTable
-from headgate.tables.pending_files import Drafts
-from headgate.tables.secondary_table import FixedColumns, KindSecondary
+from headgate.tables.pending_files import StagedFileLists
+from headgate.tables.secondary_table import FileListSecondaryTable, FixedColumns
 
 _DAY_S = 24 * 3600
 
@@ -99,21 +99,21 @@ def test_the_default_retention_spares_what_is_not_committed_yet(tmp_path: Path, 
     assert world.numbers() == [1]
 
 
-def followed(world: DeltaWorld) -> KindSecondary:
+def followed(world: DeltaWorld) -> FileListSecondaryTable:
     table = world.open()
-    drafts = Drafts({}, world.place.location, SinkName("sink"), kept_ms=0)
-    return KindSecondary(table, FixedColumns(table), drafts)
+    drafts = StagedFileLists({}, world.place.location, SinkName("sink"), kept_ms=0)
+    return FileListSecondaryTable(table, FixedColumns(table), drafts)
 
 
 def drafted(
-    secondary: KindSecondary, number: int, *files: WrittenFile
+    secondary: FileListSecondaryTable, number: int, *files: WrittenFile
 ) -> tuple[PendingCommit, ...]:
     transaction = TransactionId(Epoch(1), TransactionNumber(number))
-    return secondary.draft(Draft(secondary.read(), transaction, Sender("member", "1"), files))
+    return secondary.stage(Staging(secondary.read(), transaction, Sender("member", "1"), files))
 
 
 def deliver(
-    secondary: KindSecondary, number: int, *pending_commits: PendingCommit
+    secondary: FileListSecondaryTable, number: int, *pending_commits: PendingCommit
 ) -> CommitOutcome:
     return secondary.commit(
         CommitAttempt(secondary.read(), delivered(1, number), pending_commits=pending_commits)

@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.control_protocol.columns import Column, Struct
-from headgate.control_protocol.commit_tokens import belongs
+from headgate.control_protocol.commit_tokens import is_of_token
 from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.table_format import FileSchema
-from headgate.data_plane.batch.plugin_plans import plan_of_layout
+from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
-from headgate.tables.hudi.base_files import COLUMNS, HudiDressing, instant_of, stamp_of
+from headgate.tables.hudi.base_files import COLUMNS, HudiFileMarking, instant_of, stamp_of
 
 INSTANT = "20261123093000123"
 FIELDS = Struct(
@@ -36,11 +36,11 @@ ROWS = pa.table(
 )
 
 
-def written(folder: Path, **dressing: object) -> tuple[WrittenFile, ...]:
+def written(folder: Path, **marking: object) -> tuple[WrittenFile, ...]:
     location = f"file://{folder}"
-    dressed = HudiDressing(location, **dressing)  # type: ignore[arg-type]
-    layout = FileSchema("uuid", 1, FIELDS, location, dressed.partition_by, dressing=dressed)
-    plan = pickle.loads(pickle.dumps(plan_of_layout(layout, "db.t", SourcePlan(kafka={}))))
+    dressed = HudiFileMarking(location, **marking)  # type: ignore[arg-type]
+    layout = FileSchema("uuid", 1, FIELDS, location, dressed.partition_by, marking=dressed)
+    plan = pickle.loads(pickle.dumps(plan_of_file_schema(layout, "db.t", SourcePlan(kafka={}))))
     shape = file_shape(plan)
     files = DataFiles(shape, stamp_of(location, INSTANT), 1 << 20)
     for key, rows in shape.partitioner.split(ROWS.cast(plan.shape.arrow_schema())):
@@ -52,7 +52,7 @@ def written(folder: Path, **dressing: object) -> tuple[WrittenFile, ...]:
 def test_files_bear_their_instant_in_name_and_rows(tmp_path: Path) -> None:
     (file,) = written(tmp_path)
     path = Path(file.path.removeprefix("file://"))
-    assert belongs(stamp_of(f"file://{tmp_path}", INSTANT), file.path)
+    assert is_of_token(stamp_of(f"file://{tmp_path}", INSTANT), file.path)
     assert instant_of(file.path) == INSTANT
 
     rows = pq.read_table(path)
@@ -100,8 +100,8 @@ def test_partitions_are_called_as_hudi_calls_them(tmp_path: Path) -> None:
 
 
 def test_folders_may_be_called_by_the_value_alone(tmp_path: Path) -> None:
-    dressing = HudiDressing(f"file://{tmp_path}", "", ("hour",), hive_style=False)
-    assert dressing.partition_path([7]) == "7"
+    marking = HudiFileMarking(f"file://{tmp_path}", "", ("hour",), hive_style=False)
+    assert marking.partition_path([7]) == "7"
 
 
 def test_a_record_key_is_the_text_of_its_column(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_a_record_key_is_the_text_of_its_column(tmp_path: Path) -> None:
 def test_nothing_is_written_where_no_coordinator_says(tmp_path: Path, stamp: str) -> None:
     """P9: START is read from a topic that others may write to."""
     location = f"file://{tmp_path}"
-    layout = FileSchema("uuid", 1, FIELDS, location, dressing=HudiDressing(location))
-    shape = file_shape(plan_of_layout(layout, "db.t", SourcePlan(kafka={})))
+    layout = FileSchema("uuid", 1, FIELDS, location, marking=HudiFileMarking(location))
+    shape = file_shape(plan_of_file_schema(layout, "db.t", SourcePlan(kafka={})))
     files = DataFiles(shape, stamp, 1 << 20)
     key, rows = next(iter(shape.partitioner.split(ROWS.cast(shape.arrow_schema))))
     with pytest.raises(WriteFailed, match="no place of the table"):
@@ -125,8 +125,8 @@ def test_nothing_is_written_where_no_coordinator_says(tmp_path: Path, stamp: str
 
 def test_dropped_work_leaves_no_file(tmp_path: Path) -> None:
     location = f"file://{tmp_path}"
-    layout = FileSchema("uuid", 1, FIELDS, location, dressing=HudiDressing(location))
-    shape = file_shape(plan_of_layout(layout, "db.t", SourcePlan(kafka={})))
+    layout = FileSchema("uuid", 1, FIELDS, location, marking=HudiFileMarking(location))
+    shape = file_shape(plan_of_file_schema(layout, "db.t", SourcePlan(kafka={})))
     files = DataFiles(shape, stamp_of(location, INSTANT), 1 << 20)
     for key, rows in shape.partitioner.split(ROWS.cast(shape.arrow_schema)):
         files.write(key, rows)

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from headgate.control_protocol.columns import Column, ListOf, Struct
-from headgate.control_protocol.commit_tokens import StampingTable
+from headgate.control_protocol.commit_tokens import SupportsCommitTokens
 from headgate.control_protocol.errors import ConfigurationError, HudiUnsafe, KeyChanged, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import RowKey, TableSpec
-from headgate.tables.hudi.base_files import HudiDressing
+from headgate.tables.hudi.base_files import HudiFileMarking
 from headgate.tables.hudi.columns import avro_of, spark_columns
-from headgate.tables.hudi.locations import HudiPlace, generator_of
+from headgate.tables.hudi.locations import HudiLocation, generator_of
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.record_keys import HeldTexts
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary
@@ -74,10 +74,10 @@ def test_files_of_a_keyed_table_are_staged_out_of_readers_sight(tmp_path: Path) 
     kind.create(asked)
     layout = kind.file_schema(asked)
     assert layout.location == f"file://{tmp_path}/.hoodie/.aux/headgate/staged"
-    assert layout.dressing is None
+    assert layout.marking is None
     assert layout.partition_by == ()
-    assert isinstance(kind.open(replace(asked, key=None), "sink"), StampingTable)  # type: ignore[arg-type]
-    assert not isinstance(kind.open(asked, "sink"), StampingTable)  # type: ignore[arg-type]
+    assert isinstance(kind.open(replace(asked, key=None), "sink"), SupportsCommitTokens)  # type: ignore[arg-type]
+    assert not isinstance(kind.open(asked, "sink"), SupportsCommitTokens)  # type: ignore[arg-type]
 
 
 def test_a_table_with_a_key_has_no_nested_columns(tmp_path: Path) -> None:
@@ -92,24 +92,24 @@ def test_a_table_with_a_key_has_no_nested_columns(tmp_path: Path) -> None:
 
 def test_an_empty_text_is_no_key_of_hudi_s() -> None:
     rows = pa.record_batch({"id": pa.array([1, 2, 3]), "city": pa.array(["a", "", "c"])})
-    unpartitioned = HudiDressing("file:///lake")
-    assert list(HeldTexts(("id", "city"), unpartitioned).unfit(rows)) == [1]
-    assert HeldTexts(("id",), unpartitioned).unfit(rows) == {}
+    unpartitioned = HudiFileMarking("file:///lake")
+    assert list(HeldTexts(("id", "city"), unpartitioned).unsupported(rows)) == [1]
+    assert HeldTexts(("id",), unpartitioned).unsupported(rows) == {}
 
 
 def test_texts_that_make_one_key_of_two_are_bad_records() -> None:
     """``a:x,b:y,b:z`` is of x,b:y and z, and of x and y,b:z."""
     rows = pa.record_batch({"a": ["x,b:y", "x", "x,y"], "b": ["z", "y,b:z", "b:z"]})
-    unpartitioned = HudiDressing("file:///lake")
-    assert sorted(HeldTexts(("a", "b"), unpartitioned).unfit(rows)) == [0, 1]
-    assert HeldTexts(("a",), unpartitioned).unfit(rows) == {}
+    unpartitioned = HudiFileMarking("file:///lake")
+    assert sorted(HeldTexts(("a", "b"), unpartitioned).unsupported(rows)) == [0, 1]
+    assert HeldTexts(("a",), unpartitioned).unsupported(rows) == {}
 
 
 def test_texts_that_no_folder_gives_back_are_bad_records() -> None:
     city = ["a", None, "", "__HIVE_DEFAULT_PARTITION__", "x" * 300, "/" * 90]
     rows = pa.record_batch({"city": city})
-    folders = HudiDressing("file:///lake", partition_by=("city",))
-    assert sorted(HeldTexts((), folders).unfit(rows)) == [3, 4, 5]
+    folders = HudiFileMarking("file:///lake", partition_by=("city",))
+    assert sorted(HeldTexts((), folders).unsupported(rows)) == [3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_who_opens_a_table_that_is_there_already_asks_into_what_it_is_cut(
     cut = {**LOCK, INDEX: "BUCKET", BUCKETS: "4"}
     HudiFormat().create(wanted(tmp_path, properties=cut))
     for follows in ({}, {"primary": LOCK}):
-        other = HudiPlace.of(wanted(tmp_path, properties={**cut, BUCKETS: "8"}, **follows))
+        other = HudiLocation.of(wanted(tmp_path, properties={**cut, BUCKETS: "8"}, **follows))
         kind = HudiKeyedSecondary if follows else HudiKeyedTable
         with pytest.raises(HudiUnsafe, match="4 buckets of the record key"):
             kind(other, SinkName("sink"), java=unasked).read()
@@ -195,7 +195,7 @@ def test_bloom_filters_are_hudi_s_to_write_with_a_key(tmp_path: Path) -> None:
     table(tmp_path, hoodie__table__metadata__partitions="files,bloom_filters")
     HudiFormat().create(wanted(tmp_path))
     with pytest.raises(TableUnfit, match="Bloom"):
-        HudiPlace.of(wanted(tmp_path, key=None)).config()
+        HudiLocation.of(wanted(tmp_path, key=None)).config()
 
 
 def test_spark_reads_columns_by_their_types() -> None:

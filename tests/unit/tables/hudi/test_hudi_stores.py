@@ -9,7 +9,7 @@ import pytest
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.table_format import TableSpec
-from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.s3_locations import hadoop_settings, location_of, of_hadoop
 from headgate.tables.hudi.table_format import HudiFormat
@@ -39,7 +39,7 @@ def wanted(location: str = "s3://lake/trips", **storage: str) -> TableSpec:
     "given", ["s3://lake/a/trips", "s3a://lake/a/trips/", "s3n://lake/a/trips"]
 )
 def test_a_table_on_s3_has_one_name_for_us_and_one_for_hadoop(given: str) -> None:
-    place = HudiPlace.of(wanted(given))
+    place = HudiLocation.of(wanted(given))
     assert place.location == "s3://lake/a/trips"
     assert place.base_path == "s3a://lake/a/trips"
     assert of_hadoop("file:///lake/trips/city=%2F") == "/lake/trips/city=%2F"
@@ -75,7 +75,7 @@ def test_without_keys_hadoop_looks_for_them_itself(monkeypatch: pytest.MonkeyPat
 def test_keys_of_a_store_are_taken_where_one_is_and_no_others() -> None:
     kind, spark = HudiFormat(), {"spark.jars": "hudi.jar"}
     kind.refuse(wanted(**STORE, **spark))
-    assert HudiPlace.of(wanted(**STORE, **spark)).storage == STORE
+    assert HudiLocation.of(wanted(**STORE, **spark)).storage == STORE
     with pytest.raises(ConfigurationError, match=r"s3\.access-key-id"):
         kind.refuse(wanted("/lake/trips", **STORE))
     with pytest.raises(ConfigurationError, match=r"s3\.role-arn"):
@@ -83,6 +83,6 @@ def test_keys_of_a_store_are_taken_where_one_is_and_no_others() -> None:
 
 
 def test_the_writers_settings_travel_without_the_jvms() -> None:
-    place = HudiPlace.of(wanted(**STORE, **{"spark.jars": "hudi.jar"}))
+    place = HudiLocation.of(wanted(**STORE, **{"spark.jars": "hudi.jar"}))
     assert pickle.loads(pickle.dumps(place.storage)) == STORE
     assert "secret" not in str(place.spark)

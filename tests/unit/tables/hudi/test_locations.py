@@ -18,8 +18,8 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import RowKey, TableSpec
 from headgate.control_protocol.testing.contract.world import record
-from headgate.tables.hudi.columns import avro_of, changed, columns_of
-from headgate.tables.hudi.locations import AUX, HudiPlace, properties_of
+from headgate.tables.hudi.columns import avro_of, changed_column, columns_of
+from headgate.tables.hudi.locations import AUX, HudiLocation, parse_properties
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.reserved_instants import Kept, Reservations
 from headgate.tables.hudi.settings import KEY, write_settings
@@ -49,7 +49,7 @@ def wanted(folder: Path, **more: object) -> TableSpec:
     return TableSpec("db.trips", str(folder), **given)  # type: ignore[arg-type]
 
 
-def table(folder: Path, **properties: str) -> HudiPlace:
+def table(folder: Path, **properties: str) -> HudiLocation:
     (folder / ".hoodie").mkdir()
     escaped = avro_of("trips", COLUMNS, {}).replace(":", "\\:").replace("=", "\\=")
     told = {
@@ -61,12 +61,12 @@ def table(folder: Path, **properties: str) -> HudiPlace:
     told |= {key.replace("__", "."): value for key, value in properties.items()}
     text = "#Updated at 2026\n" + "".join(f"{key}={value}\n" for key, value in told.items())
     (folder / ".hoodie" / "hoodie.properties").write_text(text)
-    return HudiPlace.of(wanted(folder))
+    return HudiLocation.of(wanted(folder))
 
 
 def test_properties_are_read_as_java_writes_them() -> None:
     text = "#a comment\n!another\na.b=c\\:d\\=e\\\\f\nspace\\ in=\\u0141\nempty=\n"
-    assert properties_of(text) == {"a.b": "c:d=e\\f", "space in": "Ł", "empty": ""}
+    assert parse_properties(text) == {"a.b": "c:d=e\\f", "space in": "Ł", "empty": ""}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_properties_that_somebody_has_edited_are_read_as_java_reads_them(
     line: str, key: str, value: str
 ) -> None:
     text = f"  # a = comment\n\nbefore=1\n{line}\nbehind=2\n"
-    assert properties_of(text) == {"before": "1", key: value, "behind": "2"}
+    assert parse_properties(text) == {"before": "1", key: value, "behind": "2"}
 
 
 @pytest.mark.parametrize("name", ["_hoodie_is_deleted", "_Hoodie_Operation"])
@@ -211,8 +211,8 @@ def test_a_column_changed_inside_of_another_is_seen_and_nothing_that_may_be_miss
         inside = Struct((Column("x", kind, required),))
         return Struct((Column("at", ListOf(Column("", inside, required))),))
 
-    assert changed(told("long", True), avro_of("t", told("long", False), {})) is None
-    assert changed(told("long", True), avro_of("t", told("int", True), {})) == "at"
+    assert changed_column(told("long", True), avro_of("t", told("long", False), {})) is None
+    assert changed_column(told("long", True), avro_of("t", told("int", True), {})) == "at"
 
 
 def test_a_secondary_is_written_as_its_primary_is_under_a_lock_of_its_own(
@@ -226,7 +226,7 @@ def test_a_secondary_is_written_as_its_primary_is_under_a_lock_of_its_own(
         "hoodie.table.type": "MERGE_ON_READ",
         KEY: "id",
     }
-    place = HudiPlace.of(TableSpec("db.bad", str(tmp_path), primary=primary))
+    place = HudiLocation.of(TableSpec("db.bad", str(tmp_path), primary=primary))
     assert place.settings["hoodie.write.lock.zookeeper.lock_key"] == "trips_bad"
     assert place.settings["hoodie.keep.max.commits"] == "9"
     assert place.settings["hoodie.write.lock.wait_time_ms"] == "5000"
@@ -237,14 +237,14 @@ def test_a_secondary_is_written_as_its_primary_is_under_a_lock_of_its_own(
 def test_rows_of_a_secondary_are_kept_as_its_own_properties_say(tmp_path: Path) -> None:
     lock_key = "hoodie.write.lock.zookeeper.lock_key"
     own = {**LOCK, lock_key: "trips", KEY: "id", "hoodie.index.type": "BLOOM"}
-    place = HudiPlace.of(TableSpec("db.a", str(tmp_path), properties=own, primary=own))
+    place = HudiLocation.of(TableSpec("db.a", str(tmp_path), properties=own, primary=own))
     assert place.settings[KEY] == "id"
     assert place.settings[lock_key] == "trips_a"
     assert "hoodie.index.type" not in place.settings
     key = RowKey(("id",), "at_partition", "at_offset")
-    keyed = HudiPlace.of(TableSpec("db.a", str(tmp_path), properties=own, primary=own, key=key))
+    keyed = HudiLocation.of(TableSpec("db.a", str(tmp_path), properties=own, primary=own, key=key))
     assert keyed.settings["hoodie.index.type"] == "BLOOM"
-    ledger = HudiPlace.of(TableSpec("db.l", str(tmp_path), primary=own, ledger=True))
+    ledger = HudiLocation.of(TableSpec("db.l", str(tmp_path), primary=own, ledger=True))
     assert (ledger.follows, KEY in ledger.settings) == (False, False)
 
 
@@ -259,9 +259,9 @@ def test_partitions_of_a_secondary_are_those_of_its_staged_files(tmp_path: Path)
     hive = {HIVE_STYLE: "true", "hoodie.datasource.write.partitionpath.urlencode": "true"}
     told = {key.replace(".", "__"): value for key, value in hive.items()}
     table(tmp_path, hoodie__table__partition__fields="city", **told)
-    place = HudiPlace.of(wanted(tmp_path, primary=LOCK))
+    place = HudiLocation.of(wanted(tmp_path, primary=LOCK))
     layout = place.layout()
-    assert (layout.partition_by, layout.dressing) == (("city",), None)
+    assert (layout.partition_by, layout.marking) == (("city",), None)
     assert layout.location == place.files
 
 
@@ -282,9 +282,9 @@ def test_partitions_and_keys_are_taken_from_the_table(tmp_path: Path) -> None:
         hoodie__datasource__write__partitionpath__urlencode="true",
         hoodie__table__keygenerator__type="SIMPLE",
     )
-    dressing = place.config().dressing
-    assert (dressing.key, dressing.partition_by) == ("id", ("city",))
-    assert (dressing.hive_style, dressing.url_encoded) == (True, True)
+    marking = place.config().marking
+    assert (marking.key, marking.partition_by) == ("id", ("city",))
+    assert (marking.hive_style, marking.url_encoded) == (True, True)
     assert place.layout().partition_by == ("city",)
 
 
@@ -341,7 +341,7 @@ def test_tables_that_appends_would_have_to_heed_are_refused(
 
 def test_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
     with pytest.raises(TableMissing):
-        HudiPlace.of(wanted(tmp_path)).config()
+        HudiLocation.of(wanted(tmp_path)).config()
     with pytest.raises(TableMissing):
         HudiFormat().create(wanted(tmp_path, create=False))
 
@@ -488,7 +488,7 @@ def test_a_required_column_may_be_the_record_key(tmp_path: Path) -> None:
     ],
 )
 def test_columns_that_somebody_changed_are_told(columns: Struct, column: str | None) -> None:
-    assert changed(COLUMNS, avro_of("t", columns, {})) == column
+    assert changed_column(COLUMNS, avro_of("t", columns, {})) == column
 
 
 @pytest.mark.parametrize(
@@ -508,6 +508,6 @@ def test_properties_that_are_replaced_between_two_looks_are_no_missing_table(
 ) -> None:
     whole = "hoodie.table.name=trips\n"
     looks = iter([None, None, whole, whole, None])
-    monkeypatch.setattr(HudiPlace, "_text", lambda *_: next(looks))
-    found = HudiPlace("db.trips", "file:///lake/trips")._properties()
+    monkeypatch.setattr(HudiLocation, "_text", lambda *_: next(looks))
+    found = HudiLocation("db.trips", "file:///lake/trips")._properties()
     assert found == {"hoodie.table.name": "trips"}

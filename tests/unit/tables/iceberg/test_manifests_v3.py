@@ -49,7 +49,7 @@ def first_row_ids(sink: SinkOnTable) -> dict[str, tuple[int | None, int]]:
     assert snapshot
     return {
         entry.data_file.file_path: (entry.data_file[16], entry.data_file.record_count)
-        for manifest in manifests_v3.listed(table.io, snapshot.manifest_list)
+        for manifest in manifests_v3.read_manifest_list(table.io, snapshot.manifest_list)
         if manifest.content == ManifestContent.DATA
         for entry in manifests_v3.live_entries(table.io, manifest)
     }
@@ -119,7 +119,7 @@ def test_what_others_deleted_from_a_manifest_is_not_live(catalog: Catalog) -> No
     table = sink.loaded()
     snapshot = table.current_snapshot()
     assert snapshot
-    (manifest,) = manifests_v3.listed(table.io, snapshot.manifest_list)
+    (manifest,) = manifests_v3.read_manifest_list(table.io, snapshot.manifest_list)
     gone, kept = manifests_v3.live_entries(table.io, manifest)
     output = table.io.new_output(f"{table.location()}/metadata/by-others.avro")
     spec, schema = table.spec(), table.schema()
@@ -143,8 +143,8 @@ def test_a_list_says_its_version_and_numbers_data_alone(catalog: Catalog) -> Non
     table = sink.loaded()
     snapshot = table.current_snapshot()
     assert snapshot
-    (data,) = manifests_v3.listed(table.io, snapshot.manifest_list)
-    anew, deletes = (manifests_v3.unnumbered(data) for _ in range(2))
+    (data,) = manifests_v3.read_manifest_list(table.io, snapshot.manifest_list)
+    anew, deletes = (manifests_v3.without_row_id(data) for _ in range(2))
     deletes[3] = ManifestContent.DELETES
     output = table.io.new_output(f"{table.location()}/metadata/list.avro")
     with manifests_v3.ManifestListWriter(
@@ -153,7 +153,9 @@ def test_a_list_says_its_version_and_numbers_data_alone(catalog: Catalog) -> Non
         writer.add_manifests([deletes, anew, data])
     assert writer.next_row_id == 42
     place = manifests_v3._OF_MANIFEST
-    numbers = [manifest[place] for manifest in manifests_v3.listed(table.io, output.location)]
+    numbers = [
+        manifest[place] for manifest in manifests_v3.read_manifest_list(table.io, output.location)
+    ]
     assert numbers == [None, 40, 0]
     with AvroFile[ManifestFile](output.to_input_file()) as reader:
         said = reader.header.meta

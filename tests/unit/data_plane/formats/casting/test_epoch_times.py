@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting import epoch_times
-from headgate.data_plane.formats.casting.cast_to_table import fitted
+from headgate.data_plane.formats.casting.cast_to_table import cast_column
 from headgate.data_plane.formats.record_format import Faults
 
 TARGETS = [pa.timestamp("us", tz="UTC"), pa.timestamp("ns"), pa.time64("us")]
@@ -20,12 +20,12 @@ PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def column(target: pa.DataType, unit: str) -> pa.Field:
-    return column_options.marked(pa.field("v", target), column_options.ColumnRule(unit=unit))
+    return column_options.mark(pa.field("v", target), column_options.ColumnRule(unit=unit))
 
 
 def read(values: pa.Array, target: pa.DataType, unit: str) -> tuple[list[int | None], set[int]]:
     faults = Faults()
-    found = fitted(values, column(target, unit), faults)
+    found = cast_column(values, column(target, unit), faults)
     return found.cast(pa.int64()).to_pylist(), set(faults.reasons)
 
 

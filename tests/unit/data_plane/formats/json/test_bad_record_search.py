@@ -163,7 +163,7 @@ def test_many_kinds_in_one_block_do_not_disturb_each_other(seed: int) -> None:
 )
 @pytest.mark.usefixtures("either_loops")
 def test_what_is_well_formed_is_not_suspected(value: bytes) -> None:
-    assert bad_record_search.judged(Packed.of([value]).array)[0].tolist() == [False]
+    assert bad_record_search.suspect_records(Packed.of([value]).array)[0].tolist() == [False]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_what_is_well_formed_is_not_suspected(value: bytes) -> None:
 )
 @pytest.mark.usefixtures("either_loops")
 def test_what_the_parser_does_not_take_is_suspected(value: bytes) -> None:
-    assert bad_record_search.judged(Packed.of([value]).array)[0].tolist() == [True]
+    assert bad_record_search.suspect_records(Packed.of([value]).array)[0].tolist() == [True]
 
 
 @pytest.mark.parametrize("column", sorted(COLUMNS))
@@ -202,8 +202,8 @@ def test_what_was_learned_of_bad_records_is_forgotten_with_them() -> None:
     for field in SCHEMA:
         columns.learn(spelling, field, {"price": "1.25"}.get(field.name))
 
-    def apart(*values: bytes) -> bad_record_search.Apart:
-        return bad_record_search.Apart(
+    def apart(*values: bytes) -> bad_record_search.BadRecordSearch:
+        return bad_record_search.BadRecordSearch(
             Packed.of([*good, *values]), SCHEMA, spelling, watch, learn=lambda: False
         )
 

@@ -290,8 +290,8 @@ def test_so_it_is_at_any_depth(kind: str) -> None:
     value = b'[{"k":1,"k":2}]' if kind.startswith("list") else b'{"k":1,"k":2}'
     schema = pa.schema([("v", column)])
     for options in ({}, {"case-insensitive": "true"}):
-        chosen = ValueOptions.taken(options)
-        named = field_names.named(schema, None, caseless=chosen.caseless)
+        chosen = ValueOptions.from_options(options)
+        named = field_names.with_field_names(schema, None, caseless=chosen.caseless)
         with pytest.raises(UndecodableRecords) as caught:
             record_format("json", chosen.of_format).decode([b'{"v":%s}' % value], named)
         assert caught.value.bad == {0: 'an object names the key "k" twice'}

@@ -336,11 +336,11 @@ def test_a_table_that_never_rests_is_left_for_the_next_commit(
         return right(*arguments)  # type: ignore[arg-type]
 
     tried: list[int] = []
-    right = snapshot_removal.Removal.call
-    monkeypatch.setattr(snapshot_removal.Removal, "call", overtaken)
+    right = snapshot_removal.SnapshotRemoval.call
+    monkeypatch.setattr(snapshot_removal.SnapshotRemoval, "call", overtaken)
     sink.commit(rows(90))
     assert (len(tried), server.removals) == (5, 0)
-    monkeypatch.setattr(snapshot_removal.Removal, "call", right)
+    monkeypatch.setattr(snapshot_removal.SnapshotRemoval, "call", right)
     sink.view = sink.table.read()
     sink.commit(rows(91))
     assert server.removals == 1

@@ -19,7 +19,7 @@ from pyiceberg.types import LongType, NestedField
 from server_checks import ServerChecks, as_on_the_wire
 
 from headgate.tables.iceberg.maintenance import snapshot_removal
-from headgate.tables.iceberg.maintenance.snapshot_removal import Removal
+from headgate.tables.iceberg.maintenance.snapshot_removal import SnapshotRemoval
 
 NAME = "db.t"
 Send = Callable[[], CommitTableResponse]
@@ -42,7 +42,7 @@ class Desk(ServerChecks):
             table.append(pa.table({"id": [number]}))
         self.read = self.load_table(NAME)
         self.due: list[Snapshot] = self.read.snapshots()[:2]
-        self.removal = Removal(self, self.read, self.due)  # type: ignore[arg-type]
+        self.removal = SnapshotRemoval(self, self.read, self.due)  # type: ignore[arg-type]
 
     def commit_table(self, table: Any, requirements: Any, updates: Any) -> CommitTableResponse:
         self.asked.append((requirements, updates))
@@ -188,7 +188,7 @@ def test_it_is_tried_again_on_the_table_as_it_is_then(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody takes the sequence number that the copy was to have."""
-    right = snapshot_removal._copied
+    right = snapshot_removal._copy
 
     def copied(snapshot: Snapshot, metadata: TableMetadata) -> Snapshot:
         if not overtaken:
@@ -197,7 +197,7 @@ def test_it_is_tried_again_on_the_table_as_it_is_then(
         return right(snapshot, metadata)
 
     overtaken: list[int] = []
-    monkeypatch.setattr(snapshot_removal, "_copied", copied)
+    monkeypatch.setattr(snapshot_removal, "_copy", copied)
 
     def its_own() -> None:
         desk.its_own = True
@@ -216,7 +216,7 @@ def test_the_copy_is_younger_than_all_that_the_table_has(
     last_ms = desk.read.metadata.last_updated_ms
     wall_s = last_ms / 1_000 + (-3_600 if clock == "behind" else 3_600)
     monkeypatch.setattr(snapshot_removal.time, "time", lambda: wall_s)
-    at_ms = snapshot_removal._copied(desk.due[0], desk.read.metadata).timestamp_ms
+    at_ms = snapshot_removal._copy(desk.due[0], desk.read.metadata).timestamp_ms
     assert at_ms == max(last_ms, int(wall_s * 1_000))
 
 

@@ -22,7 +22,7 @@ from headgate.tables.iceberg.upsert.delete_files import (
     delete_files,
     identity,
     positions_of,
-    referenced,
+    referenced_file,
 )
 
 CHANCE = random.Random(1)
@@ -44,7 +44,7 @@ def test_u6_dead_positions_are_read_back_from_the_one_file_of_each_data_file(
     ]
     made = written(delete_files(version, f"file://{tmp_path}", dead))
 
-    assert [referenced(file) for file in made.listed] == [each.path for each, _ in dead]
+    assert [referenced_file(file) for file in made.listed] == [each.path for each, _ in dead]
     assert len({identity(file) for file in made.listed}) == len(dead)
     assert len(made.bytes_of) == (1 if version == 3 else len(dead))
     for file, (about, bits) in zip(made.listed, dead, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.control_protocol.commit_tokens import ANY, StampingTable, belongs
+from headgate.control_protocol.commit_tokens import ANY, SupportsCommitTokens, is_of_token
 from headgate.control_protocol.ports import Landed, Refused
 from headgate.control_protocol.testing.contract.world import (
     StampWorld,
@@ -13,27 +13,27 @@ from headgate.control_protocol.testing.contract.world import (
 )
 
 
-class StampContract:
+class CommitTokenContract:
     """The tests take a fixture ``world``, a ``StampWorld``."""
 
     def test_p13_no_stamp_is_given_twice_and_files_belong_to_their_own(
         self, world: StampWorld
     ) -> None:
         tables = world.open(), world.open(), world.open("other")
-        assert all(isinstance(table, StampingTable) for table in tables)
-        stamps = [table.stamp() for table in tables for _ in range(2)]
+        assert all(isinstance(table, SupportsCommitTokens) for table in tables)
+        stamps = [table.new_token() for table in tables for _ in range(2)]
         assert len(set(stamps)) == len(stamps)
         assert {stamp.count(ANY) for stamp in stamps} == {1}
-        file = world.stamped(stamps[0], 1)
-        assert [belongs(stamp, file.path) for stamp in stamps] == [True] + [False] * 5
+        file = world.marked_file(stamps[0], 1)
+        assert [is_of_token(stamp, file.path) for stamp in stamps] == [True] + [False] * 5
 
     def test_p13_files_land_under_the_stamp_that_came_before_the_claim(
         self, world: StampWorld
     ) -> None:
         table = world.open()
-        stamp = table.stamp()
+        stamp = table.new_token()
         view = claimed(table)
-        files = world.stamped(stamp, 1), world.stamped(stamp, 2)
+        files = world.marked_file(stamp, 1), world.marked_file(stamp, 2)
         landed(commit(table, view, record(1, 1, 6), *files))
         assert world.numbers() == [1, 2]
 
@@ -41,10 +41,10 @@ class StampContract:
         self, world: StampWorld
     ) -> None:
         table = world.open()
-        first = table.stamp()
+        first = table.new_token()
         view = claimed(table)
-        second = table.stamp()
-        later, sooner = world.stamped(second, 2), world.stamped(first, 1)
+        second = table.new_token()
+        later, sooner = world.marked_file(second, 2), world.marked_file(first, 1)
         view = landed(commit(table, view, record(1, 1, 3), sooner))
         landed(commit(table, view, record(1, 2, 6), later))
         assert world.numbers() == [1, 2]
@@ -52,25 +52,27 @@ class StampContract:
     def test_p13_a_stamp_that_never_had_files_is_in_nobodys_way(self, world: StampWorld) -> None:
         table = world.open()
         view = claimed(table)
-        table.stamp()
+        table.new_token()
         view = landed(commit(table, view, record(1, 1)))
-        landed(commit(table, view, record(1, 2, 3), world.stamped(table.stamp(), 1)))
+        landed(commit(table, view, record(1, 2, 3), world.marked_file(table.new_token(), 1)))
         assert world.numbers() == [1]
 
     def test_p13_what_comes_after_its_commit_is_refused_for_good(self, world: StampWorld) -> None:
         table = world.open()
-        stamp = table.stamp()
+        stamp = table.new_token()
         view = claimed(table)
-        view = landed(commit(table, view, record(1, 1, 3), world.stamped(stamp, 1)))
-        outcome = commit(table, view, record(1, 2, 6), world.stamped(stamp, 2))
+        view = landed(commit(table, view, record(1, 1, 3), world.marked_file(stamp, 1)))
+        outcome = commit(table, view, record(1, 2, 6), world.marked_file(stamp, 2))
         assert isinstance(outcome, Refused)
         assert outcome.for_good, "no repetition mends it: the ranges are written again"
-        landed(commit(table, table.read(), record(1, 2, 6), world.stamped(table.stamp(), 3)))
+        landed(
+            commit(table, table.read(), record(1, 2, 6), world.marked_file(table.new_token(), 3))
+        )
         assert world.numbers() == [1, 3]
 
     def test_p13_files_of_two_stamps_never_land_in_one_commit(self, world: StampWorld) -> None:
         table = world.open()
-        files = world.stamped(table.stamp(), 1), world.stamped(table.stamp(), 2)
+        files = world.marked_file(table.new_token(), 1), world.marked_file(table.new_token(), 2)
         assert not isinstance(commit(table, claimed(table), record(1, 1, 6), *files), Landed)
         assert world.numbers() == []
         assert world.open().read().record == record(1, 0)
