@@ -27,7 +27,7 @@ def hears_unsigned(right: Any, wire: Any, message: bytes, topic_id: Any) -> Enve
     return messages.decode(message) if unsigned else right(wire, message, topic_id)
 
 
-@FAMILY.replaces("G4", (Keys, "genuine"))
+@FAMILY.replaces("G4", (Keys, "is_genuine"))
 def any_signature(_right: Any, *_: object) -> bool:
     """Whatever is sealed is taken for genuine."""
     return True
