@@ -33,6 +33,6 @@ def judged_by_the_next_stamp(right: Any, state: State, now_ms: int) -> Any:
     """Files must bear the stamp that the newest START says, and not the one before."""
     term = state.term
     assert term is not None
-    marks = (term.tokens.marks[0], *term.tokens.marks)
+    marks = (*term.tokens.marks[:1] * 2, *term.tokens.marks[2:])
     tokens = replace(term.tokens, marks=marks)
     return right(replace(state, term=replace(term, tokens=tokens)), now_ms)

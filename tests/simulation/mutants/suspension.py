@@ -21,7 +21,7 @@ def set_back_and_delivered_on(_right: Any, state: Any, *_: Any) -> Any:
 @FAMILY.replaces("I1", (pending_delivery, "deliverable_commits"))
 def suspended_and_delivered(_right: Any, term: Any) -> Any:
     """What a suspended table is pending is delivered."""
-    return term.pending_commits
+    return term.delivery.pending
 
 
 @FAMILY.replaces("I1", (epoch_claim, "with_pending_commits"))
