@@ -164,7 +164,7 @@ class Process:
             self.over = True
             return
         if not self._stamp:
-            self._stamp = self._table.stamp()
+            self._stamp = self._table.new_token()
         offset = found.offsets[PARTITION] if found else 0
         if not self.claimed:
             attempt = record(self.epoch, 0, offset)
@@ -174,7 +174,7 @@ class Process:
             self._rows = tuple(range(offset, offset + self._world.dice.randint(1, 3)))
             self._files = self._written()
         if not self._next_stamp:
-            self._next_stamp = self._table.stamp()
+            self._next_stamp = self._table.new_token()
         attempt = record(self.epoch, self._number, self._rows[-1] + 1)
         self._settle(attempt, self._commit(attempt, self._files))
 
