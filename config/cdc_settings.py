@@ -17,7 +17,7 @@ from headgate.data_plane.cdc.policy import (
 
 
 class OnPartitionsAdded(StrEnum):
-    """What becomes of new partitions, to which keys may have moved (rule U8)."""
+    """What becomes of new partitions, to which keys may have moved (rule KEY-8)."""
 
     FAIL = "fail"
     WAIT = "wait"

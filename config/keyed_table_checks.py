@@ -1,4 +1,4 @@
-"""Checks a sink file's settings for keyed tables (rules U1, U12)."""
+"""Checks a sink file's settings for keyed tables (rules KEY-1, KEY-12)."""
 
 from __future__ import annotations
 
@@ -130,7 +130,8 @@ class KeysByRoute:
 def find_added_partitions(
     settings: SinkSections, stored: Collection[TopicPartition], requested: Iterable[TopicPartition]
 ) -> list[TopicPartition]:
-    """Return those that are not ``stored``, of topics that are and whose records have keys (U8)."""
+    """Return those that are not ``stored``, of topics that are and whose records have keys
+    (KEY-8)."""
     known, routed = {at.topic for at in stored}, KeysByRoute(settings.tables.routing)
     return [
         at

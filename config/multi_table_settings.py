@@ -38,7 +38,7 @@ class CreateFrom(StrEnum):
 
 
 class OnMissing(StrEnum):
-    """What happens to a table that holds rows of the sink and is gone (rule N5)."""
+    """What happens to a table that holds rows of the sink and is gone (rule LEDGER-2)."""
 
     SUSPEND = "suspend"
     CREATE = "create"

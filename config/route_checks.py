@@ -66,7 +66,7 @@ def check_tables(settings: SinkSections) -> None:
 
 
 def _check_own(settings: SinkSections, route: Route, number: int) -> None:
-    """R8: refuse a route that leads nowhere but into one of the sink's own tables."""
+    """ROUTE-5: refuse a route that leads nowhere but into one of the sink's own tables."""
     own = [settings.tables.ledger]
     own += [settings.quarantine.table] if settings.quarantine.keeps else []
     if fold_case(route.to) in map(fold_case, own):
@@ -139,7 +139,7 @@ def _check_others(settings: SinkSections) -> None:
 
 
 def refuse_without_tables(settings: SinkSections, what: str) -> None:
-    """D9: refuse to go back, since the tables hold what a ledger would forget.
+    """PENDING-9: refuse to go back, since the tables hold what a ledger would forget.
 
     Raises ``TablesUnfit``.
     """
@@ -159,7 +159,7 @@ _FORMATS = {
 
 
 def _check_creation(settings: SinkSections) -> None:
-    """N1: check that undeclared columns have a source."""
+    """CREATE-1: check that undeclared columns have a source."""
     wanted, name = settings.tables.create.schema, settings.format.type
     if not wanted.from_records:
         return
@@ -260,7 +260,7 @@ def _check_atomic(settings: SinkSections) -> None:
 
 
 def _check_linger(settings: SinkSections) -> None:
-    """V4: refuse a linger in which pending commits would expire."""
+    """LINGER-1: refuse a linger in which pending commits would expire."""
     most_ms = settings.coordinator.claim_age_max_ms // PACE_PART
     for each in settings.tables.table:
         if not 0 <= each.delivery_linger_ms <= most_ms:
@@ -311,7 +311,7 @@ def declaration_of_table(
 ) -> TableSettings:
     """Return the declaration of one table; ``inferred`` are the columns that records show.
 
-    Raises ``ConfigurationError`` if N3 finds no column.
+    Raises ``ConfigurationError`` if CREATE-3 finds no column.
     """
     columns = {column.name for column in each.columns} | set(inferred)
     columns |= set(tables.record_columns.named().values())
@@ -331,7 +331,7 @@ def declaration_of_table(
 
 
 def pick_partition(text: str, columns: set[str], what: str = "partition") -> str:
-    """N3: pick the first existing column of ``day(a|b)``. Raises ``ConfigurationError``."""
+    """CREATE-3: pick the first existing column of ``day(a|b)``. Raises ``ConfigurationError``."""
     found = _ONE_OF.search(text)
     if found is None:
         return text
@@ -359,7 +359,7 @@ class DeclaredTables:
         return self._settings.tables.on_missing is OnMissing.CREATE
 
     def making(self, source: SourcePlan, table: str) -> CreationSource | None:
-        """N1: use the declared columns, else those that records show, if allowed."""
+        """CREATE-1: use the declared columns, else those that records show, if allowed."""
         wanted = self._settings.tables.create.schema
         each = section_of(self._settings.tables, table)
         declared = bool(each and each.columns)

@@ -1,4 +1,4 @@
-"""Selects the parts of a sink file that all participants of the sink must share (rule P11).
+"""Selects the parts of a sink file that all participants of the sink must share (rule CONFIG-1).
 
 These parts decide which records become which rows, and where the rows go. Everything else may
 differ between machines, or while settings are rolled out one participant at a time: addresses,

@@ -487,7 +487,7 @@ def _check_times(settings: SinkSections) -> None:
             f"coordinator.election_timeout_ms ({coordinator.election_timeout_ms})",
             "signs of life must come more often than that silence",
         )
-    # A file is as old as its START; a late status is judged one round later (P8, P9).
+    # A file is as old as its START; a late status is judged one round later (POSITION-4, TOKEN-1).
     least_ms = _ROUNDS_MIN * (coordinator.commit_interval_ms + coordinator.commit_timeout_ms)
     if coordinator.claim_age_max_ms < least_ms:
         _wrong_setting(

@@ -1,5 +1,5 @@
 """The language that coordinator and participant speak; it knows neither of them.
 
-Start with ``PROTOCOL.md`` beside this file: the numbered rules. Then read ``identifiers``,
-``offsets``, ``events`` and ``ports``, in this order.
+Start with ``PROTOCOL.md`` beside this file: the rules. Then read ``identifiers``, ``offsets``,
+ ``events`` and ``ports``, in this order.
 """

@@ -1,4 +1,4 @@
-"""The commit record: a sink's whole state, carried by the snapshot under its tag (rule T2)."""
+"""The commit record: a sink's whole state, carried by the snapshot under its tag (rule TABLE-2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 
-# Which partitions of a topic are younger than others, so that a key's records have an order (U8).
+# Which partitions of a topic are younger than others, so that a key's records have an order
+# (KEY-8).
 #
 # Kafka numbers partitions without gaps and never takes one away: of each topic to which some were
 # added, the first one of each younger cohort says it all.
@@ -78,22 +79,23 @@ COHORTS_VERSION = 4
 OPERATOR = "operator"
 """The member that stands for a person who set offsets by hand; no process has this name."""
 REPLAY = "tables resume --replay"
-"""The command that returns to a table what the quarantine took in for it (rule I6)."""
+"""The command that returns to a table what the quarantine took in for it (rule SUSPEND-6)."""
 REREAD = "tables resume --reread"
-"""The command that returns to a table what had expired of it (rule I6)."""
+"""The command that returns to a table what had expired of it (rule SUSPEND-6)."""
 UNNAMED = ""
 """The name of the one secondary table, the quarantine, in records of version 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingCommit:
-    """Rows that the primary table has decided, and a secondary table has yet to receive (rule D3).
+    """Rows that the primary table has decided, and a secondary table has yet to receive (rule
+    PENDING-3).
 
     ``secondary`` is the table's UUID, ``manifest`` the path of a manifest without a snapshot id,
     which holds ``rows`` rows; without one the secondary table's tag is moved and nothing is added.
     Where ``deletes`` is set the manifest lists no rows, but the key files of so many records that
-    delete (rule U2), for no snapshot to refer to. ``since_ms`` (epoch milliseconds): its files are
-    not older than that (rule D8).
+    delete (rule KEY-2), for no snapshot to refer to. ``since_ms`` (epoch milliseconds): its files
+    are not older than that (rule PENDING-8).
     """
 
     transaction: TransactionId
@@ -121,17 +123,18 @@ class PendingCommit:
     @property
     def claim(self) -> bool:
         """Return whether it claims the secondary table of a primary table that went back: START
-        waits (D9)."""
+        waits (PENDING-9)."""
         return self.transaction.number == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """A secondary table that takes no rows for now: its records go to the quarantine (rule I1).
+    """A secondary table that takes no rows for now: its records go to the quarantine (rule
+    SUSPEND-1).
 
     ``why`` begins with the code of what is wrong with it, found at ``since_ms`` (epoch
     milliseconds). ``resuming``: a person asked for its rows again; it is open once it has
-    received them (I5).
+    received them (SUSPEND-5).
     """
 
     table: str
@@ -142,7 +145,7 @@ class Suspended:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How far a table has been given back what it missed (rule I6).
+    """How far a table has been given back what it missed (rule SUSPEND-6).
 
     For the quarantine's records that is up to ``offsets``, in the topics of these ``topic_ids``: a
     re-created topic has others. For its expired pending commits it is up to the transaction
@@ -161,7 +164,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """The effect of a commit on a keyed table (rule U10): each of its records counts once.
+    """The effect of a commit on a keyed table (rule KEY-10): each of its records counts once.
 
     The last record of a key ``inserted`` its row, ``updated`` or ``deleted`` the one that was
     there, or deleted what was ``absent``; those before it in the same commit are ``superseded``.
@@ -187,22 +190,22 @@ class CommitRecord:
     """The content of one table commit of one sink.
 
     ``coordinator`` with ``transaction`` identify the commit: a coordinator that does not know
-    whether its call landed finds itself here, or does not (rule C8). ``offsets`` are the next ones
-    to read. ``records`` counts the rows this commit added, ``quarantined`` and ``skipped`` the
-    other records of its ranges, ``keys`` what they did to a keyed table (``None``: it has no key).
-    ``valid_through_ms`` is epoch milliseconds. ``control_topic`` is its coordinator's,
-    ``control_topic_id`` the id of that topic (``None`` in older records). A claim (rule C2) is the
-    record of transaction 0; ``command`` is the one by which a person made it, ``actor`` that
-    person. ``stopped``: nobody may work until a person claims otherwise.
+    whether its call landed finds itself here, or does not (rule OUTCOME-2). ``offsets`` are the
+    next ones to read. ``records`` counts the rows this commit added, ``quarantined`` and
+    ``skipped`` the other records of its ranges, ``keys`` what they did to a keyed table (``None``:
+    it has no key). ``valid_through_ms`` is epoch milliseconds. ``control_topic`` is its
+    coordinator's, ``control_topic_id`` the id of that topic (``None`` in older records). A claim
+    (rule EPOCH-1) is the record of transaction 0; ``command`` is the one by which a person made it,
+    ``actor`` that person. ``stopped``: nobody may work until a person claims otherwise.
 
     In the primary table's record: ``secondaries`` are the UUIDs of its secondary tables by name,
     ``pending_commits`` what they are to receive, oldest first, ``expired`` what they will never
-    receive (rule D8), ``suspended`` those that take nothing now (rule I1), ``routing`` the
-    fingerprint of what decides where and what a row is, ``going_back`` where a person is taking all
-    tables back to, which is not done yet (rule D10). In a secondary table's: ``primary`` is the
-    UUID of the table that decided (``None`` in records of version 1), ``replayed`` what it was
-    given back of what it had missed (rule I6; ``None``: nothing). ``cohorts``: which partitions
-    were added to topics of keyed tables, and are younger (U8).
+    receive (rule PENDING-8), ``suspended`` those that take nothing now (rule SUSPEND-1),
+    ``routing`` the fingerprint of what decides where and what a row is, ``going_back`` where a
+    person is taking all tables back to, which is not done yet (rule ROLLBACK-1). In a secondary
+    table's: ``primary`` is the UUID of the table that decided (``None`` in records of version 1),
+    ``replayed`` what it was given back of what it had missed (rule SUSPEND-6; ``None``: nothing).
+    ``cohorts``: which partitions were added to topics of keyed tables, and are younger (KEY-8).
     """
 
     sink: SinkName
@@ -249,7 +252,8 @@ class CommitRecord:
 
     @property
     def replays(self) -> bool:
-        """Return whether the commit gave back what was missed (I6); it delivers nothing pending."""
+        """Return whether the commit gave back what was missed (SUSPEND-6); it delivers nothing
+        pending."""
         return self.command in (REPLAY, REREAD)
 
     def secondary(self, table: str) -> str | None:
@@ -258,7 +262,7 @@ class CommitRecord:
 
     def delivers(self, pending_commit: PendingCommit, primary: str) -> bool:
         """Return whether a secondary table with this record has received the pending commit of this
-        primary table (rule D6)."""
+        primary table (rule PENDING-6)."""
         return self.primary == primary and self.transaction >= pending_commit.transaction
 
     def ahead_of(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:

@@ -1,4 +1,5 @@
-"""Writes the commit record as summary properties of the snapshot under the tag, and reads it (T2).
+"""Writes the commit record as summary properties of the snapshot under the tag, and reads it
+(TABLE-2).
 
 Every key begins with ``headgate.<sink>.``. A person can read the values, ``offsets`` too while it
 is short: per topic its id and runs of next offsets, each run under its first partition::
@@ -58,7 +59,7 @@ OFFSETS_CHARS_MAX = OFFSETS_INFLATED_BYTES_MAX
 OFFSET_MAX = 2**63 - 1
 PARTITION_MAX = 2**31 - 1
 PENDING_COMMITS_MAX = 20_000
-"""The most that one text names; a coordinator begins again before there are more (D7)."""
+"""The most that one text names; a coordinator begins again before there are more (PENDING-7)."""
 TEXT_BYTES_MAX = 1_000 * PENDING_COMMITS_MAX
 
 _VERSION = "version"
@@ -108,17 +109,19 @@ class _Codec(NamedTuple):
 
 
 def marker_property(sink: SinkName) -> str:
-    """Return the table property that the first claim sets: the tag existed once (rule T5)."""
+    """Return the table property that the first claim sets: the tag existed once (rule TABLE-4)."""
     return f"headgate.{sink}.claimed"
 
 
 def key_property(sink: SinkName) -> str:
-    """Return the table property in which the first claim of a keyed table stores its key (U1)."""
+    """Return the table property in which the first claim of a keyed table stores its key
+    (KEY-1)."""
     return f"headgate.{sink}.key"
 
 
 def maintenance_property(sink: SinkName) -> str:
-    """Return the summary property of a snapshot by which the sink maintains its table (T8)."""
+    """Return the summary property of a snapshot by which the sink maintains its table
+    (COMPACTION-1)."""
     return f"headgate.{sink}.maintenance"
 
 
@@ -504,7 +507,7 @@ def unpack(text: str, bytes_max: int) -> str:
     return inflated_bytes.decode()
 
 
-# What a ledger remembers about the tables that it has filled, beyond one epoch (rule N5).
+# What a ledger remembers about the tables that it has filled, beyond one epoch (rule LEDGER-2).
 #
 # Each is a property of the ledger, named after the table, with the table's UUID. The commit that
 # first decides rows for a table sets it, so that decision and memory are one. Snapshots do not

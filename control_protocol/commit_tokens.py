@@ -1,4 +1,4 @@
-"""Defines commit tokens: marks of the files that one commit may bring (rule P13)."""
+"""Defines commit tokens: marks of the files that one commit may bring (rule TOKEN-2)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_of_token(token: str, path: str) -> bool:
 
 @runtime_checkable
 class SupportsCommitTokens(SinkTable, Protocol):
-    """A table whose files bear the token of the one commit that may bring them (rule P13)."""
+    """A table whose files bear the token of the one commit that may bring them (rule TOKEN-2)."""
 
     def new_token(self) -> str:
         """Return a token that nobody had before, in the form that ``is_of_token`` reads.

@@ -1,4 +1,5 @@
-"""Which records' rows people have deleted from a table, as the table's properties keep it (T8).
+"""Which records' rows people have deleted from a table, as the table's properties keep it
+(COMPACTION-1).
 
 Offsets name records without their contents, so the list may stay while a person is forgotten. It
 outlives snapshots, which expire. So the audit can tell a deleted row from a lost one, and no
@@ -105,7 +106,8 @@ def refuse_read_again(
     *,
     hint: str,
 ) -> None:
-    """T8: raise ``DeletedBack`` if records whose rows people deleted would be read again."""
+    """COMPACTION-1: raise ``DeletedBack`` if records whose rows people deleted would be read
+    again."""
     if not ranges:
         return
     records = deleted.within(ranges, ids)

@@ -296,7 +296,7 @@ class StopSink(HeadgateError):
 
 
 class StopBefore(StopSink):
-    """A record stops the sink, which first commits what lies before it (P14).
+    """A record stops the sink, which first commits what lies before it (BATCH-2).
 
     ``first``: in each partition where such a record was met, the first one; empty: not known.
     """
@@ -406,7 +406,7 @@ class SecondaryForeign(StopSink):
 
 
 class StatusRefused(StopSink):
-    """What a participant wrote is refused again and again for the same reason (C13)."""
+    """What a participant wrote is refused again and again for the same reason (RANGE-3)."""
 
     code = "HG-216"
 
@@ -612,13 +612,14 @@ class ParticipantStarves(RetryLater):
 
 
 class FolderElsewhere(WriteFailed):
-    """START names a folder that is not below the table's data, as its writer reads it (P9)."""
+    """START names a folder that is not below the table's data, as its writer reads it (TOKEN-1)."""
 
     code = "HG-408"
 
 
 class LeadershipReleased(RetryLater):
-    """The coordinator's calls are not answered: it leaves leadership to another participant (E2).
+    """The coordinator's calls are not answered: it leaves leadership to another participant
+    (ELECTION-2).
 
     ``away_ms``: how long it claims nothing.
     """

@@ -100,7 +100,7 @@ def from_form(schema_name: str, form: Form) -> Envelope:
 def _refuse_absurd(sender: Sender, event: Event) -> None:
     """Raise ``ValueError`` for what no type forbids.
 
-    Names are of bounded length, because they are remembered, and answers repeat them (G6).
+    Names are of bounded length, because they are remembered, and answers repeat them (LOG-6).
     """
     if max(len(sender.member), len(sender.incarnation)) > SENDER_CHARACTERS_MAX:
         raise ValueError(f"a sender of more than {SENDER_CHARACTERS_MAX} characters")

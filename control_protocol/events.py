@@ -1,4 +1,4 @@
-"""The events of the control topic, eleven kinds, and their envelope (PROTOCOL.md, section 4).
+"""The events of the control topic, eleven kinds, and their envelope (PROTOCOL.md, section 5).
 
 Plain frozen values. Their Avro form is ``codec.py`` with the schemas of ``headgate.schemas``.
 """
@@ -32,7 +32,7 @@ class FileKind(StrEnum):
 
     ROWS = "rows"
     KEYS = "keys"
-    """Keys of records that delete: a key file is read once, and never part of the table (U2)."""
+    """Keys of records that delete: a key file is read once, and never part of the table (KEY-2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,14 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRange:
-    """A participant's statement on one partition: "my files hold exactly these offsets" (rule P2).
+    """A participant's statement on one partition: "my files hold exactly these offsets" (rule
+    RANGE-1).
 
     An empty range is *idle*: nothing was there to read. Each record of the source counts once: in
-    ``records`` (rows of the files), ``deleted`` (in key files, rule U2), ``quarantined`` (rows of
-    the quarantine table) or ``skipped`` (in none, since the settings say so). ``bad`` are those of
-    the last two that could not be converted. ``max_timestamp_ms`` is the largest record timestamp
-    in the range (epoch milliseconds), ``None`` when the range held no record.
+    ``records`` (rows of the files), ``deleted`` (in key files, rule KEY-2), ``quarantined`` (rows
+    of the quarantine table) or ``skipped`` (in none, since the settings say so). ``bad`` are those
+    of the last two that could not be converted. ``max_timestamp_ms`` is the largest record
+    timestamp in the range (epoch milliseconds), ``None`` when the range held no record.
     """
 
     range: OffsetRange
@@ -75,10 +76,10 @@ class TableStart:
     """A table's part of START-COMMIT. ``offsets``: only where they differ from the sink's.
 
     The first table is the primary table, which takes the rows unless they are routed; a second one
-    is the quarantine. ``refused``: fields that were proposed and become no columns (rule S2); an
-    entry without a path refuses any further field. Without a UUID there is no table of this name,
-    and ``refused`` says why none is made; without a name, that holds for all other tables that the
-    contents of records name (rule R4).
+    is the quarantine. ``refused``: fields that were proposed and become no columns (rule SCHEMA-2);
+    an entry without a path refuses any further field. Without a UUID there is no table of this
+    name, and ``refused`` says why none is made; without a name, that holds for all other tables
+    that the contents of records name (rule ROUTE-4).
     """
 
     table: str
@@ -95,7 +96,7 @@ class Limits:
     """Bounds that the coordinator sets for every participant of a transaction.
 
     With ``commit_records`` or ``commit_bytes`` held by all of them together it ends before its
-    time (C12); 0 is no limit.
+    time (COMMIT-5); 0 is no limit.
     """
 
     target_file_bytes: int = 128 * 1024 * 1024
@@ -106,14 +107,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class StartCommit:
-    """Transaction ``n`` is open. ``offsets`` (C) names its fixed set of partitions (rule C4).
+    """Transaction ``n`` is open. ``offsets`` (C) names its fixed set of partitions (rule COMMIT-1).
 
     C is settled up to ``settled_to`` (L): statuses at or behind that control offset are not in C
-    yet. ``None`` marks an epoch's first START, whose L is the offset behind itself (rule C3).
+    yet. ``None`` marks an epoch's first START, whose L is the offset behind itself (rule EPOCH-2).
     ``folder``: where files of unnamed tables go, below the data of each; empty: such tables take
     nothing. ``configuration`` has the parts of the coordinator's sink file that must be equal for
-    all participants, by name; long values and possible secrets as digests (P11). ``suspended``:
-    tables that take nothing now, with the reason (I1).
+    all participants, by name; long values and possible secrets as digests (CONFIG-1).
+    ``suspended``: tables that take nothing now, with the reason (SUSPEND-1).
     """
 
     settled_to: ControlOffset | None
@@ -161,9 +162,9 @@ class WriteStatus:
 
     Every owned partition is named: in ``written``, or in ``unknown`` (no position yet, or the write
     failed: ``failure`` says why). The files of all ``tables`` together hold exactly these
-    ranges (C7). A status too large for one message travels as ``parts`` messages with one
+    ranges (RANGE-2). A status too large for one message travels as ``parts`` messages with one
     ``status_number``; it counts once it is whole, at the place of its last part. ``troubles``: what
-    is wrong with tables whose records went to the quarantine instead (rule I1).
+    is wrong with tables whose records went to the quarantine instead (rule SUSPEND-1).
     """
 
     status_number: int
@@ -213,12 +214,13 @@ class AbortCommit(Settlement):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A participant's records have fields that its table lacks; it waits for TABLES (rule S2).
+    """A participant's records have fields that its table lacks; it waits for TABLES (rule
+    SCHEMA-2).
 
     ``schema_id``: the schema under which they were read. ``columns``: only what has to be added,
     widened or made optional. ``first``: in each partition the first record that needs any of it;
     ``records``: how many do. ``source`` says where the types come from. Without a ``uuid`` there is
-    no such table yet (rule N1), and ``raw`` is the name that a route made its name of.
+    no such table yet (rule CREATE-1), and ``raw`` is the name that a route made its name of.
     """
 
     number: int
@@ -242,7 +244,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The coordinator's answer to proposals: the tables as they are now (rules S3, N1)."""
+    """The coordinator's answer to proposals: the tables as they are now (rules SCHEMA-3,
+    CREATE-1)."""
 
     answers: tuple[Answer, ...]
     tables: tuple[TableStart, ...]
@@ -265,10 +268,11 @@ class PartitionPresence:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """A participant's sign of life. ``concerns``: the partitions joined, gained or lost (P5).
+    """A participant's sign of life. ``concerns``: the partitions joined, gained or lost
+    (POSITION-1).
 
     ``buffered_records`` and ``buffered_bytes`` are what its next status will hold, as far as it
-    knows (P12).
+    knows (COMMIT-5).
     """
 
     kind: PresenceKind
@@ -286,7 +290,8 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """An operator asks the sink to fetch again; or, with ``tables``, to fill these again (I5)."""
+    """An operator asks the sink to fetch again; or, with ``tables``, to fill these again
+    (SUSPEND-5)."""
 
     tables: tuple[str, ...] = ()
 

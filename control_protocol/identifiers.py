@@ -9,7 +9,7 @@ SinkName = NewType("SinkName", str)
 """A sink's name: unique per table (it names the tag) and per control topic."""
 
 Epoch = NewType("Epoch", int)
-"""A coordinator's term: raised by every claim, never reused, 0 before the first (rule C2)."""
+"""A coordinator's term: raised by every claim, never reused, 0 before the first (rule EPOCH-1)."""
 
 TransactionNumber = NewType("TransactionNumber", int)
 """Counts transactions inside one epoch from 1; 0 stands for none."""
@@ -23,7 +23,7 @@ TopicId = NewType("TopicId", str)
 
 LEAP_MAX = 2**20
 """Epochs and status numbers are counted up one by one: a larger leap is not believed, for counting
-could not go on from there (rule G6)."""
+could not go on from there (rule LOG-6)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,7 +60,8 @@ class Sender:
 
 
 def tag_name(sink: SinkName, branch: str = "main") -> str:
-    """Return the Iceberg tag that is this sink's lock and holds its state, one per branch (T1).
+    """Return the Iceberg tag that is this sink's lock and holds its state, one per branch
+    (TABLE-1).
 
     Sink names have no ``@``, so tags of two sinks on different branches never collide.
     """
@@ -68,7 +69,8 @@ def tag_name(sink: SinkName, branch: str = "main") -> str:
 
 
 def staging_folder(location: str, sink: SinkName, epoch: Epoch, coordinator: Sender) -> str:
-    """Return where one coordinator stages manifests, below a secondary table's location (D2)."""
+    """Return where one coordinator stages manifests, below a secondary table's location
+    (PENDING-2)."""
     return f"{location}/metadata/headgate/{sink}/{epoch}-{coordinator.incarnation}"
 
 

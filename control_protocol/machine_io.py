@@ -22,14 +22,14 @@ from headgate.control_protocol.log_events import LogEvent
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The next record of this sink on the control log; a status comes whole (G2)."""
+    """The next record of this sink on the control log; a status comes whole (LOG-2)."""
 
     record: LogRecord
 
 
 @dataclass(frozen=True, slots=True)
 class LogTruncated:
-    """The control log lost its continuity; earlier events are void (G3)."""
+    """The control log lost its continuity; earlier events are void (LOG-3)."""
 
     reason: str
 
@@ -61,7 +61,7 @@ class Append:
     """Append in order, statuses in parts.
 
     Success comes back as ``Heard``, a failure as the machine's own input for it. After a failure
-    the events may be in the log all the same: only what was heard is said (G1).
+    the events may be in the log all the same: only what was heard is said (LOG-1).
     """
 
     events: tuple[OutgoingEvent, ...]

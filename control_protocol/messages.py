@@ -133,7 +133,7 @@ def _decode_body(name: str, schema: fastavro.types.Schema, body: BytesIO) -> Env
         return Skipped(SkipReason.UNDECODABLE, f"{name}: {type(problem).__name__} {problem}")
 
 
-# Writes one sink's events as messages of the control topic, and reads them again (rule G4).
+# Writes one sink's events as messages of the control topic, and reads them again (rule LOG-4).
 #
 # A message begins with its sink: another sink's is passed over before its seal is checked and its
 # body decoded, so that others' messages cost next to nothing.

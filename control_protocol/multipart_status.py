@@ -1,4 +1,4 @@
-"""Splits a status too large for one message, and joins it again (rules P3, C6).
+"""Splits a status too large for one message, and joins it again (rules LOG-2, ANSWER-1).
 
 A status is the sum of its parts: any subset of its ranges, files and unknown partitions is itself a
 status, and all subsets together are the whole. It counts once, at its last missing part.

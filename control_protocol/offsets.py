@@ -79,7 +79,8 @@ class Offsets(Mapping[TopicPartition, int]):
         return Offsets({p: self._next[p] for p in partitions if p in self._next})
 
     def admits(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
-        """Return whether every range begins exactly at the next offset (rule C7: ranges decide)."""
+        """Return whether every range begins exactly at the next offset (rule RANGE-2: ranges
+        decide)."""
         return all(self._next.get(partition) == each.begin for partition, each in ranges.items())
 
     def after(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Offsets:

@@ -34,7 +34,8 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.schema_evolution import Refusal
 
-# What participants need of tables that no START names, and the results (S2, S3, N1).
+# What participants need of tables that no START names, and the results (SCHEMA-2, SCHEMA-3,
+# CREATE-1).
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,9 @@ class Changed:
 
     ``changes`` says in words what was done, ``refused`` which fields become no column. Without a
     ``uuid`` there is no such table: it is not made for the reason ``why``, and if ``any_other`` is
-    set, neither is any other that the contents of records name (R4); ``dropped``: it was there
-    once, and rows went to it (N5). ``failure``: the outcome is unknown, so ask again (S9).
+    set, neither is any other that the contents of records name (ROUTE-4); ``dropped``: it was there
+    once, and rows went to it (LEDGER-2). ``failure``: the outcome is unknown, so ask again
+    (SCHEMA-8).
     """
 
     table: str
@@ -115,7 +117,7 @@ class ControlLog(Protocol):
 
 
 class Lineage(StrEnum):
-    """Where the branch's head stands to the sink's tag (rule T5)."""
+    """Where the branch's head stands to the sink's tag (rule TABLE-4)."""
 
     FRESH = "fresh"
     """No tag, and the table never had one."""
@@ -132,9 +134,9 @@ class TableView:
 
     ``record`` is the commit record under the tag; ``branch_record`` the newest one that the branch
     itself still holds (they differ after a rollback). ``others``: what other sinks' tags on this
-    branch say that they read (rule T7). ``data_location``: where the table wants its data files,
-    if not under ``location``. ``filled``: of a ledger, the UUIDs of the tables that it has filled
-    (rule N5). ``deleted``: what people deleted from it (rule T8).
+    branch say that they read (rule TABLE-5). ``data_location``: where the table wants its data
+    files, if not under ``location``. ``filled``: of a ledger, the UUIDs of the tables that it has
+    filled (rule LEDGER-2). ``deleted``: what people deleted from it (rule COMPACTION-1).
     """
 
     table: str
@@ -164,19 +166,19 @@ class TableView:
 
     def ahead(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
         """Return where this secondary table may be ahead of the offsets: its primary table went
-        back (Q5)."""
+        back (QUARANTINE-3)."""
         return self.settled.ahead_of(offsets, topic_ids) if self.settled else Offsets()
 
 
 @dataclass(frozen=True, slots=True)
 class CommitAttempt:
-    """One try to move ``base`` forward: files in, record under the tag, all or nothing (C1).
+    """One try to move ``base`` forward: files in, record under the tag, all or nothing (TABLE-3).
 
     A decision is one on the primary table, with ``files``. A delivery is one on a secondary table:
-    it adds the manifests of ``pending_commits``, which were written before the decision (rule D5).
-    ``forgets``: tables that a ledger has filled and that are no longer to be remembered (rule N5).
-    ``transactions``: where pending commits came to ``files``, the place of each file's transaction
-    in their order.
+    it adds the manifests of ``pending_commits``, which were written before the decision (rule
+    PENDING-5). ``forgets``: tables that a ledger has filled and that are no longer to be remembered
+    (rule LEDGER-2). ``transactions``: where pending commits came to ``files``, the place of each
+    file's transaction in their order.
     """
 
     base: TableView
@@ -233,27 +235,27 @@ class SinkTable(Protocol):
         """Read the table. Raises ``Unreachable``, ``TableMissing``, ``RecordUnreadable``."""
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
-        """Make one catalog call that requires the base's UUID, tag and branch head (rule C1).
+        """Make one catalog call that requires the base's UUID, tag and branch head (rule TABLE-3).
         Raises ``StopSink`` only for what no repetition can mend (a file of an unknown spec)."""
 
     def close(self) -> None: ...
 
 
 class PrimaryTable(SinkTable, Protocol):
-    """The table whose commit decides (rule D1), and which can get new columns."""
+    """The table whose commit decides (rule PENDING-1), and which can get new columns."""
 
     def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
-        """Add what these columns need and the table lacks, in one call (rules S3, S5).
+        """Add what these columns need and the table lacks, in one call (rules SCHEMA-3, SCHEMA-5).
 
         The call requires UUID, tag, head, schema and last column id as they are read now. If UUID
         or tag differ from the base's, nothing is done. Columns that are there already need no call
-        (rule S9). Raises ``RetryLater`` when they are not there, or perhaps not.
+        (rule SCHEMA-8). Raises ``RetryLater`` when they are not there, or perhaps not.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Files of one transaction that a secondary table shall receive (rule D2).
+    """Files of one transaction that a secondary table shall receive (rule PENDING-2).
 
     ``table`` is the secondary table as it was read last. ``since_ms`` (epoch): the files are not
     older.
@@ -284,7 +286,7 @@ class SecondaryTable(PrimaryTable, Protocol):
         staged and never decided; never raises."""
 
     def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
-        """Delete the key files of pending commits that a read shows as delivered (D7); never
+        """Delete the key files of pending commits that a read shows as delivered (PENDING-7); never
         raises."""
 
 
@@ -343,9 +345,9 @@ class Batch:
 
     ``topic_ids`` are what the topics must be; a re-created one holds other records. ``quarantine``
     takes the bad records, if the sink has such a table: below its ``offsets`` it may hold some of
-    the ranges' records already (rule Q5). ``secondaries`` are what START names besides, ``folder``
-    is where files of tables go that it does not name; ``changed_tables`` are those that
-    TABLES named lately, ``suspended`` says why some take nothing (I1).
+    the ranges' records already (rule QUARANTINE-3). ``secondaries`` are what START names besides,
+    ``folder`` is where files of tables go that it does not name; ``changed_tables`` are those that
+    TABLES named lately, ``suspended`` says why some take nothing (SUSPEND-1).
     """
 
     number: int
@@ -380,8 +382,8 @@ class BatchWritten:
     """The batch is on storage: exactly these ranges in exactly these files of its tables.
 
     ``quarantined`` are the quarantine's, ``followed`` those of other secondary tables. ``ignored``:
-    per field path the number of records with a field that becomes no column (rule S6).
-    ``troubles``: what is wrong with tables that could not take their records (rule I1).
+    per field path the number of records with a field that becomes no column (rule SCHEMA-6).
+    ``troubles``: what is wrong with tables that could not take their records (rule SUSPEND-1).
     """
 
     number: int
@@ -414,7 +416,8 @@ class BatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class BatchNeeds:
-    """Some of the batch's records have what their table lacks; nothing of it was written (S2).
+    """Some of the batch's records have what their table lacks; nothing of it was written
+    (SCHEMA-2).
 
     ``columns``: only what has to be added, widened or made optional. ``first``: in each partition
     the first record that needs any of it; ``records``: how many do. ``tables``: the same of each
@@ -468,7 +471,7 @@ class Leadership(Protocol):
 class AllSecondaryTables(Protocol):
     """All secondary tables of a sink, by table name; several are called at once.
 
-    Where the sink can do without one of them, its error is an answer like any other (I1).
+    Where the sink can do without one of them, its error is an answer like any other (SUSPEND-1).
     """
 
     def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
@@ -478,7 +481,7 @@ class AllSecondaryTables(Protocol):
         """
 
     def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
-        """Return those that no longer exist (rule N5); cheap where most of them do.
+        """Return those that no longer exist (rule LEDGER-2); cheap where most of them do.
 
         Raises ``Unreachable``.
         """
@@ -496,7 +499,7 @@ class AllSecondaryTables(Protocol):
         self, deliveries: Sequence[CommitAttempt], timeout_ms: int
     ) -> Mapping[str, CommitOutcome | HeadgateError]:
         """Make one catalog call per delivery, or one for all where tables are to receive their rows
-        together (D5).
+        together (PENDING-5).
 
         A call that takes longer is ``Unknown``, and goes on meanwhile.
         """

@@ -1,4 +1,5 @@
-"""What becomes of records that are not rows, and how many of them a sink tolerates (Q6 and Q7)."""
+"""What becomes of records that are not rows, and how many of them a sink tolerates (QUARANTINE-4
+and QUARANTINE-5)."""
 
 from __future__ import annotations
 

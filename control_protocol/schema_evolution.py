@@ -1,4 +1,5 @@
-"""How a table grows by what records propose (S5 to S7): what fitted before fits afterwards."""
+"""How a table grows by what records propose (SCHEMA-5 to SCHEMA-7): what fitted before fits
+afterwards."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ _NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """What older schemas of a table called its columns (S6), by the id of the struct around them.
+    """What older schemas of a table called its columns (SCHEMA-6), by the id of the struct around
+    them.
 
     ``renamed``: the name that a column has now; ``dropped``: names whose column is gone. Ids: 0 for
     the table itself, else those of the column, the list's element or the map's value.
@@ -190,7 +192,7 @@ class _Growing:
         return int(fixed[1]) <= FIXED_BYTES_MAX if fixed else kind in self._kinds
 
     def _objection(self, wanted: Column, folded: Mapping[str, str], inside: int, path: Path) -> str:
-        """Return the objection under S6, S7 or the bounds; empty when there is none."""
+        """Return the objection under SCHEMA-6, SCHEMA-7 or the bounds; empty when there is none."""
         if wanted.name in self._past.dropped.get(inside, ()):
             return "its column was dropped"
         if wanted.name.lower() in folded:
@@ -244,7 +246,8 @@ def nested(kind: Type) -> int:
 
 
 def mapped(wanted: Struct, there: Struct) -> Struct:
-    """N2: turn new objects of more than 200 keys into maps; existing columns stay as they are."""
+    """CREATE-2: turn new objects of more than 200 keys into maps; existing columns stay as they
+    are."""
     known = {column.name for column in there.fields}
     return Struct(
         tuple(

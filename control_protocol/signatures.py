@@ -1,4 +1,4 @@
-"""Signs a sink's messages, and tells genuine ones from others (rule G4).
+"""Signs a sink's messages, and tells genuine ones from others (rule LOG-4).
 
 A sealed message is the plain one behind a header: four bytes that name the form, the key's id, and
 the HMAC-SHA-256 of topic id, sink and message. Without a key nothing is sealed.

@@ -44,14 +44,14 @@ class Capability(StrEnum):
     """Every method uses ``TableSpec.branch``."""
 
     EVOLUTION = "new columns"
-    """``evolve`` adds columns that records need (rules S3, S5); the table is a
+    """``evolve`` adds columns that records need (rules SCHEMA-3, SCHEMA-5); the table is a
     ``ports.PrimaryTable``."""
 
     SECONDARY_TABLES = "quarantine"
     """``open`` returns a ``SupportsDelivery``: it receives what another table has decided."""
 
     KEYS = "rows by key"
-    """A commit takes key files beside row files (rules U1 to U4, U8 to U10)."""
+    """A commit takes key files beside row files (rules KEY-1 to KEY-4, KEY-8 to KEY-10)."""
 
     KEYED_TABLES = "rows by key of many tables"
     """``open`` returns a table that also takes key files if it is a secondary one with a key; for a
@@ -59,7 +59,7 @@ class Capability(StrEnum):
 
     MANY_TABLES = "many tables"
     """``names`` lists tables, these can be secondary ones (``SECONDARY_TABLES``), and one may be a
-    ledger: views have ``filled``, and commits apply ``forgets`` (rule N5)."""
+    ledger: views have ``filled``, and commits apply ``forgets`` (rule LEDGER-2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class RowKey:
-    """The columns of a table's key, and those that identify a row's record (rule U2)."""
+    """The columns of a table's key, and those that identify a row's record (rule KEY-2)."""
 
     key: tuple[str, ...]
     partition: str
@@ -96,8 +96,8 @@ class TableSpec:
     What only Iceberg is asked for: ``inferred`` names the columns that records have shown, which
     are optional; ``sort_by``: a column's name, or ``name desc``; ``expire_after_ms``: the age at
     which snapshots expire (0: as the table's own properties say); ``index_memory_bytes``: what the
-    indexes of keys may hold; ``readd_dropped``: whether a dropped column may come back (S6);
-    ``keeps_columns``: no file is taken whose values the table has no column for (S10).
+    indexes of keys may hold; ``readd_dropped``: whether a dropped column may come back (SCHEMA-6);
+    ``keeps_columns``: no file is taken whose values the table has no column for (SCHEMA-9).
     """
 
     name: str
@@ -136,7 +136,7 @@ class Use(StrEnum):
 
 
 class FileMarking(Protocol):
-    """Names the files of a table with commit tokens, and adds columns to them (rule P13).
+    """Names the files of a table with commit tokens, and adds columns to them (rule TOKEN-2).
 
     It can be pickled.
     """
@@ -216,7 +216,7 @@ NumberedFile = tuple[WrittenFile, int]
 
 def numbered(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
     """Return each file with a number that is higher for a later transaction: its records are newer
-    whatever their offsets, since the offsets of a re-created topic start at 0 again (U3)."""
+    whatever their offsets, since the offsets of a re-created topic start at 0 again (KEY-3)."""
     numbers = attempt.transactions or (0,) * len(attempt.files)
     return tuple(zip(attempt.files, numbers, strict=True))
 

@@ -34,7 +34,8 @@ class SinkCommit:
 
 @dataclass(frozen=True, slots=True)
 class ForeignSnapshot:
-    """A snapshot on the branch that is no commit of this sink, which may have compacted (T8).
+    """A snapshot on the branch that is no commit of this sink, which may have compacted
+    (COMPACTION-1).
 
     ``sink``: another sink's name, if it is one's, and ``topic_ids`` those that it reads.
 
@@ -68,10 +69,10 @@ class History:
     """A branch from its oldest retained snapshot to its head, as one sink sees it.
 
     ``complete``: nothing before ``commits`` and ``foreign`` has expired. ``tag_on_branch`` is
-    ``None`` without a tag, and if nothing tells (T5). ``unreadable``: this sink's records that
+    ``None`` without a tag, and if nothing tells (TABLE-4). ``unreadable``: this sink's records that
     could not be decoded; ``filled``: of a ledger, the UUIDs of the tables that it has filled;
     ``deleted``: the rows that people have deleted by the sink; ``others``: the sinks with a tag on
-    the branch, and the topics that they read (T7).
+    the branch, and the topics that they read (TABLE-5).
     """
 
     table: str

@@ -46,7 +46,7 @@ class TableRead:
 class SecondariesRead:
     """``views`` by table name, of those that answered; ``wall_ms`` is the time (epoch).
 
-    ``troubles``: the errors of tables that the sink can do without (rule I1).
+    ``troubles``: the errors of tables that the sink can do without (rule SUSPEND-1).
     """
 
     views: Mapping[str, TableView]
@@ -64,7 +64,7 @@ class ManifestsStaged:
 
 @dataclass(frozen=True, slots=True)
 class DeliveriesAnswered:
-    """Outcomes by table name. They are not trusted: the secondary tables are read (D7).
+    """Outcomes by table name. They are not trusted: the secondary tables are read (PENDING-7).
 
     ``troubles`` as in ``SecondariesRead``.
     """
@@ -78,7 +78,7 @@ class SourcesDescribed:
     """``start`` and ``note`` only when asked for: where a first start begins, and the group's note.
 
     ``control_topic_id``: which topic holds the control log now, as far as known. ``stamp``: that of
-    the transaction that begins next, where the table stamps its files (P13).
+    the transaction that begins next, where the table stamps its files (TOKEN-2).
     """
 
     topics: Mapping[str, TopicState]
@@ -150,7 +150,8 @@ class ReadTable:
 class DescribeSecondaries:
     """Answer with ``SecondariesRead`` or ``CallFailed``.
 
-    ``remembered``: tables that were filled once; those that are gone are among the troubles (N5).
+    ``remembered``: tables that were filled once; those that are gone are among the troubles
+    (LEDGER-2).
     """
 
     tables: tuple[str, ...]
@@ -182,8 +183,8 @@ class TidyStagedManifests:
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgeDelivered:
-    """Delete the key files of pending commits that their tables show as delivered (D7); there is no
-    answer."""
+    """Delete the key files of pending commits that their tables show as delivered (PENDING-7);
+    there is no answer."""
 
     pending_commits: tuple[PendingCommit, ...]
 

@@ -1,4 +1,4 @@
-"""Which files a commit may bring: each START issues a token, and files bear it (P9, P13).
+"""Which files a commit may bring: each START issues a token, and files bear it (TOKEN-1, TOKEN-2).
 
 A token is a folder per transaction, or, where the table marks its files, the mark that it gave. How
 long files may wait for their commit is bounded, because others' orphan clean-up goes by age: a file
@@ -34,20 +34,21 @@ class Tokens:
 
     starts: tuple[tuple[TransactionNumber, int], ...] = ()
     """Some transactions with the time of their START (monotonic ms), oldest first. Few are kept,
-    whatever the interval; they make files look older than they are, never younger (P9)."""
+    whatever the interval; they make files look older than they are, never younger (TOKEN-1)."""
 
     marks: tuple[str, ...] = ()
     """Of the newest transaction, of the one that ends, and of earlier ones, newest first; none
-    where tokens are folders (P13)."""
+    where tokens are folders (TOKEN-2)."""
 
     late: Mapping[Sender, int] = field(default_factory=dict)
     """How often in a row a sender's files bore the mark of an earlier transaction; never 0."""
 
     committed: Committed = field(default_factory=dict)
-    """This epoch's files, as long as their folders are allowed (C7): ranges do not see files."""
+    """This epoch's files, as long as their folders are allowed (RANGE-2): ranges do not see
+    files."""
 
     former_data: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Where tables, by UUID, had their data earlier in this epoch, newest first (P9)."""
+    """Where tables, by UUID, had their data earlier in this epoch, newest first (TOKEN-1)."""
 
     def with_start(
         self, number: TransactionNumber, mark: str, now_ms: int, age_max_ms: int

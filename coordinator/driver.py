@@ -276,7 +276,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
 def read_secondaries(
     secondaries: AllSecondaryTables, asked: DescribeSecondaries, wall_ms: int
 ) -> SecondariesRead:
-    """Return what the tables answer, and which of the remembered ones are gone (N5)."""
+    """Return what the tables answer, and which of the remembered ones are gone (LEDGER-2)."""
     gone = secondaries.missing(asked.remembered) if asked.remembered else {}
     views, troubles = _split_errors({**gone, **secondaries.describe(asked.tables)})
     return SecondariesRead(views, wall_ms, troubles)
@@ -285,7 +285,8 @@ def read_secondaries(
 def _split_errors(
     answers: Mapping[str, _Answer | HeadgateError],
 ) -> Split[_Answer]:
-    """Split the answers of secondary tables from the errors of those that can be suspended (I1)."""
+    """Split the answers of secondary tables from the errors of those that can be suspended
+    (SUSPEND-1)."""
     troubles = {name: each for name, each in answers.items() if isinstance(each, HeadgateError)}
     return {n: a for n, a in answers.items() if not isinstance(a, HeadgateError)}, troubles
 

@@ -1,4 +1,5 @@
-"""From leadership to the first START: read, check, claim the epoch, begin (C2, C3, D9)."""
+"""From leadership to the first START: read, check, claim the epoch, begin (EPOCH-1, EPOCH-2,
+PENDING-9)."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ from headgate.coordinator.state import (
     Term,
 )
 
-# Handles an operator's requests to pause or to go on, each exactly once (rule C11).
+# Handles an operator's requests to pause or to go on, each exactly once (rule PAUSE-1).
 #
 # A request bears the newest transaction that the operator read in the table. The control topic may
 # hold it for long, and anybody may repeat it: it counts only while nothing has answered it.
@@ -163,7 +164,8 @@ def _secondaries_to_read(state: State, record: CommitRecord | None) -> tuple[str
 
 
 def on_secondaries_found(state: State, given: SecondariesRead, now_ms: int) -> Step:
-    """D9: judge the secondary tables. Raises the ``StopSink`` error of one that is not in order."""
+    """PENDING-9: judge the secondary tables. Raises the ``StopSink`` error of one that is not in
+    order."""
     view = state.recovery_view
     assert view is not None
     record = record_to_resume(view, state.settings)
@@ -209,7 +211,8 @@ def on_secondaries_found(state: State, given: SecondariesRead, now_ms: int) -> S
 def _suspensions_found(
     state: State, given: SecondariesRead, needed: Collection[str]
 ) -> dict[str, Suspended]:
-    """I1: return the routed tables for which something is pending and that are not in order."""
+    """SUSPEND-1: return the routed tables for which something is pending and that are not in
+    order."""
     known = {*needed, *state.recovery_suspended}
     troubles = {
         name: error
@@ -226,7 +229,8 @@ def _suspensions_found(
 
 
 def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms: int) -> Step:
-    """C2: commit an empty snapshot with a higher epoch; nothing is said before it has landed."""
+    """EPOCH-1: commit an empty snapshot with a higher epoch; nothing is said before it has
+    landed."""
     refuse_other_sink(sources.note, state.identity)
     refuse_recreated(view, state.table_uuid, sources.note, state.settings)
     record = record_to_resume(view, state.settings)
@@ -292,7 +296,8 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
 def _refuse_deleted_back(
     state: State, tables: Sequence[TableView], offsets: Offsets, ids: Mapping[str, TopicId]
 ) -> None:
-    """T8: raise ``DeletedBack`` where a policy would read records again that people deleted."""
+    """COMPACTION-1: raise ``DeletedBack`` where a policy would read records again that people
+    deleted."""
     record = tables[0].record
     if state.identity.deleted_back or tables[0].settled is None:
         return
@@ -304,8 +309,8 @@ def _refuse_deleted_back(
 def with_pending_commits(
     state: State, claim: CommitRecord, record: CommitRecord | None, view: TableView
 ) -> CommitRecord:
-    """D3: carry on in the claim what is still pending, and claim secondary tables that need it
-    (D9)."""
+    """PENDING-3: carry on in the claim what is still pending, and claim secondary tables that need
+    it (PENDING-9)."""
     secondaries = state.recovery_secondaries
     if not (secondaries or (record and (record.pending_commits or record.expired))):
         return claim
@@ -321,9 +326,10 @@ def with_pending_commits(
 
 
 def _log_changes(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
-    """LogLine of a control topic that is not the former one (P11); no state is in it, so go on.
+    """LogLine of a control topic that is not the former one (CONFIG-1); no state is in it, so go
+    on.
 
-    D3: tell as well of settings that decide what a row is, and that have changed.
+    PENDING-3: tell as well of settings that decide what a row is, and that have changed.
     """
     if before and before.control_topic_id not in (None, now.control_topic_id):
         yield LogLine(
@@ -356,10 +362,11 @@ def _resumption(state: State, record: CommitRecord | None, found: SourcesDescrib
 
 
 def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
-    """C3: append the first START, whose L is its own place in the log. C is what the table holds.
+    """EPOCH-2: append the first START, whose L is its own place in the log. C is what the table
+    holds.
 
-    Where secondary tables are claimed (D9), it waits until they are: whatever a delivery of long
-    ago may still bring is then in them, or never will be.
+    Where secondary tables are claimed (PENDING-9), it waits until they are: whatever a delivery of
+    long ago may still bring is then in them, or never will be.
     """
     claim_attempt, state = state.attempt, replace(state, attempt=None)
     record = view.record

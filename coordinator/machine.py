@@ -260,7 +260,8 @@ def _on_secondaries(
 
 
 def _on_leadership(state: State, now_ms: int) -> Step:
-    """C9: after being superseded, claim only when the rival has been silent for long enough."""
+    """EPOCH-4: after being superseded, claim only when the rival has been silent for long
+    enough."""
     if state.phase is not Phase.FOLLOWING:
         return state, ()
     if state.rival_heard_ms is not None and now_ms < state.rival_heard_ms + _silence_ms(state):
@@ -298,7 +299,7 @@ def _on_tick(state: State, now_ms: int) -> Step:
         case Phase.COLLECTING:
             return collect(state, now_ms)
         case Phase.STARTING | Phase.CLOSING | Phase.SETTLING | Phase.EVOLVING:
-            # G1: confirmed is not heard; a truncated log may have lost the event
+            # LOG-1: confirmed is not heard; a truncated log may have lost the event
             again_ms = now_ms + state.settings.commit_timeout_ms
             return replace(state, retry_at_ms=again_ms), ()
         case _:
@@ -306,7 +307,7 @@ def _on_tick(state: State, now_ms: int) -> Step:
 
 
 def _retry(state: State, now_ms: int) -> Step:
-    """Retry what failed; a commit's outcome is read from the table, never assumed (C8)."""
+    """Retry what failed; a commit's outcome is read from the table, never assumed (OUTCOME-2)."""
     state = replace(state, retry_at_ms=None)
     match state.phase:
         case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
@@ -397,7 +398,7 @@ def _on_record_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
 
 
 def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
-    """Let the event take effect now that it is heard (G1).
+    """Let the event take effect now that it is heard (LOG-1).
 
     A PAUSE or RESUME heard between the append and the hearing of a START contradicts it: the next
     START, which follows at once, corrects that.
@@ -440,7 +441,8 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
 
 
 def _open_or_deliver(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:
-    """Open the transaction; before it may be ended, secondary tables are delivered to (D7)."""
+    """Open the transaction; before it may be ended, secondary tables are delivered to
+    (PENDING-7)."""
     if state.refused and (given_up := end_refusals(state, now_ms)):
         state, told = given_up
         also = (*also, *told)
@@ -453,7 +455,7 @@ def _open_or_deliver(state: State, now_ms: int, also: tuple[Action, ...] = ()) -
 
 
 def _on_status(state: State, heard: HeardStatus) -> Step:
-    """C6: count a status once, by its identity, whatever transaction it answers."""
+    """COMMIT-3: count a status once, by its identity, whatever transaction it answers."""
     term = term_of(state)
     number = heard.status.status_number
     known = any(
@@ -461,7 +463,7 @@ def _on_status(state: State, heard: HeardStatus) -> Step:
         for s in term.collection.statuses
     )
     behind = term.collection.judged.get(heard.sender, 0) - number
-    if known or 0 <= behind <= LEAP_MAX:  # G6: nobody can have counted further than that
+    if known or 0 <= behind <= LEAP_MAX:  # LOG-6: nobody can have counted further than that
         return state, ()
     awaited = term.collection.awaited | named_partitions((heard,))
     held = {
@@ -470,7 +472,8 @@ def _on_status(state: State, heard: HeardStatus) -> Step:
         if sender != heard.sender
     }
     statuses = (*term.collection.statuses, heard)
-    # P9: its owner may have moved the table's data; the look finds out, and the next START says so
+    # TOKEN-1: its owner may have moved the table's data; the look finds out, and the next START
+    # says so
     soon = term.primary.look_soon or (heard.status.failure or "").startswith(FolderElsewhere.code)
     heard_it = replace(
         term,
@@ -481,7 +484,7 @@ def _on_status(state: State, heard: HeardStatus) -> Step:
 
 
 def _on_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> Step:
-    """C5: a gain names its partitions "unknown", and makes END come soon."""
+    """COMMIT-2: a gain names its partitions "unknown", and makes END come soon."""
     term = term_of(state)
     soon = min(term.collection.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
     gaining = replace(
@@ -496,11 +499,12 @@ def _on_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> St
     return replace(state, term=gaining), ()
 
 
-# From one transaction to the next: what is new in the sources begins with its START (C4).
+# From one transaction to the next: what is new in the sources begins with its START (COMMIT-1).
 
 
 def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
-    """C4: append END(n) with START(n+1) right behind it, which names what is new in the sources."""
+    """COMMIT-1: append END(n) with START(n+1) right behind it, which names what is new in the
+    sources."""
     term = term_of(state)
     fit = fit_offsets(term.progress.offsets, term.sources.topic_ids, sources.topics, state.settings)
     held: tuple[LogLine, ...] = ()
@@ -540,7 +544,8 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     return moved, (*held, *told, *append_events(moved))
 
 
-# From collected statuses to a settled transaction: judge, commit, settle (C6, C7, C8, C10).
+# From collected statuses to a settled transaction: judge, commit, settle (COMMIT-3, RANGE-2,
+# OUTCOME-2, COMMIT-4).
 
 
 _REFUSALS_AT_ONCE = 3
@@ -551,7 +556,8 @@ _TOO_OLD = "the transaction is so old that its files may have been cleaned up: b
 
 
 def collect(state: State, now_ms: int) -> Step:
-    """C6, C7: judge once every awaited partition is named (a set, no count), or at the time-out."""
+    """COMMIT-3, RANGE-2: judge once every awaited partition is named (a set, no count), or at the
+    time-out."""
     term = term_of(state)
     if term.collection.asks_ends or term.collection.asks_tables:
         return state, ()
@@ -566,7 +572,7 @@ def collect(state: State, now_ms: int) -> Step:
 
 
 def on_unknown_tables_read(state: State, given: SecondariesRead, now_ms: int) -> Step:
-    """R5: take in the routed tables that were read, as far as they can be.
+    """LEDGER-1: take in the routed tables that were read, as far as they can be.
 
     A secondary table beyond the primary table's decisions shows a newer coordinator, or a
     primary table that was set back: a claim reads the primary table first, and finds out which.
@@ -589,7 +595,7 @@ def _ask_ends_or_validate(state: State, now_ms: int) -> Step:
 
 
 def validate(state: State, now_ms: int) -> Step:
-    """C7: judge what was heard."""
+    """RANGE-2: judge what was heard."""
     ready = not _unnamed_partitions(state)
     verdict = validate_statuses(
         term_of(state).collection.statuses, admission_criteria(state, now_ms)
@@ -605,9 +611,9 @@ def validate(state: State, now_ms: int) -> Step:
 
 
 def _unnamed_partitions(state: State) -> frozenset[TopicPartition]:
-    """C6: return the partitions not heard of yet, of those that anybody was given to read.
+    """COMMIT-3: return the partitions not heard of yet, of those that anybody was given to read.
 
-    Where files are stamped, an answer to an earlier END names none (P13): its files cannot be
+    Where files are stamped, an answer to an earlier END names none (TOKEN-2): its files cannot be
     admitted, and an END that is ready by it is settled just before its own answer comes, which is
     late in its turn, again and again.
     """
@@ -656,7 +662,8 @@ def _text_of_some(partitions: frozenset[TopicPartition]) -> str:
 
 
 def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -> Step:
-    """C7: commit if any range is not empty, with or without rows; otherwise make no snapshot."""
+    """RANGE-2: commit if any range is not empty, with or without rows; otherwise make no
+    snapshot."""
     before = term_of(state)
     sample = _next_sample(state, verdict)
     activity = with_activity(before.progress.activity, verdict.claims, now_ms)
@@ -693,7 +700,7 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
 
 
 def _next_sample(state: State, verdict: ValidationResult) -> Sample:
-    """Q7: judge quiet topics over several transactions. Raises ``TooManyBadRecords``."""
+    """QUARANTINE-5: judge quiet topics over several transactions. Raises ``TooManyBadRecords``."""
     before = term_of(state).collection.sample
     records = before.records + verdict.read
     sample = Sample(records, before.bad + verdict.bad)
@@ -749,8 +756,8 @@ def _commit_record(state: State, verdict: ValidationResult, through: int | None)
 
 
 def on_commit_answer(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
-    """C8: judge the view that came with "landed" like a read; after any other answer read the
-    table.
+    """OUTCOME-2: judge the view that came with "landed" like a read; after any other answer read
+    the table.
     """
     if state.attempt is None:
         return state, ()
@@ -816,12 +823,12 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
 
 
 def settle(state: State, landed: TableView | None) -> Step:
-    """C10: settle, only once the outcome is known; C and L move here, and nowhere else."""
+    """COMMIT-4: settle, only once the outcome is known; C and L move here, and nowhere else."""
     term = term_of(state)
     assert term.progress.settlement is not None
     tables = tuple(_with_snapshot(t, landed) for t in term.progress.settlement.tables)
     settlement = replace(term.progress.settlement, tables=tables)
-    # A participant chains its late statuses onto exactly this pair of C and L (P7).
+    # A participant chains its late statuses onto exactly this pair of C and L (POSITION-3).
     settled = replace(
         term,
         progress=replace(
@@ -856,7 +863,7 @@ def _with_snapshot(table: TableSettlement, landed: TableView | None) -> TableSet
     return replace(table, snapshot_id=landed.tag)
 
 
-# Where the sources' logs end, as far as a judgement needs it (C7).
+# Where the sources' logs end, as far as a judgement needs it (RANGE-2).
 #
 # They are described before each END. Participants read on until they answer, so an honest claim may
 # end behind that; only then are the sources asked once more.
@@ -906,7 +913,7 @@ def with_ends(state: State, topics: Mapping[str, TopicState]) -> State:
     )
 
 
-# Ignores events that are repeated, or whose numbers nobody can have counted to (G5, G6).
+# Ignores events that are repeated, or whose numbers nobody can have counted to (LOG-5, LOG-6).
 
 
 _GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
@@ -915,13 +922,13 @@ _GAINS_KEPT = 256
 """Repeating an older one makes an END come soon once more, which is harmless."""
 
 _RIVALS_KEPT = 256
-"""Repeating an older one's words makes the claim wait for it once more (C9)."""
+"""Repeating an older one's words makes the claim wait for it once more (EPOCH-4)."""
 
 
 def is_repeated_gain(state: State, said: Envelope) -> bool:
-    """C5: return whether a gain is a repetition: it would make ENDs come soon for nothing.
+    """COMMIT-2: return whether a gain is a repetition: it would make ENDs come soon for nothing.
 
-    Compared by its very number: a forged higher one hides no gain (G6).
+    Compared by its very number: a forged higher one hides no gain (LOG-6).
     """
     return is_gain(said) and (said.sender, said.sequence) in state.gains
 
@@ -939,21 +946,23 @@ def is_gain(said: Envelope) -> bool:
 
 
 def is_epoch_too_far(state: State, said: Envelope) -> bool:
-    """G6: return whether the epoch leaps too far: who claimed above it would run out of numbers."""
+    """LOG-6: return whether the epoch leaps too far: who claimed above it would run out of
+    numbers."""
     if isinstance(said.event, Pause | Resume):
         return False
     return said.epoch > state.table_epoch + LEAP_MAX
 
 
 def is_unknown_transaction(term: Term, said: Envelope) -> bool:
-    """G6: return whether the transaction of this epoch was never opened, or is not ended yet."""
+    """LOG-6: return whether the transaction of this epoch was never opened, or is not ended yet."""
     open_one = isinstance(said.event, StartCommit | Tables)
     newest = term.progress.number if open_one else term.closing
     return said.epoch == term.epoch and said.transaction > newest
 
 
 def with_rival_event(state: State, said: Envelope) -> tuple[State, bool]:
-    """C9: return whether the event is new; a repetition is no sign that its speaker is alive."""
+    """EPOCH-4: return whether the event is new; a repetition is no sign that its speaker is
+    alive."""
     if said.sequence <= state.rivals.get(said.sender, -1):
         return state, False
     others = [rival for rival in state.rivals.items() if rival[0] != said.sender]
@@ -961,7 +970,7 @@ def with_rival_event(state: State, said: Envelope) -> tuple[State, bool]:
     return replace(state, rivals=rivals), True
 
 
-# Decides when a transaction holds enough to be ended before its time (rule C12).
+# Decides when a transaction holds enough to be ended before its time (rule COMMIT-5).
 
 
 def with_buffered(state: State, sender: Sender, presence: Presence) -> State:
@@ -990,13 +999,13 @@ def is_full(state: State) -> bool:
     )
 
 
-# Leaves the lead to another participant where the own calls are not answered (E2).
+# Leaves the lead to another participant where the own calls are not answered (ELECTION-2).
 #
 # While it leads nobody else can, and what hangs or fails may be its own way to catalog and store.
 
 
 PEERS_MAX = 256
-"""Of so many, some are alive; what anybody may say takes bounded memory (G6)."""
+"""Of so many, some are alive; what anybody may say takes bounded memory (LOG-6)."""
 
 
 def with_peer(state: State, said: Envelope, now_ms: int) -> State:

@@ -1,5 +1,5 @@
 """What every phase does: enter the next one, begin again, step down, wait; and what it appends
-(C3, C4, C10)."""
+(EPOCH-2, COMMIT-1, COMMIT-4)."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ Step = tuple[State, tuple[Action, ...]]
 
 PATIENCE_INTERVALS = 3
 PATIENCE_MS_MIN = 60_000
-"""E2: a catalog that is restarted is back sooner, and another leader costs an epoch."""
+"""ELECTION-2: a catalog that is restarted is back sooner, and another leader costs an epoch."""
 
 _ANSWERED = (Phase.FOLLOWING, Phase.STARTING, Phase.OPEN, Phase.CLOSING, Phase.SETTLING)
-"""E2: whoever comes here got what it had asked for; a commit that is read again and again, did not.
+"""ELECTION-2: whoever comes here got what it had asked for; a commit that is read again and again,
+did not.
 """
 
 
@@ -70,7 +71,7 @@ def recover(state: State, why: str) -> Step:
 
 
 def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
-    """C9: step down at once, and log it."""
+    """EPOCH-4: step down at once, and log it."""
     followed = enter_phase(
         state,
         Phase.FOLLOWING,
@@ -89,14 +90,15 @@ def stop(state: State, error: HeadgateError) -> Step:
 
 
 def patience_ms(settings: CoordinatorSettings) -> int:
-    """E2: return how long a leader may go without an answer while others could lead."""
+    """ELECTION-2: return how long a leader may go without an answer while others could lead."""
     return max(PATIENCE_INTERVALS * settings.commit_interval_ms, PATIENCE_MS_MIN)
 
 
 def wait(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
     """Try again later; each wait is twice the one before, up to the configured longest.
 
-    E2: that somebody refused it, or has no rights for it, is an answer: others would get it, too.
+    ELECTION-2: that somebody refused it, or has no rights for it, is an answer: others would get
+    it, too.
     """
     settings = state.settings
     wait_ms = backoff_ms(state.failures, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
@@ -140,7 +142,7 @@ def prefixes(state: State, table: TableView) -> Prefixes:
     """Return the folders of this epoch and incarnation, which were never used before.
 
     Those where the table's owner had its data earlier in this epoch count, too: nobody could know
-    yet that it would move (P9).
+    yet that it would move (TOKEN-1).
     """
     former = term_of(state).tokens.former_data.get(table.uuid, ())
     return Prefixes(
@@ -151,7 +153,7 @@ def prefixes(state: State, table: TableView) -> Prefixes:
 
 
 def with_former_data(before: Term, after: Term) -> Term:
-    """P9: remember where tables had their data, as far as a read shows that it has moved.
+    """TOKEN-1: remember where tables had their data, as far as a read shows that it has moved.
 
     Whoever wrote below it could not know: participants and coordinator read tables at other times.
     """
@@ -187,7 +189,8 @@ def named_secondaries(state: State) -> Mapping[str, TableView]:
 
 
 def offsets_ahead(state: State, secondary: TableView) -> Offsets:
-    """Q5: return where the secondary table is further than C, of the partitions that are read."""
+    """QUARANTINE-3: return where the secondary table is further than C, of the partitions that are
+    read."""
     term = term_of(state)
     return secondary.ahead(configured_offsets(state, term.progress.offsets), term.sources.topic_ids)
 
@@ -198,7 +201,7 @@ def configured_offsets(state: State, offsets: Offsets) -> Offsets:
 
 
 def fixed_set(state: State) -> frozenset[TopicPartition]:
-    """Return the partitions of the newest START (C4)."""
+    """Return the partitions of the newest START (COMMIT-1)."""
     return frozenset(configured_offsets(state, term_of(state).progress.offsets))
 
 
@@ -227,7 +230,7 @@ def start_event(state: State, *, first: bool) -> StartCommit:
 
 
 def suspended_reasons(term: Term) -> dict[str, str]:
-    """Return why tables are suspended, as START and settlements say it (I1)."""
+    """Return why tables are suspended, as START and settlements say it (SUSPEND-1)."""
     return {name: suspended.why for name, suspended in sorted(term.suspensions.suspended.items())}
 
 

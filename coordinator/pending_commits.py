@@ -1,5 +1,5 @@
-"""What is pending for secondary tables, and what each one's next delivery is (rules D4 to D9).
-Pure."""
+"""What is pending for secondary tables, and what each one's next delivery is (rules PENDING-4 to
+PENDING-9). Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Secondaries = Mapping[str, TableView]
 """By table name."""
 
 EXPIRED_MAX = 1_000
-"""A record names up to so many expired pending commits one by one (rule D8)."""
+"""A record names up to so many expired pending commits one by one (rule PENDING-8)."""
 
 
 def is_delivered(pending_commit: PendingCommit, secondary: TableView | None, primary: str) -> bool:
-    """D6: return whether the secondary table's record is at or above the transaction; equality is
-    no test.
+    """PENDING-6: return whether the secondary table's record is at or above the transaction;
+    equality is no test.
 
     Transactions of another primary table prove nothing.
     """
@@ -31,7 +31,7 @@ def is_delivered(pending_commit: PendingCommit, secondary: TableView | None, pri
 def find_undelivered(
     pending_commits: Iterable[PendingCommit], secondaries: Secondaries, primary: str
 ) -> tuple[PendingCommit, ...]:
-    """D7: return the pending commits that the secondary tables do not show as delivered."""
+    """PENDING-7: return the pending commits that the secondary tables do not show as delivered."""
     return tuple(
         pending_commit
         for pending_commit in pending_commits
@@ -42,8 +42,8 @@ def find_undelivered(
 def find_overdue(
     pending_commits: Iterable[PendingCommit], wall_ms: int, age_max_ms: int
 ) -> tuple[PendingCommit, ...]:
-    """D8: return pending commits whose files others' orphan clean-up may have removed. Claims have
-    none."""
+    """PENDING-8: return pending commits whose files others' orphan clean-up may have removed.
+    Claims have none."""
     return tuple(
         pending_commit
         for pending_commit in pending_commits
@@ -60,8 +60,8 @@ def without(
 def expired_to_record(
     stored: CommitRecord | None, late: Iterable[PendingCommit]
 ) -> tuple[PendingCommit, ...]:
-    """D8: return the expired pending commits to record, oldest first; beyond the limit the older
-    half as sums.
+    """PENDING-8: return the expired pending commits to record, oldest first; beyond the limit the
+    older half as sums.
 
     A sum stands for all that one secondary table never received: its ``rows`` and ``deletes``, no
     manifest, and the newest of its transactions, which is the one that fences.
@@ -92,13 +92,14 @@ def deliveries(
     secondaries: Secondaries,
     late: Collection[PendingCommit],
 ) -> tuple[CommitAttempt, ...]:
-    """D5: return one call per secondary table for all that is pending for it, the oldest first.
+    """PENDING-5: return one call per secondary table for all that is pending for it, the oldest
+    first.
 
     A secondary table with a pending commit that is too ``late`` waits for the decision that lets it
     expire: otherwise its record would pass the transaction as if that had been delivered.
     """
-    # nothing newer either: its record would pass the transaction, and D6 would call lost rows
-    # delivered
+    # nothing newer either: its record would pass the transaction, and PENDING-6 would call lost
+    # rows delivered
     late_ones = {pending_commit.secondary for pending_commit in late}
     return tuple(
         _delivery(primary, pending, secondary)
@@ -118,12 +119,14 @@ def _delivery(
     primary: TableView, pending: tuple[PendingCommit, ...], secondary: TableView
 ) -> CommitAttempt:
     """Build the delivery. Its record has the primary table's offsets, which never go back there
-    (Q5).
+    (QUARANTINE-3).
 
-    What was given back to it from the quarantine is carried on (I6).
+    What was given back to it from the quarantine is carried on (SUSPEND-6).
     """
     decided, newest, before = primary.record, pending[-1], secondary.settled
-    assert decided is not None, "a pending commit was read under the primary table's tag (D4)"
+    assert decided is not None, (
+        "a pending commit was read under the primary table's tag (PENDING-4)"
+    )
     offsets = decided.offsets
     if before:
         offsets = offsets.moved(before.ahead_of(offsets, decided.topic_ids))
@@ -146,8 +149,8 @@ def _delivery(
 def secondary_claims(
     claim: CommitRecord, before: CommitRecord | None, secondaries: Secondaries, primary: TableView
 ) -> tuple[PendingCommit, ...]:
-    """D9: return an empty pending commit for each secondary table that an old delivery might still
-    reach otherwise.
+    """PENDING-9: return an empty pending commit for each secondary table that an old delivery might
+    still reach otherwise.
 
     That is every secondary table where the primary table went back, else each that does not follow
     this primary table yet.
@@ -237,8 +240,8 @@ def find_ahead(secondaries: Secondaries, primary: TableView) -> frozenset[str]:
 def refuse_foreign(
     secondaries: Secondaries, primary: TableView, pending_commits: Iterable[PendingCommit]
 ) -> None:
-    """D9. Raises ``SecondaryForeign`` for a secondary table of another primary table, or beyond
-    this one.
+    """PENDING-9. Raises ``SecondaryForeign`` for a secondary table of another primary table, or
+    beyond this one.
 
     Where the primary table looks new, the primary table itself was created again:
     ``TableRecreated``.
@@ -284,8 +287,8 @@ def _objection(secondary: TableView, primary: TableView) -> str:
 def is_unfenced(
     secondary: TableView, expired: Iterable[PendingCommit], pending: Iterable[PendingCommit]
 ) -> bool:
-    """D8: return whether a delivery of an expired pending commit under way would still find the tag
-    unmoved."""
+    """PENDING-8: return whether a delivery of an expired pending commit under way would still find
+    the tag unmoved."""
     record = secondary.settled
     passed = any(
         pending_commit.secondary == secondary.uuid
@@ -297,7 +300,7 @@ def is_unfenced(
 
 def renewal(decision: CommitRecord, secondary: TableView) -> PendingCommit:
     """Return an empty pending commit, whose delivery moves a secondary table's tag near its head
-    (Q4)."""
+    (QUARANTINE-2)."""
     return PendingCommit(
         decision.transaction, decision.coordinator, secondary.uuid, secondary.table
     )

@@ -1,9 +1,10 @@
-"""Delivers to secondary tables what the primary table has decided, and acknowledges it (D4 to D8).
+"""Delivers to secondary tables what the primary table has decided, and acknowledges it (PENDING-4
+to PENDING-8).
 
 Each round reads the primary table, then the secondary tables, and delivers what is pending for
 them; another round reads what came of it. The next END waits for that until
 ``deliver_until_ms``, and the first START of an epoch waits for the secondary tables that its claim
-claims (D9).
+claims (PENDING-9).
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ from headgate.coordinator.source_partitions import with_due
 from headgate.coordinator.state import Lingering, State, Term
 from headgate.coordinator.status_validation import ValidationResult, age_ms, is_too_old
 
-# Sends empty deliveries to tables without new rows, so that their valid-through advances (V2).
+# Sends empty deliveries to tables without new rows, so that their valid-through advances (FRESH-2).
 #
 # Tables that the ledger has filled and that this epoch has not seen are looked at a few at a time.
 
@@ -178,7 +179,7 @@ def refresh_commits(
     return tuple(renewal(record, secondary) for secondary in late)
 
 
-# When a sink without new rows commits all the same, so that its tag stays near the head (T5).
+# When a sink without new rows commits all the same, so that its tag stays near the head (TABLE-4).
 #
 # By age; and when others have moved the branch, which is checked now and then: what they expire
 # next may be the way from the head to the tag.
@@ -208,9 +209,9 @@ def prepare_end(state: State, now_ms: int) -> Step:
 
 
 def on_look_at_primary(state: State, view: TableView) -> Step:
-    """Note whether others moved the table; the next commit finds out more (C8).
+    """Note whether others moved the table; the next commit finds out more (OUTCOME-2).
 
-    Where its owner wants its data now, the next START says (P9).
+    Where its owner wants its data now, the next START says (TOKEN-1).
     """
     term = term_of(state)
     overtaken = _position(view) != _position(term.primary.view)
@@ -268,7 +269,7 @@ def is_renewal_due(state: State, now_ms: int) -> bool:
 
 
 def is_secondary_renewal_due(state: State, name: str, now_ms: int) -> bool:
-    """Return whether a secondary table's tag is to be moved without rows for it (Q4)."""
+    """Return whether a secondary table's tag is to be moved without rows for it (QUARANTINE-2)."""
     term = term_of(state)
     return term.primary.overtaken or _is_aged(state, term.delivery.moved_at_ms.get(name, 0), now_ms)
 
@@ -282,7 +283,7 @@ def _position(view: TableView) -> tuple[object, ...]:
 
 
 # From a verdict to a decision that names what is pending for secondary tables: manifests first
-# (D2, D3, D8).
+# (PENDING-2, PENDING-3, PENDING-8).
 
 
 _TOO_OLD = "the files to be drafted are so old that they may have been cleaned up: begins again"
@@ -290,8 +291,8 @@ _TOO_MANY = "more is pending than the table's record can name: begins again, and
 
 
 def find_expiring(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
-    """D8: return the pending commits that the next decision names as expired, and that nobody
-    delivers then."""
+    """PENDING-8: return the pending commits that the next decision names as expired, and that
+    nobody delivers then."""
     if not term_of(state).delivery.pending:
         return ()
     wall_ms = now_ms + state.wall_ahead_ms
@@ -299,8 +300,8 @@ def find_expiring(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
 
 
 def _find_replaced(state: State) -> tuple[PendingCommit, ...]:
-    """D8: return the pending commits of routed tables that the last read shows to be other tables
-    now."""
+    """PENDING-8: return the pending commits of routed tables that the last read shows to be other
+    tables now."""
     term, apart = term_of(state), {*named_secondaries(state), *closed_tables(term_of(state))}
     known = {
         name: view.uuid for name, view in term.delivery.secondaries.items() if name not in apart
@@ -309,7 +310,7 @@ def _find_replaced(state: State) -> tuple[PendingCommit, ...]:
 
 
 def with_pending_and_expired(state: State, record: CommitRecord, now_ms: int) -> CommitRecord:
-    """D3: add the pending commits that are left to the record, in their order."""
+    """PENDING-3: add the pending commits that are left to the record, in their order."""
     term = term_of(state)
     stored = term.primary.view.record
     if not (term.delivery.pending or (stored and stored.expired)):
@@ -324,8 +325,8 @@ def with_pending_and_expired(state: State, record: CommitRecord, now_ms: int) ->
 
 
 def has_unfenced(state: State) -> bool:
-    """D8: return whether the record names an expired pending commit whose secondary table has not
-    moved since."""
+    """PENDING-8: return whether the record names an expired pending commit whose secondary table
+    has not moved since."""
     term = term_of(state)
     expired = term.primary.view.record.expired if term.primary.view.record else ()
     return bool(expired) and any(
@@ -339,8 +340,8 @@ def has_unfenced(state: State) -> bool:
 def stage_or_commit(
     state: State, attempt: CommitAttempt, verdict: ValidationResult, now_ms: int
 ) -> Step:
-    """D2: write the manifests of secondary tables before the decision; decide at once without
-    any."""
+    """PENDING-2: write the manifests of secondary tables before the decision; decide at once
+    without any."""
     term = term_of(state)
     named, expired, pending = (
         named_secondaries(state),
@@ -390,14 +391,14 @@ def stage_or_commit(
 
 
 def on_staged(state: State, given: ManifestsStaged, now_ms: int) -> Step:
-    """D3: decide; the drafts are pending as soon as the primary table's commit has landed, and not
-    before."""
+    """PENDING-3: decide; the drafts are pending as soon as the primary table's commit has landed,
+    and not before."""
     term = term_of(state)
     attempt = term.delivery.decision
     assert attempt is not None
     if given.troubles:
         return _on_staging_failed(state, given.troubles, now_ms)
-    if is_too_old(state, attempt, now_ms):  # P9: the answer may have taken long
+    if is_too_old(state, attempt, now_ms):  # TOKEN-1: the answer may have taken long
         return recover(state, _TOO_OLD)
     pending_commits = (*attempt.record.pending_commits, *given.pending_commits)
     if len(pending_commits) > PENDING_COMMITS_MAX:
@@ -409,7 +410,7 @@ def on_staged(state: State, given: ManifestsStaged, now_ms: int) -> Step:
 
 
 def _on_staging_failed(state: State, troubles: Mapping[str, HeadgateError], now_ms: int) -> Step:
-    """I1: judge again, without the tables that cannot take the drafts."""
+    """SUSPEND-1: judge again, without the tables that cannot take the drafts."""
     rights_only = all(isinstance(error, MissingRights) for error in troubles.values())
     if rights_only and state.failures < REFUSALS_MAX:
         return wait(state, now_ms, "; ".join(error.message for error in troubles.values()))
@@ -449,7 +450,7 @@ def on_read_for_staging(state: State, given: SecondariesRead, now_ms: int) -> St
 
 
 # Decides when a secondary table is delivered to: at once, or after its pending commits have
-# gathered (V4).
+# gathered (LINGER-1).
 #
 # Only the epoch that decided knows since when a table's pending commits gather. A claim delivers to
 # all that it finds.
@@ -479,7 +480,7 @@ def with_linger(state: State, now_ms: int) -> Term:
 
     Called when the newest transaction was just decided. A table that could not be delivered before
     is due already. Where too many gather all are due, and what comes next does not gather: it
-    counts for D7.
+    counts for PENDING-7.
     """
     term, apart = term_of(state), named_secondaries(state)
     fresh = {
@@ -545,13 +546,13 @@ def begin_delivering(state: State, now_ms: int) -> Step:
 
 
 def on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
-    """D4: deliver only what a fresh read shows under the primary table's tag."""
+    """PENDING-4: deliver only what a fresh read shows under the primary table's tag."""
     term = term_of(state)
     ours = term.primary.view.record
     assert ours is not None
     if view.uuid == term.primary.view.uuid and is_rival(ours, view):
         return step_down(state, newest_epoch((view,)), now_ms)
-    # Both: a promoted or restored database has the same tag name and another history (D4).
+    # Both: a promoted or restored database has the same tag name and another history (PENDING-4).
     same = (view.uuid, view.tag) == (term.primary.view.uuid, term.primary.view.tag)
     intact = view.lineage is Lineage.CONTAINS_TAG and ours.same_commit(view.record)
     if not (same and intact):
@@ -570,7 +571,8 @@ def _tables_to_read(state: State, now_ms: int) -> tuple[str, ...]:
 
 
 def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> Step:
-    """D7: acknowledge what a read of the secondary table shows, never what a commit answered."""
+    """PENDING-7: acknowledge what a read of the secondary table shows, never what a commit
+    answered."""
     before = term_of(state)
     named = named_secondaries(state) if state.identity.routed else given.views
     ours = {name: view for name, view in given.views.items() if name in named}
@@ -593,7 +595,7 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
 
 def _deliver_next(state: State, given: SecondariesRead, now_ms: int) -> Step:
     """Deliver what is next; not to a suspended table, for that would hide what is
-    wrong with it (I1)."""
+    wrong with it (SUSPEND-1)."""
     term = term_of(state)
     wanted = deliveries(
         term.primary.view, due_commits(state, now_ms), given.views, find_expiring(state, now_ms)
@@ -662,7 +664,7 @@ def on_call_failed(state: State, now_ms: int, reason: str) -> Step:
 
 
 def retry_delivery(state: State, now_ms: int) -> Step:
-    """Begin another round (D4) after the wait, unless it took too long."""
+    """Begin another round (PENDING-4) after the wait, unless it took too long."""
     if _patience_is_over(state, now_ms):
         return _go_on(state, now_ms)
     return replace(
@@ -677,7 +679,8 @@ def _patience_is_over(state: State, now_ms: int) -> bool:
 
 
 def _must_come_first(state: State, now_ms: int) -> bool:
-    """Return whether delivery must come first: of claims, or because too much is pending (D7)."""
+    """Return whether delivery must come first: of claims, or because too much is pending
+    (PENDING-7)."""
     claims = any(pending_commit.claim for pending_commit in due_commits(state, now_ms))
     return claims or _has_too_many(state, now_ms)
 
@@ -739,7 +742,7 @@ def _describe_pending(state: State, term: Term, now_ms: int) -> Iterable[str]:
 
 
 def log_expired(after: CommitRecord, before: CommitRecord | None) -> tuple[LogLine, ...]:
-    """D8: log what nobody delivers any more."""
+    """PENDING-8: log what nobody delivers any more."""
     known = before.expired if before else ()
     return tuple(
         LogLine(
@@ -757,7 +760,7 @@ def log_expired(after: CommitRecord, before: CommitRecord | None) -> tuple[LogLi
 def tidy(term: Term) -> tuple[Action, ...]:
     """Delete what dead coordinators drafted and never decided: all below this epoch.
 
-    What expired was decided: its rows can be written again from there (I6).
+    What expired was decided: its rows can be written again from there (SUSPEND-6).
     """
     expired = term.primary.view.record.expired if term.primary.view.record else ()
     kept = frozenset(

@@ -1,4 +1,5 @@
-"""Where a new epoch begins: offsets and epoch from the table, checked against the sources (C2).
+"""Where a new epoch begins: offsets and epoch from the table, checked against the sources
+(EPOCH-1).
 
 Every way in which table or source could contradict the stored state has a named error and a
 policy here; nothing is skipped silently (PROTOCOL.md, section "Recovery").
@@ -121,7 +122,8 @@ def refuse_changed_quarantine(
     *,
     routed: bool,
 ) -> None:
-    """Q2: raise a ``StopSink`` if the quarantine lost rows that the table's offsets have passed.
+    """QUARANTINE-1: raise a ``StopSink`` if the quarantine lost rows that the table's offsets have
+    passed.
 
     Reading them again would double the table's rows: it cannot be followed, only left as it is.
     """
@@ -147,7 +149,7 @@ def refuse_replaced_quarantine(
     *,
     routed: bool,
 ) -> None:
-    """Q2: raise ``TableRecreated`` if bad records went to another quarantine so far.
+    """QUARANTINE-1: raise ``TableRecreated`` if bad records went to another quarantine so far.
 
     ``uuid`` is that of the quarantine with this name; ``None``: there is no such table yet. A
     ``routed`` sink, which can accept nothing, may go on with one of another name.
@@ -195,7 +197,7 @@ def refuse_recreated(
 
 
 def refuse_stopped(record: CommitRecord | None, sink: SinkName) -> None:
-    """C2. Raise ``SinkStopped`` where a person's claim says so."""
+    """EPOCH-1. Raise ``SinkStopped`` where a person's claim says so."""
     if record and record.stopped:
         who = record.actor or "a person"
         raise SinkStopped(
@@ -214,7 +216,7 @@ def refuse_other_group(record: CommitRecord | None, identity: Identity) -> None:
 
 
 def refuse_other_sink(note: str | None, identity: Identity) -> None:
-    """P11. Raise ``GroupTaken``: the members of a group are participants of one sink."""
+    """CONFIG-1. Raise ``GroupTaken``: the members of a group are participants of one sink."""
     other = noted_sink(note)
     if other not in (None, identity.sink):
         raise group_taken(identity.group_id, other, identity.sink)
@@ -223,7 +225,7 @@ def refuse_other_sink(note: str | None, identity: Identity) -> None:
 def refuse_shared(
     view: TableView, topic_ids: Mapping[str, TopicId], meant: Collection[str]
 ) -> None:
-    """T7. Raise ``SourceShared``: each record would be in the branch once per sink."""
+    """TABLE-5. Raise ``SourceShared``: each record would be in the branch once per sink."""
     for sink, theirs in sorted(view.others.items()):
         same = sorted(t for t, id_ in topic_ids.items() if theirs.get(t) == id_)
         if same and sink not in meant:
@@ -301,7 +303,8 @@ def carry_on_valid_through(
 
 
 def next_epoch(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
-    """Return an epoch above all that the tables or the log have seen, as far as credible (G6)."""
+    """Return an epoch above all that the tables or the log have seen, as far as credible
+    (LOG-6)."""
     return Epoch(max(credible_epoch(tables, highest_heard), newest_epoch(tables)) + 1)
 
 
@@ -367,7 +370,7 @@ def start_bytes(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> int:
     return ids + read + _PER_TOPIC * len(names) + numbers
 
 
-# Decides from the table as it is now what a commit that did not simply land means (C8).
+# Decides from the table as it is now what a commit that did not simply land means (OUTCOME-2).
 
 
 class Resolution(Enum):
@@ -395,7 +398,7 @@ def resolve(attempt: CommitAttempt, view: TableView) -> Resolution:
     if view.tag == base.tag:  # every attempt requires the tag it was built on: one lands at most
         return Resolution.AGAIN
     if ours.claim:
-        return Resolution.RECOVER  # C2: refused; read again, and claim above what is there
+        return Resolution.RECOVER  # EPOCH-1: refused; read again, and claim above what is there
     return Resolution.SUPERSEDED if is_rival(ours, view) else Resolution.RECOVER
 
 

@@ -1,4 +1,4 @@
-"""Counts statuses that are refused whole for the same reason, and ends it by name (C13).
+"""Counts statuses that are refused whole for the same reason, and ends it by name (RANGE-3).
 
 An honest participant is refused once, because it was late, or had not heard yet what others have.
 If it is refused again and again, the coordinator knows a table too badly, or one of the two is
@@ -35,8 +35,8 @@ PASSING_MS_MIN = 300_000
 """What is mostly over soon gets so long, however short the intervals are."""
 
 _PASSING = (Fault.UNREADABLE, Fault.OVERTAKEN)
-"""A table that cannot be read now (I3), and a member that does not know yet that its session in the
-group has ended: it reads partitions that others own by now."""
+"""A table that cannot be read now (SUSPEND-3), and a member that does not know yet that its session
+in the group has ended: it reads partitions that others own by now."""
 
 _NAMED_MAX = 5
 
@@ -55,7 +55,7 @@ def count_refusals(
     late = {each.sender for each in verdict.refusals if each.objection.fault is Fault.LATE}
     for refusal in verdict.refusals:
         if refusal.sender in late:
-            continue  # that has a name of its own (P13), and what follows begins behind it
+            continue  # that has a name of its own (TOKEN-2), and what follows begins behind it
         for partition in refusal.partitions & read:
             now = RepeatedRefusal(refusal.sender, refusal.objection, since_ms=now_ms)
             known = before.get(partition)
@@ -92,7 +92,7 @@ def _read_afresh(state: State, refused: RepeatedRefusal) -> Step:
         at: replace(each, looked=True) if each.same_as(refused) else each
         for at, each in state.refused.items()
     }
-    again, actions = recover(replace(state, refused=looked), "reads all tables afresh (C13)")
+    again, actions = recover(replace(state, refused=looked), "reads all tables afresh (RANGE-3)")
     return again, (_log_line(_error(state, refused)), *actions)
 
 

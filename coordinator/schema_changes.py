@@ -1,4 +1,4 @@
-"""From proposals to a table that has what records need (rules S2, S3 and S9)."""
+"""From proposals to a table that has what records need (rules SCHEMA-2, SCHEMA-3 and SCHEMA-8)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ ANSWERED_MAX = 20_000
 """Answers to more proposals are forgotten: asking once more brings another answer."""
 
 PROPOSALS_BYTES_MAX = 16 * 1024 * 1024
-"""Beyond this the proposal that has waited longest is forgotten, until it is repeated (S2)."""
+"""Beyond this the proposal that has waited longest is forgotten, until it is repeated
+(SCHEMA-2)."""
 
 _PROPOSAL_BYTES = 2_000
 _OFFSET_BYTES = 200
@@ -64,7 +65,7 @@ REFUSED_BYTES_MAX = 100_000
 
 
 def on_proposal(state: State, said: Envelope, proposal: Proposal, now_ms: int) -> State:
-    """S2: remember a proposal, unless it is a repetition that is known or answered."""
+    """SCHEMA-2: remember a proposal, unless it is a repetition that is known or answered."""
     term, answer = term_of(state), Answer(said.sender, proposal.number)
     known = answer in term.changes.answered or any(
         answer == each.answer for each in term.changes.proposals
@@ -87,7 +88,7 @@ def _bytes(said: Envelope, proposal: Proposal) -> int:
 
 
 def _in_bounds(waiting: tuple[HeardProposal, ...]) -> tuple[HeardProposal, ...]:
-    """Drop the oldest proposals beyond the bound: anybody may have said them (G6)."""
+    """Drop the oldest proposals beyond the bound: anybody may have said them (LOG-6)."""
     beyond = sum(each.size_bytes for each in waiting) - PROPOSALS_BYTES_MAX
     forgotten = 0
     while beyond > 0:
@@ -97,9 +98,9 @@ def _in_bounds(waiting: tuple[HeardProposal, ...]) -> tuple[HeardProposal, ...]:
 
 
 def _may_change(state: State, proposal: Proposal) -> bool:
-    """Return whether rows go to the table and its columns may change (S1).
+    """Return whether rows go to the table and its columns may change (SCHEMA-1).
 
-    A ledger takes no rows (R5), and a quarantine's columns are headgate's.
+    A ledger takes no rows (LEDGER-1), and a quarantine's columns are headgate's.
     """
     primary = term_of(state).primary.view
     if not state.identity.routed:
@@ -112,7 +113,7 @@ def is_change_due(term: Term, now_ms: int) -> bool:
 
 
 def ask_for_changes(state: State) -> Step:
-    """S3: ask for one table update for everything proposed meanwhile."""
+    """SCHEMA-3: ask for one table update for everything proposed meanwhile."""
     term = term_of(state)
     if state.identity.routed:
         return enter_phase(state, Phase.EVOLVING), (
@@ -133,7 +134,7 @@ def join_wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
 
 
 def on_evolved(state: State, done: EvolvedTable) -> Step:
-    """S3: answer the proposals, however the table came by its columns (S9)."""
+    """SCHEMA-3: answer the proposals, however the table came by its columns (SCHEMA-8)."""
     term = state.term
     if state.phase is not Phase.EVOLVING or term is None or term.changes.tables is not None:
         return state, ()
@@ -162,7 +163,8 @@ def on_evolved(state: State, done: EvolvedTable) -> Step:
 
 
 def retry_changes(state: State, now_ms: int, why: str) -> Step:
-    """Wait and try again. Commits go on; the participants' statuses say that they wait (S4)."""
+    """Wait and try again. Commits go on; the participants' statuses say that they wait
+    (SCHEMA-4)."""
     settings, term = state.settings, term_of(state)
     wait_ms = backoff_ms(state.failures, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
     term = replace(term, changes=replace(term.changes, due_ms=now_ms + wait_ms))
@@ -172,7 +174,7 @@ def retry_changes(state: State, now_ms: int, why: str) -> Step:
 
 
 def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
-    """Take the answer as heard: what waited for it is written, and END comes soon (S3)."""
+    """Take the answer as heard: what waited for it is written, and END comes soon (SCHEMA-3)."""
     term = term_of(state)
     if tables != term.changes.tables:
         return state, ()
@@ -240,7 +242,8 @@ def _log_evolved(table: str, done: EvolvedTable) -> tuple[Action, ...]:
     return tuple(told)
 
 
-# Makes and changes tables that routes name, as participants propose (rules N1, S3, S9).
+# Makes and changes tables that routes name, as participants propose (rules CREATE-1, SCHEMA-3,
+# SCHEMA-8).
 
 
 _WHY_CHARACTERS_MAX = 1_000
@@ -316,13 +319,13 @@ def _fitting_results(tables: Iterable[tuple[Destination, Changed]]) -> dict[Dest
 
 
 def _starts(state: State, said: Changed) -> Iterator[TableStart]:
-    """Yield the table for TABLES, and what holds for all others that are missing (R4)."""
+    """Yield the table for TABLES, and what holds for all others that are missing (ROUTE-4)."""
     if said.uuid:
         prefix = f"{said.data}/{epoch_folder(state)}/{term_of(state).progress.number}"
         ids = said.uuid, said.schema_id, said.spec_id
         yield TableStart(said.table, *ids, prefix, refused=said.refused)
         return
-    if said.dropped and state.identity.makes_anew:  # a repeated proposal gets a new one (N5)
+    if said.dropped and state.identity.makes_anew:  # a repeated proposal gets a new one (LEDGER-2)
         yield TableStart(said.table, "", 0, 0, "")
         return
     none_is_made = TableStart(said.table, "", 0, 0, "", refused=(Refusal((), said.why),))

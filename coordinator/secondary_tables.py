@@ -1,4 +1,4 @@
-"""Routed tables with trouble: they are suspended, while all others go on (I1 to I5).
+"""Routed tables with trouble: they are suspended, while all others go on (SUSPEND-1 to SUSPEND-5).
 
 A suspended table takes nothing: its records go to the quarantine, statuses with files of it are
 refused once, and what is pending for it waits. The primary table's record says so, claims carry it
@@ -45,7 +45,7 @@ from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.coordinator.state import State, Term
 
 # Tables that the ledger has filled and that are gone: suspended, or made again where asked for
-# (N5).
+# (LEDGER-2).
 #
 # The ledger remembers the tables that it has filled beyond one epoch. A table that is made again is
 # first *forgotten* by a decision: what was pending for the old table expires by name there, and
@@ -126,7 +126,7 @@ def log_forgotten(gone: Collection[str]) -> tuple[LogLine, ...]:
 
 
 def log_replaced(state: State, given: SecondariesRead) -> tuple[LogLine, ...]:
-    """N4: log a table that somebody else put in the place of a filled one; it is filled."""
+    """CREATE-4: log a table that somebody else put in the place of a filled one; it is filled."""
     known = term_of(state).primary.view.filled
     return tuple(
         LogLine(
@@ -170,7 +170,8 @@ _INTACT = (Lineage.CONTAINS_TAG, Lineage.FRESH)
 
 
 def refuse_lost(view: TableView, settings: CoordinatorSettings) -> None:
-    """Raise the error of a table that lost rows below the ledger's offsets: they are gone (Q2)."""
+    """Raise the error of a table that lost rows below the ledger's offsets: they are gone
+    (QUARANTINE-1)."""
     keep = settings.on_rollback is RollbackPolicy.KEEP_OFFSETS
     if view.lineage in (Lineage.ROLLED_BACK, Lineage.UNDECIDABLE) and not keep:
         back = view.lineage is Lineage.ROLLED_BACK
@@ -201,10 +202,11 @@ def trouble_of(view: TableView, state: State, topic_ids: Mapping[str, str]) -> H
 def examine(
     state: State, given: SecondariesRead, words: Mapping[str, str], now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
-    """I1: suspend those of the routed tables just read that are not in order.
+    """SUSPEND-1: suspend those of the routed tables just read that are not in order.
 
     ``words``: trouble that participants report. It counts where this coordinator finds nothing
-    wrong and they repeat it again and again. Raises the error where there is no quarantine (I4).
+    wrong and they repeat it again and again. Raises the error where there is no quarantine
+    (SUSPEND-4).
     """
     term, named = term_of(state), named_secondaries(state)
     troubles = {
@@ -232,7 +234,7 @@ def examine(
 def suspend_undeliverable(
     state: State, given: DeliveriesAnswered, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
-    """I1: suspend the tables whose deliveries failed for a trouble of their own."""
+    """SUSPEND-1: suspend the tables whose deliveries failed for a trouble of their own."""
     term, outcomes = term_of(state), given.outcomes.items()
     refused = {n: o.reason for n, o in outcomes if isinstance(o, Unknown) and o.rights}
     refused |= {n: e.message for n, e in given.troubles.items() if isinstance(e, MissingRights)}
@@ -250,7 +252,7 @@ def suspend(
     state: State, troubles: Mapping[str, HeadgateError], now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Suspend these tables from now on. Raises the error of one where there is no quarantine
-    (I4)."""
+    (SUSPEND-4)."""
     anew = find_recreated(state, troubles)
     state, parting_words = forget(state, anew - term_of(state).suspensions.suspended.keys())
     term = term_of(state)
@@ -270,7 +272,8 @@ def suspend(
 def suspensions_for(
     state: State, troubles: Mapping[str, HeadgateError], wall_ms: int
 ) -> dict[str, Suspended]:
-    """Return the record's entries for tables with these troubles, without those made again (N5)."""
+    """Return the record's entries for tables with these troubles, without those made again
+    (LEDGER-2)."""
     anew = find_recreated(state, troubles)
     found = {name: error for name, error in sorted(troubles.items()) if name not in anew}
     for error in found.values():
@@ -331,8 +334,8 @@ def suspend_overdue(
     *,
     many: bool,
 ) -> tuple[State, tuple[LogLine, ...]]:
-    """D8: suspend tables that have received nothing for too long; if ``many`` pending commits wait,
-    those for which most do.
+    """PENDING-8: suspend tables that have received nothing for too long; if ``many`` pending
+    commits wait, those for which most do.
 
     That is a table that cannot be read now, or that was just delivered to and does not show it.
     Trouble of more tables than can be suspended is the catalog's: then nobody is suspended for the
@@ -359,8 +362,8 @@ def suspend_overdue(
 
 
 def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State:
-    """I5: remember that a person wants these suspended tables filled again; the next END looks at
-    them.
+    """SUSPEND-5: remember that a person wants these suspended tables filled again; the next END
+    looks at them.
     """
     term = term_of(state)
     wanted = frozenset(n for n in tables if n in closed_tables(term))
@@ -375,10 +378,11 @@ def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State
 
 
 def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tuple[LogLine, ...]]:
-    """I5: open what was asked for, or deliver to it first; what still has trouble stays suspended.
+    """SUSPEND-5: open what was asked for, or deliver to it first; what still has trouble stays
+    suspended.
 
     A table that lost rows is taken as it is: they stay out. One that is gone may be made again
-    (N5).
+    (LEDGER-2).
     """
     term = term_of(state)
     suspended, secondaries, tells = (
@@ -418,8 +422,8 @@ def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tu
 
 
 def resuming_without_pending(term: Term) -> frozenset[str]:
-    """I5: return resuming tables that are to receive nothing: their deliverer may have ended too
-    early."""
+    """SUSPEND-5: return resuming tables that are to receive nothing: their deliverer may have ended
+    too early."""
     pending = {pending_commit.table for pending_commit in term.delivery.pending}
     return frozenset(
         n
@@ -437,7 +441,8 @@ def _shared_error(view: TableView, state: State, term: Term) -> HeadgateError | 
 
 
 def reopen(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[LogLine, ...]]:
-    """I5: let resumed tables take rows again, if they are in order and nothing is pending."""
+    """SUSPEND-5: let resumed tables take rows again, if they are in order and nothing is
+    pending."""
     term = term_of(state)
     owing = {pending_commit.secondary for pending_commit in term.delivery.pending}
     done = {
@@ -471,16 +476,18 @@ def resuming_to_deliver(term: Term, pending: Iterable[PendingCommit]) -> tuple[T
     )
 
 
-# Tables that rows are routed to, which no START names: found by the statuses that name them (R5).
+# Tables that rows are routed to, which no START names: found by the statuses that name them
+# (LEDGER-1).
 #
 # They are read once per epoch, and again where a status names another UUID, or what is wrong with
-# one, or files that are not where the table had its data. One that has trouble is suspended (I1);
-# one that cannot be read now has its statuses refused. So are those that a coordinator before let
-# pending commits expire of, whose tags it may not have moved (D8).
+# one, or files that are not where the table had its data. One that has trouble is suspended
+# (SUSPEND-1); one that cannot be read now has its statuses refused. So are those that a coordinator
+# before let pending commits expire of, whose tags it may not have moved (PENDING-8).
 
 
 def unknown_tables(state: State) -> tuple[str, ...]:
-    """Return the tables to read before judging: unknown as statuses name them, or expired (D8)."""
+    """Return the tables to read before judging: unknown as statuses name them, or expired
+    (PENDING-8)."""
     if not state.identity.routed:
         return ()
     term = term_of(state)
@@ -520,8 +527,8 @@ def _tables_moved(state: State) -> set[str]:
 
 
 def _tables_expired(term: Term) -> frozenset[str]:
-    """D8: return tables with expired pending commits: a late delivery may be under way until they
-    are read.
+    """PENDING-8: return tables with expired pending commits: a late delivery may be under way until
+    they are read.
 
     The coordinator that let their pending commits expire has read them, but may have ended before
     its next decision.
@@ -536,7 +543,7 @@ def _tables_expired(term: Term) -> frozenset[str]:
 
 
 def reported_troubles(term: Term) -> Mapping[str, str]:
-    """Return the table troubles that statuses awaiting judgement report (I1)."""
+    """Return the table troubles that statuses awaiting judgement report (SUSPEND-1)."""
     return {
         table: why
         for heard in term.collection.statuses

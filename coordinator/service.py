@@ -1,4 +1,5 @@
-"""The coordinator's life-cycle: a thread that exists exactly while this member leads (E1)."""
+"""The coordinator's life-cycle: a thread that exists exactly while this member leads
+(ELECTION-1)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.sink_context import for_the_same_sink
 from headgate.coordinator.driver import CoordinatorDriver
 
-# Who leads: the owner of partition 0 of the first configured topic (PROTOCOL.md, rule E1).
+# Who leads: the owner of partition 0 of the first configured topic (PROTOCOL.md, rule ELECTION-1).
 
 
 def election_partition(topics: Sequence[str]) -> TopicPartition:

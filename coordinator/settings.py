@@ -7,14 +7,14 @@ from enum import StrEnum
 
 
 class TimeoutPolicy(StrEnum):
-    """What to do when participants did not all answer in time (rule C7)."""
+    """What to do when participants did not all answer in time (rule RANGE-2)."""
 
     COMMIT_ADMISSIBLE = "commit-admissible"
     ABORT = "abort"
 
 
 class RollbackPolicy(StrEnum):
-    """What a table rolled back behind the sink's tag means (rule T5)."""
+    """What a table rolled back behind the sink's tag means (rule TABLE-4)."""
 
     FAIL = "fail"
     FOLLOW_TABLE = "follow-table"
@@ -46,7 +46,7 @@ class OffsetPolicy(StrEnum):
 @dataclass(frozen=True, slots=True)
 class DeliveryLinger:
     """How long pending commits gather for tables whose whole name matches the pattern; 0: not at
-    all (V4)."""
+    all (LINGER-1)."""
 
     match: str
     every_ms: int

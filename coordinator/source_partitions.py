@@ -1,4 +1,4 @@
-"""Partitions that are added to a topic whose records have keys: held, and then admitted (U8).
+"""Partitions that are added to a topic whose records have keys: held, and then admitted (KEY-8).
 
 A key may have moved there, and producers learn of new partitions one after the other. So nobody
 reads them until all that could still be sent to the older ones is in C; from then on what is in a
@@ -126,7 +126,7 @@ def deferred_partitions(state: State) -> frozenset[TopicPartition]:
 
 
 def partitions_to_come(state: State) -> frozenset[TopicPartition]:
-    """Return those whose records come later, so that valid-through waits for them (C10)."""
+    """Return those whose records come later, so that valid-through waits for them (COMMIT-4)."""
     return deferred_partitions(state) if state.identity.growth_ms is not None else frozenset()
 
 

@@ -36,7 +36,7 @@ from headgate.coordinator.settings import CoordinatorSettings, DeliveryLinger
 
 
 class RoutedKeys(Protocol):
-    """Tells which of the routed tables have a key (U1); the answers never change in a life."""
+    """Tells which of the routed tables have a key (KEY-1); the answers never change in a life."""
 
     def of_table(self, table: str) -> bool:
         """Return whether records replace and delete rows of this table."""
@@ -62,20 +62,20 @@ NO_KEYS: RoutedKeys = _NoKeys()
 class Identity:
     """Who coordinates what; never changes during a coordinator's life.
 
-    ``shared_with``: sinks that may fill the same branch from the same topics (rule T7).
-    ``control_topic`` is for the record, ``configuration`` for START (rule P11). ``secondaries``:
-    the tables that receive what the primary table decides, the quarantine first; ``routing``: the
-    fingerprint of what decides where and what a row is (rule D3); ``routed``: whether the primary
-    table is a ledger, and rows go to tables that no START names (rule R5); ``makes``: whether
-    missing ones are made at all, ``makes_anew``: those too that were filled before (rule N5);
-    ``evolves``: whether columns are taken up at all (rule S1); ``paces``: how long what tables are
-    pending gathers, where the first that matches counts (rule V4); ``refresh_ms``: how far behind
-    idle tables may be (rule V2); ``keyed``: whether records replace rows of their key in the
-    primary table (rule U1); ``routed_keys``: and in which tables that rows are routed to;
-    ``growth_ms``: how long partitions that are added to their topics are held at least; ``None``:
-    they stop the sink; ``multiples_only``: keys are hashed by the number of partitions (rule U8);
-    ``deleted_back``: a person said that records whose rows were deleted may be read again (rule
-    T8).
+    ``shared_with``: sinks that may fill the same branch from the same topics (rule TABLE-5).
+    ``control_topic`` is for the record, ``configuration`` for START (rule CONFIG-1).
+    ``secondaries``: the tables that receive what the primary table decides, the quarantine first;
+    ``routing``: the fingerprint of what decides where and what a row is (rule PENDING-3);
+    ``routed``: whether the primary table is a ledger, and rows go to tables that no START names
+    (rule LEDGER-1); ``makes``: whether missing ones are made at all, ``makes_anew``: those too that
+    were filled before (rule LEDGER-2); ``evolves``: whether columns are taken up at all (rule
+    SCHEMA-1); ``paces``: how long what tables are pending gathers, where the first that matches
+    counts (rule LINGER-1); ``refresh_ms``: how far behind idle tables may be (rule FRESH-2);
+    ``keyed``: whether records replace rows of their key in the primary table (rule KEY-1);
+    ``routed_keys``: and in which tables that rows are routed to; ``growth_ms``: how long partitions
+    that are added to their topics are held at least; ``None``: they stop the sink;
+    ``multiples_only``: keys are hashed by the number of partitions (rule KEY-8); ``deleted_back``:
+    a person said that records whose rows were deleted may be read again (rule COMPACTION-1).
     """
 
     sink: SinkName
@@ -100,7 +100,8 @@ class Identity:
 
     @property
     def has_keys(self) -> bool:
-        """Return whether any table may have a key: then partitions cannot simply be added (U8)."""
+        """Return whether any table may have a key: then partitions cannot simply be added
+        (KEY-8)."""
         return self.keyed or self.routed_keys is not NO_KEYS
 
 
@@ -152,7 +153,7 @@ class RefusedStatus:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedRefusal:
-    """How often in a row claims of a partition were refused for the same reason (C13).
+    """How often in a row claims of a partition were refused for the same reason (RANGE-3).
 
     ``looked``: the tables were read afresh because of it.
     """
@@ -172,7 +173,7 @@ class RepeatedRefusal:
 
 @dataclass(frozen=True, slots=True)
 class HeardProposal:
-    """A participant's unanswered proposal (S3), and its size in memory."""
+    """A participant's unanswered proposal (SCHEMA-3), and its size in memory."""
 
     answer: Answer
     proposal: Proposal
@@ -189,7 +190,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class PauseRequest:
-    """An operator's PAUSE or RESUME, and the newest transaction that the operator saw (C11)."""
+    """An operator's PAUSE or RESUME, and the newest transaction that the operator saw (PAUSE-1)."""
 
     paused: bool
     seen: TransactionId
@@ -198,7 +199,7 @@ class PauseRequest:
 @dataclass(frozen=True, slots=True)
 class Lingering:
     """A table's pending commits gather, up to the ``newest`` such transaction, until ``due_ms``
-    (V4)."""
+    (LINGER-1)."""
 
     due_ms: int
     newest: TransactionId
@@ -206,7 +207,8 @@ class Lingering:
 
 @dataclass(frozen=True, slots=True)
 class DeferredPartitions:
-    """Partitions ``first`` to ``upto`` of a topic, seen since ``since_ms``: nobody reads them (U8).
+    """Partitions ``first`` to ``upto`` of a topic, seen since ``since_ms``: nobody reads them
+    (KEY-8).
 
     ``ripe``: the sources are asked ``growth_ms`` after that, or later. ``marks``: where each of the
     older partitions ended then; these are read first.
@@ -227,7 +229,7 @@ class DeferredPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Records that were judged together, and how many of them were bad (rule Q7)."""
+    """Records that were judged together, and how many of them were bad (rule QUARANTINE-5)."""
 
     records: int = 0
     bad: int = 0
@@ -235,7 +237,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChanges:
-    """What participants ask the tables to have, and what they were told (S2, S3)."""
+    """What participants ask the tables to have, and what they were told (SCHEMA-2, SCHEMA-3)."""
 
     proposals: tuple[HeardProposal, ...] = ()
     """In log order; none of them has its answer in ``answered``."""
@@ -255,10 +257,10 @@ class SchemaChanges:
 
 @dataclass(frozen=True, slots=True)
 class Suspensions:
-    """Tables that take nothing now, and those about to (I1 to I5, N5)."""
+    """Tables that take nothing now, and those about to (SUSPEND-1 to SUSPEND-5, LEDGER-2)."""
 
     suspended: Mapping[str, Suspended] = field(default_factory=dict)
-    """By name, at most as many as a record and a START can name (I4)."""
+    """By name, at most as many as a record and a START can name (SUSPEND-4)."""
 
     refusals: Mapping[str, int] = field(default_factory=dict)
     """How often in a row a table could not be read for want of rights; never a suspended one."""
@@ -267,14 +269,14 @@ class Suspensions:
     """How often in a row a delivery was refused for want of rights."""
 
     resume_asked: frozenset[str] = frozenset()
-    """Suspended tables that a person wants filled again (I5)."""
+    """Suspended tables that a person wants filled again (SUSPEND-5)."""
 
     forgotten: frozenset[str] = frozenset()
     """Tables that are gone, until the decision that forgets them has landed: none of them is among
-    the secondary tables of the epoch (N5)."""
+    the secondary tables of the epoch (LEDGER-2)."""
 
     listed_at_ms: int = 0
-    """When it was last looked which tables are gone (N5)."""
+    """When it was last looked which tables are gone (LEDGER-2)."""
 
     def with_listed(self, now_ms: int) -> Suspensions:
         return replace(self, listed_at_ms=now_ms)
@@ -282,17 +284,18 @@ class Suspensions:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The secondary tables, what is pending for them, and how far its delivery is (D2 to D9)."""
+    """The secondary tables, what is pending for them, and how far its delivery is (PENDING-2 to
+    PENDING-9)."""
 
     secondaries: Mapping[str, TableView] = field(default_factory=dict)
     """By name, as they were read last."""
 
     pending: tuple[PendingCommit, ...] = ()
     """What is pending by the primary table's record, in the order of its decisions. Only a read
-    takes anything out of it, never an answer (D7)."""
+    takes anything out of it, never an answer (PENDING-7)."""
 
     moved_at_ms: Mapping[str, int] = field(default_factory=dict)
-    """When each table's tag was last moved, as far as known (Q4)."""
+    """When each table's tag was last moved, as far as known (QUARANTINE-2)."""
 
     decision: CommitAttempt | None = None
     """The attempt that waits for the manifests of ``drafts``: set exactly in DRAFTING."""
@@ -310,10 +313,10 @@ class Delivery:
     """What was logged when deliveries were last waited for no longer."""
 
     lingering: Mapping[str, Lingering] = field(default_factory=dict)
-    """Tables whose pending commits gather, until they are delivered (V4)."""
+    """Tables whose pending commits gather, until they are delivered (LINGER-1)."""
 
     unseen: tuple[str, ...] = ()
-    """Filled tables to be looked at, for they may be idle, as of ``unseen_at_ms`` (V2)."""
+    """Filled tables to be looked at, for they may be idle, as of ``unseen_at_ms`` (FRESH-2)."""
 
     unseen_at_ms: int | None = None
 
@@ -330,18 +333,18 @@ class SourceState:
     """The source topics, as the newest START knows them."""
 
     topic_ids: Mapping[str, TopicId]
-    """Of all topics that C has offsets of: offsets mean nothing without them (T2)."""
+    """Of all topics that C has offsets of: offsets mean nothing without them (TABLE-2)."""
 
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Where the logs of exactly these topics ended when they were last described (C7)."""
+    """Where the logs of exactly these topics ended when they were last described (RANGE-2)."""
 
     cohorts: PartitionCohorts = field(default_factory=dict)
-    """Which partitions of C are younger than others (U8)."""
+    """Which partitions of C are younger than others (KEY-8)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PauseState:
-    """Whether participants read (C11)."""
+    """Whether participants read (PAUSE-1)."""
 
     paused: bool = False
     """What the next START says; the table's record follows with the next commit."""
@@ -355,7 +358,7 @@ class PauseState:
 
 @dataclass(frozen=True, slots=True)
 class PrimaryState:
-    """The primary table, and when to look at it (T5)."""
+    """The primary table, and when to look at it (TABLE-4)."""
 
     view: TableView
     """Its record is the newest commit of this epoch that has landed, as far as known."""
@@ -365,7 +368,7 @@ class PrimaryState:
 
     looked_at_ms: int = 0
     overtaken: bool = False
-    """Others have moved a table since; a commit that lands ends it (T5)."""
+    """Others have moved a table since; a commit that lands ends it (TABLE-4)."""
 
     look_soon: bool = False
     """A look is due with the next END."""
@@ -387,13 +390,14 @@ class PrimaryState:
 
 @dataclass(frozen=True, slots=True)
 class StatusCollection:
-    """What participants have said since the newest settlement, and when to judge it (C4 to C7)."""
+    """What participants have said since the newest settlement, and when to judge it (COMMIT-1 to
+    RANGE-2)."""
 
     statuses: tuple[HeardStatus, ...] = ()
     """In log order, behind L, one for each number of a sender."""
 
     judged: Mapping[Sender, int] = field(default_factory=dict)
-    """The newest number of each sender that was judged: it counts once (C6)."""
+    """The newest number of each sender that was judged: it counts once (COMMIT-3)."""
 
     awaited: frozenset[TopicPartition] = frozenset()
     """The partitions of the first START, and all that were gained or named since; it only grows."""
@@ -402,7 +406,7 @@ class StatusCollection:
     """Partitions that a gain names "unknown"; gone with the statuses that are judged."""
 
     buffered: Mapping[Sender, tuple[int, int]] = field(default_factory=dict)
-    """Records and bytes that each participant says it holds since the newest START (C12)."""
+    """Records and bytes that each participant says it holds since the newest START (COMMIT-5)."""
 
     sample: Sample = field(default_factory=Sample)
     end_due_ms: int = 0
@@ -412,10 +416,10 @@ class StatusCollection:
     """When what was heard is judged, whoever is missing."""
 
     asks_ends: bool = False
-    """The sources are asked for the judgement, where their logs end now (C7)."""
+    """The sources are asked for the judgement, where their logs end now (RANGE-2)."""
 
     asks_tables: bool = False
-    """Routed tables are read for the judgement (R5). At most one of the two is asked for."""
+    """Routed tables are read for the judgement (LEDGER-1). At most one of the two is asked for."""
 
     def with_end_by(self, due_ms: int) -> StatusCollection:
         """Let END come then at the latest."""
@@ -431,14 +435,14 @@ class Progress:
     """How far the epoch is: transactions, C and L, and the log."""
 
     offsets: Offsets
-    """C. It moves with L, in one place only: when a transaction is settled (C10)."""
+    """C. It moves with L, in one place only: when a transaction is settled (COMMIT-4)."""
 
     number: TransactionNumber = TransactionNumber(1)
     """The newest transaction with a START on the log, or about to be; one is being ended at most:
-    the one before it (C4)."""
+    the one before it (COMMIT-1)."""
 
     settled_to: ControlOffset = ControlOffset(0)
-    """L, at most ``heard_to``; 0 until the epoch's first START was heard (C3)."""
+    """L, at most ``heard_to``; 0 until the epoch's first START was heard (EPOCH-2)."""
 
     heard_to: ControlOffset = ControlOffset(0)
     """The next control offset to hear."""
@@ -448,7 +452,7 @@ class Progress:
 
     activity: Mapping[TopicPartition, Activity] = field(default_factory=dict)
     valid_through_ms: int | None = None
-    """Up to which time the table is complete (C10); within an epoch it never falls."""
+    """Up to which time the table is complete (COMMIT-4); within an epoch it never falls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,7 +476,7 @@ class Term:
 
     @property
     def closing(self) -> TransactionNumber:
-        """Return the transaction being ended while the next one is open already (rule C4)."""
+        """Return the transaction being ended while the next one is open already (rule COMMIT-1)."""
         return TransactionNumber(self.progress.number - 1)
 
     @property
@@ -498,11 +502,11 @@ class State:
     ``doubted``: what a look at the secondary tables found wrong, to be confirmed by another;
     ``suspects``: tables that hold more than the primary table has decided, as far as it was known;
     ``troubled``: tables that the next claim suspends besides those of the record;
-    ``recovery_forgotten``: those that it forgets (N5); ``recovery_stamp``: of the first transaction
-    of the claim (P13); ``held``: partitions that nobody reads yet, in their order (U8).
-    ``unanswered_since_ms``: since when what it asks for fails; ``peers``: when other participants
-    were heard last (E2). ``refused``: partitions whose claims are refused again and again, in this
-    epoch or before (C13).
+    ``recovery_forgotten``: those that it forgets (LEDGER-2); ``recovery_stamp``: of the first
+    transaction of the claim (TOKEN-2); ``held``: partitions that nobody reads yet, in their order
+    (KEY-8). ``unanswered_since_ms``: since when what it asks for fails; ``peers``: when other
+    participants were heard last (ELECTION-2). ``refused``: partitions whose claims are refused
+    again and again, in this epoch or before (RANGE-3).
     """
 
     identity: Identity

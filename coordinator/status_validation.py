@@ -1,4 +1,4 @@
-"""Decides which statuses are admitted: readiness and judgement (rules C6 and C7)."""
+"""Decides which statuses are admitted: readiness and judgement (rules COMMIT-3 and RANGE-2)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ValidationResult:
 
     ``written`` are the admitted ones in log order; ``unsure`` the partitions of which nothing
     admissible was heard; ``refusals`` the statuses that were refused whole. ``heeded`` are senders
-    of admitted records, ``late`` those of files that only an earlier commit could bring (P13).
+    of admitted records, ``late`` those of files that only an earlier commit could bring (TOKEN-2).
     """
 
     offsets: Offsets
@@ -91,7 +91,8 @@ class ValidationResult:
 
 
 def named_partitions(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:
-    """Return the partitions that whole statuses name: with a claim, idle or unknown (rule C6)."""
+    """Return the partitions that whole statuses name: with a claim, idle or unknown (rule
+    COMMIT-3)."""
     partitions: set[TopicPartition] = set()
     for heard in statuses:
         partitions.update(heard.status.unknown, heard.status.written)
@@ -100,10 +101,11 @@ def named_partitions(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartitio
 
 @dataclass(frozen=True, slots=True)
 class SecondaryCriteria:
-    """A secondary table's part. ``ahead``: where it may hold records that will come again (Q5).
+    """A secondary table's part. ``ahead``: where it may hold records that will come again
+    (QUARANTINE-3).
 
     ``uuid`` is set where START does not name the table: rows are routed to it, and they are not
-    quarantined ones. ``keyed``: whether records may delete there (U2).
+    quarantined ones. ``keyed``: whether records may delete there (KEY-2).
     """
 
     prefixes: Prefixes
@@ -119,8 +121,8 @@ class AdmissionCriteria:
     ``committed`` are the files that this epoch has committed; ``may_skip``: whether the settings
     let a record be in neither table; ``closing``: the transaction that statuses should answer;
     ``ends``: where the sources' logs end (``None``: not asked); ``routed``: whether the primary
-    table takes no rows; ``suspended``: tables that take none now (I2); ``keyed``: whether records
-    may delete in the primary table (U2).
+    table takes no rows; ``suspended``: tables that take none now (SUSPEND-2); ``keyed``: whether
+    records may delete in the primary table (KEY-2).
     """
 
     offsets: Offsets
@@ -181,7 +183,7 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
         # also beside a claim for what came before a failure: more is to come, and valid-through
         # must not pass it
         sure -= heard.status.unknown
-        if heard.transaction < by.closing:  # idle then says nothing of now (C10)
+        if heard.transaction < by.closing:  # idle then says nothing of now (COMMIT-4)
             sure -= {p for p, claim in claimed.items() if claim.range.empty}
     return ValidationResult(
         offsets=offsets,
@@ -307,7 +309,7 @@ def _check_counts(
 
 
 def _records_read(claim: WrittenRange) -> int:
-    """Return the records read, each counted once (Q6, U2)."""
+    """Return the records read, each counted once (QUARANTINE-4, KEY-2)."""
     return claim.records + claim.deleted + claim.quarantined + claim.skipped
 
 
@@ -366,7 +368,8 @@ def _names_twice(written: TableStatus, files: Mapping[str, WrittenFile]) -> bool
 def _check_secondaries(
     heard: HeardStatus, aside: Mapping[str, Mapping[str, WrittenFile]], by: AdmissionCriteria
 ) -> Objection | None:
-    """Object unless each secondary table's file is in its folder and named once, and Q4 adds up."""
+    """Object unless each secondary table's file is in its folder and named once, and QUARANTINE-2
+    adds up."""
     for name, secondary in by.secondaries.items():
         table = _of_table(heard.status, name)
         if _names_twice(table, aside[name]):
@@ -377,8 +380,8 @@ def _check_secondaries(
 
 
 def _check_quarantine(status: WriteStatus, by: AdmissionCriteria) -> str | None:
-    """Q4: object unless the named secondary tables hold each of the claims' quarantined records
-    once.
+    """QUARANTINE-2: object unless the named secondary tables hold each of the claims' quarantined
+    records once.
 
     They may hold fewer only where a secondary table may have some already.
     """
@@ -400,11 +403,11 @@ def _may_hold_some(status: WriteStatus, by: AdmissionCriteria) -> bool:
     )
 
 
-# Builds the criteria for a WRITE-STATUS: next offsets, partitions, prefixes of files (C7).
+# Builds the criteria for a WRITE-STATUS: next offsets, partitions, prefixes of files (RANGE-2).
 
 
 def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
-    # nothing is known of a partition that is not awaited, so it is in the set (C10)
+    # nothing is known of a partition that is not awaited, so it is in the set (COMMIT-4)
     term = term_of(state)
     return AdmissionCriteria(
         offsets=term.progress.offsets,
@@ -441,7 +444,8 @@ def _secondary_criteria(state: State, now_ms: int) -> dict[str, SecondaryCriteri
 
 
 def _primary_prefixes(state: State, now_ms: int) -> Prefixes:
-    """P13: where files are stamped, allow those of the transaction being ended, and no others."""
+    """TOKEN-2: where files are stamped, allow those of the transaction being ended, and no
+    others."""
     term = term_of(state)
     young = _young_prefixes(state, term.primary.view, now_ms)
     marks = term.tokens.marks[1:]
@@ -449,14 +453,15 @@ def _primary_prefixes(state: State, now_ms: int) -> Prefixes:
 
 
 def _young_prefixes(state: State, table: TableView, now_ms: int) -> Prefixes:
-    """P9: leave out folders of transactions whose files may have been cleaned up."""
+    """TOKEN-1: leave out folders of transactions whose files may have been cleaned up."""
     issued = prefixes(state, table)
     first = term_of(state).tokens.oldest(now_ms, state.settings.claim_age_max_ms)
     return replace(issued, oldest=first or TransactionNumber(issued.newest + 1))
 
 
 def is_too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
-    """P9: return whether to claim again: then no attempt can land, and the files are orphans."""
+    """TOKEN-1: return whether to claim again: then no attempt can land, and the files are
+    orphans."""
     now = admission_criteria(state, now_ms)
     folders: dict[str, Prefixes] = {attempt.base.table: now.prefixes}
     folders |= {name: secondary.prefixes for name, secondary in now.secondaries.items()}
@@ -470,7 +475,7 @@ def is_too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
 
 
 def age_ms(state: State, table: TableView, files: Iterable[WrittenFile], now_ms: int) -> int:
-    """Return how old the secondary table's files admitted now are at most (D8).
+    """Return how old the secondary table's files admitted now are at most (PENDING-8).
 
     Not those that might have been admitted: otherwise a pending commit of a coordinator that has
     led for long would be about to expire as soon as it is decided.
@@ -480,7 +485,7 @@ def age_ms(state: State, table: TableView, files: Iterable[WrittenFile], now_ms:
     return term_of(state).tokens.age_ms(max(within.oldest, min(numbers)), now_ms)
 
 
-# Detects participants that are always one transaction late (P13).
+# Detects participants that are always one transaction late (TOKEN-2).
 
 
 TIMES_IN_A_ROW = 3
@@ -508,7 +513,7 @@ def _log_late(settings: CoordinatorSettings, sender: Sender, times: int) -> LogL
     return LogLine(str(error), trouble=True, lasts=True, event=LogEvent.PARTICIPANT_ALWAYS_LATE)
 
 
-# Valid-through: no record with an older timestamp is still to come, as far as known (C10).
+# Valid-through: no record with an older timestamp is still to come, as far as known (COMMIT-4).
 
 
 def with_activity(

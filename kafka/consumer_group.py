@@ -208,7 +208,8 @@ class KafkaGroupMember:
                 self._on_revoke(partitions)
         finally:
             # Only now may the next owner have them: its PRESENCE then stands in the log behind what
-            # was announced here (P5, P6). Released in any case, or the group would wait for ever.
+            # was announced here (POSITION-1, POSITION-2). Released in any case, or the group would
+            # wait for ever.
             self._release(consumer, leaving)
 
     def _on_lost(self, consumer: kafka.Consumer, leaving: list[kafka.TopicPartition]) -> None:

@@ -164,7 +164,7 @@ class DryRun:
 
     For a sink with ``many`` tables: ``unmatched``, how many would go to none; ``stops``, whether it
     would stop at the first; ``diverted``, how many would go to tables that were filled and are gone
-    (N5).
+    (LEDGER-2).
     """
 
     tables: tuple[DryRunTable, ...]
@@ -296,7 +296,8 @@ def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
 
 
 def _maker(settings: SinkSettings, catalog: Catalog) -> TableMaker:
-    """Return a coordinator's maker, which does not replace what the ledger has filled (N5)."""
+    """Return a coordinator's maker, which does not replace what the ledger has filled
+    (LEDGER-2)."""
     ledger = catalog.load_table(settings.tables.ledger)
     tables = replace(settings.tables, new_per_minute_max=settings.tables.max)  # nobody waits here
     settings = replace(settings, tables=tables)

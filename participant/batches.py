@@ -1,7 +1,7 @@
 """Batches and the work they leave: what is read next, what is announced, and what is dropped.
 
 Owner of ``Work``, ``BatchRun`` and ``SourceEnds``. A data file mixes partitions, so that work which
-is not announced is kept, announced or dropped only as a whole (P7).
+is not announced is kept, announced or dropped only as a whole (POSITION-3).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _COLUMNS_NAMED_MAX = 5
 
 
 def readable_positions(state: State) -> Mapping[TopicPartition, int]:
-    """P2: return positions of the owned partitions in the open transaction's fixed set."""
+    """RANGE-1: return positions of the owned partitions in the open transaction's fixed set."""
     if state.term.writing is None or state.term.paused:
         return {}
     fixed = state.term.writing.fixed
@@ -68,12 +68,14 @@ def with_ends(state: State, ends: Mapping[TopicPartition, int]) -> State:
 
 
 def with_last_read_done(state: State) -> State:
-    """P3: after END the source was looked at; what comes later belongs to the next transaction."""
+    """ANSWER-1: after END the source was looked at; what comes later belongs to the next
+    transaction."""
     return replace(state, source=replace(state.source, last_read_done=True))
 
 
 def with_fresh_look(state: State) -> State:
-    """Begin a transaction: no end was looked for in it yet, so that nobody is idle in it (P3)."""
+    """Begin a transaction: no end was looked for in it yet, so that nobody is idle in it
+    (ANSWER-1)."""
     source = SourceEnds(state.source.ends)
     return replace(state, source=source)
 
@@ -81,7 +83,7 @@ def with_fresh_look(state: State) -> State:
 def backlog(state: State) -> Ranges:
     """Return what the source holds behind each readable position; empty ranges are left out.
 
-    Nothing at or after a record that stops the sink (P14).
+    Nothing at or after a record that stops the sink (BATCH-2).
     """
     ends, stop = state.source.ends, state.run.stop
     if stop is not None:
@@ -111,7 +113,7 @@ def cap_ranges(ranges: Ranges, records_max: int) -> Ranges:
 def plan_batch(state: State, ranges: Ranges, now_ms: int) -> tuple[State, Batch]:
     """Return the next batch, and the state in which it runs."""
     writing = state.term.writing
-    assert writing is not None, "a batch needs an open transaction (P2)"
+    assert writing is not None, "a batch needs an open transaction (RANGE-1)"
     batch = Batch(
         number=state.run.number + 1,
         transaction=TransactionId(state.term.epoch, writing.number),
@@ -131,7 +133,7 @@ def plan_batch(state: State, ranges: Ranges, now_ms: int) -> tuple[State, Batch]
 
 
 def absorb_batch(state: State, written: BatchWritten) -> State:
-    """Extend the claims by the batch's ranges and files (P2: exactly these ranges)."""
+    """Extend the claims by the batch's ranges and files (RANGE-1: exactly these ranges)."""
     batch = state.run.batch
     assert batch is not None
     assert {p: r.range for p, r in written.partitions.items()} == batch.ranges, (
@@ -207,7 +209,7 @@ def _extend_claim(claim: WrittenRange, result: PartitionResult) -> WrittenRange:
 #
 # Where another system is to blame (a broker, a catalog, a storage, Spark), they are repeated for
 # ever, after pauses that double. Where none is, and where a batch hangs, they are repeated
-# ``batch_attempts_max`` times in a row (P10).
+# ``batch_attempts_max`` times in a row (BATCH-1).
 
 CUTS_MAX = 16
 """How often a batch is written again because of another record that stops the sink."""
@@ -275,7 +277,7 @@ def _offsets_within(first: Offsets, batch: Batch) -> Offsets:
 
 
 def _retry_before_record(state: State, batch: Batch, error: StopBefore, first: Offsets) -> Step:
-    """P14: write the batch again without what lies at or after such a record; then stop.
+    """BATCH-2: write the batch again without what lies at or after such a record; then stop.
 
     Behind a transform each attempt may meet but one more of them: after so many, nothing more of
     the batch is written.
@@ -293,7 +295,7 @@ def _retry_before_record(state: State, batch: Batch, error: StopBefore, first: O
 
 
 def stop_when_committed(state: State) -> Step:
-    """P14: stop once all that lies before the record is committed.
+    """BATCH-2: stop once all that lies before the record is committed.
 
     Whoever owns its partition meets it; so does this participant again, if it is not committed up
     to there when somebody else's commit or a new epoch moves it.
@@ -337,7 +339,8 @@ def empty_claim(offset: int) -> WrittenRange:
 
 
 def with_partitions(state: State, gained: frozenset[TopicPartition], presence: int) -> State:
-    """Own these, too: without a position, until a settlement behind the presence gives it (P6)."""
+    """Own these, too: without a position, until a settlement behind the presence gives it
+    (POSITION-2)."""
     owned = {**state.work.owned, **{partition: Ownership(presence) for partition in gained}}
     return replace(state, work=replace(state.work, owned=owned))
 
@@ -354,7 +357,7 @@ def with_leaving(state: State, partitions: frozenset[TopicPartition]) -> State:
 
 
 def on_own_presence(state: State, sequence: int, offset: ControlOffset) -> State:
-    """P6: note where the PRESENCE that names a gain stands in the log."""
+    """POSITION-2: note where the PRESENCE that names a gain stands in the log."""
     owned = {
         p: replace(own, since=offset) if own.since is None and own.presence == sequence else own
         for p, own in state.work.owned.items()
@@ -363,7 +366,7 @@ def on_own_presence(state: State, sequence: int, offset: ControlOffset) -> State
 
 
 def with_positions(state: State, expected: Offsets, settled_to: ControlOffset) -> State:
-    """Apply C, once the own late statuses are judged, to the positions (P6, P7)."""
+    """Apply C, once the own late statuses are judged, to the positions (POSITION-2, POSITION-3)."""
     # Files mix partitions: if one position is wrong, no file can be kept. Moving only that position
     # would announce the others' offsets with files that hold the wrong one's rows as well.
     if any(_contradicts(expected, p, own) for p, own in state.work.owned.items()):
@@ -391,7 +394,7 @@ def _move_to(partition: TopicPartition, own: Ownership, expected: Offsets) -> Ow
 def _learn_positions(
     owned: Mapping[TopicPartition, Ownership], expected: Offsets, settled_to: ControlOffset
 ) -> Mapping[TopicPartition, Ownership]:
-    """P6: take a gained partition's position from the first settlement behind its PRESENCE.
+    """POSITION-2: take a gained partition's position from the first settlement behind its PRESENCE.
 
     Not from one before it: what the former owner announced in between is not in that one's C, and
     would be read and written once more.
@@ -408,7 +411,7 @@ def _learn_positions(
 
 
 def take_status(state: State, number: int) -> tuple[State, WriteStatus]:
-    """Return everything unannounced as one status, which names every owned partition (P3)."""
+    """Return everything unannounced as one status, which names every owned partition (ANSWER-1)."""
     work, writing = state.work, state.term.writing
     claims = {p: own.work for p, own in work.owned.items() if own.work and writing}
     failed = (work.failed | _partitions_before_stop(state)) & work.owned.keys()
@@ -437,7 +440,7 @@ def drop_work(state: State) -> State:
 
 
 def void_positions(state: State) -> State:
-    """P1: begin a higher epoch, in which nothing read or known before counts."""
+    """EPOCH-3: begin a higher epoch, in which nothing read or known before counts."""
     dropped = drop_work(state)
     owned = {p: replace(own, work=None) for p, own in dropped.work.owned.items()}
     work = replace(dropped.work, owned=owned, failure=None, failed=frozenset())
@@ -463,12 +466,14 @@ def _with_empty_claim(own: Ownership) -> Ownership:
 
 
 def _partitions_before_stop(state: State) -> frozenset[TopicPartition]:
-    """P14: return the partitions with a record that stops the sink: there is more than is named."""
+    """BATCH-2: return the partitions with a record that stops the sink: there is more than is
+    named."""
     return frozenset(state.run.stop.error.first) if state.run.stop else frozenset()
 
 
 def _may_hold_more(state: State, partition: TopicPartition, claim: WrittenRange) -> bool:
-    """P3: return whether the partition may hold more, so that an empty claim does not mean idle.
+    """ANSWER-1: return whether the partition may hold more, so that an empty claim does not mean
+    idle.
 
     A partition that cannot be asked now, or waits for room, is not idle; nor is one whose end was
     seen before an earlier END. A paused sink asks nothing: nobody knows what waits.
@@ -485,7 +490,8 @@ def _may_hold_more(state: State, partition: TopicPartition, claim: WrittenRange)
 
 
 def _table_statuses(writing: OpenTransaction, state: State) -> tuple[TableStatus, ...]:
-    """Q4: return the files of all tables, announced with the claims that they belong to."""
+    """QUARANTINE-2: return the files of all tables, announced with the claims that they belong
+    to."""
     work = state.work
     tables = [TableStatus(writing.table.table, work.files)] if work.files else []
     if writing.quarantine is not None and work.quarantine_files:
@@ -504,7 +510,7 @@ STEPS = 8
 
 
 def presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Presence:
-    """Return its sign of life, and how much its next status will hold (P12)."""
+    """Return its sign of life, and how much its next status will hold (COMMIT-5)."""
     positions, ends = state.positions, state.source.ends
     records, octets = amount_held(state)
     return Presence(
@@ -547,7 +553,7 @@ def with_steps(state: State, steps: int) -> State:
 
 
 def waiting_partitions(state: State) -> frozenset[TopicPartition]:
-    """S4: return the partitions for which a status says that there is more."""
+    """SCHEMA-4: return the partitions for which a status says that there is more."""
     first = (need.proposal.first for need in state.needs.open)
     return frozenset(at for offsets in first for at in offsets) & state.work.owned.keys()
 

@@ -1,7 +1,7 @@
 """Gives the participant's machine its group, log, writer and clock.
 
 Leadership comes first: it receives the assignment after every poll, and before partitions are given
-up, so that a coordinator never outlives its ownership (rule E1).
+up, so that a coordinator never outlives its ownership (rule ELECTION-1).
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         # Without a place in the log nothing below waits: an outage must not make the loop spin.
         self._world.group.poll(timeout_ms if self._listener.behind else 0)
         assignment = self._world.group.assignment()
-        # Before this participant acts on it: a coordinator without its partition stops first (E1).
+        # Before this participant acts on it: a coordinator without its partition stops first
+        # (ELECTION-1).
         self._world.leadership.assigned(assignment)
         failure = self._world.leadership.failure()
         if isinstance(failure, HeadgateError):
@@ -89,7 +90,8 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         self._feed(Tick())
 
     def release(self, partitions: frozenset[TopicPartition]) -> None:
-        """Announce what is written, bounded in time (P5), because the group takes these away.
+        """Announce what is written, bounded in time (POSITION-1), because the group takes these
+        away.
 
         Called by the group's adapter inside ``poll``, before the partitions are released.
         """

@@ -187,13 +187,13 @@ def _begin_due_work(state: State, now_ms: int) -> Step:
 
 
 def _finish_transaction(state: State, now_ms: int) -> Step:
-    """P3: answer END once, after a last look at the end of the source."""
+    """ANSWER-1: answer END once, after a last look at the end of the source."""
     may_read = not state.source.last_read_done and state.may(Timer.RETRY, now_ms)
     if may_read and readable_positions(state):
         return _read_end_offsets(state, now_ms)
     if state.said.unconfirmed:
         # The status before this one was not heard. Were it lost, it would be appended again behind
-        # this one, whose ranges continue its own: both would be refused (C5), and read again.
+        # this one, whose ranges continue its own: both would be refused (COMMIT-2), and read again.
         return state, ()
     return _answer_end(state)
 
@@ -272,7 +272,7 @@ def _on_batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
 
 
 def _announce_growth(done: Step) -> Step:
-    """P12: tell the coordinator at each step how much there is, long before the next ALIVE."""
+    """COMMIT-5: tell the coordinator at each step how much there is, long before the next ALIVE."""
     state, actions = done
     steps = steps_reached(state)
     if steps <= state.work.steps:
@@ -299,7 +299,8 @@ def _on_assigned(state: State, partitions: frozenset[TopicPartition]) -> Step:
 
 
 def _announce_gain(state: State, gained: frozenset[TopicPartition], kind: PresenceKind) -> Step:
-    """P5: announce the gain; its place in the log decides which settlement gives the position."""
+    """POSITION-1: announce the gain; its place in the log decides which settlement gives the
+    position."""
     # Owned before it is said, for PRESENCE names all that is owned; under the sequence that the
     # event gets below, by which its place in the log is found.
     state = with_partitions(state, gained, state.said.sequence + 1)
@@ -313,19 +314,19 @@ def _announce_loss(state: State, lost: frozenset[TopicPartition]) -> Step:
 
 
 def _release(state: State) -> Step:
-    """P5: announce what the files hold, then let go."""
+    """POSITION-1: announce what the files hold, then let go."""
     actions: tuple[Action, ...] = ()
     if state.work.unannounced:
         if state.said.unconfirmed or state.term.writing is None:
             return state, ()
         state, actions = append_status(state, state.term.writing.number)
     # Only behind the status: the next owner's PRESENCE follows it in the log, so that the
-    # settlement which gives it a position has judged what is announced here (P6).
+    # settlement which gives it a position has judged what is announced here (POSITION-2).
     return without_partitions(state, state.work.leaving), actions
 
 
 def _on_release_timed_out(state: State) -> Step:
-    """P5 is bounded in time: drop what is not announced by now; it is read again."""
+    """POSITION-1 is bounded in time: drop what is not announced by now; it is read again."""
     if not state.work.leaving:
         return state, ()
     return without_partitions(drop_work(state), state.work.leaving), (RELEASE_TIMED_OUT,)
@@ -342,8 +343,8 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
         case StartCommit() | EndCommit() | Settlement() | Tables() if is_believed(state, record):
             return _on_coordinator_event(state, record, now_ms)
         case _:
-            # P1: lower epochs are ignored. Others' statuses are not for us, nor are an operator's
-            # requests: the coordinator's START says what holds (C11).
+            # EPOCH-3: lower epochs are ignored. Others' statuses are not for us, nor are an
+            # operator's requests: the coordinator's START says what holds (PAUSE-1).
             return state, ()
 
 
@@ -364,7 +365,7 @@ def _on_coordinator_event(state: State, record: LogRecord, now_ms: int) -> Step:
     if first and known:
         return state, ()  # a repetition; the first one counted
     # Before the event takes effect, whichever it is: an END or ACK of a coordinator that was not
-    # known is about work of its epoch, and none of ours is (P1).
+    # known is about work of its epoch, and none of ours is (EPOCH-3).
     if not known:
         state = _enter_epoch(state, Epoch(said.epoch), said.sender)
     match said.event:
@@ -422,7 +423,7 @@ def _copy_offsets(state: State, settlement: Settlement) -> tuple[Action, ...]:
 
 
 def _on_log_truncated(state: State, reason: str) -> Step:
-    """Treat earlier events as void: every owned partition is gained again."""
+    """LOG-3: treat earlier events as void; every owned partition is gained again."""
     owned = frozenset(state.work.owned)
     state = _enter_epoch(state, state.term.epoch, state.term.coordinator)
     state = without_unheard(without_partitions(state, owned))

@@ -1,4 +1,5 @@
-"""Records that need columns which the table lacks: propose, wait, then write them (S2, S4).
+"""Records that need columns which the table lacks: propose, wait, then write them (SCHEMA-2,
+SCHEMA-4).
 
 Owner of ``SchemaNeeds``. A batch that needs nothing does not come by here.
 """
@@ -40,7 +41,8 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 
 
 def on_batch_needs(state: State, batch: Batch, found: BatchNeeds, now_ms: int) -> Step:
-    """S2: propose what the batch lacks; it was read to its end for that, and counts for nothing."""
+    """SCHEMA-2: propose what the batch lacks; it was read to its end for that, and counts for
+    nothing."""
     primary = batch.table
     of_primary = Destination(primary.table, primary.uuid, primary.schema_id)
     needs = found.tables or (TableNeed(of_primary, found.columns, found.first, found.records),)
@@ -91,7 +93,7 @@ def _join_columns(before: Struct, columns: Struct) -> Struct:
 
 
 def before_waiting_records(state: State, ranges: Ranges, now_ms: int) -> Ranges:
-    """S4: return no ranges while an answer may come soon; then, and for an END, those before
+    """SCHEMA-4: return no ranges while an answer may come soon; then, and for an END, those before
     records that wait."""
     needs = state.needs
     if not needs.open:
@@ -106,7 +108,7 @@ def before_waiting_records(state: State, ranges: Ranges, now_ms: int) -> Ranges:
 
 
 def repeat_until(state: State) -> Mapping[TopicPartition, int]:
-    """S3: return where a batch ends that is done again; empty when that is done.
+    """SCHEMA-3: return where a batch ends that is done again; empty when that is done.
 
     Further records may need further columns: with them the batch would be done again for ever. A
     partition that cannot be read now holds nothing up.
@@ -118,7 +120,7 @@ def repeat_until(state: State) -> Mapping[TopicPartition, int]:
 
 
 def with_repetition_checked(state: State) -> State:
-    """S3: forget up to where a batch is done again, once that is done."""
+    """SCHEMA-3: forget up to where a batch is done again, once that is done."""
     return replace(state, needs=replace(state.needs, again=repeat_until(state)))
 
 
@@ -136,7 +138,8 @@ def _end_before(range_: OffsetRange, first: int | None) -> int:
 
 
 def on_tables(state: State, tables: Tables, now_ms: int) -> State:
-    """S3, N1: repeat the batch with the tables that TABLES names, in the same folder."""
+    """SCHEMA-3, CREATE-1: repeat the batch with the tables that TABLES names, in the same
+    folder."""
     numbers = {said.number for said in tables.answers if said.sender == state.sender}
     done = [need for need in state.needs.open if need.proposal.number in numbers]
     if not done:
@@ -161,7 +164,7 @@ def _newest_answers(state: State, tables: Tables, now_ms: int) -> Mapping[str, T
 
 
 def forget_refusals(state: State, now_ms: int) -> State:
-    """N3, R4: forget refusals after a while, so that the table is asked for again."""
+    """CREATE-3, ROUTE-4: forget refusals after a while, so that the table is asked for again."""
     kept = {
         name: answer
         for name, answer in state.needs.answers.items()
@@ -173,13 +176,13 @@ def forget_refusals(state: State, now_ms: int) -> State:
 
 
 def forget_answers(state: State, suspended: Mapping[str, str]) -> State:
-    """I2: forget what TABLES said of tables that are suspended since."""
+    """SUSPEND-2: forget what TABLES said of tables that are suspended since."""
     kept = {name: said for name, said in state.needs.answers.items() if name not in suspended}
     return replace(state, needs=replace(state.needs, answers=kept))
 
 
 def forget_needs(state: State) -> State:
-    """P1: another coordinator knows nothing of the proposals; the records are met again."""
+    """EPOCH-3: another coordinator knows nothing of the proposals; the records are met again."""
     needs = state.needs
     return replace(state, needs=SchemaNeeds(number=needs.number, ignored=needs.ignored))
 
@@ -187,7 +190,7 @@ def forget_needs(state: State) -> State:
 def answer_needs_by_start(state: State, start: StartCommit) -> State:
     """Take a START under another schema as an answer too: the records are looked at again.
 
-    What is not answered is repeated: the coordinator may have had no room for it (G6).
+    What is not answered is repeated: the coordinator may have had no room for it (LOG-6).
     """
     primary = start.tables[0]
     now = Destination(primary.table, primary.uuid, primary.schema_id)
@@ -204,7 +207,7 @@ def _destination(need: Need) -> Destination:
 
 
 def on_own_proposal(state: State, proposal: Proposal) -> State:
-    """G1, G6: note that it was heard; if others used its name, go on counting from there."""
+    """LOG-1, LOG-6: note that it was heard; if others used its name, go on counting from there."""
     needs = state.needs
     if (counted := count_on(needs.number, proposal.number)) != needs.number:
         return replace(state, needs=replace(needs, number=counted))
@@ -215,7 +218,8 @@ def on_own_proposal(state: State, proposal: Proposal) -> State:
 
 
 def log_ignored_fields(state: State, ignored: Mapping[str, int]) -> Step:
-    """S6: log once each field that becomes no column, with the records in which it was met."""
+    """SCHEMA-6: log once each field that becomes no column, with the records in which it was
+    met."""
     new = {path: count for path, count in ignored.items() if path not in state.needs.ignored}
     if not new:
         return state, ()

@@ -1,6 +1,7 @@
 """Epochs, transactions and settlements as the coordinator says them, and what was said to it.
 
-Owner of ``Term`` and ``Announced``: P1, P7, P8 and P11, and the replays of G5 and G6.
+Owner of ``Term`` and ``Announced``: EPOCH-3, POSITION-3, POSITION-4 and CONFIG-1, and the replays
+of LOG-5 and LOG-6.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ from headgate.participant.state import OpenTransaction, OwnStatus, State, Term, 
 
 
 def is_believed(state: State, record: LogRecord) -> bool:
-    """Return whether to believe an event: P1 ignores lower epochs, G6 leaps and impossible Ls.
+    """Return whether to believe an event: EPOCH-3 ignores lower epochs, LOG-6 leaps and impossible
+    Ls.
 
     A START is believed however far it leaps, for its coordinator may have had to claim above words
     that this participant ignored. A START of the true coordinator leads back from a false one.
@@ -62,7 +64,7 @@ def is_believed(state: State, record: LogRecord) -> bool:
 
 
 def enter_epoch(state: State, epoch: Epoch, coordinator: Sender | None) -> State:
-    """P1: enter a higher epoch: all work, announced statuses and known positions are void."""
+    """EPOCH-3: enter a higher epoch: all work, announced statuses and known positions are void."""
     # L begins at 0 again: the new epoch's first START says where to read on, whatever the former
     # coordinator had settled; its ENDs count from 1.
     term = Term(epoch, coordinator, paused=state.term.paused)
@@ -71,7 +73,7 @@ def enter_epoch(state: State, epoch: Epoch, coordinator: Sender | None) -> State
 
 
 def open_transaction(state: State, started: OpenTransaction | None) -> State:
-    """Open a START at once, or behind the answer that is still pending (C4)."""
+    """Open a START at once, or behind the answer that is still pending (COMMIT-1)."""
     term = state.term
     if term.ended > term.answered:
         return replace(state, term=replace(term, following=started))
@@ -95,12 +97,13 @@ def with_end_answered(state: State) -> State:
 
 
 def with_suspended(state: State, suspended: Mapping[str, str]) -> State:
-    """I2: apply a settlement's suspended tables to the next batch, whatever its transaction."""
+    """SUSPEND-2: apply a settlement's suspended tables to the next batch, whatever its
+    transaction."""
     return _with_transactions(state, lambda each: replace(each, suspended=suspended))
 
 
 def with_schema(state: State, now: TableStart) -> State:
-    """S3: write under the schema that TABLES names, in the same folder."""
+    """SCHEMA-3: write under the schema that TABLES names, in the same folder."""
 
     def renewed(opened: OpenTransaction) -> OpenTransaction:
         if opened.table.uuid != now.uuid:
@@ -141,7 +144,7 @@ def apply_settlement(state: State, offsets: Offsets, settled_to: ControlOffset) 
 
 
 def _count_unheeded(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
-    """G6: return how many statuses in a row had no effect: C has not reached what they claim."""
+    """LOG-6: return how many statuses in a row had no effect: C has not reached what they claim."""
     count = state.said.unheeded
     for own in state.said.pending:
         if not _is_late(own, settled_to) and any(len(span) for span in own.ranges.values()):
@@ -151,12 +154,13 @@ def _count_unheeded(state: State, offsets: Offsets, settled_to: ControlOffset) -
 
 
 def _is_late(own: OwnStatus, settled_to: ControlOffset) -> bool:
-    """P8: return whether the status is late, so that it waits for the next settlement."""
+    """POSITION-4: return whether the status is late, so that it waits for the next settlement."""
     return own.offset is None or own.offset >= settled_to
 
 
 def _chain_late_statuses(offsets: Offsets, pending: tuple[OwnStatus, ...]) -> Offsets:
-    """P7: return what C will be once the own late statuses are judged, as the coordinator would.
+    """POSITION-3: return what C will be once the own late statuses are judged, as the coordinator
+    would.
 
     It will judge them in log order onto exactly this pair of C and L. A position behind C itself is
     no contradiction then: what lies between was announced, and must not be read again.
@@ -191,7 +195,7 @@ def append_presence(state: State, kind: PresenceKind, concerns: frozenset[TopicP
 
 def append_status(state: State, transaction: TransactionNumber) -> Step:
     """Announce all work; the status stays pending until a settlement covers it."""
-    # G6: somebody may have used a higher number in its name that it never heard: catch up.
+    # LOG-6: somebody may have used a higher number in its name that it never heard: catch up.
     further = min(LEAP_MAX, 1024 ** min(state.said.unheeded, 2))
     state, status = take_status(state, state.said.status_number + further)
     state, said = number_event(state, transaction, status)
@@ -201,13 +205,13 @@ def append_status(state: State, transaction: TransactionNumber) -> Step:
 
 
 def append_pending_again(state: State, upto: TransactionNumber) -> Step:
-    """P4: answer a repeated END with the very events that answered it, files included."""
+    """ANSWER-2: answer a repeated END with the very events that answered it, files included."""
     again = tuple(own.said for own in state.said.pending if own.said.transaction <= upto)
     return state, (Append(again),) if again else ()
 
 
 def arm_resend(state: State, now_ms: int) -> State:
-    """G1: what is not heard is appended again, an interval after it was first missed."""
+    """LOG-1: what is not heard is appended again, an interval after it was first missed."""
     if not _unheard_events(state):
         return state.with_deadline(Timer.RESEND, None)
     if Timer.RESEND in state.deadlines:
@@ -216,7 +220,7 @@ def arm_resend(state: State, now_ms: int) -> State:
 
 
 def repeat_unheard(state: State, now_ms: int) -> Step:  # noqa: ARG001 - as all that is due
-    """G1: repeat what was not heard; confirmed is not heard, for a log may be truncated."""
+    """LOG-1: repeat what was not heard; confirmed is not heard, for a log may be truncated."""
     return state.with_deadline(Timer.RESEND, None), (Append(_unheard_events(state)),)
 
 
@@ -227,7 +231,8 @@ def _unheard_events(state: State) -> tuple[OutgoingEvent, ...]:
 
 
 def on_own_status(state: State, number: int, offset: ControlOffset) -> State:
-    """Note where an own status stands; if others used its name, go on counting from there (G6)."""
+    """Note where an own status stands; if others used its name, go on counting from there
+    (LOG-6)."""
     pending = tuple(
         replace(own, offset=offset)
         if own.offset is None and own.status.status_number == number
@@ -250,7 +255,8 @@ def without_unheard(state: State) -> State:
 
 
 def count_on(known: int, heard: int) -> int:
-    """G6: return the number to count on from, after what was heard in its name, its own or not."""
+    """LOG-6: return the number to count on from, after what was heard in its name, its own or
+    not."""
     return heard if known < heard <= known + LEAP_MAX else known
 
 
@@ -260,7 +266,7 @@ def count_on(known: int, heard: int) -> int:
 def find_other_configuration(
     state: State, coordinator: Sender, start: StartCommit
 ) -> OtherConfiguration | None:
-    """P11: return the error if this participant's configuration differs from START's.
+    """CONFIG-1: return the error if this participant's configuration differs from START's.
 
     What it wrote would go elsewhere, or be another row than its file says.
     """
@@ -279,7 +285,7 @@ def find_other_configuration(
 
 
 def describe_differences(start: StartCommit, own: Mapping[str, str]) -> str:
-    """P11: say in which parts both have, START's configuration and this one differ, if any."""
+    """CONFIG-1: say in which parts both have, START's configuration and this one differ, if any."""
     said = {"table.identifier": start.tables[0].table, **start.configuration}
     other = sorted(name for name in own.keys() & said.keys() if own[name] != said[name])
     return "; ".join(_describe_difference(name, said[name], own[name]) for name in other)

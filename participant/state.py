@@ -39,16 +39,16 @@ class Phase(StrEnum):
     WAITING = "waiting"
     """No transaction is open for this participant."""
     WRITING = "writing"
-    """A transaction is open; batches are read and written (P2)."""
+    """A transaction is open; batches are read and written (RANGE-1)."""
     ANSWERING = "answering"
-    """END was heard and not yet answered: the last batch is finished first (P3)."""
+    """END was heard and not yet answered: the last batch is finished first (ANSWER-1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """The contents of a START: where files go, and for which fixed set of partitions.
 
-    ``suspended`` as in the newest START or settlement (I1).
+    ``suspended`` as in the newest START or settlement (SUSPEND-1).
     """
 
     number: TransactionNumber
@@ -84,8 +84,8 @@ class Ownership:
     """One owned partition.
 
     ``presence`` is the sequence of the PRESENCE that names its gain, ``since`` the place of that
-    one in the log (h of P6). ``work`` is the unannounced claim, whose end is the position; ``None``
-    while the position is not known.
+    one in the log (h of POSITION-2). ``work`` is the unannounced claim, whose end is the position;
+    ``None`` while the position is not known.
     """
 
     presence: int
@@ -97,7 +97,7 @@ class Ownership:
 class OwnStatus:
     """An announced status that no settlement covers yet; ``offset`` is set once it was heard.
 
-    ``said`` is kept, files and all: a repeated END gets this very event again (P4).
+    ``said`` is kept, files and all: a repeated END gets this very event again (ANSWER-2).
     """
 
     said: OutgoingEvent
@@ -111,7 +111,8 @@ class OwnStatus:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A proposal without an answer: what waits for it begins at ``proposal.first`` (rule S2)."""
+    """A proposal without an answer: what waits for it begins at ``proposal.first`` (rule
+    SCHEMA-2)."""
 
     said: OutgoingEvent
     proposal: Proposal
@@ -123,7 +124,7 @@ class Need:
 class TableAnswer:
     """What TABLES said of a table that START does not name.
 
-    That there is none is forgotten at ``until_ms``, so that it is asked for again (N3)."""
+    That there is none is forgotten at ``until_ms``, so that it is asked for again (CREATE-3)."""
 
     start: TableStart
     until_ms: int | None = None
@@ -131,7 +132,7 @@ class TableAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PendingStop:
-    """A record stops the sink once what lies before it is committed (P14).
+    """A record stops the sink once what lies before it is committed (BATCH-2).
 
     ``upto``: where reading ends in each partition of the batch that met it; others are read no
     further. ``cuts``: how often such a record was met on the way.
@@ -148,9 +149,9 @@ class Timer(StrEnum):
     LOOK = "look"
     """Not before it is the source asked again where it ends."""
     RETRY = "retry"
-    """Not before it is a failed batch read again (P10)."""
+    """Not before it is a failed batch read again (BATCH-1)."""
     RESEND = "resend"
-    """What was not heard by then is appended again (G1)."""
+    """What was not heard by then is appended again (LOG-1)."""
     BATCH = "batch"
     """The batch that runs is given up; set exactly while one runs."""
     ALIVE = "alive"
@@ -162,21 +163,23 @@ class Term:
     """What the coordinator of this epoch has said. Only ``settlements`` makes a changed copy."""
 
     epoch: Epoch = Epoch(0)
-    """Never falls, but by the START of a true coordinator that leads back from a false one (G6)."""
+    """Never falls, but by the START of a true coordinator that leads back from a false one
+    (LOG-6)."""
     coordinator: Sender | None = None
-    """Who began the epoch: the same epoch of another one is another epoch (P1)."""
+    """Who began the epoch: the same epoch of another one is another epoch (EPOCH-3)."""
     settled_to: ControlOffset = ControlOffset(0)
-    """L. Never falls within an epoch: an older settlement is ignored (P7)."""
+    """L. Never falls within an epoch: an older settlement is ignored (POSITION-3)."""
     ended: TransactionNumber = TransactionNumber(0)
     """The newest END heard, at or above ``answered``."""
     answered: TransactionNumber = TransactionNumber(0)
     """The newest END answered: a participant answers each END once, however often it is heard."""
     paused: bool = False
-    """As the newest START says: nothing is read (C11)."""
+    """As the newest START says: nothing is read (PAUSE-1)."""
     writing: OpenTransaction | None = None
     """The transaction whose folder takes new files."""
     following: OpenTransaction | None = None
-    """The one whose START was heard while the answer to END is pending: set only then (C4)."""
+    """The one whose START was heard while the answer to END is pending: set only then
+    (COMMIT-1)."""
 
     @property
     def phase(self) -> Phase:
@@ -190,12 +193,12 @@ class Work:
     """What is owned, and read but not announced. Only ``batches`` makes a changed copy.
 
     A data file mixes partitions. Hence the claims of all partitions, the files and the troubles are
-    kept, announced or dropped together, and never one partition's alone (P7): where no claim holds
-    an offset, there is no file and no trouble.
+    kept, announced or dropped together, and never one partition's alone (POSITION-3): where no
+    claim holds an offset, there is no file and no trouble.
     """
 
     owned: Mapping[TopicPartition, Ownership] = field(default_factory=dict)
-    """As the group says, since a PRESENCE was appended for each (P5)."""
+    """As the group says, since a PRESENCE was appended for each (POSITION-1)."""
     leaving: frozenset[TopicPartition] = frozenset()
     """Owned ones that the group takes away as soon as what was read is announced."""
     files: tuple[WrittenFile, ...] = ()
@@ -204,13 +207,13 @@ class Work:
     """Of the primary table, of the quarantine, of other tables; in all at most ``files_max`` and
     what one batch writes."""
     troubles: Mapping[str, str] = field(default_factory=dict)
-    """What is wrong with tables that some of it should have gone to (I1)."""
+    """What is wrong with tables that some of it should have gone to (SUSPEND-1)."""
     failure: str | None = None
     """Why the last batch failed: set exactly while ``failed`` names partitions."""
     failed: frozenset[TopicPartition] = frozenset()
     """Of a failed batch, until a later one has read them: nobody may take them for idle."""
     steps: int = 0
-    """The last step towards a limit that was said of this work (P12)."""
+    """The last step towards a limit that was said of this work (COMMIT-5)."""
 
     @property
     def unannounced(self) -> bool:
@@ -245,7 +248,7 @@ class BatchRun:
     record_bytes: float = 0.0
     """Mean size of a record in the last batch that read any."""
     stop: PendingStop | None = None
-    """The sink is about to stop before a record (P14)."""
+    """The sink is about to stop before a record (BATCH-2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,18 +266,18 @@ class SourceEnds:
 class Announced:
     """What it said and what was heard of it. Only ``settlements`` makes a changed copy.
 
-    Appended is not heard, even where the broker confirmed it: a log may lose its end (G1).
+    Appended is not heard, even where the broker confirmed it: a log may lose its end (LOG-1).
     """
 
     pending: tuple[OwnStatus, ...] = ()
     """Statuses that no settlement covers: with ascending numbers, in log order, and where they were
-    heard, at or behind L (P8)."""
+    heard, at or behind L (POSITION-4)."""
     status_number: int = 0
     """The newest number of a status; never falls, or the coordinator takes one for a repetition."""
     unheeded: int = 0
-    """How many statuses in a row came to nothing (G6)."""
+    """How many statuses in a row came to nothing (LOG-6)."""
     unheard: tuple[OutgoingEvent, ...] = ()
-    """Presences that name a gain; the position of the gained ones waits for them (P6)."""
+    """Presences that name a gain; the position of the gained ones waits for them (POSITION-2)."""
     sequence: int = 0
     """Of the newest own event; never falls."""
 
@@ -295,15 +298,17 @@ class SchemaNeeds:
     answers: Mapping[str, TableAnswer] = field(default_factory=dict)
     """What TABLES said in this epoch of tables that routes name; the oldest are forgotten."""
     again: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Where the batch ended that met the first of the needs, and is done again up to there (S3)."""
+    """Where the batch ended that met the first of the needs, and is done again up to there
+    (SCHEMA-3)."""
     ignored: frozenset[str] = frozenset()
-    """Fields of which it was logged that they become no column (S6)."""
+    """Fields of which it was logged that they become no column (SCHEMA-6)."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """``table`` is the one that this participant's own sink file names, ``configuration`` the parts
-    of the file that must be equal for all (P11); both are constant, as sink, sender and settings.
+    of the file that must be equal for all (CONFIG-1); both are constant, as sink, sender and
+    settings.
     """
 
     sink: SinkName

@@ -85,7 +85,8 @@ class SystemClock:
     """Implements ``ports.Clock`` on this machine."""
 
     def monotonic_ms(self) -> int:
-        """Return a time that includes the machine's sleep, if possible: files age then too (P9)."""
+        """Return a time that includes the machine's sleep, if possible: files age then too
+        (TOKEN-1)."""
         return time.clock_gettime_ns(_AWAKE_OR_ASLEEP) // 1_000_000
 
     def wall_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""Compares a participant's sink file with those of the participants that run (rule P11).
+"""Compares a participant's sink file with those of the participants that run (rule CONFIG-1).
 
 One that differs does not join: whoever is given the election partition coordinates, and the others
 would have to end, though they may be right. Only what participants say now counts: one that was

@@ -1,4 +1,5 @@
-"""Recognizes tables that are gone though the notes next to the group's offsets know them (P11)."""
+"""Recognizes tables that are gone though the notes next to the group's offsets know them
+(CONFIG-1)."""
 
 from __future__ import annotations
 

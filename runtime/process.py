@@ -43,7 +43,8 @@ from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
 # Waits outside of the group, and looks at the table now and then.
 #
-# While an operator keeps the sink stopped, or after this process has left the lead to others (E2).
+# While an operator keeps the sink stopped, or after this process has left the lead to others
+# (ELECTION-2).
 
 
 LOOKED_AT_S = 3.0
@@ -141,7 +142,7 @@ def run(
 
     ``measuring`` decides what measures it. While an operator keeps the sink stopped, it has left
     the group and waits, as it does when its coordinator's calls are not answered while others could
-    lead (E2). A ``sink_file`` that changes is read again: intervals and limits apply from
+    lead (ELECTION-2). A ``sink_file`` that changes is read again: intervals and limits apply from
     the next START; for any other change it leaves in order and reopens.
 
     Raises the ``HeadgateError`` that ends the sink. When leaving, it finishes and announces what is
@@ -210,7 +211,8 @@ class _Turn:
 
 
 def _wait_for_others(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
-    """P11: with another file than before, wait for those at work to leave, or to get it as well.
+    """CONFIG-1: with another file than before, wait for those at work to leave, or to get it as
+    well.
 
     Return the settings to go on with if the file changes meanwhile.
     """
@@ -256,7 +258,7 @@ def _work(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
 
 
 def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
-    """P11: let those go first that have the sink file with which a person started the sink.
+    """CONFIG-1: let those go first that have the sink file with which a person started the sink.
 
     Raises ``OtherConfiguration`` once they work. If nobody has that file, this one will do.
     """
@@ -278,7 +280,7 @@ def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
 
 
 def _stay_away(settings: SinkSettings, turn: _Turn, released: LeadershipReleased) -> None:
-    """E2: let others lead, for as long as this process had no answers, and until it has."""
+    """ELECTION-2: let others lead, for as long as this process had no answers, and until it has."""
     told = f"{released.code} {released.message}"
     _say(LogEvent.LEADERSHIP_RELEASED, f"sink {settings.name}: {told}", logging.WARNING)
     if turn.measures:

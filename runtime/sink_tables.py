@@ -72,7 +72,7 @@ class Coordinated:
     """A coordinator's ports: the primary table, the secondary ones, and the sources.
 
     Describing the sources may create tables for their topics. ``stamp``: the table's, if it stamps
-    its files (P13). ``tables``: those of this coordinator, for their maintenance.
+    its files (TOKEN-2). ``tables``: those of this coordinator, for their maintenance.
     """
 
     table: PrimaryTable
@@ -102,12 +102,13 @@ Answer = TableAtRest | HeadgateError
 
 
 def secondary_names(settings: SinkSettings) -> tuple[str, ...]:
-    """Return the tables that receive rows which the primary table decides (rule D1)."""
+    """Return the tables that receive rows which the primary table decides (rule PENDING-1)."""
     return (settings.quarantine.table,) if settings.quarantine.keeps else ()
 
 
 def routing(settings: SinkSettings) -> str:
-    """Fingerprint what decides a row and its table; all members must agree on it (P11, D3)."""
+    """Fingerprint what decides a row and its table; all members must agree on it (CONFIG-1,
+    PENDING-3)."""
     return fingerprint(agreed_settings(settings))
 
 
@@ -191,7 +192,8 @@ class SinkTables:
         return self.open(self.name, use)
 
     def _check_columns_of(self, table: SupportsColumnCheck) -> None:
-        """Raise at a commit what a start would; not where the sink itself changes columns (S5)."""
+        """Raise at a commit what a start would; not where the sink itself changes columns
+        (SCHEMA-5)."""
         from headgate.runtime.start_checks import refuse_schema  # not for readers
 
         if self.settings.table.schema.unknown_fields is not UnknownFields.EVOLVE:
@@ -317,7 +319,8 @@ class SinkTables:
         return self._opening.enter_context(self.at_rest(self.name)).reader
 
     def undelivered(self, record: CommitRecord | None) -> tuple[PendingCommit, ...]:
-        """Return what is pending for secondary tables, as far as these can be read (rule D7)."""
+        """Return what is pending for secondary tables, as far as these can be read (rule
+        PENDING-7)."""
         if record is None or not record.pending_commits:
             return ()
         views = dict[str, TableView]()

@@ -50,7 +50,8 @@ class SinkTask:
         return self._member.settled.restricted(self._buffers.partitions())
 
     def close(self, partitions: Iterable[TopicPartition]) -> None:
-        """Announce what is written, bounded in time (P5), and give up the revoked partitions."""
+        """Announce what is written, bounded in time (POSITION-1), and give up the revoked
+        partitions."""
         leaving = frozenset(partitions)
         self._driver.release(leaving)
         self._buffers.close(leaving)

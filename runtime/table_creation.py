@@ -1,4 +1,5 @@
-"""Creates missing tables that routes name, in the coordinator (rules N1, N3, N4, R4).
+"""Creates missing tables that routes name, in the coordinator (rules CREATE-1, CREATE-3, CREATE-4,
+ROUTE-4).
 
 Declared tables of topics are created once the sources are described, before START names their
 partitions: a participant that reads a topic finds its table. Others are created when a participant
@@ -51,8 +52,8 @@ class TableCreation(Protocol):
 class TableMaker:
     """Creates tables. One that cannot be created does not block the others.
 
-    ``filled`` asks the ledger which tables it has filled: none of these is created again (N5). One
-    coordinator uses it; several of its threads may call ``wanted`` at once.
+    ``filled`` asks the ledger which tables it has filled: none of these is created again
+    (LEDGER-2). One coordinator uses it; several of its threads may call ``wanted`` at once.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class TableMaker:
     def wanted(self, want: Want) -> Changed | None:
         """Create a table that a participant asks for; return why not, or ``None`` if it exists.
 
-        Raises what ``ensure_table`` raises, and ``ConfigurationError`` if N3 finds no column.
+        Raises what ``ensure_table`` raises, and ``ConfigurationError`` if CREATE-3 finds no column.
         """
         try:
             return self._wanted(want)
@@ -134,7 +135,8 @@ class TableMaker:
             _log.warning("table %s cannot be created, its records are unmatched: %s", table, error)
 
     def _dropped(self, table: str) -> bool:
-        """N5: return whether rows went to a table that is gone, and nobody asked for a new one."""
+        """LEDGER-2: return whether rows went to a table that is gone, and nobody asked for a new
+        one."""
         return self._settings.tables.on_missing is OnMissing.SUSPEND and table in self._filled()
 
     def _make(self, table: str, raw: str, each: OneTableSettings, columns: Struct) -> None:
@@ -157,7 +159,7 @@ def dropped_message(table: str) -> str:
 
 
 class NewTables:
-    """Limits the number of tables, and how many are new within a minute (R4).
+    """Limits the number of tables, and how many are new within a minute (ROUTE-4).
 
     Only names taken from the content of records are slowed down: topics are created by people.
     Their records wait until the table may be created.

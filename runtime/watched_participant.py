@@ -24,7 +24,8 @@ class Current:
 
 
 class OpenSink(participant.ParticipantDriver):
-    """A participant on real ports. Its turns can also raise ``OtherConfiguration`` (rule P11)."""
+    """A participant on real ports. Its turns can also raise ``OtherConfiguration`` (rule
+    CONFIG-1)."""
 
     def __init__(
         self,

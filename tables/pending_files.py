@@ -1,4 +1,4 @@
-"""Stages lists of files for secondary tables of formats without manifests of their own (D2).
+"""Stages lists of files for secondary tables of formats without manifests of their own (PENDING-2).
 
 For each transaction and table, a small file lies below the table's location until some time after
 its delivery: a table that lost its newest deliveries has to receive them again. Whoever delivers
@@ -56,7 +56,7 @@ class StagedFileLists:
 
     def write(self, staging: Staging) -> tuple[PendingCommit, ...]:
         """Write what the secondary table has to receive: its rows, and separately the keys to
-        delete (U2)."""
+        delete (KEY-2)."""
         keys = [file for file in staging.files if file.kind is FileKind.KEYS]
         pending_commits = []
         if rows := [file for file in staging.files if file.kind is FileKind.ROWS]:

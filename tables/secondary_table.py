@@ -55,7 +55,7 @@ class FileListSecondaryTable:
             return self._primary.evolve(base, columns)
 
     def stage(self, staging: Staging) -> tuple[PendingCommit, ...]:
-        """D2: write the draft, once the table has accepted its files."""
+        """PENDING-2: write the draft, once the table has accepted its files."""
         name = staging.table.table
         if self.read().uuid != staging.table.uuid:
             raise Unreachable(f"{name} is another table now; nothing was staged")
@@ -69,8 +69,8 @@ class FileListSecondaryTable:
             ) from error
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
-        """D5: commit the files of the pending commits, numbered by the order of their transactions
-        (U3)."""
+        """PENDING-5: commit the files of the pending commits, numbered by the order of their
+        transactions (KEY-3)."""
         pending = [
             pending_commit for pending_commit in attempt.pending_commits if pending_commit.manifest
         ]

@@ -1,6 +1,7 @@
 """Calls all secondary tables of a sink in threads: one that hangs does not block the others.
 
-Deliveries that are made together (D5) are the exception: they wait for the slowest of their tables.
+Deliveries that are made together (PENDING-5) are the exception: they wait for the slowest of their
+tables.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class SecondaryTables:
 
     ``told`` is called, and must not block, when the secondary tables are looked at for the first
     time and after every delivery: there may be new rows. Without ``threads`` the caller makes one
-    call after another. ``required``: an error of any other secondary table is an answer (rule I1).
-    ``make`` creates a requested table, or says why it does not. ``listed`` names the tables of a
-    namespace. ``joint`` delivers several in one call.
+    call after another. ``required``: an error of any other secondary table is an answer (rule
+    SUSPEND-1). ``make`` creates a requested table, or says why it does not. ``listed`` names the
+    tables of a namespace. ``joint`` delivers several in one call.
     """
 
     def __init__(
@@ -75,7 +76,8 @@ class SecondaryTables:
         return {name: view for name, view in zip(free, views, strict=True) if view is not None}
 
     def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
-        """N5: a list shows what to look at; a table counts as gone when it cannot be loaded."""
+        """LEDGER-2: a list shows what to look at; a table counts as gone when it cannot be
+        loaded."""
         spaces = {name.rpartition(".")[0] for name in tables}
         there = {f"{space}.{short}" for space in sorted(spaces) for short in self._listed(space)}
         found = self.describe(sorted(set(tables) - there)) if set(tables) - there else {}
@@ -147,7 +149,7 @@ class SecondaryTables:
         return list(self._executor().map(call, items))
 
     def guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
-        """Return the error that is this table's own trouble; raise any other (I1)."""
+        """Return the error that is this table's own trouble; raise any other (SUSPEND-1)."""
         try:
             return call()
         except HeadgateError as error:

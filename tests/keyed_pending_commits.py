@@ -105,7 +105,7 @@ class PendingTable:
         return (table or self.table).commit(self.delivery())
 
     def reads(self) -> tuple[PendingCommit, ...]:
-        """D7: acknowledge what a read shows as delivered; the pending commits that went."""
+        """PENDING-7: acknowledge what a read shows as delivered; the pending commits that went."""
         before = self.pending_commits
         self.pending_commits = find_undelivered(before, {NAME: self.table.read()}, PRIMARY)
         struck = tuple(
@@ -151,7 +151,7 @@ def walk(
 
     Raises ``Unfolded`` where the table is not the fold then, or on the way. ``lost``: the catalog,
     whose answers do not arrive. From the step ``grows_at`` on, all keys are in two other
-    partitions, which are younger (U8).
+    partitions, which are younger (KEY-8).
     """
     chance = random.Random(seed)
     asleep: list[tuple[IcebergTable, CommitAttempt]] = []

@@ -190,7 +190,7 @@ class KeyedWorld:
         )
 
     def landed(self, attempt: CommitAttempt) -> KeyCounts:
-        """C8: the same files again on the new head, until they are in."""
+        """OUTCOME-2: the same files again on the new head, until they are in."""
         outcome: CommitOutcome = Refused("not tried yet")
         while isinstance(outcome, Refused):
             outcome = self.table.commit(attempt)

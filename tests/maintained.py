@@ -102,7 +102,7 @@ class Maintained:
         return Round(self.settings, self.catalog, "db.trips", **more)
 
     def commit(self, rows: int = 5, day: Any = 1, **columns: Any) -> None:
-        """Land, on whatever head there is: as a coordinator does it (C8)."""
+        """Land, on whatever head there is: as a coordinator does it (OUTCOME-2)."""
         self.number += 1
         self._commit(self.written(rows, day, **columns), rows)
 

@@ -190,7 +190,7 @@ class FakeTable:
         )
 
     def _others(self) -> dict[SinkName, Mapping[str, TopicId]]:
-        """Rule T7."""
+        """Rule TABLE-5."""
         found = {sink_of_tag(tag, self._branch): id_ for tag, id_ in self._catalog.tags.items()}
         return {
             sink: commit_record_codec.topics_of(sink, self._catalog.snapshots[id_].summary)
@@ -213,7 +213,7 @@ class FakeTable:
         return None
 
     def _lineage(self, tag: int | None) -> Lineage:
-        """Rule T5."""
+        """Rule TABLE-4."""
         catalog = self._catalog
         if tag is None:
             return Lineage.TAG_MISSING if self._was_claimed() else Lineage.FRESH

@@ -38,7 +38,8 @@ class FakeStorage:
     columns: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def write(self, prefix: str, records: list[SourceRecord]) -> WrittenFile:
-        """Write a file whose path begins so; or, with a stamp for a prefix, bears it (rule P13)."""
+        """Write a file whose path begins so; or, with a stamp for a prefix, bears it (rule
+        TOKEN-2)."""
         number = f"{len(self.files):05}"
         path = prefix.replace(ANY, number) if ANY in prefix else f"{prefix}{number}.parquet"
         self.files[path] = records
@@ -46,7 +47,7 @@ class FakeStorage:
         return WrittenFile(path, len(records), size_bytes)
 
     def write_keys(self, prefix: str, records: list[SourceRecord]) -> WrittenFile:
-        """Write a key file (rule U2)."""
+        """Write a key file (rule KEY-2)."""
         return replace(self.write(prefix, records), kind=FileKind.KEYS)
 
 
@@ -55,10 +56,10 @@ class FakeBatchWriter:
 
     ``fail`` makes the running batch, or else the next one, end in failure when it is due. ``bad``
     are records that go into the quarantine, ``held`` what is in it, asked where START says that it
-    is ahead (rule Q5); the storage is one for all tables. ``route`` says which of START's
+    is ahead (rule QUARANTINE-3); the storage is one for all tables. ``route`` says which of START's
     secondary tables takes a bad record, ``takes`` which table that it does not name any other one.
     ``wants`` are the columns that a record needs, ``has`` those of the schema that START names.
-    ``deletes``: whether a record deletes its key's row (rule U2).
+    ``deletes``: whether a record deletes its key's row (rule KEY-2).
     """
 
     def __init__(
@@ -142,7 +143,8 @@ class FakeBatchWriter:
         return None
 
     def _needs(self, batch: Batch) -> BatchNeeds | None:
-        """S2: return what the batch's rows need and the table lacks; not for tables of routes."""
+        """SCHEMA-2: return what the batch's rows need and the table lacks; not for tables of
+        routes."""
         if self.takes is not None:
             return None
         there = self.has(batch.table) | {".".join(each.path) for each in batch.table.refused}
@@ -187,13 +189,14 @@ class FakeBatchWriter:
         return BatchWritten(batch.number, results, files, *self._aside(batch, aside))
 
     def _is_diverted(self, batch: Batch, record: SourceRecord) -> bool:
-        """I1: return whether the record's table is suspended."""
+        """SUSPEND-1: return whether the record's table is suspended."""
         return self.takes is not None and self.takes(record)[0].table in batch.suspended
 
     def _routed(
         self, batch: Batch, rows: list[SourceRecord]
     ) -> dict[Destination, tuple[WrittenFile, ...]]:
-        """Return files of tables that no START names, below the folder that it gives (rule R5)."""
+        """Return files of tables that no START names, below the folder that it gives (rule
+        LEDGER-1)."""
         assert self.takes is not None, "asked only then"
         by_table: dict[tuple[Destination, str], list[SourceRecord]] = {}
         for record in rows:
@@ -204,7 +207,7 @@ class FakeBatchWriter:
         }
 
     def _with_keys(self, prefix: str, records: list[SourceRecord]) -> tuple[WrittenFile, ...]:
-        """Return a file of rows, and a key file of the records that delete (rule U2)."""
+        """Return a file of rows, and a key file of the records that delete (rule KEY-2)."""
         rows = [record for record in records if not self.deletes(record)]
         deleted = [record for record in records if self.deletes(record)]
         files = (self._storage.write(prefix, rows),) if rows else ()

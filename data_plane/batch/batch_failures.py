@@ -20,7 +20,7 @@ from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX
 from headgate.tables.storage.object_stores import refused_operation
 
 _FOR_THE_COORDINATOR = (OffsetOutOfRange, TopicRecreated)
-"""Sources that contradict the stored offsets: the coordinator's policies decide (C4)."""
+"""Sources that contradict the stored offsets: the coordinator's policies decide (COMMIT-1)."""
 
 _OTHERS = frozenset(
     (

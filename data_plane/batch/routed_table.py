@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # checking settings must not import Arrow
 
 @dataclass(frozen=True, slots=True)
 class CreationSource:
-    """Says how a missing table gets its columns (rule N1).
+    """Says how a missing table gets its columns (rule CREATE-1).
 
     ``source`` says how its records are read; ``declared``: the sink file has the columns.
     """
@@ -30,9 +30,10 @@ class CreationSource:
 class RoutedTable:
     """With a ``plan`` it exists, with ``making`` it may be made; else ``problem`` says why not.
 
-    ``raw_name`` is the value that its property has for its records (R3), ``refused`` the fields
-    that become no columns (S2). ``trouble``: what is wrong with a table that took rows before, or
-    could: others' doing, not the route's (I1). ``prefix``: where its files go, if START says it.
+    ``raw_name`` is the value that its property has for its records (ROUTE-3), ``refused`` the
+    fields that become no columns (SCHEMA-2). ``trouble``: what is wrong with a table that took rows
+    before, or could: others' doing, not the route's (SUSPEND-1). ``prefix``: where its files go, if
+    START says it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Decides which table a record goes to: the routes of a sink file (rules R1 to R3).
+"""Decides which table a record goes to: the routes of a sink file (rules ROUTE-1 to ROUTE-3).
 
 A route looks at the record alone, never at a clock or catalog, so that every participant decides
 alike. The first route that matches wins; a record that none matches is *unmatched*.
@@ -23,7 +23,7 @@ RAW_NAME_PROPERTY = "headgate.raw-name"
 """A table's property: the name, before it was sanitised, whose records the table takes."""
 
 TABLE_COLUMN = "_table"
-"""The field that routes look at behind a transform, which gives it as a column (R1)."""
+"""The field that routes look at behind a transform, which gives it as a column (ROUTE-1)."""
 
 _HASH_CHARACTERS = 16
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_]")
@@ -70,7 +70,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Holds all routes of a sink, in order, and how many tables they may name (R4).
+    """Holds all routes of a sink, in order, and how many tables they may name (ROUTE-4).
 
     ``keys``: patterns of whole names and the key of such tables, where some have one; the first
     that matches counts.
@@ -81,7 +81,7 @@ class Routing:
     keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def key_of(self, table: str) -> tuple[str, ...]:
-        """Return the columns of the table's key (U1); none where every record adds a row."""
+        """Return the columns of the table's key (KEY-1); none where every record adds a row."""
         return next((key for match, key in self.keys if re.fullmatch(match, table)), ())
 
     def routes_of_topic(self, topic: str) -> Iterator[tuple[Route, Mapping[str, str]]]:
@@ -103,7 +103,7 @@ class Routing:
         """Return, by topic, the tables that topics alone name.
 
         Of two raw names for one table one is left: that which is the table's own, else the first
-        in order (R3).
+        in order (ROUTE-3).
         """
         result = {topic: self.table_of_topic(topic) for topic in sorted(topics)}
         first: dict[str, Target] = {}
@@ -144,7 +144,8 @@ def target_of(route: Route, parts: Mapping[str, str]) -> Target | None:
 
 
 def sanitise(value: str) -> str:
-    """Put it in lower case, with an underscore for all but letters, digits and underscores (R3)."""
+    """Put it in lower case, with an underscore for all but letters, digits and underscores
+    (ROUTE-3)."""
     return _NOT_IN_NAMES.sub("_", value.lower())
 
 

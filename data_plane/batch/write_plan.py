@@ -133,7 +133,7 @@ class TableShape:
     The ``*_json`` are the table format's own. ``sort_order_json``: the table's default order when
     the plan was made; a transaction does not fix it, since each file states its own order.
     ``older_schemas``: those before it, the oldest first, as far as their names matter.
-    ``marking``: additions to files with commit tokens (P13).
+    ``marking``: additions to files with commit tokens (TOKEN-2).
     """
 
     schema_json: str
@@ -179,8 +179,8 @@ class WriterPlan:
     What of it is secret, no ``repr`` shows: ``io_properties``, for the table's object store, and
     parts of ``source``. ``quarantine`` is the plan for the quarantine's
     files; ``known`` the offsets that it has already, if a range is read again after a commit that
-    ended between the two tables (rule Q5). ``poison_records``: those found to make the batch
-    fail, by offset with the reason (``poison_search``). ``tables``: recently used tables that
+    ended between the two tables (rule QUARANTINE-3). ``poison_records``: those found to make the
+    batch fail, by offset with the reason (``poison_search``). ``tables``: recently used tables that
     routes name; ``listed``: by namespace, the tables that exist; ``closed``: why no table is made
     for names in records. ``values`` checks whether the table can hold a record's values;
     ``replace_unsupported`` replaces those that a quarantine cannot.
@@ -377,7 +377,7 @@ def _is_inside(start: TableStart, data: str) -> bool:
 
 
 def require_own_folder(start: TableStart, data: str) -> None:
-    """P9: refuse a folder outside the table's own data, wherever else the credentials reach.
+    """TOKEN-1: refuse a folder outside the table's own data, wherever else the credentials reach.
 
     It is no reason to stop: the next START may be the coordinator's again.
     """

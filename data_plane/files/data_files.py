@@ -161,7 +161,7 @@ class FileShape:
     def new_path(self, prefix: str, key: PartitionKey, encoding: Encoding) -> str:
         """Return where a new file goes, after writing what has to be there before it.
 
-        Raises ``WriteFailed`` where START names no stamp of this table (P13).
+        Raises ``WriteFailed`` where START names no stamp of this table (TOKEN-2).
         """
         if self._marking is None:
             return f"{prefix}/{self.placement.path(key.folder)}.{encoding.name}"

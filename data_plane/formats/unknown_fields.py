@@ -1,4 +1,5 @@
-"""Finds what records have and a table lacks: fields without a column, and too wide values (S1).
+"""Finds what records have and a table lacks: fields without a column, and too wide values
+(SCHEMA-1).
 
 A finder knows the columns as records name them. For JSON it infers types from values: whole
 numbers are long, others double, text stays text, and null, ``[]`` and ``{}`` prove nothing. Formats

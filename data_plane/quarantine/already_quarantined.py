@@ -1,4 +1,5 @@
-"""Finds bad records that the quarantine holds already, where a range is read again (rule Q5)."""
+"""Finds bad records that the quarantine holds already, where a range is read again (rule
+QUARANTINE-3)."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ Rows = Callable[[TableStart, "SourcePlan", RangesReadAgain], Iterable[Mapping[st
 def quarantined_offsets(
     batch: Batch, source: SourcePlan, read: Rows
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """Return what the quarantine already holds of the batch's ranges, if it is ahead (Q5).
+    """Return what the quarantine already holds of the batch's ranges, if it is ahead
+    (QUARANTINE-3).
 
     Read from the table, not computed again: under another schema or setting other records may be
     bad now, and each must stay in the one table that it is in. Other sinks' rows in the same

@@ -1,4 +1,5 @@
-"""Reads records that a quarantine holds for tables with trouble (I1), to give them back (I6)."""
+"""Reads records that a quarantine holds for tables with trouble (SUSPEND-1), to give them back
+(SUSPEND-6)."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class DivertedRecords:
     """Reads one sink's diverted records, below the offsets of its ``record`` in the quarantine.
 
     They are read at the head, which contains the sink's tag: through the record's offsets it holds
-    all that the sink put in (D5), except what a person deleted since (T8).
+    all that the sink put in (PENDING-5), except what a person deleted since (COMPACTION-1).
     """
 
     def __init__(self, table: Table, sink: SinkName, branch: str, record: CommitRecord) -> None:
@@ -104,5 +105,5 @@ class DivertedRecords:
 
 
 def is_given_back(place: Place, replayed: Replayed | None) -> bool:
-    """Return whether the table has already been given the record back (I6)."""
+    """Return whether the table has already been given the record back (SUSPEND-6)."""
     return replayed is not None and place.offset < replayed.passed(place.at, place.topic_id)

@@ -159,7 +159,8 @@ def write_around_poison(attempt: Attempt, plan: WriterPlan, batch: Batch) -> Bat
         poison.setdefault(at, {})[offset] = reason
         plan = replace(plan, poison_records=poison)
         if plan.source.handling.policy is Disposal.FAIL:
-            # It stops the sink (P14). Alone: others like it fail in other words before it is named.
+            # It stops the sink (BATCH-2). Alone: others like it fail in other words before it is
+            # named.
             return attempt(plan, replace(batch, ranges=_only_offset(batch.ranges, at, offset)))
         outcome = attempt(plan, batch)
     if isinstance(outcome, BatchFailed) and _is_bisectable(outcome):

@@ -47,7 +47,8 @@ class Prefilter:
         weights = np.bincount(chunk.places, chunk.lengths, len(self._partitions))
         self._bytes += weights.astype(np.int64)
         np.maximum.at(self._newest_ms, chunk.places, chunk.timestamps)
-        # First: what the quarantine has, tombstone or poison record, must not enter it again (Q5).
+        # First: what the quarantine has, tombstone or poison record, must not enter it again
+        # (QUARANTINE-3).
         chunk = self._rejected.without_already_quarantined(chunk)
         if not self._tombstones:
             chunk = self._rejected.without_tombstones(chunk)

@@ -1,4 +1,4 @@
-"""Refuses, skips or quarantines records that are not rows (rules Q5 to Q7)."""
+"""Refuses, skips or quarantines records that are not rows (rules QUARANTINE-3 to QUARANTINE-5)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ class RejectedRecords:
         self.bad = np.zeros(count, np.int64)
 
     def without_already_quarantined(self, chunk: Chunk) -> Chunk:
-        """Leave out the records that the quarantine has: they are in no other table, ever (Q5)."""
+        """Leave out the records that the quarantine has: they are in no other table, ever
+        (QUARANTINE-3)."""
         self._seen += len(chunk.offsets)
         if not self._already_quarantined:
             return chunk
@@ -99,7 +100,7 @@ class RejectedRecords:
         return chunk.where(~empty)
 
     def reject_unmatched(self, chunk: Chunk, reason: str) -> None:
-        """Take all these records, which no route sends to a table (R2). They are not bad."""
+        """Take all these records, which no route sends to a table (ROUTE-2). They are not bad."""
         disposal = self._handling.unmatched
         self.reasons[reason] += len(chunk.offsets)
         if disposal is Disposal.SKIP:
@@ -109,7 +110,8 @@ class RejectedRecords:
             self._dispose(disposal, chunk, reasons, ROUTE)
 
     def divert(self, chunk: Chunk, table: str, why: str) -> None:
-        """Take all these records, whose table has trouble (I1). They are not bad, nor unmatched."""
+        """Take all these records, whose table has trouble (SUSPEND-1). They are not bad, nor
+        unmatched."""
         if len(chunk.offsets):
             reasons = dict.fromkeys(range(len(chunk.offsets)), f"{table}: {why}")
             self._dispose(Disposal.QUARANTINE, chunk, reasons, TABLE, table=table)
@@ -300,7 +302,8 @@ class _Quarantine:
 
 
 def _in_parquet(plan: WriterPlan) -> WriterPlan:
-    """Return the plan with Parquet, whatever the table asks for: headgate reads it again (Q5)."""
+    """Return the plan with Parquet, whatever the table asks for: headgate reads it again
+    (QUARANTINE-3)."""
     kept = {name: value for name, value in plan.shape.table_properties.items() if name != FORMAT}
     return replace(plan, shape=replace(plan.shape, table_properties=kept))
 

@@ -1,4 +1,4 @@
-"""Splits chunks of records by the tables that routes send them to (rules R1 to R3).
+"""Splits chunks of records by the tables that routes send them to (rules ROUTE-1 to ROUTE-3).
 
 Routes look at topics, or at values (a field, a header, a record's name), column by column.
 """

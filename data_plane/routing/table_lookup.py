@@ -1,7 +1,7 @@
 """Looks up and keeps the tables that routes name, and plans how files of each are written.
 
-START does not name them (rule R5). Namespaces are listed, so that a field with arbitrary values
-costs no calls; only tables that records go to are loaded.
+START does not name them (rule LEDGER-1). Namespaces are listed, so that a field with arbitrary
+values costs no calls; only tables that records go to are loaded.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class OfTable(Protocol):
 
     @property
     def makes_anew(self) -> bool:
-        """Return whether that includes tables that existed before (N5)."""
+        """Return whether that includes tables that existed before (LEDGER-2)."""
 
 
 class TablePlans(Protocol):
@@ -160,7 +160,7 @@ class RoutedPlans:
         return self._with_troubles(outcome)
 
     def _with_troubles(self, outcome: BatchOutcome) -> BatchOutcome:
-        """I1: add to the status what is wrong with tables that took no records."""
+        """SUSPEND-1: add to the status what is wrong with tables that took no records."""
         if not isinstance(outcome, BatchWritten):
             return outcome
         known = {name: table.trouble for name, (_, table) in self._loaded.items()}
@@ -219,18 +219,18 @@ class RoutedPlans:
             self._listed[_namespace(start.table)] = until_s, known
 
     def _closed(self, told: tuple[TableStart, ...], source: SourcePlan, *, full: bool) -> str:
-        """R4: return why no table is made now for names from records."""
+        """ROUTE-4: return why no table is made now for names from records."""
         if full or not source.creates_tables:
             return NO_TABLE_IS_CREATED
         reasons = [why.reason for start in told if not start.table for why in start.refused]
         return f"and none is made now: {reasons[0]}" if reasons else ""
 
     def _missing(self, name: str, source: SourcePlan, told: tuple[TableStart, ...]) -> RoutedTable:
-        """N1: return a missing table; only the coordinator makes it, if anybody does."""
+        """CREATE-1: return a missing table; only the coordinator makes it, if anybody does."""
         for start in told:
             if start.table == name and not start.uuid and start.refused:
                 why = start.refused[0].reason
-                dropped = why.startswith(TableMissing.code)  # the coordinator knew it (N5)
+                dropped = why.startswith(TableMissing.code)  # the coordinator knew it (LEDGER-2)
                 return RoutedTable(name, problem=why, trouble=why if dropped else "")
         making = self._of_table.making(source, name)
         off = "none is made: tables.create.schema is off, or rows are those of a transform"
@@ -288,7 +288,7 @@ class RoutedPlans:
 def _bounded(
     listed: Mapping[str, frozenset[str]], tables: Mapping[str, RoutedTable], routing: Routing
 ) -> Mapping[str, frozenset[str]]:
-    """R4: hide further tables when the sink uses as many as it may."""
+    """ROUTE-4: hide further tables when the sink uses as many as it may."""
     if len(tables) < routing.tables_max:
         return listed
     return {

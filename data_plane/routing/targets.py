@@ -1,8 +1,10 @@
-"""Finds the table of a route's name: one that is known, wanted, or still to be made (R2, R3, R5).
+"""Finds the table of a route's name: one that is known, wanted, or still to be made (ROUTE-2,
+ROUTE-3, LEDGER-1).
 
-Of tables still to be made, the columns that records need are collected (rules N1, N2, S2). Nothing
-is written of a batch with such records: its table is proposed, and the batch is repeated once the
-table exists. Records that go to no table are logged, without a repetition for every batch.
+Of tables still to be made, the columns that records need are collected (rules CREATE-1, CREATE-2,
+SCHEMA-2). Nothing is written of a batch with such records: its table is proposed, and the batch is
+repeated once the table exists. Records that go to no table are logged, without a repetition for
+every batch.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ NO_ROUTE = "no route sends it to a table"
 
 
 def own_tables(batch: Batch) -> frozenset[str]:
-    """Return the folded names of the tables that START names, which take no routed rows (R8)."""
+    """Return the folded names of the tables that START names, which take no routed rows
+    (ROUTE-5)."""
     quarantine = (batch.quarantine,) if batch.quarantine else ()
     return frozenset(
         fold_case(start.table) for start in (batch.table, *quarantine, *batch.secondaries)
@@ -111,7 +114,7 @@ class BatchTables:
         return f"names {target.table}, which is one of the sink's own tables"
 
     def trouble_of(self, target: Target) -> str:
-        """Return why the records of a table are diverted (I1), if there is a quarantine."""
+        """Return why the records of a table are diverted (SUSPEND-1), if there is a quarantine."""
         if self._plan.quarantine is None:
             return ""
         routed = self._plan.tables.get(target.table)
@@ -148,7 +151,7 @@ class BatchTables:
 
     def _request(self, name: str) -> None:
         """Ask for a table that exists, or for one of a few that may be made: of a batch no more
-        are proposed (N1), and it is done again for the others."""
+        are proposed (CREATE-1), and it is done again for the others."""
         if name in self.requested:
             return
         if not self._is_listed(name):

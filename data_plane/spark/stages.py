@@ -4,8 +4,8 @@ A record travels as a row of the columns that a transform knows or, once it is a
 a packet (``shuffle_rows``) that names the table. Failures are values here too. Each record read
 became at most one row, which is checked.
 
-Records that a transform sends to no table (rule R7) come out as numbers; a job of its own reads
-their values again and rejects them.
+Records that a transform sends to no table (rule ROUTE-7) come out as numbers; a job of its own
+reads their values again and rejects them.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def _weight(failure: BatchFailed) -> int:
 
 
 def join_needs(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
-    """S2: return everything that any of the shares needs."""
+    """SCHEMA-2: return everything that any of the shares needs."""
     return BatchNeeds(
         number,
         reduce(joined_columns, (need.columns for need in needs)),

@@ -1,4 +1,5 @@
-"""Sends a transform's result to many tables: each row goes where the routes send it (R1, R2)."""
+"""Sends a transform's result to many tables: each row goes where the routes send it (ROUTE-1,
+ROUTE-2)."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True)
 class RejectionReason:
-    """Why records go to no table; ``table``: the one with the trouble, if that is why (I1);
+    """Why records go to no table; ``table``: the one with the trouble, if that is why (SUSPEND-1);
     ``bad``: they name one of the sink's own."""
 
     reason: str

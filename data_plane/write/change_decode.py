@@ -1,4 +1,5 @@
-"""Reads changes of a keyed table: rows go into data files, keys of what goes into key files (U2).
+"""Reads changes of a keyed table: rows go into data files, keys of what goes into key files
+(KEY-2).
 
 A chunk is read as a batch in which each record is a row, a key that goes, or nothing.
 """

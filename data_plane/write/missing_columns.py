@@ -1,4 +1,5 @@
-"""Collects what a batch's records need that their table lacks, while they are decoded (S1, S2)."""
+"""Collects what a batch's records need that their table lacks, while they are decoded (SCHEMA-1,
+SCHEMA-2)."""
 
 from __future__ import annotations
 
@@ -41,12 +42,14 @@ IGNORED_MAX = 1_000
 """The number of fields remembered as becoming no column; others are checked in each record."""
 
 _ENOUGH = COLUMNS_MAX + FIELDS_MAX
-"""In fields: more than a table takes, and enough that too large an object becomes a map (N2)."""
+"""In fields: more than a table takes, and enough that too large an object becomes a map
+(CREATE-2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """Says how a table may evolve: ``columns``, their ``past`` names (S6), what is ``refused``."""
+    """Says how a table may evolve: ``columns``, their ``past`` names (SCHEMA-6), what is
+    ``refused``."""
 
     policy: SchemaPolicy
     columns: Struct

@@ -1,9 +1,9 @@
-"""Keeps the rows of all tables of a batch for their files, in bounded memory (rule R6).
+"""Keeps the rows of all tables of a batch for their files, in bounded memory (rule ROUTE-6).
 
 There is one bound for open files, one for waiting rows. When a table's buffer is full, its
 partitions with the most rows are written, until half of it is free: however many table partitions
 there are, those with few rows do not get a small file each time. A keyed table has key files, too:
-what its records delete, for the coordinator (rule U2).
+what its records delete, for the coordinator (rule KEY-2).
 """
 
 from __future__ import annotations

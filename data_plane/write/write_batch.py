@@ -66,14 +66,14 @@ class TableDecoder(Protocol):
 
     @property
     def missing(self) -> MissingColumns | None:
-        """Return what the table lacks for some of them (S2)."""
+        """Return what the table lacks for some of them (SCHEMA-2)."""
 
     def take(self, chunk: Chunk, *, collect_only: bool) -> None:
         """Take records that the prefilter passed on; ``rejected`` takes those that become no rows.
 
         ``collect_only``: nothing of this attempt will count, only what tables need. Nor does
         anything once a record stops the sink; but the first such record of each partition does
-        (P14).
+        (BATCH-2).
         """
 
     def ignored(self) -> Mapping[str, int]:
@@ -287,7 +287,8 @@ class BatchRows:
         return join_table_needs(number, missing) if missing else None
 
     def _needs_of_tables(self) -> tuple[TableNeed, ...]:
-        """S2: what any of the tables lacks. Topics first: nothing slows their tables down (R4)."""
+        """SCHEMA-2: what any of the tables lacks. Topics first: nothing slows their tables down
+        (ROUTE-4)."""
         names = sorted(self._new_tables, key=lambda name: not self._tables.by_topic(name))
         new = [self._new_tables[name].need for name in names[:NEW_MAX]]
         evolving = [
@@ -298,7 +299,8 @@ class BatchRows:
         return (*new, *evolving)
 
     def _ignored(self) -> Mapping[str, int]:
-        """Return, by table and path, how many records have a field that becomes no column (S6)."""
+        """Return, by table and path, how many records have a field that becomes no column
+        (SCHEMA-6)."""
         return {
             paths if self._only else f"{table.at.table}: {paths}": records
             for table in self._open.values()

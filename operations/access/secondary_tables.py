@@ -1,4 +1,5 @@
-"""Opens tables that a ledger has filled, for commands that add rows to one of them (rule I6)."""
+"""Opens tables that a ledger has filled, for commands that add rows to one of them (rule
+SUSPEND-6)."""
 
 from __future__ import annotations
 
@@ -104,7 +105,8 @@ def with_schema_changes(
     *,
     maker: TableMaker | None = None,
 ) -> Batch:
-    """Return the batch after creating and changing what a coordinator would for it (N1, S3).
+    """Return the batch after creating and changing what a coordinator would for it (CREATE-1,
+    SCHEMA-3).
 
     Without a ``maker`` no table is created. Raises ``WriteFailed`` if a table could not be changed.
     """

@@ -239,7 +239,8 @@ def _pending_commits(history: History) -> tuple[PendingCommit, ...]:
 
 
 def describe_unusable_tables(tables: SinkTables, history: History) -> list[str]:
-    """Return what a person should know about the tables: which are suspended or gone (I1, N5)."""
+    """Return what a person should know about the tables: which are suspended or gone (SUSPEND-1,
+    LEDGER-2)."""
     settings = tables.settings
     if not settings.tables:
         return []
@@ -252,7 +253,7 @@ def describe_unusable_tables(tables: SinkTables, history: History) -> list[str]:
 
 
 def check_routed_tables(settings: SinkSettings) -> str:
-    """Say that the tables which the ledger remembers exist and take rows (I1, N5).
+    """Say that the tables which the ledger remembers exist and take rows (SUSPEND-1, LEDGER-2).
 
     Raises ``TableMissing``, and what opening the ledger raises.
     """

@@ -165,7 +165,7 @@ class SinkAudit:
         self._keyed = KeyedTables(settings, on_progress)
         self._compacted: Mapping[str, bool | None] = {}
         self._put_again: Mapping[TopicPartition, BitMap64] = {}
-        """Offsets of the quarantine's records that were given back to their tables (I6)."""
+        """Offsets of the quarantine's records that were given back to their tables (SUSPEND-6)."""
         self._reread: dict[str, TransactionId] = {}  # by UUID, up to which expired rows were
         self._came: frozenset[PendingCommit] = frozenset()  # expired, and received all the same
         self._out_of_sight = 0  # rows decided for tables that are gone or may not be read
@@ -290,7 +290,7 @@ class SinkAudit:
         self._conclude(seen)
 
     def _assess_expired(self, record: CommitRecord) -> None:
-        """D8: whether a table that is gone had received what expired is unknown."""
+        """PENDING-8: whether a table that is gone had received what expired is unknown."""
         known = self._secondaries | {self._quarantine.history.uuid if self._quarantine else ""}
         for pending_commit in self._not_received_since(record):
             found = expired_finding(pending_commit)
@@ -304,9 +304,10 @@ class SinkAudit:
                 self._unproven.append(f"{found.evidence}: {gone}")
 
     def _not_received_since(self, record: CommitRecord) -> Sequence[PendingCommit]:
-        """D8: return what was pending for secondary tables, and which they have not received since.
+        """PENDING-8: return what was pending for secondary tables, and which they have not received
+        since.
 
-        I6: a table's record also says which of it was written again.
+        SUSPEND-6: a table's record also says which of it was written again.
         """
         came = self._came | (self._quarantine.came if self._quarantine else frozenset())
         return [
@@ -421,7 +422,8 @@ class SinkAudit:
             )
 
     def _report_suspended(self, record: CommitRecord) -> None:
-        """I1: report suspended tables; that a table takes nothing is not a fault of the sink."""
+        """SUSPEND-1: report suspended tables; that a table takes nothing is not a fault of the
+        sink."""
         for suspended in record.suspended:
             self._remarks.append(f"{suspended.table} is suspended: {suspended.why}")
 

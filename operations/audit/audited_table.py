@@ -35,7 +35,7 @@ def examine_chain(
 ) -> list[Finding]:
     """Return every finding, in the order of the branch.
 
-    ``receives``: another table decides its commits (rule D5). ``ledger``: the table decides
+    ``receives``: another table decides its commits (rule PENDING-5). ``ledger``: the table decides
     for others, and has no rows itself.
     """
     findings = [Finding("record-unreadable", text) for text in history.unreadable]
@@ -86,7 +86,7 @@ def _examine_order(before: SinkCommit, after: SinkCommit, *, receives: bool) -> 
     if two.transaction.epoch < one.transaction.epoch:
         yield Finding("epoch-fell", f"{after.where} comes after {before.where}")
     elif two.replays and two.transaction == one.transaction:
-        pass  # I6: giving rows back is not a transaction of its own
+        pass  # SUSPEND-6: giving rows back is not a transaction of its own
     elif two.same_commit(one):
         yield Finding("commit-twice", f"{after.where} repeats {before.where}")
     elif two.transaction <= one.transaction:
@@ -187,7 +187,7 @@ class Role(Enum):
 
     @property
     def receives(self) -> bool:
-        """Return whether another table decides its commits (rule D5)."""
+        """Return whether another table decides its commits (rule PENDING-5)."""
         return self in {Role.SECONDARY, Role.QUARANTINE}
 
 
@@ -231,7 +231,7 @@ def examine_pending_commits(
     into: TableRecords,
     keyed: bool = False,
 ) -> int:
-    """D7: check what the primary table has pending and the table's own record does not show.
+    """PENDING-7: check what the primary table has pending and the table's own record does not show.
 
     Adds the records to ``into`` if ``columns`` name them, and returns the number of rows; those of
     a keyed table may be replaced again.
@@ -261,7 +261,7 @@ def check_pending_files(
     """Check that the files of a pending commit exist, unless it was delivered after ``reader`` read
     its table.
 
-    A running sink removes key files as soon as they are delivered (D7).
+    A running sink removes key files as soon as they are delivered (PENDING-7).
     """
     missing = _find_missing_files(reader, pending_commit)
     if not missing:
@@ -298,11 +298,11 @@ def _read_pending(
     return []
 
 
-# Finds what expired (rule D8): late deliveries may have brought it all the same.
+# Finds what expired (rule PENDING-8): late deliveries may have brought it all the same.
 
 
 def expired_finding(pending_commit: PendingCommit) -> Finding:
-    """Report what was pending for a secondary table that has not received it (rule D8)."""
+    """Report what was pending for a secondary table that has not received it (rule PENDING-8)."""
     which = "transaction" if pending_commit.manifest else "transactions up to"
     return Finding(
         "rows-expired",
@@ -317,8 +317,8 @@ def find_late_deliveries(
     primary: str,
     columns: Columns | None,
 ) -> frozenset[PendingCommit]:
-    """Return which of these expired pending commits (D8) a late delivery has brought into the
-    table.
+    """Return which of these expired pending commits (PENDING-8) a late delivery has brought into
+    the table.
 
     The table shows it: by its own record, by the files of the pending commit, or by all of their
     rows.

@@ -306,7 +306,7 @@ _SAID: Mapping[Fault, str] = {
 class SourceRanges:
     """What to read: ``ranges`` of the logs, and offsets in them that never were changes.
 
-    ``cohorts``: which partitions are younger than others (U8).
+    ``cohorts``: which partitions are younger than others (KEY-8).
     """
 
     ranges: Mapping[TopicPartition, OffsetRange]

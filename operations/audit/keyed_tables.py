@@ -53,7 +53,8 @@ class DeleteCounts:
 def compare_delete_counts(
     reader: IcebergReader, history: History, on_progress: OnProgress
 ) -> DeleteCounts:
-    """Compare the rows that each commit added and removed with the counts in its record (U10)."""
+    """Compare the rows that each commit added and removed with the counts in its record
+    (KEY-10)."""
     deaths = DeleteCounts()
     by_others = not history.complete or any(each.operation != "replace" for each in history.foreign)
     commits = [commit for commit in history.commits if commit.record.keys is not None]
@@ -117,7 +118,7 @@ def describe_offsets_behind(record: CommitRecord, moves: Sequence[OffsetMove]) -
 def examine_deleted_rows(
     reader: IcebergReader, history: History, on_progress: OnProgress
 ) -> Conclusions:
-    """Check that each commit removed as many rows as its record counts (U10)."""
+    """Check that each commit removed as many rows as its record counts (KEY-10)."""
     conclusions, deaths = Conclusions(), compare_delete_counts(reader, history, on_progress)
     conclusions.findings += deaths.findings
     if deaths.right:
@@ -133,7 +134,7 @@ def examine_deleted_rows(
 
 
 def examine_live_rows(history: History, live_rows: int) -> Conclusions:
-    """Check that as many rows are live as the commits inserted and did not delete (U10)."""
+    """Check that as many rows are live as the commits inserted and did not delete (KEY-10)."""
     conclusions = Conclusions()
     counts = [commit.record.keys for commit in history.commits if commit.record.keys]
     expected = sum(each.inserted - each.deleted for each in counts)
@@ -164,7 +165,7 @@ def examine_keys(
     key: tuple[str, ...],
     memory_bytes: int,
 ) -> Conclusions:
-    """Check that no key has two live rows (U1)."""
+    """Check that no key has two live rows (KEY-1)."""
     conclusions = Conclusions()
     absent = [name for name in key if name not in reader.columns()]
     if absent or history.head is None:
@@ -510,7 +511,7 @@ def find_earlier_offsets(ledger: History, table: str, uuid: str) -> Offsets:
 
 
 def _has_pending(record: CommitRecord, primary: str, table: KeyedTable) -> bool:
-    """Return whether the table lacks something that was decided (D6)."""
+    """Return whether the table lacks something that was decided (PENDING-6)."""
     delivered = table.history.record
     pending = [
         pending_commit

@@ -55,9 +55,10 @@ class QuarantineEvidence:
     findings: list[Finding] = field(default_factory=list)
 
     def offsets_below(self, at: TopicPartition, end: int) -> BitMap64:
-        """Return the partition's offsets below the table's; more may wait there (rule Q5).
+        """Return the partition's offsets below the table's; more may wait there (rule
+        QUARANTINE-3).
 
-        Rows that are pending for the quarantine count: the table has decided them (rule D3).
+        Rows that are pending for the quarantine count: the table has decided them (rule PENDING-3).
         """
         there, pending = (
             records.partitions.get(at, SeenOffsets()).offsets
@@ -122,7 +123,8 @@ def _examine(
 def _records_refused_by_tables(
     quarantine: TableReader, left_out: Collection[str]
 ) -> dict[str, dict[TopicPartition, BitMap64]]:
-    """Return the records for which a route names a table that did not take them (I1, R2)."""
+    """Return the records for which a route names a table that did not take them (SUSPEND-1,
+    ROUTE-2)."""
     found: dict[str, dict[TopicPartition, BitMap64]] = {}
     columns = (*COLUMNS, "error_class", "message", MEANT_FOR)
     present = [name for name in columns if name in quarantine.columns()]
@@ -141,7 +143,8 @@ def _records_refused_by_tables(
 
 
 def _describe_former_quarantines(primary: History, uuid: str) -> Iterator[str]:
-    """Name the former quarantines that took bad records before the one with this UUID (Q2)."""
+    """Name the former quarantines that took bad records before the one with this UUID
+    (QUARANTINE-1)."""
     kept: Counter[str] = Counter()
     for commit in primary.commits:
         secondaries = commit.record.secondaries

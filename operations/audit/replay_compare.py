@@ -1,8 +1,8 @@
 """Compares one slice of the source's records with the same slice of the table's rows.
 
 The record with the highest offset of each key is its last one, in the youngest partition if some
-were added (U8). Its row must be in the table with the record's values, and no other row with that
-key; if it deletes, there must be no row at all.
+were added (KEY-8). Its row must be in the table with the record's values, and no other row with
+that key; if it deletes, there must be no row at all.
 """
 
 from __future__ import annotations

@@ -27,8 +27,9 @@ def find_first_offsets(
 ) -> dict[TopicPartition, int | None]:
     """Return where the sink started in each partition; ``None`` if that expired with old snapshots.
 
-    The first claim records it (rule C2), and no later one: whatever is left when that has expired
-    goes on from where others ended. Partitions that appear later start at their log's beginning.
+    The first claim records it (rule EPOCH-1), and no later one: whatever is left when that has
+    expired goes on from where others ended. Partitions that appear later start at their log's
+    beginning.
     """
     unknown = 0 if from_earliest else None
     found: dict[TopicPartition, int | None] = {}
@@ -159,9 +160,9 @@ def compare_partition(
     """Compare one partition. ``span``: where the sink started, and the stored next offset.
 
     ``witness`` is ``None`` without a source, ``seen`` without coordinate columns. ``aside`` are the
-    offsets in the quarantine, if there is one; those ``put_again`` are also in a table, once (I6).
-    ``deleted`` are those whose rows people deleted: they need not be anywhere. Only offsets that
-    the source still retains are compared.
+    offsets in the quarantine, if there is one; those ``put_again`` are also in a table, once
+    (SUSPEND-6). ``deleted`` are those whose rows people deleted: they need not be anywhere. Only
+    offsets that the source still retains are compared.
     """
     begin, end = span
     findings: list[Finding] = []

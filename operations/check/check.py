@@ -321,7 +321,7 @@ def _check_clock(settings: SinkSettings) -> str:
 
 
 def _check_participants(settings: SinkSettings) -> str:
-    """P11: ask what a start asks: whether those at work have this file."""
+    """CONFIG-1: ask what a start asks: whether those at work have this file."""
     heard_events, now_ms = recent_envelopes(settings), time.time_ns() // 1_000_000
     error, _ = other_running_configuration(settings, heard_events, now_ms)
     if error:

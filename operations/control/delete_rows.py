@@ -51,7 +51,7 @@ class Deleted:
     """How many rows of a table match, and in how many files; or how many were deleted.
 
     ``pending``: rows that are still pending for the table; ``expired``: rows that were pending for
-    too long, and that ``--reread`` would write (I6). They were not searched.
+    too long, and that ``--reread`` would write (SUSPEND-6). They were not searched.
     """
 
     table: str

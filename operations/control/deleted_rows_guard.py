@@ -1,4 +1,4 @@
-"""Keeps commands from bringing back what a person deleted (rule T8).
+"""Keeps commands from bringing back what a person deleted (rule COMPACTION-1).
 
 A table that goes back to an older snapshot may hold deleted rows again, and so may one whose
 records are read again: the source may still have them. Such a command is refused by name, unless a

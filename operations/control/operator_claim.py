@@ -1,7 +1,7 @@
-"""Makes a claim whose coordinator is a person (rule C2), on the sink's own table.
+"""Makes a claim whose coordinator is a person (rule EPOCH-1), on the sink's own table.
 
-It requires what every commit requires (rule C1): if the sink is running after all, one of the two
-is refused. It raises the epoch, so that no earlier event counts any more.
+It requires what every commit requires (rule TABLE-3): if the sink is running after all, one of the
+two is refused. It raises the epoch, so that no earlier event counts any more.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def actor() -> str:
 def announce(settings: SinkSettings, what: str) -> None:
     """Announce on the control topic what was done, by whom, and with which sink file; best effort.
 
-    For people, and for those that wait for a start (P11).
+    For people, and for those that wait for a start (CONFIG-1).
     """
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
     digest = fingerprint(dict(agreed_settings(settings)))
@@ -87,7 +87,8 @@ def make_claim(before: CommitRecord, command: str, **changes: Any) -> CommitReco
 
 
 def with_secondary_claims(settings: SinkSettings, claim: CommitRecord) -> CommitRecord:
-    """D9: claim the secondary tables too, because records are read again before the next START."""
+    """PENDING-9: claim the secondary tables too, because records are read again before the next
+    START."""
     uuids = set(claim.secondaries.values())
     claims = tuple(
         PendingCommit(

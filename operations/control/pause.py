@@ -103,7 +103,8 @@ def _send_until(
 
 
 def _with_newest_transaction(request: Envelope, record: CommitRecord | None) -> Envelope:
-    """C11: the request carries the table's newest transaction, and counts until it is answered."""
+    """PAUSE-1: the request carries the table's newest transaction, and counts until it is
+    answered."""
     if record is None:
         return request
     newest = record.transaction

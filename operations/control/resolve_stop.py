@@ -1,4 +1,4 @@
-"""Resolves a sink's stop once, through a claim that a person makes (rule C2).
+"""Resolves a sink's stop once, through a claim that a person makes (rule EPOCH-1).
 
 The policies of a sink file apply to every start; a choice made here applies to this one claim. Each
 choice names the code of the error that it answers, so it cannot answer another one.
@@ -190,7 +190,7 @@ def _make_attempt(
 
 def _with_secondaries(world: ClaimedSink, state: State, asked: DescribeSecondaries) -> State:
     """Judge secondary tables like a coordinator, which looks a second time at what seems wrong
-    (D9)."""
+    (PENDING-9)."""
     assert world.secondaries is not None
     read = read_secondaries(world.secondaries, asked, time.time_ns() // 1_000_000)
     needed = state.identity.secondaries if state.identity.routed else asked.tables

@@ -1,4 +1,4 @@
-"""Rolls back table and offsets together: a claim whose coordinator is a person (rule C2).
+"""Rolls back table and offsets together: a claim whose coordinator is a person (rule EPOCH-1).
 
 One catalog call for each table adds an empty snapshot that continues the target snapshot, with its
 offsets under a new epoch, and moves branch and tag there. The former head stays under a tag of its
@@ -6,11 +6,11 @@ own, and the same command goes back to it. The sink's tag never points to an old
 old coordinator's requirement would match it.
 
 A plan is a list of tables with the primary one last. A single table is a list of one, and goes back
-in one call. A ledger goes back together with every table that it has filled (D10): no catalog moves
-several tables in one call, so a claim on the ledger comes first, which names the target. It fences
-the current coordinator, and the next coordinator stops at it. Then the tables go back under that
-claim's transaction, and the ledger last. The same command finishes an interrupted rollback: a table
-that already has the transaction is left as it is.
+in one call. A ledger goes back together with every table that it has filled (ROLLBACK-1): no
+catalog moves several tables in one call, so a claim on the ledger comes first, which names the
+target. It fences the current coordinator, and the next coordinator stops at it. Then the tables go
+back under that claim's transaction, and the ledger last. The same command finishes an interrupted
+rollback: a table that already has the transaction is left as it is.
 """
 
 from __future__ import annotations
@@ -266,7 +266,8 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
 
 
 def _fence(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> TableView:
-    """D10: put the claim that tables are going back under the ledger's tag, unless it is there."""
+    """ROLLBACK-1: put the claim that tables are going back under the ledger's tag, unless it is
+    there."""
     goal = plan.goal
     if goal.before.going_back is not None:
         return plan.view
@@ -344,7 +345,7 @@ def _find_target(settings: SinkSettings, table: Table, to: str) -> tuple[Snapsho
     )
 
 
-# Plans and moves the tables that a ledger has filled (rule D10).
+# Plans and moves the tables that a ledger has filled (rule ROLLBACK-1).
 
 
 def _plan_secondaries(
@@ -454,7 +455,8 @@ def _find_removed(goal: RollbackTarget, name: str, table: Table) -> RemovedSnaps
 def _require_own_commit(
     goal: RollbackTarget, name: str, table: Table, removed: RemovedSnapshots
 ) -> None:
-    """D5: refuse a target inside a delivery of several transactions: it has no snapshot there."""
+    """PENDING-5: refuse a target inside a delivery of several transactions: it has no snapshot
+    there."""
     newest = _newest_record(goal, table, removed.target)
     decided = [
         pending_commit
@@ -511,7 +513,8 @@ def _move(
 
 
 def _secondary_claim(goal: RollbackTarget) -> CommitRecord:
-    """Return what each table's record says: like a delivery's (D5), with the target's offsets."""
+    """Return what each table's record says: like a delivery's (PENDING-5), with the target's
+    offsets."""
     fence, record = goal.before, goal.record
     return CommitRecord(
         sink=fence.sink,

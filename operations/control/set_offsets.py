@@ -1,4 +1,4 @@
-"""Moves a stopped sink's offsets by hand: a claim whose coordinator is a person (rule C2)."""
+"""Moves a stopped sink's offsets by hand: a claim whose coordinator is a person (rule EPOCH-1)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def plan_moves(
 def _require_not_added(
     settings: SinkSettings, record: CommitRecord, partitions: Iterable[TopicPartition]
 ) -> None:
-    """U8: only a coordinator can tell when no older record comes any more."""
+    """KEY-8: only a coordinator can tell when no older record comes any more."""
     if added := find_added_partitions(settings, record.offsets, partitions):
         raise ConfigurationError(
             f"{', '.join(map(str, added))}: added to a topic of a keyed table, and keys may have "
@@ -201,7 +201,7 @@ def require_stopped(settings: SinkSettings) -> None:
 def record_for_claim(settings: SinkSettings, view: TableView) -> CommitRecord:
     """Return the record that a person's claim may follow.
 
-    Raises as ``intact``, and if a rollback of many tables has not ended (D10).
+    Raises as ``intact``, and if a rollback of many tables has not ended (ROLLBACK-1).
     """
     record = record_if_unchanged(settings, view)
     refuse_unfinished(record, settings.name)

@@ -1,4 +1,4 @@
-"""Stops a sink until it is started again, and starts it: a claim that says so (C2).
+"""Stops a sink until it is started again, and starts it: a claim that says so (EPOCH-1).
 
 No process needs to be running for either. Running processes leave the group in order and wait;
 those that are started meanwhile wait as well.
@@ -90,8 +90,8 @@ def _request(settings: SinkSettings, command: str, **wanted: bool) -> CommitReco
 
 
 def _acknowledge_delivered(settings: SinkSettings, record: CommitRecord) -> CommitRecord:
-    """D7: acknowledge what the quarantine shows as delivered: it may be another one at the next
-    start.
+    """PENDING-7: acknowledge what the quarantine shows as delivered: it may be another one at the
+    next start.
 
     A sink with many tables carries all on, for its coordinator strikes key files off as well.
     """

@@ -34,8 +34,8 @@ class FilledTable:
     ``reason`` says why.
 
     ``transaction``: the last one whose rows it received; ``keys``: what that commit's records did
-    to a table with a key. ``valid_through_ms`` is the ledger's if nothing is pending (V1), else as
-    of that delivery.
+    to a table with a key. ``valid_through_ms`` is the ledger's if nothing is pending (FRESH-1),
+    else as of that delivery.
     """
 
     table: str

@@ -1,4 +1,4 @@
-"""Gives tables back what the quarantine took in while they were suspended (rule I6).
+"""Gives tables back what the quarantine took in while they were suspended (rule SUSPEND-6).
 
 The records are taken from the quarantine byte by byte, written as rows of the table, and added by
 one catalog call on that table, which requires its tag and head as they were read. The record that

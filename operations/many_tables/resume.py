@@ -1,4 +1,4 @@
-"""Resumes suspended tables: an event on the control topic, and the ledger's answer (I5)."""
+"""Resumes suspended tables: an event on the control topic, and the ledger's answer (SUSPEND-5)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def resume_tables(
 ) -> tuple[str, ...]:
     """Ask the running sink to fill these suspended tables again; without names, all of them.
 
-    A table that is gone is created again if it is named and the sink can create it (N5). Returns
-    their names. Raises ``TableStillSuspended`` if something is still wrong, ``ConfigurationError``
-    for a table that is not suspended, and as ``pause``.
+    A table that is gone is created again if it is named and the sink can create it (LEDGER-2).
+    Returns their names. Raises ``TableStillSuspended`` if something is still wrong,
+    ``ConfigurationError`` for a table that is not suspended, and as ``pause``.
     """
     suspended, gone = _read_suspended(settings)
     strangers = sorted(set(names) - suspended.keys())
@@ -119,7 +119,7 @@ def _find_unopened(
 
 
 def _may_create(settings: SinkSettings, table: str) -> bool:
-    """Return whether the sink can create the table again (N5)."""
+    """Return whether the sink can create the table again (LEDGER-2)."""
     wanted = settings.tables.create.schema
     each = section_of(settings.tables, table)
     declared = wanted is not CreateFrom.OFF and bool(each and each.columns)

@@ -1,4 +1,4 @@
-"""Writes again the rows that were pending for a table for too long (rules D8, I6).
+"""Writes again the rows that were pending for a table for too long (rules PENDING-8, SUSPEND-6).
 
 The rows lie in the files of the expired pending commits, which only the ledger still names: an
 orphan clean-up may delete them. So they are copied into new files, without the rows that a delayed

@@ -1,4 +1,5 @@
-"""Tells which partitions wait to be read because they were added to a topic of a keyed table (U8).
+"""Tells which partitions wait to be read because they were added to a topic of a keyed table
+(KEY-8).
 
 Their records are in no table, and are not lost. No table stores since when they have been held.
 """

@@ -320,7 +320,7 @@ def _held_partitions(
     logs: Mapping[TopicPartition, _PartitionLog],
     notes: _Notes,
 ) -> tuple[HeldPartition, ...]:
-    """Return what is held (U8), and note all that the table's record does not name."""
+    """Return what is held (KEY-8), and note all that the table's record does not name."""
     stored = history.record.offsets if history.record else {}
     held = find_held_partitions(settings, stored, {at: log.range for at, log in logs.items()})
     others = sorted(logs.keys() - stored.keys() - {each.at for each in held})

@@ -1,4 +1,4 @@
-"""Rewrites the live rows of data files into new files, in bounded memory (T8, U11).
+"""Rewrites the live rows of data files into new files, in bounded memory (COMPACTION-1, KEY-11).
 
 Columns are found by their field ids and with pyarrow alone, because pyiceberg 0.12 reads a null
 list of structs as an empty one. A file whose columns cannot be matched without doubt stays.

@@ -1,4 +1,5 @@
-"""Maintains one table step by step: compaction (T8), expiry (T6), orphans (T9)."""
+"""Maintains one table step by step: compaction (COMPACTION-1), expiry (RETENTION-1), orphans
+(ORPHAN-1)."""
 
 from __future__ import annotations
 

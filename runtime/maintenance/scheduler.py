@@ -157,8 +157,8 @@ def begin_maintenance(tables: SinkTables, opening: ExitStack, ended: OnEnded | N
 def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> list[str]:
     """Return the sink's tables to maintain, the primary table first; a ledger has no files.
 
-    ``primary`` as read: of many tables it knows those that were filled (N5). Beside a table of
-    another format it is the Iceberg quarantine alone.
+    ``primary`` as read: of many tables it knows those that were filled (LEDGER-2). Beside a table
+    of another format it is the Iceberg quarantine alone.
     """
     if settings.apart:
         return [settings.quarantine.table]
@@ -171,7 +171,7 @@ def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> lis
 
 def suspension_reasons(primary: TableView | None) -> Mapping[str, str]:
     """Return why suspended tables are suspended: what becomes of them is for a person to decide
-    (I5)."""
+    (SUSPEND-5)."""
     record = primary.record if primary else None
     return {each.table: each.why for each in record.suspended} if record else {}
 

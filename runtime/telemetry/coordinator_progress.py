@@ -71,7 +71,8 @@ class Progress:
 
     @property
     def unread(self) -> Mapping[TopicPartition, OffsetRange]:
-        """Return partitions of topics that are read, which nobody reads: they may be held (U8)."""
+        """Return partitions of topics that are read, which nobody reads: they may be held
+        (KEY-8)."""
         topics = {at.topic for at in self.stored}
         return {
             at: log for at, log in self.logs.items() if at.topic in topics and at not in self.stored

@@ -209,7 +209,7 @@ class MeteredSecondaries:
 
 
 def _count_changes(count: Count, table: str, record: CommitRecord) -> None:
-    """Count the changes of a commit to a keyed table (U10)."""
+    """Count the changes of a commit to a keyed table (KEY-10)."""
     for what in KEY_COUNTS if record.keys else ():
         if records := getattr(record.keys, what):
             count(names.CHANGES, records, {"table": table, "what": what})

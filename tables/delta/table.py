@@ -253,7 +253,7 @@ class DeltaSinkTable:
         return entry.properties
 
     def _others(self, way: Iterable[_Said | None]) -> Mapping[SinkName, Mapping[str, TopicId]]:
-        """Check rule T7, as far as the newest versions show."""
+        """Check rule TABLE-5, as far as the newest versions show."""
         found: dict[SinkName, Mapping[str, TopicId]] = {}
         for said in islice(way, _OTHERS_WITHIN):
             sink = sink_of(said) if said else None
@@ -354,7 +354,7 @@ def _unfit(table: str, why: str) -> TableChanged:
 
 
 def _filled_properties(attempt: CommitAttempt) -> Mapping[str, str]:
-    """N5: repeat what the last version recorded, because a log is read from its end."""
+    """LEDGER-2: repeat what the last version recorded, because a log is read from its end."""
     return filled_after(attempt.record, attempt.base.filled, attempt.forgets)
 
 

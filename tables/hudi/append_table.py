@@ -1,4 +1,4 @@
-"""Implements an append-only Hudi table: files are Hudi's own, and carry their instant (P13)."""
+"""Implements an append-only Hudi table: files are Hudi's own, and carry their instant (TOKEN-2)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class HudiSinkTable(HudiCommits):
         java.commit(first, (), {}, check)
 
     def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
-        """Return the instant of the files, which is a single one (P13).
+        """Return the instant of the files, which is a single one (TOKEN-2).
 
         A commit without files takes an instant of its own: files still being written carry the one
         that START has named.

@@ -1,6 +1,6 @@
 """Names, marks and dresses Hudi's base files, which participants write without a JVM.
 
-A file carries its commit's instant in its name and in every row (rule P13). Its marker exists
+A file carries its commit's instant in its name and in every row (rule TOKEN-2). Its marker exists
 before it does, so that Hudi's own reconciliation and rollback find it.
 """
 

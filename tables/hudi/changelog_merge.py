@@ -1,4 +1,4 @@
-"""Finds what a keyed commit changes: the last record of each key (rules U3, U8 to U10).
+"""Finds what a keyed commit changes: the last record of each key (rules KEY-3, KEY-8 to KEY-10).
 
 Arrow finds it from keys, positions and offsets alone; Spark would sort whole rows for it. From the
 table's existing rows, too, it reads only the keys and where their records came from.
@@ -82,7 +82,7 @@ class Fold:
             self._live[found] = True
             places = [column.take(pa.array(there)) for column in batch.columns[of_key:]]
             other = self._places.find(places) != self._place[found]
-            # Rows of others do not say where they come from, and are not compared (U8).
+            # Rows of others do not say where they come from, and are not compared (KEY-8).
             told = np.asarray(pc.is_valid(places[-1]))
             self._moved[found[other & told]] = True
 

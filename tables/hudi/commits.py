@@ -1,4 +1,5 @@
-"""Commits for one sink to a Hudi table, whatever wrote the files (rules T1 to T5).
+"""Commits for one sink to a Hudi table, whatever wrote the files (rules TABLE-1 to TABLE-4,
+OUTCOME-1).
 
 The tag is the completion time of the sink's newest commit, and the head that of anybody's:
 completion times grow, and are unique under Hudi's lock. The compare-and-set is in the hook that
@@ -189,7 +190,7 @@ class HudiCommits:
         return (each for each in commits if sink_of(each.said) == self._sink)
 
     def _lineage(self, java: HudiJava, meta: object, kept: Kept, *, below: bool) -> Lineage:
-        """T5: return the lineage if the newest landed commit is not on the active timeline."""
+        """TABLE-4: return the lineage if the newest landed commit is not on the active timeline."""
         if java.archived(meta, kept.instant) is not None:
             return Lineage.CONTAINS_TAG
         return Lineage.ROLLED_BACK if below else Lineage.TAG_MISSING

@@ -77,7 +77,7 @@ in 15 of a hundred of these."""
 def refuse(
     view: TableView, place: HudiLocation, sink: SinkName, live: Callable[[], Sequence[Slice]]
 ) -> None:
-    """U1: refuse a table filled without the key, which may hold duplicates, and the reverse.
+    """KEY-1: refuse a table filled without the key, which may hold duplicates, and the reverse.
 
     ``live`` lists its files. Raises ``TableUnfit`` for buckets that the sink does not fill.
     """

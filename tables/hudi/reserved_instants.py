@@ -36,7 +36,7 @@ class Kept:
 
     @property
     def said(self) -> Mapping[str, str]:
-        """Return the commit's metadata; a ledger's commits carry on what was known (N5)."""
+        """Return the commit's metadata; a ledger's commits carry on what was known (LEDGER-2)."""
         sink = self.record.sink
         filled = {filled_property(sink, name): uuid for name, uuid in self.filled.items()}
         return {**filled, **encode(self.record)}

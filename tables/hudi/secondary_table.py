@@ -1,7 +1,7 @@
 """Implements a Hudi secondary table, which adds files that another table's commit has decided on.
 
 They are staged, and carry no instant: each attempt to deliver to them writes base files under an
-instant of its own (P13), which are the staged rows followed by Hudi's columns.
+instant of its own (TOKEN-2), which are the staged rows followed by Hudi's columns.
 """
 
 from __future__ import annotations

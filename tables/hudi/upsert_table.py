@@ -1,7 +1,8 @@
-"""Implements a keyed Hudi table: staged files are folded, and upserted by Hudi (rules U1 to U10).
+"""Implements a keyed Hudi table: staged files are folded, and upserted by Hudi (rules KEY-1 to
+KEY-10).
 
-Staged files carry no instant, so that they may come with a later transaction than their own (P8):
-each attempt to commit them writes under an instant of its own.
+Staged files carry no instant, so that they may come with a later transaction than their own
+(POSITION-4): each attempt to commit them writes under an instant of its own.
 """
 
 from __future__ import annotations

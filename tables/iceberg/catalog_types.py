@@ -94,7 +94,7 @@ def _scheme(properties: Mapping[str, object]) -> str:
 
 
 def not_atomic(name: str) -> NotAtomic:
-    """Return the error for a catalog whose tables cannot be delivered together (D5)."""
+    """Return the error for a catalog whose tables cannot be delivered together (PENDING-5)."""
     return NotAtomic(
         f"tables.atomic is set; catalog {name!r} commits to one table at a time",
         "only a REST catalog, without catalog.backend = java, can commit to several: use one, or "

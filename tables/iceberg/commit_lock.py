@@ -1,6 +1,6 @@
 """Keeps a sink's commits of one table and its maintenance out of each other's way.
 
-A courtesy within one process: safety rests on requirements (T3, T6, T8).
+A courtesy within one process: safety rests on requirements (TABLE-3, RETENTION-1, COMPACTION-1).
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class CommitRequest:
         return self.metadata.next_sequence_number()
 
     def requirements(self) -> tuple[TableRequirement, ...]:
-        """Rule C1: require UUID, tag and branch head as ``base`` was read."""
+        """Rule TABLE-3: require UUID, tag and branch head as ``base`` was read."""
         same_table = AssertNumberFree(self.metadata)
         if not self.metadata.snapshots:
             # Catalogs accept no ref but main here. That is enough: a faster writer, on whatever
@@ -144,7 +144,8 @@ class CommitRequest:
         )
 
     def _property_updates(self) -> Iterator[TableUpdate]:
-        """Store that the tag existed (T5), the table's key (U1), a ledger's filled tables (N5)."""
+        """Store that the tag existed (TABLE-4), the table's key (KEY-1), a ledger's filled tables
+        (LEDGER-2)."""
         known = self.metadata.properties
         filled = newly_filled(self.record, known)
         marker = marker_property(self.record.sink)

@@ -26,9 +26,9 @@ def file_schema_of(
         )
 
     def older_schemas() -> tuple[str, ...]:
-        # S6: the schema may be older than the table as it was loaded. A column that came since is
-        # none that was dropped, else its values would be left out of rows of this transaction.
-        # Ids do not tell which are later: a schema that comes back has its former id.
+        # SCHEMA-6: the schema may be older than the table as it was loaded. A column that came
+        # since is none that was dropped, else its values would be left out of rows of this
+        # transaction. Ids do not tell which are later: a schema that comes back has its former id.
         since = {*current.field_ids} - {*schema.field_ids}
         return tuple(
             schemas[id_].model_dump_json()

@@ -69,7 +69,7 @@ def read_history(
 
 
 def _on_branch(table: Table, sink: SinkName, branch: str) -> bool | None:
-    """Return whether the branch contains the sink's tag, by whatever evidence is left (T5)."""
+    """Return whether the branch contains the sink's tag, by whatever evidence is left (TABLE-4)."""
     found = decide_lineage(table, branch, sink)
     return None if found is Lineage.UNDECIDABLE else found is Lineage.CONTAINS_TAG
 

@@ -3,7 +3,7 @@
 Python proposes: requirements and updates, in the JSON of the REST protocol, and it has written
 manifests and lists by then. Java checks the requirements against the table as it is, makes the new
 metadata, writes it, and swaps. Every call ends in time, as seen from here: a call that was given up
-may still land in Java, and the table shows it (rule C8).
+may still land in Java, and the table shows it (rule OUTCOME-2).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compares files with the columns that their table has when it takes them (rule S10).
+"""Compares files with the columns that their table has when it takes them (rule SCHEMA-9).
 
 A file names columns by their ids, as the table had them when it was written. Values of a column
 that somebody has dropped since would be in a file and in no row.

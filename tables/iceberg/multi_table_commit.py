@@ -1,9 +1,10 @@
-"""Deliveries of several tables in one call of their catalog: readers see all of them, or none (D5).
+"""Deliveries of several tables in one call of their catalog: readers see all of them, or none
+(PENDING-5).
 
 The call waits until the slowest table is ready for it; one that cannot be made ready is left out,
-and the others are delivered together without it. One refused table must not block the others (I1):
-then each is delivered by a call of its own, at once if nothing has landed, and in the next round if
-that is not known. The answer to the call is not trusted for any table: each is read.
+and the others are delivered together without it. One refused table must not block the others
+(SUSPEND-1): then each is delivered by a call of its own, at once if nothing has landed, and in the
+next round if that is not known. The answer to the call is not trusted for any table: each is read.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Calls(Protocol):
         """Call with each of the items, several at a time; the answers are in their order."""
 
     def guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
-        """Return the error that is this table's own trouble; raise any other (I1)."""
+        """Return the error that is this table's own trouble; raise any other (SUSPEND-1)."""
 
 
 @dataclass(frozen=True, slots=True)

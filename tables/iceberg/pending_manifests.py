@@ -1,8 +1,9 @@
-"""Manifests that are written before a decision, and committed after it (rules D2, D5).
+"""Manifests that are written before a decision, and committed after it (rules PENDING-2,
+PENDING-5).
 
 They carry no snapshot id: whoever lists one in a snapshot gives it that snapshot's id and sequence
 number (Iceberg's spec, *Sequence Number Inheritance*), in version 3 the ids of its rows as well.
-Key files are named by a manifest of their own, which no snapshot ever lists (rule U2).
+Key files are named by a manifest of their own, which no snapshot ever lists (rule KEY-2).
 """
 
 from __future__ import annotations
@@ -222,7 +223,7 @@ def _list_entry(
 def undecided_manifests(
     table: Table, sink: SinkName, before: Epoch, pending: frozenset[str]
 ) -> list[str]:
-    """Return manifests that coordinators of earlier epochs staged and never decided (D2).
+    """Return manifests that coordinators of earlier epochs staged and never decided (PENDING-2).
 
     An earlier epoch decides nothing any more. What it decided was delivered, or is among the
     ``pending``, which include expired pending commits; any other manifest that no snapshot lists
@@ -251,7 +252,7 @@ def _drafts_under(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
             yield f"{root}/{folder}/{name}", Epoch(int(epoch))
 
 
-# Data files that only expired pending commits name, as files that can be rewritten (I6).
+# Data files that only expired pending commits name, as files that can be rewritten (SUSPEND-6).
 
 
 def portions_of(

@@ -61,7 +61,7 @@ class PreparedCommit:
 # What a commit adds besides its own files: drafts that are delivered, and the effects of keys.
 #
 # A delivery adds all that its pending commits name, even of several transactions, and resolves all
-# keys at once, on the head that its call requires (rules D5, U3).
+# keys at once, on the head that its call requires (rules PENDING-5, KEY-3).
 
 
 def with_pending_effects(
@@ -92,7 +92,7 @@ def with_pending_effects(
 def _resolve(
     table: Table, proposal: CommitRequest, attempt: CommitAttempt, keyed: KeyedRows
 ) -> CommitRequest:
-    """U3: add what the files' records replace and delete on the head that the call requires."""
+    """KEY-3: add what the files' records replace and delete on the head that the call requires."""
     brought = [(file, 0) for file in attempt.files]
     order = {
         each: n for n, each in enumerate(sorted({d.transaction for d in attempt.pending_commits}))

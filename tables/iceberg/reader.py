@@ -209,7 +209,8 @@ def _added_files(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
 
 
 def _deleted_rows(io: FileIO, snapshot: Snapshot) -> int:
-    """Return the rows of its delete files, less those of the files that they replace (rule U6)."""
+    """Return the rows of its delete files, less those of the files that they replace (rule
+    KEY-6)."""
     signs = {ManifestEntryStatus.ADDED: 1, ManifestEntryStatus.DELETED: -1}
     return sum(
         signs.get(entry.status, 0) * entry.data_file.record_count

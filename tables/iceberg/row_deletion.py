@@ -1,9 +1,9 @@
 """Deletes rows from a table by a person's command, beside its sink or without it.
 
-One call (T8) marks them as deleted, by deletion vectors (version 3) or position delete files
-(version 2); it requires the head on which they were found, and they are found again on a newer one.
-The history records their number and who asked for it. It leaves out the predicate, which may name a
-person to be forgotten. Properties of the table list the offsets of their records.
+One call (COMPACTION-1) marks them as deleted, by deletion vectors (version 3) or position delete
+files (version 2); it requires the head on which they were found, and they are found again on a
+newer one. The history records their number and who asked for it. It leaves out the predicate, which
+may name a person to be forgotten. Properties of the table list the offsets of their records.
 """
 
 from __future__ import annotations

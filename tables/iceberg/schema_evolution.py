@@ -1,4 +1,5 @@
-"""Adds the columns that records need to a table's schema: the content of one catalog call (S3)."""
+"""Adds the columns that records need to a table's schema: the content of one catalog call
+(SCHEMA-3)."""
 
 from __future__ import annotations
 
@@ -109,7 +110,7 @@ def columns_of(schema: Schema) -> Struct:
 
 
 def former_names(metadata: TableMetadata) -> Former:
-    """S6: return the former names of columns, from the table's older schemas."""
+    """SCHEMA-6: return the former names of columns, from the table's older schemas."""
     older = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
     current = metadata.current_schema_id
     return former(

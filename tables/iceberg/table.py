@@ -1,6 +1,6 @@
 """An Iceberg table as one sink sees it: the tag is the lock, one catalog call moves it.
 
-What makes a commit safe are the call's requirements (``proposal.py``, rule C1). This adapter
+What makes a commit safe are the call's requirements (``proposal.py``, rule TABLE-3). This adapter
 prepares the snapshot, makes the call once, and reports what is known of its outcome. pyiceberg's
 own transactions are not used: they rebase and append again by themselves.
 """
@@ -115,7 +115,7 @@ class IcebergTable:
     ) -> None:
         """``keyed``: how records replace rows, where the table has a key; ``warms``: whether a
         thread reads its index from the first commit on, though that may have brought no rows;
-        ``keeps_columns``: no file is taken whose values the table has no column for (S10)."""
+        ``keeps_columns``: no file is taken whose values the table has no column for (SCHEMA-9)."""
         self._catalog = catalog
         self._identifier = identifier
         self._sink = sink
@@ -211,7 +211,7 @@ class IcebergTable:
         return PreparedCommit(table, proposal, written, proposal.requirements(), updates)
 
     def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
-        """S3, S9: columns that are there already need no call."""
+        """SCHEMA-3, SCHEMA-8: columns that are there already need no call."""
         table = self.load()
         view = self._view(table.metadata)
         if (view.uuid, view.tag) != (base.uuid, base.tag):
@@ -232,7 +232,7 @@ class IcebergTable:
             raise Unreachable(failure.message, failure.hint) from error
 
     def stage(self, staging: Staging) -> tuple[PendingCommit, ...]:
-        """D2: stage manifests of the files that the secondary table has to receive."""
+        """PENDING-2: stage manifests of the files that the secondary table has to receive."""
         table = self.load()
         if str(table.metadata.table_uuid) != staging.table.uuid:
             raise Unreachable(f"{self._identifier} is another table now; nothing was staged")
@@ -259,7 +259,8 @@ class IcebergTable:
             _log.warning("%s: drafts were not cleared away: %r", self._identifier, error)
 
     def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
-        """D7: delete the pending commits' key files; one that cannot be deleted is an orphan."""
+        """PENDING-7: delete the pending commits' key files; one that cannot be deleted is an
+        orphan."""
         try:
             table = self.load()
             files = [file.path for _, file in read_key_files(table.io, pending_commits)]
@@ -350,7 +351,7 @@ class IcebergTable:
         )
 
     def _refuse_changed(self, table: Table, files: Sequence[WrittenFile]) -> None:
-        """S10: raise ``TableChanged`` if others took a column away, or made it required."""
+        """SCHEMA-9: raise ``TableChanged`` if others took a column away, or made it required."""
         schema = table.schema()
         if self._refuse_columns is not None and schema.schema_id != self._fitting:
             self._refuse_columns(schema)
@@ -362,7 +363,7 @@ class IcebergTable:
         return self._keyed.stored(metadata) if self._keyed else None
 
     def _refuse_other_key(self, metadata: TableMetadata, key: str | None) -> None:
-        """U1: refuse a table that was filled by another key."""
+        """KEY-1: refuse a table that was filled by another key."""
         stored = metadata.properties.get(key_property(self._sink))
         filled = marker_property(self._sink) in metadata.properties
         refuse_other_key(self._identifier, stored, key, filled=filled)

@@ -117,7 +117,8 @@ class TableDeclaration:
 
 
 def key_ids(schema: Schema, key: Sequence[str]) -> list[int]:
-    """Return the ids of a key's columns. Raises ``KeyUnfit`` for what cannot be one (rule U1)."""
+    """Return the ids of a key's columns. Raises ``KeyUnfit`` for what cannot be one (rule
+    KEY-1)."""
     ids = []
     for name in key:
         column = next((column for column in schema.fields if column.name == name), None)

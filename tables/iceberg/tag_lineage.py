@@ -1,4 +1,4 @@
-"""Where a branch stands to the sink's tag, from table metadata alone (rule T5)."""
+"""Where a branch stands to the sink's tag, from table metadata alone (rule TABLE-4)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def newest_record(metadata: TableMetadata, branch: str, sink: SinkName) -> Commi
 def other_sinks(
     metadata: TableMetadata, branch: str, sink: SinkName
 ) -> dict[SinkName, Mapping[str, TopicId]]:
-    """Return the other sinks with a tag for this branch, and the topics that they read (T7)."""
+    """Return the other sinks with a tag for this branch, and the topics that they read
+    (TABLE-5)."""
     snapshots = by_id(metadata)
     found: dict[SinkName, Mapping[str, TopicId]] = {}
     for name, ref in metadata.refs.items():
@@ -72,7 +73,7 @@ def other_sinks(
 
 
 def deleted_in(sink: SinkName, properties: Mapping[str, str]) -> DeletedRecords:
-    """Return what people deleted from the table (T8)."""
+    """Return what people deleted from the table (COMPACTION-1)."""
     return deleted_records(sink, deleted_rows(sink, properties), properties)
 
 

@@ -24,7 +24,7 @@ ORDER = (SmallTable, "in_order")
 REFUSE = (SmallTable, "refuse_files")
 
 
-@broken(KeyContract.test_u3_the_last_record_of_a_key_wins_whatever_file_it_came_in, ORDER)
+@broken(KeyContract.test_key_3_the_last_record_of_a_key_wins_whatever_file_it_came_in, ORDER)
 def the_last_file_wins(right: Any, self: SmallTable, attempt: CommitAttempt) -> list[KeyChange]:
     """Records of a key count in the order of their files."""
     contents = self.server.contents
@@ -32,7 +32,7 @@ def the_last_file_wins(right: Any, self: SmallTable, attempt: CommitAttempt) -> 
 
 
 @broken(
-    KeyContract.test_u3_the_last_record_of_a_key_wins_whatever_file_it_came_in,
+    KeyContract.test_key_3_the_last_record_of_a_key_wins_whatever_file_it_came_in,
     (SmallTable, "became"),
 )
 def absent_keys_are_deleted(right: Any, self: Any, change: KeyChange, before: KeyedRows) -> str:
@@ -40,7 +40,7 @@ def absent_keys_are_deleted(right: Any, self: Any, change: KeyChange, before: Ke
     return "deleted" if change.value is None else right(self, change, before)
 
 
-@broken(KeyContract.test_u3_a_commit_without_files_keeps_the_rows, NEXT)
+@broken(KeyContract.test_key_3_a_commit_without_files_keeps_the_rows, NEXT)
 def only_keys_that_are_named_stay(
     right: Any, self: SmallTable, before: Version, number: int, attempt: CommitAttempt
 ) -> Version:
@@ -49,7 +49,7 @@ def only_keys_that_are_named_stay(
     return version if attempt.files else replace(version, rows={})
 
 
-@broken(KeyContract.test_u9_a_key_that_was_deleted_comes_back_from_wherever, RESOLVED)
+@broken(KeyContract.test_key_9_a_key_that_was_deleted_comes_back_from_wherever, RESOLVED)
 def deleted_keys_are_remembered(
     right: Any, self: SmallTable, before: KeyedRows, attempt: CommitAttempt
 ) -> tuple[KeyedRows, KeyCounts]:
@@ -62,7 +62,9 @@ def deleted_keys_are_remembered(
     return right(self, before, attempt)
 
 
-@broken(KeyContract.test_u3_between_commits_the_later_one_is_newer_whatever_its_offsets, RESOLVED)
+@broken(
+    KeyContract.test_key_3_between_commits_the_later_one_is_newer_whatever_its_offsets, RESOLVED
+)
 def a_higher_offset_stays(
     right: Any, self: SmallTable, before: KeyedRows, attempt: CommitAttempt
 ) -> tuple[KeyedRows, KeyCounts]:
@@ -74,7 +76,7 @@ def a_higher_offset_stays(
 
 
 @broken(
-    KeyContract.test_u8_a_key_in_two_partitions_is_refused_and_nothing_of_it_lands,
+    KeyContract.test_key_8_a_key_in_two_partitions_is_refused_and_nothing_of_it_lands,
     (SmallTable, "refuse_two_partitions"),
 )
 def two_partitions_are_fine(right: Any, *_: object) -> None:
@@ -82,7 +84,7 @@ def two_partitions_are_fine(right: Any, *_: object) -> None:
 
 
 @broken(
-    KeyContract.test_u8_a_key_in_two_partitions_is_refused_and_nothing_of_it_lands,
+    KeyContract.test_key_8_a_key_in_two_partitions_is_refused_and_nothing_of_it_lands,
     (SmallTable, "refuse_two_partitions"),
 )
 def deletes_from_anywhere(
@@ -93,13 +95,13 @@ def deletes_from_anywhere(
         right(self, change, before)
 
 
-@broken(KeyContract.test_u5_who_was_overtaken_finds_the_keys_anew, SAME)
+@broken(KeyContract.test_key_5_who_was_overtaken_finds_the_keys_anew, SAME)
 def keyed_commits_are_carried_on(right: Any, _: Any, now: TableView, base: TableView) -> bool:
     """A commit with keys is not refused where others were quicker: it finds the keys now."""
     return now.uuid == base.uuid
 
 
-@broken(KeyContract.test_u3_a_lost_answer_changes_each_key_once, (SmallTable, "send"))
+@broken(KeyContract.test_key_3_a_lost_answer_changes_each_key_once, (SmallTable, "send"))
 def deletes_before_the_record(right: Any, self: SmallTable, *args: Any) -> CommitOutcome:
     """Keys are changed in one step and the record is written in the next, which does not come."""
     outcome = right(self, *args)
@@ -110,7 +112,7 @@ def deletes_before_the_record(right: Any, self: SmallTable, *args: Any) -> Commi
 
 
 @broken(
-    KeyedSecondaryContract.test_u3_a_delivery_resolves_all_that_it_brings_and_later_transactions_are_newer,
+    KeyedSecondaryContract.test_key_3_a_delivery_resolves_all_that_it_brings_and_later_transactions_are_newer,
     ORDER,
 )
 def transactions_of_a_delivery_are_one(
@@ -121,7 +123,7 @@ def transactions_of_a_delivery_are_one(
 
 
 @broken(
-    KeyedSecondaryContract.test_u3_the_same_offset_of_a_topic_and_of_its_older_self_are_two_records,
+    KeyedSecondaryContract.test_key_3_the_same_offset_of_a_topic_and_of_its_older_self_are_two_records,
     ORDER,
 )
 def an_offset_is_one_record(
@@ -134,7 +136,7 @@ def an_offset_is_one_record(
 
 
 @broken(
-    KeyedSecondaryContract.test_u8_a_key_in_two_partitions_is_found_between_transactions_too,
+    KeyedSecondaryContract.test_key_8_a_key_in_two_partitions_is_found_between_transactions_too,
     ORDER,
 )
 def partitions_compared_within_a_transaction(
@@ -155,7 +157,7 @@ def partitions_compared_within_a_transaction(
 
 
 @broken(
-    KeyedSecondaryContract.test_u2_key_files_are_looked_at_before_they_are_decided_and_outlive_the_answer,
+    KeyedSecondaryContract.test_key_2_key_files_are_looked_at_before_they_are_decided_and_outlive_the_answer,
     COMMIT,
 )
 def key_files_go_with_the_delivery(
@@ -171,7 +173,7 @@ def key_files_go_with_the_delivery(
 
 
 @broken(
-    KeyedSecondaryContract.test_u2_a_key_file_that_is_gone_is_refused_before_it_is_decided,
+    KeyedSecondaryContract.test_key_2_a_key_file_that_is_gone_is_refused_before_it_is_decided,
     REFUSE,
 )
 def key_files_are_not_looked_at(right: Any, self: SmallTable, files: Sequence[WrittenFile]) -> None:

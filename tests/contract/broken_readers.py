@@ -225,7 +225,7 @@ def compactions_take_rows_away(right: Any, *args: Any) -> History:
 
 
 @broken(
-    CommitTokenContract.test_p13_no_stamp_is_given_twice_and_files_belong_to_their_own,
+    CommitTokenContract.test_token_2_no_stamp_is_given_twice_and_files_belong_to_their_own,
     (StampedTable, "new_token"),
 )
 def the_same_stamp_for_all(right: Any, self: Any) -> str:
@@ -233,26 +233,30 @@ def the_same_stamp_for_all(right: Any, self: Any) -> str:
     return f"{self.folder.root}/{ANY}_0.parquet"
 
 
-@broken(CommitTokenContract.test_p13_files_land_under_the_stamp_that_came_before_the_claim, ADMITS)
+@broken(
+    CommitTokenContract.test_token_2_files_land_under_the_stamp_that_came_before_the_claim, ADMITS
+)
 def void_before_the_claim(right: Any, self: Any, marks: set[str]) -> bool:
     """The first stamp, which came before the claim, brings nothing."""
     return right(self, marks) and not marks & set(self.given[:1])
 
 
-@broken(CommitTokenContract.test_p13_the_next_transaction_has_its_stamp_before_one_lands, ADMITS)
+@broken(
+    CommitTokenContract.test_token_2_the_next_transaction_has_its_stamp_before_one_lands, ADMITS
+)
 def the_newest_stamp_alone(right: Any, self: Any, marks: set[str]) -> bool:
     """When the next stamp is given, the one before brings nothing any more."""
     return right(self, marks) and marks <= set(self.given[-1:])
 
 
-@broken(CommitTokenContract.test_p13_a_stamp_that_never_had_files_is_in_nobodys_way, ADMITS)
+@broken(CommitTokenContract.test_token_2_a_stamp_that_never_had_files_is_in_nobodys_way, ADMITS)
 def stamps_must_be_used(right: Any, self: Any, marks: set[str]) -> bool:
     """Once a stamp was given, no commit lands without files."""
     return right(self, marks) and bool(marks or not self.given)
 
 
 @broken(
-    CommitTokenContract.test_p13_what_comes_after_its_commit_is_refused_for_good,
+    CommitTokenContract.test_token_2_what_comes_after_its_commit_is_refused_for_good,
     (StampedTable, "commit"),
 )
 def late_files_are_refused_for_now(right: Any, self: Any, attempt: CommitAttempt) -> CommitOutcome:
@@ -261,13 +265,13 @@ def late_files_are_refused_for_now(right: Any, self: Any, attempt: CommitAttempt
     return replace(outcome, for_good=False) if isinstance(outcome, Refused) else outcome
 
 
-@broken(CommitTokenContract.test_p13_what_comes_after_its_commit_is_refused_for_good, ADMITS)
+@broken(CommitTokenContract.test_token_2_what_comes_after_its_commit_is_refused_for_good, ADMITS)
 def late_files_land(right: Any, self: Any, marks: set[str]) -> bool:
     """A stamp may be used again."""
     return len(marks) <= 1
 
 
-@broken(CommitTokenContract.test_p13_files_of_two_stamps_never_land_in_one_commit, ADMITS)
+@broken(CommitTokenContract.test_token_2_files_of_two_stamps_never_land_in_one_commit, ADMITS)
 def stamps_mixed(right: Any, self: Any, marks: set[str]) -> bool:
     """A commit brings files of any stamps that have not landed."""
     return all(right(self, {mark}) for mark in marks)
@@ -277,7 +281,8 @@ def stamps_mixed(right: Any, self: Any, marks: set[str]) -> bool:
 
 
 @broken(
-    EvolutionContract.test_s3_a_new_column_stands_behind_the_others_and_has_another_number, EVOLVE
+    EvolutionContract.test_schema_3_a_new_column_stands_behind_the_others_and_has_another_number,
+    EVOLVE,
 )
 def changes_untold(right: Any, *args: Any) -> EvolvedTable:
     """What was done to the columns is not told."""
@@ -285,7 +290,8 @@ def changes_untold(right: Any, *args: Any) -> EvolvedTable:
 
 
 @broken(
-    EvolutionContract.test_s3_a_new_column_stands_behind_the_others_and_has_another_number, EVOLVE
+    EvolutionContract.test_schema_3_a_new_column_stands_behind_the_others_and_has_another_number,
+    EVOLVE,
 )
 def the_view_before(right: Any, self: Any, base: TableView, columns: Struct) -> EvolvedTable:
     """The table's columns are new, and the view that is returned is not."""
@@ -293,7 +299,7 @@ def the_view_before(right: Any, self: Any, base: TableView, columns: Struct) -> 
 
 
 @broken(
-    EvolutionContract.test_s3_files_of_before_land_beside_those_of_afterwards,
+    EvolutionContract.test_schema_3_files_of_before_land_beside_those_of_afterwards,
     (EvolvingTable, "commit"),
 )
 def all_columns_or_none(right: Any, self: Any, attempt: CommitAttempt) -> CommitOutcome:
@@ -305,25 +311,25 @@ def all_columns_or_none(right: Any, self: Any, attempt: CommitAttempt) -> Commit
     return Refused("a column is missing", for_good=True) if lacking else right(self, attempt)
 
 
-@broken(EvolutionContract.test_s9_columns_that_are_there_already_need_no_change, EVOLVE)
+@broken(EvolutionContract.test_schema_8_columns_that_are_there_already_need_no_change, EVOLVE)
 def changed_again(right: Any, *args: Any) -> EvolvedTable:
     """Columns that are there are said to be new."""
     return replace(right(*args), changes=("+more",))
 
 
-@broken(EvolutionContract.test_s3_whoever_was_overtaken_changes_nothing, EVOLVE)
+@broken(EvolutionContract.test_schema_3_whoever_was_overtaken_changes_nothing, EVOLVE)
 def changes_for_anybody(right: Any, self: Any, base: TableView, columns: Struct) -> EvolvedTable:
     """Who was overtaken changes the columns all the same."""
     return right(self, self.read(), columns)  # type: ignore[no-any-return]
 
 
-@broken(EvolutionContract.test_s7_a_name_that_differs_in_case_alone_is_refused, EVOLVE)
+@broken(EvolutionContract.test_schema_7_a_name_that_differs_in_case_alone_is_refused, EVOLVE)
 def refusals_untold(right: Any, *args: Any) -> EvolvedTable:
     """Which columns the table will not have is not told."""
     return replace(right(*args), refused=())
 
 
-@broken(EvolutionContract.test_s9_a_lost_answer_is_asked_for_again, EVOLVE)
+@broken(EvolutionContract.test_schema_8_a_lost_answer_is_asked_for_again, EVOLVE)
 def takes_silence_for_consent(
     right: Any, self: Any, base: TableView, columns: Struct
 ) -> EvolvedTable:

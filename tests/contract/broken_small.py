@@ -249,7 +249,7 @@ def _age(file: WrittenFile) -> int:
 
 
 @broken(
-    LedgerContract.test_n5_what_was_filled_is_remembered_until_a_commit_forgets_it,
+    LedgerContract.test_ledger_2_what_was_filled_is_remembered_until_a_commit_forgets_it,
     (SmallTable, "filled"),
 )
 def forgets_nothing(
@@ -260,7 +260,7 @@ def forgets_nothing(
 
 
 @broken(
-    LedgerContract.test_n5_what_was_filled_is_remembered_until_a_commit_forgets_it,
+    LedgerContract.test_ledger_2_what_was_filled_is_remembered_until_a_commit_forgets_it,
     (SmallTable, "filled"),
 )
 def remembers_one_commit(
@@ -270,7 +270,7 @@ def remembers_one_commit(
     return right(self, {}, attempt)
 
 
-@broken(LedgerContract.test_n5_a_refused_decision_remembers_nothing, COMMIT)
+@broken(LedgerContract.test_ledger_2_a_refused_decision_remembers_nothing, COMMIT)
 def remembers_what_was_refused(
     right: Any, self: SmallTable, attempt: CommitAttempt
 ) -> CommitOutcome:

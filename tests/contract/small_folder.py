@@ -49,7 +49,7 @@ def _set(value: Any) -> Any:
 
 
 class StampedTable(STAMPED.FolderTable):  # type: ignore[misc]
-    """Its files bear the mark of their commit (rule P13)."""
+    """Its files bear the mark of their commit (rule TOKEN-2)."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

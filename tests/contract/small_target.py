@@ -144,13 +144,14 @@ class SmallTable:
         )
 
     def filled(self, before: Mapping[str, str], attempt: CommitAttempt) -> Mapping[str, str]:
-        """Return what a ledger remembers once the attempt has landed (rule N5)."""
+        """Return what a ledger remembers once the attempt has landed (rule LEDGER-2)."""
         added = newly_filled(attempt.record, before)
         gone = forgotten(self.sink, attempt.forgets, added, before)
         return {name: uuid for name, uuid in {**before, **added}.items() if name not in gone}
 
     def resolved(self, before: KeyedRows, attempt: CommitAttempt) -> tuple[KeyedRows, KeyCounts]:
-        """Return a keyed table's rows after the attempt, and what its records came to (U3, U10)."""
+        """Return a keyed table's rows after the attempt, and what its records came to (KEY-3,
+        KEY-10)."""
         last: dict[int, KeyChange] = {}
         changes = self.in_order(attempt)
         for change in changes:
@@ -172,7 +173,7 @@ class SmallTable:
         return [change for *_, change in sorted(changes, key=lambda each: each[:2])]
 
     def refuse_two_partitions(self, change: KeyChange, before: KeyChange | None) -> None:
-        """Rule U8."""
+        """Rule KEY-8."""
         if before and before.partition != change.partition:
             raise KeyInTwoPartitions(f"{change} has the key of {before}")
 

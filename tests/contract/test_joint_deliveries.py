@@ -1,5 +1,5 @@
-"""Secondary tables that are delivered together (D5): all in one call, or each alone if one is
-refused.
+"""Secondary tables that are delivered together (PENDING-5): all in one call, or each alone if one
+is refused.
 
 On Iceberg's own REST server, and on a small one of the tests, behind a proxy that lies.
 """
@@ -254,7 +254,7 @@ def test_a_server_that_says_nothing_stops_the_sink_by_name(lake: Lake, status: s
     assert lake.numbers() == [[], [], []]
 
 
-def test_u4_a_keyed_table_is_delivered_together_with_others_by_its_keys(
+def test_key_4_a_keyed_table_is_delivered_together_with_others_by_its_keys(
     port: int, tmp_path: Path
 ) -> None:
     """Keys are resolved while the call is made ready; one that was overtaken is found anew."""

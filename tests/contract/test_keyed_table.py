@@ -1,6 +1,6 @@
 """An Iceberg table with a key keeps the contract of such tables.
 
-As one that follows it has drafts of its own: ``tests/protocol/test_u3_delivered_keys.py``.
+As one that follows it has drafts of its own: ``tests/protocol/test_key_3_delivered_keys.py``.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def delivers(
     )
 
 
-def test_d2_what_is_drafted_is_in_no_snapshot(world: World) -> None:
+def test_pending_2_what_is_drafted_is_in_no_snapshot(world: World) -> None:
     table = opened(world)
     before = table.read()
     pending_commit = drafted(world, table, 1, 10, 11)
@@ -124,7 +124,9 @@ def test_d2_what_is_drafted_is_in_no_snapshot(world: World) -> None:
     assert pending_commit.manifest.startswith(before.location)
 
 
-def test_d5_another_process_delivers_it_later_on_whatever_the_table_is_then(world: World) -> None:
+def test_pending_5_another_process_delivers_it_later_on_whatever_the_table_is_then(
+    world: World,
+) -> None:
     pending_commit = drafted(world, opened(world), 1, 10, 11)
     world.append_foreign(7)
     world.compact()
@@ -134,7 +136,7 @@ def test_d5_another_process_delivers_it_later_on_whatever_the_table_is_then(worl
     assert opened(world).read() == view
 
 
-def test_d5_several_pending_commits_go_in_one_call(world: World) -> None:
+def test_pending_5_several_pending_commits_go_in_one_call(world: World) -> None:
     table = opened(world)
     pending_commits = [drafted(world, table, number, number) for number in (1, 2, 3)]
     landed(delivers(table, *pending_commits))
@@ -142,7 +144,7 @@ def test_d5_several_pending_commits_go_in_one_call(world: World) -> None:
     assert opened(world).read().record == delivered(pending_commits[-1])
 
 
-def test_d5_two_deliver_the_same_and_one_is_refused(world: World) -> None:
+def test_pending_5_two_deliver_the_same_and_one_is_refused(world: World) -> None:
     one, other = opened(world), opened(world)
     pending_commit = drafted(world, one, 1, 10)
     stale = other.read()
@@ -151,7 +153,9 @@ def test_d5_two_deliver_the_same_and_one_is_refused(world: World) -> None:
     assert world.numbers() == [10]
 
 
-def test_d9_an_empty_pending_commit_moves_the_tag_and_fences_what_comes_late(world: World) -> None:
+def test_pending_9_an_empty_pending_commit_moves_the_tag_and_fences_what_comes_late(
+    world: World,
+) -> None:
     table, zombie = opened(world), opened(world)
     pending_commit = drafted(world, zombie, 1, 10)
     stale = zombie.read()
@@ -164,7 +168,9 @@ def test_d9_an_empty_pending_commit_moves_the_tag_and_fences_what_comes_late(wor
 
 
 @pytest.mark.parametrize("did_land", [True, False])
-def test_d7_a_lost_answer_is_unknown_and_the_secondary_tells(world: World, did_land: bool) -> None:
+def test_pending_7_a_lost_answer_is_unknown_and_the_secondary_tells(
+    world: World, did_land: bool
+) -> None:
     table = opened(world)
     pending_commit = drafted(world, table, 1, 10)
     world.lose_next_answer(landed=did_land)
@@ -221,7 +227,7 @@ def loose(world: IcebergWorld, before: int, *pending: PendingCommit) -> list[str
     return undecided_manifests(world.table(), SinkName("sink"), Epoch(before), manifests)
 
 
-def test_d2_only_what_an_older_epoch_drafted_and_nobody_decided_is_cleared_away(
+def test_pending_2_only_what_an_older_epoch_drafted_and_nobody_decided_is_cleared_away(
     real: IcebergWorld,
 ) -> None:
     table = opened(real)
@@ -237,7 +243,7 @@ def test_d2_only_what_an_older_epoch_drafted_and_nobody_decided_is_cleared_away(
     assert loose(real, 9) == []
 
 
-def test_d3_what_is_pending_survives_the_expiry_of_all_snapshots(real: IcebergWorld) -> None:
+def test_pending_3_what_is_pending_survives_the_expiry_of_all_snapshots(real: IcebergWorld) -> None:
     table = opened(real)
     landed(delivers(table, drafted(real, table, 1, 10)))
     pending = drafted(real, table, 2, 20)
@@ -267,7 +273,7 @@ def test_a_delivery_counts_what_its_manifests_hold(real: IcebergWorld) -> None:
 # ---------------------------------------------------------------------------- kinds with our drafts
 
 
-def test_d2_what_an_older_epoch_drafted_and_nobody_is_pending_is_cleared_away(
+def test_pending_2_what_an_older_epoch_drafted_and_nobody_is_pending_is_cleared_away(
     tmp_path: Path,
 ) -> None:
     world = DeltaSecondaryWorld(tmp_path)
@@ -343,7 +349,7 @@ class Held:
         return self._table.commit(attempt)
 
 
-def test_d7_one_that_hangs_holds_up_no_other_and_ends_by_itself(tmp_path: Path) -> None:
+def test_pending_7_one_that_hangs_holds_up_no_other_and_ends_by_itself(tmp_path: Path) -> None:
     worlds = {"lake.one": FakeWorld(tmp_path), "lake.two": FakeWorld(tmp_path)}
     for name, world in worlds.items():
         world.rename(name)
@@ -376,7 +382,7 @@ def test_d7_one_that_hangs_holds_up_no_other_and_ends_by_itself(tmp_path: Path) 
     secondaries.close()
 
 
-def test_n5_what_is_not_listed_is_gone_if_it_cannot_be_read_either(tmp_path: Path) -> None:
+def test_ledger_2_what_is_not_listed_is_gone_if_it_cannot_be_read_either(tmp_path: Path) -> None:
     worlds = {name: FakeWorld(tmp_path) for name in ("lake.one", "lake.two", "else.where")}
     for name, world in worlds.items():
         world.rename(name)

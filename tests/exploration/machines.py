@@ -73,7 +73,7 @@ class Appending:
                 return world.appended(*envelopes), fate != "doubted"
 
     def _may_strike(self, envelopes: list[Envelope]) -> bool:
-        """Of one message nothing is torn; only a status may be whole by another order (G2)."""
+        """Of one message nothing is torn; only a status may be whole by another order (LOG-2)."""
         alone = len(envelopes) < 2
         statuses = all(isinstance(said.event, WriteStatus) for said in envelopes)
         return self.fate != "silent" and not (
@@ -104,7 +104,7 @@ def in_parts(said: Envelope) -> list[Envelope]:
 
 
 def assembled(held: Held, heard: LogRecord) -> tuple[Held, LogRecord | None]:
-    """What a driver makes of a message: the parts that it holds then, and what is whole (G2)."""
+    """What a driver makes of a message: the parts that it holds then, and what is whole (LOG-2)."""
     said, status = heard.envelope, heard.envelope.event
     assembler = Assembler()
     for part in held:
@@ -278,7 +278,7 @@ NEW = Struct((Column("x", "long"),))
 
 
 def ended(bounds: Bounds, batch: Batch, member: str) -> BatchWritten | BatchNeeds:
-    """The batch's outcome: what its records need, or its files (S1)."""
+    """The batch's outcome: what its records need, or its files (SCHEMA-1)."""
     spans = batch.ranges.items()
     first = {
         at: min(new)
@@ -357,6 +357,6 @@ def _member_in_abstract_time(world: World, index: int, now_ms: int) -> World:
 
 
 def _waiting(need: Need, now_ms: int) -> Need:
-    """It waits until the next tick that is late, and then no more (S4)."""
+    """It waits until the next tick that is late, and then no more (SCHEMA-4)."""
     passed = now_ms >= need.since_ms + WAIT_MS
     return replace(need, since_ms=NOW_MS - WAIT_MS + (0 if passed else LATE_MS // 2))

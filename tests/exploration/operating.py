@@ -1,4 +1,5 @@
-"""The operator of a small world: PAUSE at any moment, and RESUME until the table says so (C11)."""
+"""The operator of a small world: PAUSE at any moment, and RESUME until the table says so
+(PAUSE-1)."""
 
 from __future__ import annotations
 

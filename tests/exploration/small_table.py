@@ -19,8 +19,8 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """The call that gives the primary table the columns of ``schema`` (S3); ``base``: as it was
-    read."""
+    """The call that gives the primary table the columns of ``schema`` (SCHEMA-3); ``base``: as it
+    was read."""
 
     base: TableView
     schema: int = 1
@@ -90,12 +90,12 @@ class Table:
         )
 
     def _after(self, paths: list[str]) -> frozenset[Place]:
-        """U3: of each key the last record wins, in whatever file it is."""
+        """KEY-3: of each key the last record wins, in whatever file it is."""
         written = sorted(place for path in paths for place in written_in(path))
         return frozenset(dict([*self.live, *written]).items() - self.deletes)
 
     def grown(self, update: Update) -> Table:
-        """The table after the update (S5): one that changes nothing is none."""
+        """The table after the update (SCHEMA-5): one that changes nothing is none."""
         return replace(self, schema=update.schema)
 
     def held(self) -> frozenset[Place]:
@@ -107,7 +107,7 @@ class Table:
         )
 
     def owes(self, pending_commit: PendingCommit, primary: str) -> bool:
-        """D6, in the checker's own words."""
+        """PENDING-6, in the checker's own words."""
         delivered = self.record
         return (
             delivered is None
@@ -141,7 +141,7 @@ def rows_are_the_source(table: Table, secondaries: tuple[Table, ...]) -> None:
 
 
 def _live_rows_are_the_fold(table: Table) -> None:
-    """U1: of each key the row of its last record, unless that deletes."""
+    """KEY-1: of each key the row of its last record, unless that deletes."""
     assert table.record is not None
     last = {(at.partition, end - 1) for at, end in table.record.offsets.items() if end}
     if table.live != last - table.deletes:
@@ -194,7 +194,7 @@ def timestamp_ms(partition: int, offset: int) -> int:
 
 
 def nothing_older_comes(table: Table) -> None:
-    """Valid-through passes nothing that waits in the source (C10)."""
+    """Valid-through passes nothing that waits in the source (COMMIT-4)."""
     assert table.record is not None
     through = table.record.valid_through_ms
     if not table.timed or through is None:

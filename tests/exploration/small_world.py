@@ -46,7 +46,7 @@ LATE_MS = 10
 NEVER_MS = 10**12
 
 Held = tuple[Envelope, ...]
-"""Parts of statuses that are not whole yet (G2)."""
+"""Parts of statuses that are not whole yet (LOG-2)."""
 
 
 @dataclass(frozen=True, slots=True)

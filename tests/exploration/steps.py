@@ -276,7 +276,8 @@ def _clean(bounds: Bounds, index: int, before: Seat, after: World) -> None:
 
 
 def _call_arrives(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterator[Step]:
-    """The primary table's call, or the next delivery: each is struck by faults of its own (D5)."""
+    """The primary table's call, or the next delivery: each is struck by faults of its own
+    (PENDING-5)."""
     attempt, *rest = seat.calls
     if isinstance(attempt, Update):
         yield from _update_arrives(world, bounds, index, attempt)
@@ -310,7 +311,8 @@ def _call_arrives(world: World, bounds: Bounds, index: int, seat: Seat) -> Itera
 
 
 def _update_arrives(world: World, bounds: Bounds, index: int, call: Update) -> Iterator[Step]:
-    """S3, S9: who does not know what became of it asks again of the table as it is then."""
+    """SCHEMA-3, SCHEMA-8: who does not know what became of it asks again of the table as it is
+    then."""
     name = f"c{index}'s update of {call.base.table}"
 
     def told(after: World, given: c.Input, fate: Appending) -> World:

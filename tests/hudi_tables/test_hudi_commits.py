@@ -153,7 +153,7 @@ def test_readers_by_time_find_each_commit_once(world: HudiWorld) -> None:
 
 
 def test_the_next_transaction_is_open_while_one_is_committed(world: HudiWorld) -> None:
-    """C4; and neither a claim nor an empty commit takes open files for abandoned ones."""
+    """COMMIT-1; and neither a claim nor an empty commit takes open files for abandoned ones."""
     table = world.open()
     first = table.new_token()
     one = world.write(rows(1), first)

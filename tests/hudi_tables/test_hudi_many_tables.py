@@ -139,7 +139,7 @@ def test_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwhile(
     assert not audit(shop.settings, with_source=False).findings
 
 
-def test_i1_a_table_whose_columns_others_changed_is_suspended_and_all_others_go_on(
+def test_suspend_1_a_table_whose_columns_others_changed_is_suspended_and_all_others_go_on(
     shop: SinkInProcess, lake: Path
 ) -> None:
     shop.begin()
@@ -162,7 +162,7 @@ def test_i1_a_table_whose_columns_others_changed_is_suspended_and_all_others_go_
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_n1_tables_of_fields_are_made_of_what_records_show_with_partitions(
+def test_create_1_tables_of_fields_are_made_of_what_records_show_with_partitions(
     said: Settings, lake: Path, spark: Any, kind: str
 ) -> None:
     text = (BEGIN + MANY).replace('"declared"', '"infer"\npartition_by = ["zone"]')
@@ -232,7 +232,7 @@ def told(settings: SinkSettings) -> AuditReport:
     return audit(settings, with_source=False)
 
 
-def test_n5_what_was_filled_is_known_when_the_decision_is_archived(
+def test_ledger_2_what_was_filled_is_known_when_the_decision_is_archived(
     tmp_path: Path, spark: Any, lock: dict[str, str]
 ) -> None:
     world = HudiWorld(tmp_path, spark, lock, properties=ARCHIVED_SOON)

@@ -51,7 +51,7 @@ from headgate.participant.actions import CopyOffsets
 AT = offsets(10, 20)
 
 
-def test_c5_a_joiner_in_mid_collection_costs_nobody_a_time_out() -> None:
+def test_commit_2_a_joiner_in_mid_collection_costs_nobody_a_time_out() -> None:
     """It has seen no epoch yet and was not there for END: its PRESENCE is all it will say."""
     coordinator = Coordinator.at(Phase.COLLECTING)
     coordinator.hears(status(1, {P0: (10, 15)}, written_in=(EPOCH, 1)), ALICE, transaction=1)
@@ -61,7 +61,7 @@ def test_c5_a_joiner_in_mid_collection_costs_nobody_a_time_out() -> None:
     assert coordinator.wants(CommitTable)
 
 
-def test_c10_a_failed_write_is_not_idle() -> None:
+def test_commit_4_a_failed_write_is_not_idle() -> None:
     """Records of the failed range are still to come; their timestamps are not known."""
     participant = Participant.writing(AT)
     participant.end(1)
@@ -77,7 +77,7 @@ def test_c10_a_failed_write_is_not_idle() -> None:
     assert coordinator.attempt.record.valid_through_ms is None
 
 
-def test_c8_waits_double_while_the_sources_do_not_answer() -> None:
+def test_outcome_2_waits_double_while_the_sources_do_not_answer() -> None:
     coordinator = Coordinator()
     coordinator.given(LeadershipGained())
     waits = []
@@ -93,7 +93,7 @@ def test_c8_waits_double_while_the_sources_do_not_answer() -> None:
     assert waits == [10, 20, 40, 80, 80]
 
 
-def test_c8_a_claim_that_is_refused_for_ever_waits_between_tries() -> None:
+def test_outcome_2_a_claim_that_is_refused_for_ever_waits_between_tries() -> None:
     """keep-offsets after a rollback: each refusal leads to RECOVER, which forgets the failures."""
     keep = replace(SETTINGS, on_rollback=RollbackPolicy.KEEP_OFFSETS)
     rolled_back = replace(view(record(6, 4, AT, RIVAL)), lineage=Lineage.ROLLED_BACK)
@@ -109,7 +109,7 @@ def test_c8_a_claim_that_is_refused_for_ever_waits_between_tries() -> None:
     raise AssertionError("twenty tries without a wait")
 
 
-def test_c8_a_commit_that_landed_unknown_and_was_rolled_back_is_not_built_upon() -> None:
+def test_outcome_2_a_commit_that_landed_unknown_and_was_rolled_back_is_not_built_upon() -> None:
     """The next one would carry offsets behind rows that are gone (simulation, seed 5727)."""
     coordinator = Coordinator.at(Phase.COLLECTING)
     whole = status(1, {P0: (10, 15), P1: (20, 20)}, written_in=(EPOCH, 1))
@@ -182,7 +182,7 @@ def test_pause_said_in_front_of_the_first_start_is_put_right_at_once_too() -> No
     assert coordinator.phase is Phase.PREPARING
 
 
-def test_p7_an_l_older_than_one_applied_copies_nothing_to_the_group() -> None:
+def test_position_3_an_l_older_than_one_applied_copies_nothing_to_the_group() -> None:
     participant = Participant.writing(AT)
     participant.answers(1, {P0: 15, P1: 25})
     participant.hears_itself()
@@ -193,7 +193,7 @@ def test_p7_an_l_older_than_one_applied_copies_nothing_to_the_group() -> None:
     assert participant.all(CopyOffsets) == []
 
 
-def test_p4_a_reason_does_not_outlive_its_failure() -> None:
+def test_answer_2_a_reason_does_not_outlive_its_failure() -> None:
     participant = Participant.writing(AT)
     participant.waits(100)
     participant.source_ends({P0: 110})
@@ -205,7 +205,7 @@ def test_p4_a_reason_does_not_outlive_its_failure() -> None:
     assert participant.answers(1, {P0: 110, P1: 20}).failure is None
 
 
-def test_c7_a_file_in_a_folder_that_was_never_issued_is_out() -> None:
+def test_range_2_a_file_in_a_folder_that_was_never_issued_is_out() -> None:
     """``issued up to that transaction``: the transaction is what the participant says it is."""
     coordinator = Coordinator.at(Phase.COLLECTING)
     invented = status(
@@ -218,7 +218,7 @@ def test_c7_a_file_in_a_folder_that_was_never_issued_is_out() -> None:
     assert coordinator.term.progress.settlement.offsets == AT
 
 
-def test_c7_a_claim_of_more_rows_than_offsets_is_out() -> None:
+def test_range_2_a_claim_of_more_rows_than_offsets_is_out() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     claim = WrittenRange(OffsetRange(10, 15), records=9)
     files = (data_file(f"{folder(EPOCH, 1)}/f.parquet", 9),)
@@ -238,7 +238,7 @@ def test_transitions_stop_from_following_is_in_the_table_or_impossible() -> None
 
 
 @pytest.mark.parametrize("phase", [Phase.RECOVERING, Phase.CLAIMING])
-def test_c9_before_its_term_a_higher_epoch_is_one_to_claim_above(phase: Phase) -> None:
+def test_epoch_4_before_its_term_a_higher_epoch_is_one_to_claim_above(phase: Phase) -> None:
     coordinator = Coordinator.at(phase)
     coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH + 5)
 
@@ -246,7 +246,7 @@ def test_c9_before_its_term_a_higher_epoch_is_one_to_claim_above(phase: Phase) -
     assert coordinator.state.highest_epoch == EPOCH + 5
 
 
-def test_c9_a_rival_that_collects_for_long_is_not_silent() -> None:
+def test_epoch_4_a_rival_that_collects_for_long_is_not_silent() -> None:
     """commit_timeout_ms above election time-out plus interval: a live rival says nothing so long.
 
     A is superseded by B; B leads, one participant of it is stuck, each of its rounds takes the
@@ -265,7 +265,7 @@ def test_c9_a_rival_that_collects_for_long_is_not_silent() -> None:
     assert a.phase is Phase.FOLLOWING
 
 
-def test_p4_an_old_end_is_not_answered_with_what_answers_a_newer_one() -> None:
+def test_answer_2_an_old_end_is_not_answered_with_what_answers_a_newer_one() -> None:
     """A log replayed by a producer's retry makes every participant repeat its newest status once
     per END ever said (tests/scenarios/conversations/control_events_come_twice.txt)."""
     participant = Participant.writing(AT)
@@ -280,7 +280,7 @@ def test_p4_an_old_end_is_not_answered_with_what_answers_a_newer_one() -> None:
     assert participant.said == []
 
 
-def test_p2_a_transaction_that_was_answered_is_not_opened_again() -> None:
+def test_range_1_a_transaction_that_was_answered_is_not_opened_again() -> None:
     """Answered, the next START not yet heard, and a late copy of the old START comes in between."""
     participant = Participant.writing(AT)
     participant.answers(1, {P0: 15, P1: 20})

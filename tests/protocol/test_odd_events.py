@@ -13,7 +13,7 @@ import pytest
 from control_envelopes import EXAMPLES
 from protocol.coordinating import EPOCH, Coordinator
 from protocol.participating import Participant
-from protocol.test_g5_replays import experienced
+from protocol.test_log_5_replays import experienced
 from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, SINK, offsets
 
 from headgate.control_protocol import messages

@@ -1,4 +1,5 @@
-"""Q1 to Q5 together: whatever befalls either call of whichever coordinator, from a seed."""
+"""PENDING-3, QUARANTINE-1 to QUARANTINE-3 together: whatever befalls either call of whichever
+coordinator, from a seed."""
 
 from __future__ import annotations
 

@@ -112,7 +112,8 @@ def data_file(path: str, records: int) -> WrittenFile:
 
 
 def folder(epoch: int, transaction: int, incarnation: str = COORDINATOR.incarnation) -> str:
-    """The prefix that the coordinator issued for this transaction (rule P9 names its shape)."""
+    """The prefix that the coordinator issued for this transaction (rule TOKEN-1 names its
+    shape)."""
     return f"{LOCATION}/data/headgate/{SINK}/{epoch}-{incarnation}/{transaction}"
 
 

@@ -152,7 +152,12 @@ def subcommand_exists(words: list[str]) -> bool:
 def test_links_lead_somewhere() -> None:
     broken = [
         f"{document.relative_to(ROOT)}: {target}"
-        for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/*.md")]
+        for document in [
+            *ROOT.glob("*.md"),
+            *ROOT.glob("docs/**/*.md"),
+            *ROOT.glob("control_protocol/**/*.md"),
+            *ROOT.glob("*/*.md"),
+        ]
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text())
         if "://" not in target and not (document.parent / target).exists()
     ]

@@ -1,4 +1,4 @@
-"""The plays: what befalls a small deployment, one function per failure of PROTOCOL.md section 8."""
+"""The plays: what befalls a small deployment, one function per failure of the protocol."""
 
 from __future__ import annotations
 
@@ -491,7 +491,7 @@ def retention_overtakes(stage: Stage) -> None:
 
 @play("A poison record (HG-207)", stops="HG-207")
 def poison(stage: Stage) -> None:
-    """What lies before it is committed first (P14)."""
+    """What lies before it is committed first (BATCH-2)."""
     both_at_work(stage)
     stage.direct("two records, and one that cannot be converted")
     first = Offsets({TopicPartition("trips", 1): 5})

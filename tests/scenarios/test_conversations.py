@@ -1,4 +1,4 @@
-"""Every failure heading of PROTOCOL.md that can be played, as a conversation to read.
+"""Every failure that the protocol describes, played, as a conversation to read.
 
 ``conversations/<name>.txt`` is what was said. A change of the protocol shows there as a diff:
 read it, and if it is meant, ``pytest tests/scenarios --regenerate``.
@@ -7,15 +7,13 @@ read it, and if it is meant, ``pytest tests/scenarios --regenerate``.
 from __future__ import annotations
 
 import difflib
-import re
 from pathlib import Path
 
 import pytest
+from protocol import rules
 from scenarios.plays import PLAYS, Play
 
 FOLDER = Path(__file__).parent / "conversations"
-PROTOCOL = Path(__file__).parents[2] / "control_protocol" / "PROTOCOL.md"
-HEADING = re.compile(r"^### (.+)$", re.MULTILINE)
 
 
 @pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.name)
@@ -37,7 +35,7 @@ def test_every_text_has_its_play() -> None:
 
 
 def test_every_play_names_a_heading_of_the_protocol_and_none_is_forgotten() -> None:
-    headings = set(HEADING.findall(PROTOCOL.read_text()))
+    headings = set(rules.failures())
     played = {play.heading for play in PLAYS if play.heading}
 
     assert played - headings == set()

@@ -20,7 +20,8 @@ class Branch:
         self._head: int | None = None
 
     def moved(self) -> bool:
-        """Whether it has since the last look. T3: on from where it was, whoever moved it there."""
+        """Whether it has since the last look. TABLE-3: on from where it was, whoever moved it
+        there."""
         head, before = self._catalog.branches.get("main"), self._head
         if head == before:
             return False

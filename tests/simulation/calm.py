@@ -78,10 +78,11 @@ class Calm:
             return
         self._end_comes_soon(envelope)
         refused = isinstance(event, AbortCommit) or (isinstance(event, Settlement) and event.reason)
-        known = isinstance(event, Settlement) and "which is suspended" in event.reason  # I2
-        # Behind a forged number that leapt, an old status said again counts as one to judge (G6).
+        known = isinstance(event, Settlement) and "which is suspended" in event.reason  # SUSPEND-2
+        # Behind a forged number that leapt, an old status said again counts as one to judge
+        # (LOG-6).
         known |= self._world.struck["old event said again"] > 0
-        if self._world.stamps and refused:  # P13: what comes late, and after that, comes again
+        if self._world.stamps and refused:  # TOKEN-2: what comes late, and after that, comes again
             known = True
         if refused and not known:
             if not self._world.events.homeless_of_late():
@@ -94,7 +95,7 @@ class Calm:
                 raise Violation(Kind.WASTE, "calm, but an epoch was given up")
 
     def _complete(self, envelope: Envelope, offset: int) -> None:
-        """C6: what is settled without a word of what is missing lacks nothing."""
+        """COMMIT-3: what is settled without a word of what is missing lacks nothing."""
         event, epoch = envelope.event, envelope.epoch
         place = (epoch, self._world.log.generation)
         unnamed = self._unnamed.setdefault(epoch, set())
@@ -155,7 +156,8 @@ class Calm:
         return named
 
     def tried(self, envelope: Envelope) -> None:
-        """It is appended, whatever becomes of that. C4: who answered END can go on at once."""
+        """It is appended, whatever becomes of that. COMMIT-1: who answered END can go on at
+        once."""
         if isinstance(envelope.event, StartCommit):
             self._starts.add((envelope.epoch, envelope.transaction))
         after = (envelope.epoch, envelope.transaction + 1)
@@ -165,7 +167,7 @@ class Calm:
             )
 
     def _end_comes_soon(self, envelope: Envelope) -> None:
-        """C5: a moved partition does not stand still for an interval."""
+        """COMMIT-2: a moved partition does not stand still for an interval."""
         now_ms, rates = self._world.clock.now_ms, self._world.rates
         event = envelope.event
         if rates.append or rates.commit or self.elections:
@@ -182,10 +184,10 @@ class Calm:
                 )
 
     def reads(self, batch: Batch) -> None:
-        """Nothing is read twice in an epoch; a new one voids what was not settled (P1)."""
+        """Nothing is read twice in an epoch; a new one voids what was not settled (EPOCH-3)."""
         if not self.on or self._world.log.generation or self._world.trouble.struck:
             return
-        if self._world.stamps:  # what a late status said is read again (P13)
+        if self._world.stamps:  # what a late status said is read again (TOKEN-2)
             return
         for at, offsets in batch.ranges.items():
             before = self._read.setdefault((batch.transaction.epoch, at), [])
@@ -194,7 +196,7 @@ class Calm:
             before.append(offsets)
 
     def gives_back(self, batch: Batch) -> None:
-        """S2: what met a need counts as not read."""
+        """SCHEMA-2: what met a need counts as not read."""
         for at, offsets in batch.ranges.items():
             read = self._read.get((batch.transaction.epoch, at), [])
             if offsets in read:

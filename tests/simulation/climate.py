@@ -131,11 +131,12 @@ def drawn(dice: random.Random) -> Climate:
 
 
 def limited(climate: Climate, dice: random.Random) -> None:
-    """One seed in twelve ends transactions by size, or by size alone (C12).
+    """One seed in twelve ends transactions by size, or by size alone (COMMIT-5).
 
     Where that makes the interval longer, files have ``AGE_ROUNDS`` of it to be committed. With the
     3,000 ms of the short intervals a round of 2,000 ms outlived its own files, also in the calm:
-    no sink file may say that (P9), and a sink that refuses such files is right (seeds 3686, 9136).
+    no sink file may say that (TOKEN-1), and a sink that refuses such files is right (seeds 3686,
+    9136).
     """
     if dice.random() < 1 / 12:
         given = climate.coordinators

@@ -1,4 +1,5 @@
-"""Fields that records have and the table lacks: which ones, and that none comes in without (S1)."""
+"""Fields that records have and the table lacks: which ones, and that none comes in without
+(SCHEMA-1)."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ class Columns:
         return True
 
     def look(self, files: Iterable[WrittenFile]) -> None:
-        """S1: of each file that is in the table, once."""
+        """SCHEMA-1: of each file that is in the table, once."""
         storage = self._catalog.storage
         for file in files:
             if file.path in self._checked or file.path not in storage.columns:

@@ -113,8 +113,8 @@ class Course:
                 raise Violation(Kind.STARVATION, late)
 
     def _until_resumed(self) -> None:
-        """I5: an operator's word for a suspended table is heeded, and what was pending for it is
-        delivered."""
+        """SUSPEND-5: an operator's word for a suspended table is heeded, and what was pending for
+        it is delivered."""
         world = self._world
         if not world.trouble.struck or world.quarantine is None:
             return
@@ -148,7 +148,7 @@ class Course:
             self._pause_outlives_its_coordinator()
 
     def _nothing_left_behind(self) -> None:
-        """D7, where no coordinator died between a delivery and the read that shows it."""
+        """PENDING-7, where no coordinator died between a delivery and the read that shows it."""
         world = self._world
         if world.climate.weather is Weather.CALM and not world.climate.elections and world.kept:
             left = world.kept.left_behind()

@@ -244,7 +244,8 @@ class Events:
         self.expire()
 
     def expire(self) -> None:
-        """Never more than what the way from the head to the tag needs (T5: else undecidable)."""
+        """Never more than what the way from the head to the tag needs (TABLE-4: else
+        undecidable)."""
         catalog = self._world.one_catalog()
         tag = catalog.tags.get(f"headgate-{self._world.sink}")
         way = [snapshot.snapshot_id for snapshot in catalog.ancestry(catalog.branches.get("main"))]

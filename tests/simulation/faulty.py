@@ -390,7 +390,7 @@ class FaultyWriter(FakeBatchWriter, Struck):
         return outcome
 
     def _limited(self, written: BatchWritten) -> BatchOutcome:
-        """Q7."""
+        """QUARANTINE-5."""
         quarantine = self._world.quarantine
         bad = sum(result.bad for result in written.partitions.values())
         objection = quarantine.limits.too_many(bad) if quarantine else None

@@ -1,7 +1,8 @@
 """Maintains the real tables of a world while everything else happens to it.
 
-In seeds from ``KEPT_FROM`` on, with dice of its own. It is the product's own compaction (T8) and
-search for orphans (T9), over a writer in memory; between every two of its calls the others go on.
+In seeds from ``KEPT_FROM`` on, with dice of its own. It is the product's own compaction
+(COMPACTION-1) and search for orphans (ORPHAN-1), over a writer in memory; between every two of its
+calls the others go on.
 """
 
 from __future__ import annotations

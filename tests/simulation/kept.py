@@ -69,7 +69,7 @@ class _Table:
             raise Violation(Kind.LOSS, f"rows are gone from {catalog.table}: {lost}")
 
     def owes(self, pending_commit: PendingCommit, primary: str) -> bool:
-        """D6, in the checker's own words: nothing at or above it is in the secondary table's
+        """PENDING-6, in the checker's own words: nothing at or above it is in the secondary table's
         record."""
         newest = self.newest
         return (
@@ -90,7 +90,8 @@ class _KeyedTable(_Table):
         self._counted: int | None = None
 
     def _only_more(self) -> None:
-        """U1, for a delivery: the fold of what was decided up to its transaction, and no more."""
+        """KEY-1, for a delivery: the fold of what was decided up to its transaction, and no
+        more."""
         catalog, live = self.catalog, self.catalog.records()
         if self.newest is not None:
             self.rows |= self._kept.received(catalog.table, self.newest)
@@ -104,7 +105,8 @@ class _KeyedTable(_Table):
 
 
 class Kept:
-    """Rules Q1, Q7 and D: whether a row is in two tables or in none, the oracle says.
+    """PENDING-1 to PENDING-9, QUARANTINE-5: whether a row is in two tables or in none, the oracle
+    says.
 
     ``rows`` are those in the secondary tables, as of the last look; ``pending`` those of the
     pending commits in the lead's record that no secondary table shows as delivered; ``expired``
@@ -194,8 +196,8 @@ class Kept:
         return known in ids and row.topic_id in ids[: ids.index(known)]
 
     def beside(self, record: CommitRecord, primary: str) -> None:
-        """The primary table has this record now. Q7: it is within the limits. D8: what expires is
-        named."""
+        """The primary table has this record now. QUARANTINE-5: it is within the limits. PENDING-8:
+        what expires is named."""
         self._pending, self._given_up, self._primary = (
             record.pending_commits,
             record.expired,
@@ -210,8 +212,8 @@ class Kept:
             raise Violation(Kind.UNTRUTH, f"committed as {record.transaction}: {objection}")
 
     def _beside_suspended(self, record: CommitRecord) -> None:
-        """I1: suspending is carried on until a person ends it. I2: nothing new is pending
-        meanwhile."""
+        """SUSPEND-1: suspending is carried on until a person ends it. SUSPEND-2: nothing new is
+        pending meanwhile."""
         before, now = (
             self._suspended,
             {suspended.table: suspended for suspended in record.suspended},
@@ -223,7 +225,7 @@ class Kept:
             )
         if any(suspended.why.startswith(Unreachable.code) for suspended in record.suspended):
             self._quarantine.diverts = (
-                True  # I3: nothing struck it, it was not delivered for too long
+                True  # SUSPEND-3: nothing struck it, it was not delivered for too long
             )
         for pending_commit in record.pending_commits:
             fresh = pending_commit.manifest and pending_commit.transaction == record.transaction
@@ -255,7 +257,8 @@ class Kept:
 
     @property
     def deliverable(self) -> tuple[PendingCommit, ...]:
-        """D8: what has expired, and could still be delivered by somebody who slept through that.
+        """PENDING-8: what has expired, and could still be delivered by somebody who slept through
+        that.
 
         Not while the table is dropped: no delivery lands there. It counts again when it is back.
         """

@@ -76,7 +76,7 @@ def _with_dead(made: FakeSnapshot, dead: frozenset[Position]) -> KeyedSnapshot:
 
 
 class KeyedFakeTable(FakeTable):
-    """Resolves the keys of an attempt on the head that its request requires (U3)."""
+    """Resolves the keys of an attempt on the head that its request requires (KEY-3)."""
 
     _catalog: KeyedCatalog
 
@@ -112,7 +112,7 @@ class KeyedFakeTable(FakeTable):
         return frozenset(replaced | (rows - winners)), counts
 
     def _refuse_two_partitions(self, attempt: CommitAttempt) -> None:
-        """U8: a key's row and its records, of which there is one transaction's."""
+        """KEY-8: a key's row and its records, of which there is one transaction's."""
         catalog, cohorts = self._catalog, attempt.record.cohorts
         assert catalog.keys is not None
         live = {catalog.keys.key(record): record for _, record in catalog.live()}

@@ -104,7 +104,7 @@ class KeyedRealCatalog(RealCatalog):
         return tuple(LiveFile(e.data_file.file_path) for e in self._of(snapshot, deletes=False))
 
     def _rows(self) -> Iterator[_Row]:
-        """Raises ``Violation`` where a data file has two delete files (U6)."""
+        """Raises ``Violation`` where a data file has two delete files (KEY-6)."""
         head = self.metadata.current_snapshot()
         if head is None:
             return

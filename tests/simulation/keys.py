@@ -31,7 +31,7 @@ LAGS = (0.0, 0.5, 0.95)
 
 
 class Keys:
-    """A key lives in one partition (U8); some records delete their key's row.
+    """A key lives in one partition (KEY-8); some records delete their key's row.
 
     Where partitions are added under ``wait``, half of an older one's keys move to each: when its
     producer learns of it, which is less than ``growth_ms`` after that.
@@ -66,7 +66,7 @@ class Keys:
         """Those that have a key."""
         self._by_contents = False
         coordinators = climate.coordinators
-        if coordinators.on_rollback is RollbackPolicy.KEEP_OFFSETS:  # U12
+        if coordinators.on_rollback is RollbackPolicy.KEEP_OFFSETS:  # KEY-12
             kept = replace(coordinators, on_rollback=RollbackPolicy.FOLLOW_TABLE)
             climate.coordinators = kept
         if climate.upheaval:
@@ -147,8 +147,8 @@ class Keys:
         source: Iterable[SourceRecord],
         excused: Collection[SourceRecord],
     ) -> None:
-        """U1: of each key the row of its last record. Of ``excused`` ones nobody promises whether
-        they count. Raises ``Violation``."""
+        """KEY-1: of each key the row of its last record. Of ``excused`` ones nobody promises
+        whether they count. Raises ``Violation``."""
         there: dict[int, SourceRecord] = {}
         for row in rows:
             other = there.setdefault(self.key(row), row)
@@ -179,7 +179,7 @@ class Keys:
 
 
 def nothing_is_added(before: CommitRecord, record: CommitRecord) -> None:
-    """U8: what is added to a topic's partitions is said to be younger. Raises ``Violation``."""
+    """KEY-8: what is added to a topic's partitions is said to be younger. Raises ``Violation``."""
     known = {at.topic for at in before.offsets}
     ages = {at: cohort(record.cohorts, at.topic, at.partition) for at in record.offsets}
     for at in record.offsets.keys() - before.offsets.keys():
@@ -194,7 +194,8 @@ def _in_order(record: SourceRecord) -> tuple[int, int, int]:
 
 
 def live_by_counts(before: int, commits: Iterable[CommitRecord]) -> int:
-    """U10: live rows after these commits. Raises ``Violation`` for a commit that does not say."""
+    """KEY-10: live rows after these commits. Raises ``Violation`` for a commit that does not
+    say."""
     live = before
     for record in commits:
         if record.keys is None:

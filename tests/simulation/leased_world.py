@@ -183,7 +183,7 @@ class Process:
         return self._table.commit(CommitAttempt(self._view, attempt, files))
 
     def _settle(self, attempt: CommitRecord, outcome: CommitOutcome) -> None:
-        """Rule C8."""
+        """Rule OUTCOME-2."""
         self._view = outcome.view if isinstance(outcome, Landed) else None
         if isinstance(outcome, Refused) and outcome.for_good and attempt.transaction.number:
             self._files, self._stamp = (), ""

@@ -59,7 +59,7 @@ class Oracle:
         self._started_ms: dict[TransactionId, int] = {}
         self._through = 0
         self._unknowing: dict[TopicPartition, int] = {}
-        """Valid-through as it was said while nobody knew of the partition yet (C10)."""
+        """Valid-through as it was said while nobody knew of the partition yet (COMMIT-4)."""
         self.commits = 0
 
     def produced(self, at: TopicPartition, offsets: Iterable[int], timestamp_ms: int) -> None:
@@ -67,7 +67,7 @@ class Oracle:
         self.ledger[place].update(dict.fromkeys(offsets, timestamp_ms))
 
     def started(self, start: StartCommit, transaction: TransactionId, now_ms: int) -> None:
-        """Once a START was said, nothing from its offsets on may ever be skipped (C2)."""
+        """Once a START was said, nothing from its offsets on may ever be skipped (EPOCH-1)."""
         self._started_ms.setdefault(transaction, now_ms)
         if start.tables[0].uuid != self._catalog.uuid:
             return  # said of a table that was dropped meanwhile
@@ -199,7 +199,7 @@ class Oracle:
             raise Violation(Kind.DOUBLE, f"rows beyond the stored offsets: {sorted(invented)[:5]}")
 
     def _are_counted(self) -> None:
-        """U10: live rows grow by what the commits since the last look say."""
+        """KEY-10: live rows grow by what the commits since the last look say."""
         assert self._keys is not None
         rows, before = len(self._catalog.records()), self._live
         self._live = rows

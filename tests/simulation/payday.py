@@ -1,5 +1,5 @@
-"""When the secondary tables of a world are delivered: at once, at a pace (V2, V4), or all together
-(D5).
+"""When the secondary tables of a world are delivered: at once, at a pace (FRESH-2, LINGER-1), or
+all together (PENDING-5).
 
 The seeds of ``PACED`` have secondary tables, and such settings, drawn from dice of their own; so
 have those of ``ROUTED_KEYS``, whose secondary tables have keys in keyed worlds.

@@ -43,7 +43,7 @@ class Quarantine:
         records_max = dice.choice((0, 0, 0, 0, 0, 0, 4, 10))
         self.limits = BadRecordLimits(1_000, records_max) if records_max else NO_LIMITS
         self.diverts = False
-        """Some table had trouble: good records may be here (I1)."""
+        """Some table had trouble: good records may be here (SUSPEND-1)."""
         self.kills_left = dice.choice((0, 1, 3))
         """How often a coordinator dies between decision and delivery."""
         self.catalogs: dict[str, Any] = {

@@ -95,7 +95,7 @@ class CatalogPort(Struck):
         return commits and self._world.has_key(self._catalog)
 
     def _overtaken(self) -> None:
-        """U5: what was resolved for a head is sent when that may be none any more."""
+        """KEY-5: what was resolved for a head is sent when that may be none any more."""
         world = self._world
         world.somebody_compacts(self._catalog)
         if world.keys and world.deep == 0 and world.chance(5 * world.rates.stall):

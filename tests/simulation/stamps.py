@@ -1,4 +1,4 @@
-"""A table that stamps its files: only one transaction may bring them (rule P13).
+"""A table that stamps its files: only one transaction may bring them (rule TOKEN-2).
 
 A world is asked for it by a flag, which is no part of the seed. Whoever is slower than interval and
 time-out is never admitted there, so nobody is. Others may roll a stamp back, as a Hudi writer does
@@ -68,13 +68,13 @@ class Stamps:
         return stamp in self._said[transaction]
 
     def checks_batch(self, batch: Batch) -> None:
-        """P1, of the primary table: the stamp is that of the transaction that is open."""
+        """EPOCH-3, of the primary table: the stamp is that of the transaction that is open."""
         stamp = batch.table.file_prefix
         if not self.are_of(batch.transaction, stamp):
             raise Violation(Kind.WASTE, f"a batch of transaction {batch.transaction} bears {stamp}")
 
     def checks(self, attempt: CommitAttempt) -> None:
-        """P13: what a transaction brings was written for it, and for no other."""
+        """TOKEN-2: what a transaction brings was written for it, and for no other."""
         for file in attempt.files:
             if not self.are_of(attempt.record.transaction, stamp_of(file.path)):
                 said = f"{attempt.record.transaction} brings a file of another stamp: {file.path}"

@@ -1,4 +1,5 @@
-"""Seeds in which somebody maintains the real tables meanwhile: compaction and orphans (T8, T9).
+"""Seeds in which somebody maintains the real tables meanwhile: compaction and orphans
+(COMPACTION-1, ORPHAN-1).
 
 The checkers are the same: every row of the source once, every file that is referred to is there.
 """

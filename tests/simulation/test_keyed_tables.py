@@ -1,4 +1,5 @@
-"""Seeds whose table has a key: after every commit it is the fold of its source (rules U1 to U10).
+"""Seeds whose table has a key: after every commit it is the fold of its source (rules KEY-1 to
+KEY-10).
 
 More of them: ``make simulate ARGS="--keyed --seeds 1000"``, and over the real adapter with
 ``--real``; one seed in twelve of any run has a key.

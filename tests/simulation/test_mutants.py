@@ -1,4 +1,4 @@
-"""Each rule of PROTOCOL.md, falsified, is noticed; the product as it is passes the same seed.
+"""Each rule of the protocol, falsified, is noticed; the product as it is passes the same seed.
 
 When the simulation has changed, other things happen under the same seeds:
 ``python tests/simulation/mutants/choose.py`` looks for new ones.
@@ -6,19 +6,12 @@ When the simulation has changed, other things happen under the same seeds:
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 from exploration.worlds import SMALL
+from protocol import rules
 from simulation.mutants import MUTANTS, UNSHOWN
 from simulation.mutants.notice import noticed, notices
 from verdicts import Kind
-
-import headgate.control_protocol as protocol
-
-PROTOCOL = Path(protocol.__path__[0]) / "PROTOCOL.md"
-RULE = re.compile(r"^- \*\*([A-Z]\d+)\*\*", re.MULTILINE)
 
 
 @pytest.mark.wide
@@ -35,5 +28,5 @@ def test_a_rule_taken_away_or_falsified_is_noticed(name: str) -> None:
 def test_every_rule_has_a_mutant_or_a_reason_why_not() -> None:
     shown = {mutant.rule for mutant in MUTANTS.values()}
 
-    assert shown | UNSHOWN.keys() == set(RULE.findall(PROTOCOL.read_text()))
+    assert shown | UNSHOWN.keys() == set(rules.written())
     assert not shown & UNSHOWN.keys()

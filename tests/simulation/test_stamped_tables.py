@@ -1,4 +1,4 @@
-"""Seeds over a table that stamps its files: only one transaction may bring them (rule P13)."""
+"""Seeds over a table that stamps its files: only one transaction may bring them (rule TOKEN-2)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ def walked(first: int) -> Tally:
 
 
 @pytest.mark.parametrize("first", range(1, FIRST_SEEDS, SEEDS_AT_ONCE))
-def test_p13_every_row_is_there_once_though_files_belong_to_their_transaction(first: int) -> None:
+def test_token_2_every_row_is_there_once_though_files_belong_to_their_transaction(
+    first: int,
+) -> None:
     walk = walked(first)
 
     assert not walk.failed, "\n".join(walk.failed)
     assert walk.counts["commits"] > SEEDS_AT_ONCE, "the seeds did next to nothing"
 
 
-def test_p13_late_statuses_and_stamps_that_others_roll_back_have_really_struck() -> None:
+def test_token_2_late_statuses_and_stamps_that_others_roll_back_have_really_struck() -> None:
     struck: Counter[str] = Counter()
     for first in range(1, FIRST_SEEDS, SEEDS_AT_ONCE):
         struck += walked(first).struck
@@ -41,7 +43,7 @@ def test_p13_late_statuses_and_stamps_that_others_roll_back_have_really_struck()
     assert CALLS & {what.partition(" at ")[2] for what in struck}
 
 
-def test_p13_one_late_answer_does_not_make_all_that_follow_late() -> None:
+def test_token_2_one_late_answer_does_not_make_all_that_follow_late() -> None:
     walk = played(STOOD_STILL, stamped=frozenset(STOOD_STILL))
 
     assert not walk.failed, "\n".join(walk.failed)

@@ -1,4 +1,5 @@
-"""Seeds in which something happens that once made a sink stand still in silence (C13, E2, P9)."""
+"""Seeds in which something happens that once made a sink stand still in silence (RANGE-3,
+ELECTION-2, TOKEN-1)."""
 
 from __future__ import annotations
 

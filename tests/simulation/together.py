@@ -1,4 +1,4 @@
-"""The product's joint deliveries (D5), on a server that fails in the ways of one: also by
+"""The product's joint deliveries (PENDING-5), on a server that fails in the ways of one: also by
 halves."""
 
 from __future__ import annotations

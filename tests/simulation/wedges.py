@@ -1,9 +1,10 @@
 """What once made a sink stand still in silence: moved data, a wrong writer, a lonely leader.
 
 In seeds from ``WEDGED_FROM`` on, with dice of its own. ``moved data``: a table's owner moves it
-(P9, R5), and writers see that later than the coordinator, or before. ``wrong writer``: one node's
-files never lie where they should, so the sink has to stop by name (C13). ``cut off``: one node's
-coordinator gets no answer from any catalog any more, so others have to lead (E2).
+(TOKEN-1, LEDGER-1), and writers see that later than the coordinator, or before. ``wrong writer``:
+one node's files never lie where they should, so the sink has to stop by name (RANGE-3). ``cut
+off``: one node's coordinator gets no answer from any catalog any more, so others have to lead
+(ELECTION-2).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 WEDGED_FROM = 1_000_000
 ONE_SEED_IN = 3
 PATIENCE_MS = 1_500
-"""E2, in worlds that live for seconds."""
+"""ELECTION-2, in worlds that live for seconds."""
 
 INTERVAL_MS_MAX = 300
 """Six ENDs that are refused have to fit into the time within which something must go on."""
@@ -50,7 +51,8 @@ def wedge_of(seed: int, climate: Climate, *, plain: bool) -> str | None:
 
 @contextmanager
 def impatient(world: World) -> Iterator[None]:
-    """E2: in the world of a node that is cut off, a leader waits for seconds, not for minutes."""
+    """ELECTION-2: in the world of a node that is cut off, a leader waits for seconds, not for
+    minutes."""
     before = outgoing_events.PATIENCE_MS_MIN
     if world.wedge.kind == CUT:
         outgoing_events.PATIENCE_MS_MIN = PATIENCE_MS
@@ -104,7 +106,7 @@ class Wedge:
         return known
 
     def elsewhere(self, life: object, batch: Batch) -> str | None:
-        """P9: why a batch may not be written where START says, as ``Plans`` finds out."""
+        """TOKEN-1: why a batch may not be written where START says, as ``Plans`` finds out."""
         if self.kind != MOVED:
             return None
         named = [(batch.table, self._world.catalog)]
@@ -132,7 +134,7 @@ class Wedge:
     # ------------------------------------------------------------------------------ the coordinator
 
     def cuts(self, node: Node) -> bool:
-        """E2: whether no catalog answers this node's coordinator."""
+        """ELECTION-2: whether no catalog answers this node's coordinator."""
         return self.kind == CUT and self.on and node.number == self.node
 
 

@@ -250,7 +250,7 @@ class World:
         self._restarts.append((self.clock.now_ms + self.random.randint(0, 3_000), node))
 
     def leaves(self, node: Node, away_ms: int) -> None:
-        """E2: its process leaves the group, and comes back once it can read the table."""
+        """ELECTION-2: its process leaves the group, and comes back once it can read the table."""
         self.note("{} leaves the lead to others", node.name)
         self.struck["lead released"] += 1
         node.dead = True
@@ -294,7 +294,7 @@ class World:
         return self.keys is not None and catalog.table in self.keys.tables
 
     def somebody_compacts(self, catalog: Any) -> None:
-        """Between any two steps of a commit to a keyed table (U5); in the calm seldom."""
+        """Between any two steps of a commit to a keyed table (KEY-5); in the calm seldom."""
         if not self.keys or not self.has_key(catalog):
             return
         soon = self.calm.on and self.clock.now_ms < self._compacted_ms + REWRITES_APART_MS
@@ -341,8 +341,8 @@ class World:
         self._echo()
 
     def _echo(self) -> None:
-        """Somebody says a genuine event again, of whatever age (G5); with dice of its own, in some
-        seeds, so that the others are what they would be without."""
+        """Somebody says a genuine event again, of whatever age (LOG-5); with dice of its own, in
+        some seeds, so that the others are what they would be without."""
         if self.seed % 25 == ECHOES and not self.calm.on and self._echoes.random() < ECHO_RATE:
             self.struck["old event said again"] += 1
             self.log.append(self._echoes.choice(self.log.messages))
@@ -399,7 +399,7 @@ class World:
                 )
 
     def checks_age(self, attempt: CommitAttempt) -> None:
-        """P9: what others' orphan clean-up may have removed is committed no more."""
+        """TOKEN-1: what others' orphan clean-up may have removed is committed no more."""
         since_ms = self.clock.now_ms - self.climate.coordinators.claim_age_max_ms
         drafted = self.quarantine.drafted if self.quarantine else {}
         own = [
@@ -412,7 +412,7 @@ class World:
                 raise Violation(Kind.LOSS, f"commits a file that is {age_ms} ms old: {file.path}")
 
     def checks_prefix(self, batch: Batch) -> None:
-        """P1: what is written is written for the epoch and the transaction that are open."""
+        """EPOCH-3: what is written is written for the epoch and the transaction that are open."""
         if self.forger.unsigned:
             return  # it may have said where
         open_, tables = batch.transaction, [batch.table]
@@ -521,7 +521,8 @@ class World:
             self.events.rebalance()
 
     def mends(self, node: Node, error: HeadgateError) -> bool:
-        """Whether a person mends the record that stopped the node, and starts it again (P14)."""
+        """Whether a person mends the record that stopped the node, and starts it again
+        (BATCH-2)."""
         if not isinstance(error, PoisonRecord) or self.poison is None:
             return False
         at, offset = self.poison

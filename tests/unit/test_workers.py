@@ -16,7 +16,7 @@ import workers
 WAITING = [f"tests/integration/operations/test_run.py::test_{n}" for n in range(8)]
 COMPUTING = [
     "tests/unit/test_public_names.py::test_names",
-    "tests/protocol/test_c8_resolution.py::test_rule",
+    "tests/protocol/test_outcome_2_resolution.py::test_rule",
     *(f"tests/simulation/test_mutants.py::test_{n}" for n in range(4)),
 ]
 

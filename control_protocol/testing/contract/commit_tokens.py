@@ -1,4 +1,4 @@
-"""A table whose files bear the mark of the one commit that may bring them (rule P13)."""
+"""A table whose files bear the mark of the one commit that may bring them (rule TOKEN-2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.control_protocol.testing.contract.world import (
 class CommitTokenContract:
     """The tests take a fixture ``world``, a ``StampWorld``."""
 
-    def test_p13_no_stamp_is_given_twice_and_files_belong_to_their_own(
+    def test_token_2_no_stamp_is_given_twice_and_files_belong_to_their_own(
         self, world: StampWorld
     ) -> None:
         tables = world.open(), world.open(), world.open("other")
@@ -27,7 +27,7 @@ class CommitTokenContract:
         file = world.marked_file(stamps[0], 1)
         assert [is_of_token(stamp, file.path) for stamp in stamps] == [True] + [False] * 5
 
-    def test_p13_files_land_under_the_stamp_that_came_before_the_claim(
+    def test_token_2_files_land_under_the_stamp_that_came_before_the_claim(
         self, world: StampWorld
     ) -> None:
         table = world.open()
@@ -37,7 +37,7 @@ class CommitTokenContract:
         landed(commit(table, view, record(1, 1, 6), *files))
         assert world.numbers() == [1, 2]
 
-    def test_p13_the_next_transaction_has_its_stamp_before_one_lands(
+    def test_token_2_the_next_transaction_has_its_stamp_before_one_lands(
         self, world: StampWorld
     ) -> None:
         table = world.open()
@@ -49,7 +49,9 @@ class CommitTokenContract:
         landed(commit(table, view, record(1, 2, 6), later))
         assert world.numbers() == [1, 2]
 
-    def test_p13_a_stamp_that_never_had_files_is_in_nobodys_way(self, world: StampWorld) -> None:
+    def test_token_2_a_stamp_that_never_had_files_is_in_nobodys_way(
+        self, world: StampWorld
+    ) -> None:
         table = world.open()
         view = claimed(table)
         table.new_token()
@@ -57,7 +59,9 @@ class CommitTokenContract:
         landed(commit(table, view, record(1, 2, 3), world.marked_file(table.new_token(), 1)))
         assert world.numbers() == [1]
 
-    def test_p13_what_comes_after_its_commit_is_refused_for_good(self, world: StampWorld) -> None:
+    def test_token_2_what_comes_after_its_commit_is_refused_for_good(
+        self, world: StampWorld
+    ) -> None:
         table = world.open()
         stamp = table.new_token()
         view = claimed(table)
@@ -70,7 +74,7 @@ class CommitTokenContract:
         )
         assert world.numbers() == [1, 3]
 
-    def test_p13_files_of_two_stamps_never_land_in_one_commit(self, world: StampWorld) -> None:
+    def test_token_2_files_of_two_stamps_never_land_in_one_commit(self, world: StampWorld) -> None:
         table = world.open()
         files = world.marked_file(table.new_token(), 1), world.marked_file(table.new_token(), 2)
         assert not isinstance(commit(table, claimed(table), record(1, 1, 6), *files), Landed)

@@ -1,4 +1,4 @@
-"""A table that gets new columns (rules S3, S5 and S9)."""
+"""A table that gets new columns (rules SCHEMA-3, SCHEMA-5 and SCHEMA-8)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MORE = Struct((Column("more", "string", required=False),))
 class EvolutionContract:
     """The tests take a fixture ``world``, an ``EvolutionWorld``."""
 
-    def test_s3_a_new_column_stands_behind_the_others_and_has_another_number(
+    def test_schema_3_a_new_column_stands_behind_the_others_and_has_another_number(
         self, world: EvolutionWorld
     ) -> None:
         table = world.open()
@@ -32,7 +32,7 @@ class EvolutionContract:
         assert (done.view.uuid, done.view.tag) == (view.uuid, view.tag)
         assert world.open().read() == done.view
 
-    def test_s3_files_of_before_land_beside_those_of_afterwards(
+    def test_schema_3_files_of_before_land_beside_those_of_afterwards(
         self, world: EvolutionWorld
     ) -> None:
         table = world.open()
@@ -43,19 +43,23 @@ class EvolutionContract:
         assert world.numbers() == [1, 2]
         assert world.columns()[-1] == "more"
 
-    def test_s9_columns_that_are_there_already_need_no_change(self, world: EvolutionWorld) -> None:
+    def test_schema_8_columns_that_are_there_already_need_no_change(
+        self, world: EvolutionWorld
+    ) -> None:
         view = world.open().evolve(claimed(world.open()), MORE).view
         again = world.open().evolve(view, MORE)
         assert (again.changes, again.refused, again.view) == ((), (), view)
 
-    def test_s3_whoever_was_overtaken_changes_nothing(self, world: EvolutionWorld) -> None:
+    def test_schema_3_whoever_was_overtaken_changes_nothing(self, world: EvolutionWorld) -> None:
         stale, before = claimed(world.open()), world.columns()
         heir = claimed(world.open(), epoch=2)
         done = world.open().evolve(stale, MORE)
         assert (done.changes, done.view) == ((), heir)
         assert world.columns() == before
 
-    def test_s7_a_name_that_differs_in_case_alone_is_refused(self, world: EvolutionWorld) -> None:
+    def test_schema_7_a_name_that_differs_in_case_alone_is_refused(
+        self, world: EvolutionWorld
+    ) -> None:
         view = world.open().evolve(claimed(world.open()), MORE).view
         more = Struct((Column("MORE", "string", required=False),))
         done = world.open().evolve(view, more)
@@ -63,7 +67,7 @@ class EvolutionContract:
         assert world.columns()[-1] == "more"
 
     @pytest.mark.parametrize("did_land", [True, False])
-    def test_s9_a_lost_answer_is_asked_for_again(
+    def test_schema_8_a_lost_answer_is_asked_for_again(
         self, world: EvolutionWorld, *, did_land: bool
     ) -> None:
         table = world.open()

@@ -1,4 +1,5 @@
-"""A table with a key: records replace rows, and delete them (rules U2 to U5, U8 to U10)."""
+"""A table with a key: records replace rows, and delete them (rules KEY-2 to KEY-5, KEY-8 to
+KEY-10)."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class KeyContract:
 
     said = staticmethod(decided)
 
-    def test_u3_the_last_record_of_a_key_wins_whatever_file_it_came_in(
+    def test_key_3_the_last_record_of_a_key_wins_whatever_file_it_came_in(
         self, world: KeyedWorld
     ) -> None:
         table = world.open()
@@ -56,7 +57,7 @@ class KeyContract:
         assert world.held() == {1: "newer", 4: "four"}
         assert world.open().read() == view
 
-    def test_u3_a_commit_without_files_keeps_the_rows(self, world: KeyedWorld) -> None:
+    def test_key_3_a_commit_without_files_keeps_the_rows(self, world: KeyedWorld) -> None:
         table = world.open()
         before = self.lands(table, 1, *world.changed(put(1, "a", 1), put(2, "b", 2)))
         view = self.lands(table, 2)
@@ -66,7 +67,7 @@ class KeyContract:
         self.lands(table, 3, *world.changed(put(1, "c", 3)))
         assert world.held() == {1: "c", 2: "b"}
 
-    def test_u9_a_key_that_was_deleted_comes_back_from_wherever(self, world: KeyedWorld) -> None:
+    def test_key_9_a_key_that_was_deleted_comes_back_from_wherever(self, world: KeyedWorld) -> None:
         table = world.open()
         self.lands(table, 1, *world.changed(put(1, "a", 1), put(2, "b", 2)))
         view = self.lands(table, 2, *world.changed(gone(1, 3), gone(7, 4)))
@@ -75,7 +76,7 @@ class KeyContract:
         assert keys(view) == KeyCounts(inserted=1)
         assert world.held() == {1: "again", 2: "b"}
 
-    def test_u3_between_commits_the_later_one_is_newer_whatever_its_offsets(
+    def test_key_3_between_commits_the_later_one_is_newer_whatever_its_offsets(
         self, world: KeyedWorld
     ) -> None:
         """The topic was re-created: its offsets begin at 0 again."""
@@ -85,7 +86,7 @@ class KeyContract:
         assert keys(view) == KeyCounts(updated=1, deleted=1)
         assert world.held() == {1: "new"}
 
-    def test_u8_a_key_in_two_partitions_is_refused_and_nothing_of_it_lands(
+    def test_key_8_a_key_in_two_partitions_is_refused_and_nothing_of_it_lands(
         self, world: KeyedWorld
     ) -> None:
         view = self.lands(world.open(), 1, *world.changed(put(1, "a", 3)))
@@ -99,7 +100,7 @@ class KeyContract:
         assert world.held() == {1: "a"}
         assert world.open().read().record == view.record
 
-    def test_u5_who_was_overtaken_finds_the_keys_anew(self, world: KeyedWorld) -> None:
+    def test_key_5_who_was_overtaken_finds_the_keys_anew(self, world: KeyedWorld) -> None:
         zombie, heir = world.open(), world.open()
         files = world.changed(put(1, "late", 5), gone(2, 6))
         stale = zombie.read()
@@ -111,7 +112,7 @@ class KeyContract:
         assert world.held() == {1: "late"}
 
     @pytest.mark.parametrize("did_land", [True, False])
-    def test_u3_a_lost_answer_changes_each_key_once(
+    def test_key_3_a_lost_answer_changes_each_key_once(
         self, world: KeyedWorld, *, did_land: bool
     ) -> None:
         table, files = world.open(), world.changed(put(1, "a", 1), gone(2, 2))
@@ -140,10 +141,10 @@ class KeyedSecondaryContract(KeyContract):
 
     said = staticmethod(delivered)
 
-    def test_u3_a_delivery_resolves_all_that_it_brings_and_later_transactions_are_newer(
+    def test_key_3_a_delivery_resolves_all_that_it_brings_and_later_transactions_are_newer(
         self, world: KeyedSecondaryWorld
     ) -> None:
-        """Whatever their offsets, and in whatever order their files are named (U3)."""
+        """Whatever their offsets, and in whatever order their files are named (KEY-3)."""
         before = world.changed(
             put(1, "old", 90), put(2, "old", 91), put(3, "old", 92), gone(4, 93), put(5, "old", 94)
         )
@@ -156,7 +157,7 @@ class KeyedSecondaryContract(KeyContract):
         assert keys(view) == KeyCounts(inserted=1, updated=1, deleted=1)
         assert world.held() == {1: "newest", 3: "old", 4: "new", 9: "9"}
 
-    def test_u3_the_same_offset_of_a_topic_and_of_its_older_self_are_two_records(
+    def test_key_3_the_same_offset_of_a_topic_and_of_its_older_self_are_two_records(
         self, world: KeyedSecondaryWorld
     ) -> None:
         before, anew = world.changed(put(1, "old", 0)), world.changed(put(1, "new", 0))
@@ -164,7 +165,7 @@ class KeyedSecondaryContract(KeyContract):
         assert keys(view) == KeyCounts(inserted=1, superseded=1)
         assert world.held() == {1: "new"}
 
-    def test_u8_a_key_in_two_partitions_is_found_between_transactions_too(
+    def test_key_8_a_key_in_two_partitions_is_found_between_transactions_too(
         self, world: KeyedSecondaryWorld
     ) -> None:
         files = (world.changed(put(1, "b", 1, partition=1)), world.changed(put(1, "a", 1)))
@@ -172,17 +173,18 @@ class KeyedSecondaryContract(KeyContract):
             delivers_at_once(world.open(), 2, files)
         assert world.held() == {}
 
-    def test_u2_key_files_are_looked_at_before_they_are_decided_and_outlive_the_answer(
+    def test_key_2_key_files_are_looked_at_before_they_are_decided_and_outlive_the_answer(
         self, world: KeyedSecondaryWorld
     ) -> None:
-        """A database that lost the delivery may have the decision, and is delivered again (D4)."""
+        """A database that lost the delivery may have the decision, and is delivered again
+        (PENDING-4)."""
         table, files = world.open(), world.changed(put(1, "a", 1), gone(2, 2))
         assert {file.kind for file in files} == set(FileKind)
         table.refuse_files(files)
         self.lands(table, 1, *files)
         world.open().refuse_files(files)
 
-    def test_u2_a_key_file_that_is_gone_is_refused_before_it_is_decided(
+    def test_key_2_a_key_file_that_is_gone_is_refused_before_it_is_decided(
         self, world: KeyedSecondaryWorld
     ) -> None:
         """Once it is decided nobody writes it again: what it deletes would stay for ever."""

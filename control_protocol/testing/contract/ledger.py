@@ -1,4 +1,4 @@
-"""A table that remembers which tables a sink has filled through it (rule N5)."""
+"""A table that remembers which tables a sink has filled through it (rule LEDGER-2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from headgate.control_protocol.testing.contract.world import World, claimed, com
 class LedgerContract:
     """The tests take a fixture ``world``, a ``World``."""
 
-    def test_n5_what_was_filled_is_remembered_until_a_commit_forgets_it(self, world: World) -> None:
+    def test_ledger_2_what_was_filled_is_remembered_until_a_commit_forgets_it(
+        self, world: World
+    ) -> None:
         table = world.open()
         view = claimed(table)
         assert view.filled == {}
@@ -26,7 +28,7 @@ class LedgerContract:
         view = landed(table.commit(attempt))
         assert world.open().read().filled == view.filled == {"lake.b": "u3"}
 
-    def test_n5_a_refused_decision_remembers_nothing(self, world: World) -> None:
+    def test_ledger_2_a_refused_decision_remembers_nothing(self, world: World) -> None:
         table = world.open()
         view = claimed(table)
         claimed(world.open(), epoch=2)

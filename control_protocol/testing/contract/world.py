@@ -77,7 +77,7 @@ class KeyedWorld(Protocol):
     def open(self, sink: str = "sink") -> SinkTable: ...
 
     def changed(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
-        """The files of one status that claims these records: rows, and key files (rule U2)."""
+        """The files of one status that claims these records: rows, and key files (rule KEY-2)."""
 
     def held(self) -> dict[int, str]:
         """What a reader of the table finds; each key once."""
@@ -125,7 +125,7 @@ class OthersReaderWorld(OthersWorld, ReaderWorld, Protocol): ...
 
 
 class StampWorld(World, Protocol):
-    """The table's files bear the mark of their commit (rule P13)."""
+    """The table's files bear the mark of their commit (rule TOKEN-2)."""
 
     def open(self, sink: str = "sink") -> SupportsCommitTokens: ...
 

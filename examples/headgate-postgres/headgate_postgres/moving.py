@@ -57,7 +57,8 @@ class Moving:
         self._execute("INSERT INTO {} ({}) SELECT {} FROM {}", table, names, names, _ROWS)
 
     def change(self, table: sql.Identifier) -> KeyCounts:
-        """Let the newest record of each key replace or delete its row (rules U3, U8 to U10).
+        """Let the newest record of each key replace or delete its row (rules KEY-3, KEY-8 to
+        KEY-10).
 
         Raises ``KeyInTwoPartitions``.
         """

@@ -85,7 +85,8 @@ def test_a_server_that_is_killed_before_and_within_commit(world_at, tmp_path: Pa
 def test_a_promoted_replica_has_rows_and_offsets_of_one_moment(world_at, tmp_path: Path) -> None:
     """What it confirmed is there; what it had not received is missing, and is made again.
 
-    Who read the same commit of the primary knows a history that is gone, and is refused (D4).
+    Who read the same commit of the primary knows a history that is gone, and is refused
+    (PENDING-4).
     """
     with ExitStack() as opening:
         primary = opening.enter_context(servers.PostgresServer())

@@ -99,7 +99,7 @@ def test_files_of_deliveries_stay_as_long_as_a_replica_may_lag(world) -> None:
     assert list(world.folder.iterdir()) == []
 
 
-def test_u2_key_files_of_deliveries_stay_as_long_as_those_with_rows(keyed) -> None:
+def test_key_2_key_files_of_deliveries_stay_as_long_as_those_with_rows(keyed) -> None:
     """An audit, which counts what each commit added, does not take them for rows."""
     keyed.kept = KEPT
     files = keyed.changed(KeyChange(1, "a", 1, 0), KeyChange(2, None, 2, 0))
@@ -119,7 +119,7 @@ def test_u2_key_files_of_deliveries_stay_as_long_as_those_with_rows(keyed) -> No
     assert list(keyed.folder.iterdir()) == []
 
 
-def test_u1_keys_that_go_are_no_delivery_of_a_table_without_a_key(keyed, world) -> None:
+def test_key_1_keys_that_go_are_no_delivery_of_a_table_without_a_key(keyed, world) -> None:
     (gone,) = keyed.changed(KeyChange(2, None, 2, 0))
     with pytest.raises(KeyChanged, match="put the key back"):
         delivers(world, 1, gone)

@@ -1,4 +1,5 @@
-"""Puts compacted files in the place of others by one catalog call, or not at all (T8, U11).
+"""Puts compacted files in the place of others by one catalog call, or not at all (COMPACTION-1,
+KEY-11).
 
 Maintenance loses any race against a commit: the same files are tried again on the newer head, where
 they fit as well while their sources are live. Rows of the sources that died meanwhile are marked as
@@ -44,7 +45,7 @@ from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.live_files import Head
 from headgate.tables.storage.file_io import delete_quietly, read_whole
 
-# Tracks rows whose files were rewritten, and which of them died meanwhile (U11). Pure.
+# Tracks rows whose files were rewritten, and which of them died meanwhile (KEY-11). Pure.
 #
 # Data files never change, so a row is its file and its position. A rewrite leaves out the rows that
 # were dead when it began: the n-th of the others, in the order they were read, is the n-th that was

@@ -1,4 +1,5 @@
-"""Chooses which of a sink's own data files are rewritten: small ones, and worn ones (T8, U11).
+"""Chooses which of a sink's own data files are rewritten: small ones, and worn ones (COMPACTION-1,
+KEY-11).
 
 A file is worn when many of its rows are dead. Only files below the sink's own folder: other writers
 look after their own files, and the audit can still tell the sinks' rows apart.

@@ -1,4 +1,4 @@
-"""Files that no snapshot refers to any more, until they are deleted (T6).
+"""Files that no snapshot refers to any more, until they are deleted (RETENTION-1).
 
 Before each round of deleting the table is read to confirm this, and the answer is trusted for
 ``READ_BACK_MAX_S``: a process that was paused in between reads again.

@@ -1,6 +1,8 @@
-"""A catalog call beside a sink's commits: it moves the branch, and the sink's tag stays (T8).
+"""A catalog call beside a sink's commits: it moves the branch, and the sink's tag stays
+(COMPACTION-1).
 
-It has a commit's requirements, so the faster one wins; to the sink it is a foreign commit (C8).
+It has a commit's requirements, so the faster one wins; to the sink it is a foreign commit
+(OUTCOME-2).
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ class MaintenanceCommit:
         return Settled.LANDED if landed else Settled.UNKNOWN
 
     def _outcome_of(self, snapshot: Snapshot, manifests: SnapshotFiles, said: Exception) -> Settled:
-        """Believe a refusal only if the table shows the same, as for a commit (T4)."""
+        """Believe a refusal only if the table shows the same, as for a commit (OUTCOME-1)."""
         doubtful, self._doubtful = self._doubtful, True
         now = self._catalog.load_table(self._identifier).metadata
         if now.snapshot_by_id(snapshot.snapshot_id) is not None:
@@ -101,7 +103,8 @@ class MaintenanceCommit:
         return Settled.UNKNOWN
 
     def _requirements(self, metadata: TableMetadata) -> tuple[TableRequirement, ...]:
-        """Return a commit's requirements (C1). The tag proves the files young enough (T9)."""
+        """Return a commit's requirements (TABLE-3). The tag proves the files young enough
+        (ORPHAN-1)."""
         refs = metadata.refs
         return (
             AssertNumberFree(metadata),

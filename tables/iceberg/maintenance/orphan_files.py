@@ -1,9 +1,9 @@
-"""Finds files that a sink left behind and that nobody refers to, or ever will (rule T9).
+"""Finds files that a sink left behind and that nobody refers to, or ever will (rule ORPHAN-1).
 
 Searched below the sink's own folders only. The order makes it a proof: first the files are listed,
 then the primary table is read, then the table itself. A file that is old enough can be in no commit
-still under way: its tag has moved since the files had become too old to be committed (P9), and a
-call that was made before then is refused. Everything else that may need a file is read: every
+still under way: its tag has moved since the files had become too old to be committed (TOKEN-1), and
+a call that was made before then is refused. Everything else that may need a file is read: every
 snapshot, and what the sink's records owe or have given up.
 """
 
@@ -44,7 +44,7 @@ _log = redacted_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """``after_ms``: younger files stay. ``claim_max_ms``: no older file is committed (P9)."""
+    """``after_ms``: younger files stay. ``claim_max_ms``: no older file is committed (TOKEN-1)."""
 
     after_ms: int
     claim_max_ms: int
@@ -150,7 +150,7 @@ class Orphans:
         return ""
 
     def _stored_files(self, table: Table) -> list[tuple[str, int]]:
-        """List the sink's folders of data, and its drafts (rule D2).
+        """List the sink's folders of data, and its drafts (rule PENDING-2).
 
         Where the table's owner has moved its data, the folder before lies at its location.
         """
@@ -185,8 +185,8 @@ class _Spent:
     records: Sequence[CommitRecord]
 
     def may_be_gone(self, pending_commit: PendingCommit) -> bool:
-        """D7: return whether its key files may be gone: the pending commit is delivered, and still
-        named."""
+        """PENDING-7: return whether its key files may be gone: the pending commit is delivered, and
+        still named."""
         return any(record.delivers(pending_commit, self.primary) for record in self.records)
 
 

@@ -1,4 +1,4 @@
-"""Expires snapshots and deletes their files, after some of the commits (rule T6).
+"""Expires snapshots and deletes their files, after some of the commits (rule RETENTION-1).
 
 The order makes every crash harmless: first the files that will be unreachable are determined, then
 one catalog call removes the snapshots, then the files are deleted. What is not deleted is an

@@ -1,4 +1,5 @@
-"""Removes snapshots from a table by one catalog call, and proves what it was applied to (T6).
+"""Removes snapshots from a table by one catalog call, and proves what it was applied to
+(RETENTION-1).
 
 A server has no requirement "no ref is new", and a removal silently drops a tag that was set on a
 due snapshot a moment ago. So the table's metadata log is read afterwards: it names the version that
@@ -249,7 +250,8 @@ class _AssertRefsAsRead(AssertTableUUID):
 
 
 def _requirements(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
-    """Require that every ref still stands where it was read; our tag fences a zombie, too (C1)."""
+    """Require that every ref still stands where it was read; our tag fences a zombie, too
+    (TABLE-3)."""
     return (
         _AssertRefsAsRead(metadata),
         *(

@@ -1,4 +1,5 @@
-"""Chooses the snapshots that a table no longer needs (T6): by its owner's wishes, and sinks' needs.
+"""Chooses the snapshots that a table no longer needs (RETENTION-1): by its owner's wishes, and
+sinks' needs.
 
 Iceberg's spec (section *Snapshot Retention Policy*) gives the properties their meaning. Two things
 differ here: nothing expires unless somebody asked, and refs are never removed.
@@ -90,7 +91,7 @@ def _young(loose: list[Snapshot], asked: tuple[int, int] | None, now_ms: int) ->
 def _needed_by_sinks(
     refs: Mapping[str, SnapshotRef], lines: Mapping[str, list[Snapshot]]
 ) -> Iterator[Snapshot]:
-    """Yield those from each branch's head to each sink's tag, which T5 needs to decide.
+    """Yield those from each branch's head to each sink's tag, which TABLE-4 needs to decide.
 
     All of a branch that does not hold the tag (after a rollback, say): the sink, or its operator,
     has yet to decide, and needs the records there.

@@ -1,4 +1,4 @@
-"""Delete files: the dead positions of a data file, in the forms of versions 2 and 3 (rule U6).
+"""Delete files: the dead positions of a data file, in the forms of versions 2 and 3 (rule KEY-6).
 
 Version 3 has deletion vectors, several in one Puffin file; version 2 a Parquet file of positions
 for each data file. Both are in Iceberg's specification, sections *Position Deletes* and *Puffin*.

@@ -38,7 +38,7 @@ _DATA_FILE, _PARTITION, _EQUALITY_IDS, _REFERENCED = 2, 102, 135, 143
 
 @dataclass(frozen=True, slots=True)
 class Deletions:
-    """Delete files that a snapshot adds, and those of its parent that they replace (rule U6).
+    """Delete files that a snapshot adds, and those of its parent that they replace (rule KEY-6).
 
     ``bytes_of``: what is still to be written, by path. ``beneath``: the entries of the parent's
     manifests of deletes, by path. ``counts``: the effects of a keyed table's records.

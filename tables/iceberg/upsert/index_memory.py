@@ -1,4 +1,4 @@
-"""Memory that the indexes of several keyed tables share (rule U7)."""
+"""Memory that the indexes of several keyed tables share (rule KEY-7)."""
 
 from __future__ import annotations
 

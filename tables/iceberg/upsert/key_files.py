@@ -1,4 +1,4 @@
-"""Key files: the deleting records of a keyed table, from participants to the coordinator (U2).
+"""Key files: the deleting records of a keyed table, from participants to the coordinator (KEY-2).
 
 A key file is Parquet beside the row files of its status. Its columns are those of the table's key,
 found by their field ids, and the coordinates of the record by their names. No snapshot ever refers

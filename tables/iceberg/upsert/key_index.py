@@ -1,4 +1,4 @@
-"""Where the row of a key is: a cache of the live data files' keys, in bounded memory (rule U7).
+"""Where the row of a key is: a cache of the live data files' keys, in bounded memory (rule KEY-7).
 
 Sorted runs that are merged as they grow, like those of an LSM tree: 28 bytes for each row. What is
 known of a data file stays true for ever, because data files never change; the index is only ever

@@ -1,4 +1,4 @@
-"""The key by which a table was filled, as its first claim stored it (rule U1)."""
+"""The key by which a table was filled, as its first claim stored it (rule KEY-1)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _PARTITIONS = 2**_PARTITION_BITS - 1
 class Sources:
     """Numbers the partitions that records come from, during one coordinator's life. Thread-safe.
 
-    ``cohorts``: which of them are younger than others (U8).
+    ``cohorts``: which of them are younger than others (KEY-8).
     """
 
     cohorts: PartitionCohorts = field(default_factory=dict)

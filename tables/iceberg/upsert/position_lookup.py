@@ -1,9 +1,9 @@
-"""Finds the rows that die when a commit's records come in, against one head (U3, U8, U9).
+"""Finds the rows that die when a commit's records come in, against one head (KEY-3, KEY-8, KEY-9).
 
 The last record of a key wins: within one partition that with the higher offset, of several
 transactions one of the last, and over rows of older partitions one of a younger. Every other row of
 the key dies, live ones of the head and earlier ones of the same commit. The result belongs to that
-head and to no other (U5).
+head and to no other (KEY-5).
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _count(winners: Numbers, hits: Numbers, records: int) -> KeyCounts:
 def _refuse_two_sources(
     records: _Records, older: Numbers, newer: Numbers, sources: Sources
 ) -> None:
-    """U8: refuse a key in two partitions within the commit, unless a later transaction is of the
+    """KEY-8: refuse a key in two partitions within the commit, unless a later transaction is of the
     younger one: all that the older one held was decided before."""
     before, now = records.sources[older], records.sources[newer]
     crossed = np.flatnonzero(before != now)
@@ -164,8 +164,8 @@ def _refuse_two_sources(
 def _refuse_other_source(
     records: _Records, winners: Numbers, before: npt.NDArray[np.int32], sources: Sources
 ) -> None:
-    """U8: refuse a key whose live row came from elsewhere, but for a partition that is older: else
-    no order tells which one is newer."""
+    """KEY-8: refuse a key whose live row came from elsewhere, but for a partition that is older:
+    else no order tells which one is newer."""
     now = records.sources[winners]
     crossed = np.flatnonzero((before >= 0) & (before != now))
     if len(crossed):

@@ -1,7 +1,7 @@
 """A keyed table's part of a commit: what its records replace and delete, on the head of the call.
 
 Nothing is rebased: what was found for one head is useless on another, so each call searches again
-(rule U5). The index between the calls is a cache.
+(rule KEY-5). The index between the calls is a cache.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from headgate.tables.storage.read_ahead import in_turn
 
 _FILES_AHEAD_MAX = 64
 _ROWS_AHEAD = 500_000
-"""Storage is slow to answer each request, and memory is bounded (U7)."""
+"""Storage is slow to answer each request, and memory is bounded (KEY-7)."""
 
 _ENDING_MAX_S = 5.0
 
@@ -83,7 +83,8 @@ class KeyedRows:
         return key_text(metadata.schema(), self._by.key)
 
     def warm(self, table: Table, head: Snapshot | None) -> None:
-        """Begin to read the index of ``head``, unless it was read or begun (U7). Never raises."""
+        """Begin to read the index of ``head``, unless it was read or begun (KEY-7). Never
+        raises."""
         if self._warming is not None or self._stands_at is not None or head is None:
             return
 
@@ -118,8 +119,8 @@ class KeyedRows:
 
         Each comes with the ordinal of its transaction. ``listed`` are those with rows, as a
         manifest holds them; the delete files go into ``folder``. ``cohorts`` say which
-        partitions are younger than others. Raises the ``StopSink`` of U7 and
-        U8, and what storage raises.
+        partitions are younger than others. Raises the ``StopSink`` of KEY-7 and
+        KEY-8, and what storage raises.
         """
         with self._following:
             self._reader.sources.cohorts = cohorts

@@ -117,7 +117,7 @@ def test_a_loop_that_puts_records_fills_the_table_exactly_once_over_restarts(
 def test_a_poison_record_ends_the_loop_with_its_place(
     settings: SinkSettings, sqlite_catalog: LocalCatalog
 ) -> None:
-    """P14: and what lies before it in its partition is in the table."""
+    """BATCH-2: and what lies before it in its partition is in the table."""
     produce(settings, [*[b'{"number": 1}'] * 4, b'{"number": "many"}'])
     with pytest.raises(PoisonRecord, match="partition 1 offset 1"):
         loop(settings, lambda _: False)

@@ -211,9 +211,9 @@ def bound_s(sink: Deployment, catalog: CatalogOfChaos, kind: str) -> float:
     Kafka's session time-out: until a member is missed. The commit time-out: an END may wait for
     who is gone. The release time-out: handing partitions over may wait for a batch. The election
     time-out: who was superseded lets the other be silent first, for that and an interval and a
-    commit time-out more (rule C9). The longest back-off: a repeated call may just have failed. Then
-    the catalog's own time-out, where the fault makes a call hang, and the one of an append, where
-    it takes the control topic away.
+    commit time-out more (rule EPOCH-4). The longest back-off: a repeated call may just have failed.
+    Then the catalog's own time-out, where the fault makes a call hang, and the one of an append,
+    where it takes the control topic away.
     """
     settings = sink.settings
     coordinator = settings.coordinator

@@ -1,4 +1,5 @@
-"""A leader whose own way to the store is cut, beside a participant that can do everything (E2)."""
+"""A leader whose own way to the store is cut, beside a participant that can do everything
+(ELECTION-2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An idle sink continues after maintenance by Spark and an expiry (rule T5)."""
+"""An idle sink continues after maintenance by Spark and an expiry (rule TABLE-4)."""
 
 from __future__ import annotations
 

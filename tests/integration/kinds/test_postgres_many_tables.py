@@ -146,7 +146,7 @@ def elsewhere(server: PostgresServer, statement: str) -> None:
         connection.cursor().execute(statement)
 
 
-def test_n1_tables_of_fields_are_made_of_what_records_show(
+def test_create_1_tables_of_fields_are_made_of_what_records_show(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     text = (BEGIN + MANY).replace('"declared"', '"infer"').replace(DECLARED, "")
@@ -201,7 +201,7 @@ def by_key(server: PostgresServer, lake: Path) -> SinkInProcess:
 
 
 @pytest.mark.wide
-def test_u3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_created_anew(
+def test_key_3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_created_anew(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     """What was decided before is pending still, and comes by one delivery with what is newer."""
@@ -247,7 +247,7 @@ def test_u3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_crea
 
 
 @pytest.mark.wide
-def test_d4_a_restored_database_that_lacks_a_delivery_by_key_is_delivered_again(
+def test_pending_4_a_restored_database_that_lacks_a_delivery_by_key_is_delivered_again(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     shop = by_key(server, tmp_path / "staging")
@@ -276,7 +276,7 @@ def test_d4_a_restored_database_that_lacks_a_delivery_by_key_is_delivered_again(
         shop.die()
 
 
-def test_u8_a_key_in_two_partitions_suspends_its_table_and_no_other_through_a_kill(
+def test_key_8_a_key_in_two_partitions_suspends_its_table_and_no_other_through_a_kill(
     deploy: Deploy, server: PostgresServer, tmp_path: Path
 ) -> None:
     """A broker, two processes, and kill -9 between a decision and its delivery."""

@@ -53,7 +53,7 @@ def test_a_rollback_beside_a_paused_zombie(deploy: Deploy) -> None:
     sink.judge()
 
 
-def test_d10_many_tables_go_back_beside_a_paused_zombie_and_come_again(
+def test_rollback_1_many_tables_go_back_beside_a_paused_zombie_and_come_again(
     deploy: Deploy,
 ) -> None:
     sink = routed(deploy)

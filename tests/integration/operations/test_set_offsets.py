@@ -100,7 +100,7 @@ def test_a_sink_that_runs_keeps_its_offsets(deploy: Deploy) -> None:
     sink.judge()
 
 
-def test_c1_a_plan_is_void_once_somebody_else_has_committed(sink: Deployment) -> None:
+def test_table_3_a_plan_is_void_once_somebody_else_has_committed(sink: Deployment) -> None:
     plan = plan_moves(sink.settings, [f"{sink.topics[0]}/0=10"])
     sink.start()
     sink.produce(10)

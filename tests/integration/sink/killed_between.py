@@ -1,4 +1,4 @@
-"""Runs `headgate run` with a coordinator that dies after its first column update (S9).
+"""Runs `headgate run` with a coordinator that dies after its first column update (SCHEMA-8).
 
     python killed_between.py FLAG SINK_FILE
 

@@ -1,4 +1,4 @@
-"""A sink that commits by size writes soon what an interval would delay by an hour (C12)."""
+"""A sink that commits by size writes soon what an interval would delay by an hour (COMMIT-5)."""
 
 from __future__ import annotations
 

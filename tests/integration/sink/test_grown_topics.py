@@ -29,7 +29,7 @@ def held(sink: Deployment) -> str:
     return " ".join(text for text in status(sink.settings).notes if "held for 15 s" in text)
 
 
-def test_u8_keys_and_deletes_move_to_partitions_that_are_added_over_a_killed_coordinator(
+def test_key_8_keys_and_deletes_move_to_partitions_that_are_added_over_a_killed_coordinator(
     deploy: Deploy, admin: AdminClient
 ) -> None:
     sink = deploy(GROWS)
@@ -72,7 +72,7 @@ def test_u8_keys_and_deletes_move_to_partitions_that_are_added_over_a_killed_coo
     assert_well(sink)
 
 
-def test_u8_check_says_what_a_start_would_do_about_partitions_that_were_added(
+def test_key_8_check_says_what_a_start_would_do_about_partitions_that_were_added(
     deploy: Deploy, admin: AdminClient
 ) -> None:
     sink = deploy(KEYED)
@@ -93,7 +93,7 @@ def test_u8_check_says_what_a_start_would_do_about_partitions_that_were_added(
     assert "/2: added, and held for 600000 ms" in stored_offsets(sink).detail
 
 
-def test_u8_a_topic_that_was_not_multiplied_stops_the_sink_until_it_is_reset(
+def test_key_8_a_topic_that_was_not_multiplied_stops_the_sink_until_it_is_reset(
     deploy: Deploy, admin: AdminClient
 ) -> None:
     """The procedure of docs/guides/upserts-and-deletes.md, with the same names."""

@@ -97,7 +97,7 @@ def test_a_first_start_behind_the_beginning(deploy: Deploy, where: str) -> None:
 def test_hg207_the_sink_stops_at_the_record_and_goes_on_there_under_another_policy(
     deploy: Deploy,
 ) -> None:
-    """P14: what lies before it is committed, in the same batch too; nothing comes twice."""
+    """BATCH-2: what lies before it is committed, in the same batch too; nothing comes twice."""
     sink = deploy()
     at = TopicPartition(sink.topics[0], 1)
     producer = Producer({"bootstrap.servers": sink.bootstrap})

@@ -96,7 +96,7 @@ def _runs_the_job(process: psutil.Process) -> bool:
 
 
 def test_a_record_that_stops_the_sink_takes_no_record_before_it_along(deploy: Deploy) -> None:
-    """P14 with the writer in Spark: what lies before the record is committed, then it stops."""
+    """BATCH-2 with the writer in Spark: what lies before the record is committed, then it stops."""
     sink = deploy({"spark": {"writer": "spark", "master": "local[2]"}}, partitions=1)
     sink.produce(ROWS)
     produce(sink.bootstrap, sink.topics[0], [b"{broken"], partitions=1)

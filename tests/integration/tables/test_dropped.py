@@ -1,4 +1,4 @@
-"""N5, P11 on real systems: a filled table that is gone is not silently created again."""
+"""LEDGER-2, CONFIG-1 on real systems: a filled table that is gone is not silently created again."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def exists(sink: Deployment, table: str) -> bool:
         return catalog.table_exists(table)
 
 
-def test_n5_a_table_dropped_between_two_runs_is_suspended_until_a_person_decides(
+def test_ledger_2_a_table_dropped_between_two_runs_is_suspended_until_a_person_decides(
     deploy: Deploy,
 ) -> None:
     sink = routed(deploy)
@@ -88,7 +88,7 @@ def test_n5_a_table_dropped_between_two_runs_is_suspended_until_a_person_decides
         assert states(sink)["db.orders"] == "suspended"
 
 
-def test_i6_a_dropped_table_has_its_records_replayed_once_it_is_there_again(
+def test_suspend_6_a_dropped_table_has_its_records_replayed_once_it_is_there_again(
     deploy: Deploy,
 ) -> None:
     sink = routed(deploy)
@@ -114,7 +114,7 @@ def replayed(sink: Deployment, table: str) -> int:
     return said.exit_code
 
 
-def test_n5_a_new_one_is_made_where_the_file_asks_for_it(deploy: Deploy) -> None:
+def test_ledger_2_a_new_one_is_made_where_the_file_asks_for_it(deploy: Deploy) -> None:
     sink = routed(deploy, {"tables": {"ledger": "db.ledger", "on_missing": "create"}})
     by_name = filled(sink)
     produce(sink)
@@ -137,7 +137,7 @@ def noted(sink: Deployment) -> bool:
 
 
 @pytest.mark.parametrize("many", [True, False])
-def test_p11_nothing_is_made_when_the_whole_catalog_is_gone(
+def test_config_1_nothing_is_made_when_the_whole_catalog_is_gone(
     deploy: Deploy,
     many: bool,
 ) -> None:

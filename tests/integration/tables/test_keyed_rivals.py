@@ -82,7 +82,7 @@ class LyingCatalog:
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 12))]
 )
 @pytest.mark.parametrize(("version", "partition_by"), [(2, ()), (3, ("bucket(3, id)",))])
-def test_u5_rivals_stale_heads_and_lies_leave_the_fold(
+def test_key_5_rivals_stale_heads_and_lies_leave_the_fold(
     tmp_path: Path, seed: int, version: int, partition_by: tuple[str, ...]
 ) -> None:
     chance = random.Random(f"{seed}{version}")

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.integration
         (3, ("bucket(4, id)",), ("name", "id")),
     ],
 )
-def test_u1_after_every_commit_the_table_is_the_fold_of_its_source(
+def test_key_1_after_every_commit_the_table_is_the_fold_of_its_source(
     tmp_path: Path, version: int, partition_by: tuple[str, ...], key: tuple[str, ...]
 ) -> None:
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, version, partition_by, key)
@@ -58,7 +58,7 @@ def test_u1_after_every_commit_the_table_is_the_fold_of_its_source(
             world.restarted(f"c{number}")
 
 
-def test_u6_a_table_that_was_upgraded_has_its_position_files_replaced_by_vectors(
+def test_key_6_a_table_that_was_upgraded_has_its_position_files_replaced_by_vectors(
     tmp_path: Path,
 ) -> None:
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 2, ("zone",))
@@ -76,7 +76,7 @@ def test_u6_a_table_that_was_upgraded_has_its_position_files_replaced_by_vectors
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_u6_deletes_of_others_stay_beneath(tmp_path: Path, version: int) -> None:
+def test_key_6_deletes_of_others_stay_beneath(tmp_path: Path, version: int) -> None:
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 2)
     world.commit([put(n) for n in range(6)])
     (rows,) = world.loaded().inspect.data_files()["file_path"].to_pylist()
@@ -89,7 +89,7 @@ def test_u6_deletes_of_others_stay_beneath(tmp_path: Path, version: int) -> None
     _check(world)
 
 
-def test_u1_a_key_that_moves_to_another_partition_of_the_table_leaves_the_first(
+def test_key_1_a_key_that_moves_to_another_partition_of_the_table_leaves_the_first(
     tmp_path: Path,
 ) -> None:
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3, ("zone",))
@@ -98,7 +98,7 @@ def test_u1_a_key_that_moves_to_another_partition_of_the_table_leaves_the_first(
     _check(world)
 
 
-def test_u1_another_key_than_the_table_was_filled_by_is_refused(tmp_path: Path) -> None:
+def test_key_1_another_key_than_the_table_was_filled_by_is_refused(tmp_path: Path) -> None:
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
     attempt = world.attempt(world.files([put(1)]))
     for table in (
@@ -110,7 +110,7 @@ def test_u1_another_key_than_the_table_was_filled_by_is_refused(tmp_path: Path) 
     assert world.landed(attempt).inserted == 1
 
 
-def test_u1_a_delivery_brings_no_rows_to_a_table_with_a_key(tmp_path: Path) -> None:
+def test_key_1_a_delivery_brings_no_rows_to_a_table_with_a_key(tmp_path: Path) -> None:
     """Once filled by ``[table] key``, now named by a route: its rows would be there twice."""
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
     world.commit([put(1)])
@@ -126,7 +126,7 @@ def test_u1_a_delivery_brings_no_rows_to_a_table_with_a_key(tmp_path: Path) -> N
     assert isinstance(plain.commit(CommitAttempt(plain.read(), record)), Landed)
 
 
-def test_u1_a_table_that_was_filled_without_a_key_gets_none(tmp_path: Path) -> None:
+def test_key_1_a_table_that_was_filled_without_a_key_gets_none(tmp_path: Path) -> None:
     catalog = local_catalog(tmp_path).catalog
     ensure_table(catalog, NAME, TableDeclaration(COLUMNS, (), {}, key=("id",)))
     plain = IcebergTable(catalog, NAME, SINK, threads=False)
@@ -136,7 +136,7 @@ def test_u1_a_table_that_was_filled_without_a_key_gets_none(tmp_path: Path) -> N
         keyed_table(catalog, ("id",)).commit(world.attempt(()))
 
 
-def test_u5_a_refused_resolution_is_taken_back_and_found_anew(tmp_path: Path) -> None:
+def test_key_5_a_refused_resolution_is_taken_back_and_found_anew(tmp_path: Path) -> None:
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
     world.commit([put(n) for n in range(9)])
     attempt = world.attempt(world.files([put(n) for n in range(0, 9, 2)]))
@@ -150,7 +150,7 @@ def test_u5_a_refused_resolution_is_taken_back_and_found_anew(tmp_path: Path) ->
     _check(world)
 
 
-def test_u5_what_may_have_landed_is_not_taken_back(tmp_path: Path) -> None:
+def test_key_5_what_may_have_landed_is_not_taken_back(tmp_path: Path) -> None:
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
     world.commit([put(n) for n in range(9)])
     attempt = world.attempt(world.files([put(3)]))
@@ -159,7 +159,7 @@ def test_u5_what_may_have_landed_is_not_taken_back(tmp_path: Path) -> None:
     _check(world)
 
 
-def test_u2_key_files_go_when_their_commit_has_landed(tmp_path: Path) -> None:
+def test_key_2_key_files_go_when_their_commit_has_landed(tmp_path: Path) -> None:
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
     files = world.files([put(1), put(2), gone(1)])
     (keys,) = (file.path for file in files if file.kind is FileKind.KEYS)
@@ -169,7 +169,9 @@ def test_u2_key_files_go_when_their_commit_has_landed(tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
-def test_u7_a_rollback_makes_rows_live_again_that_the_index_had_forgotten(tmp_path: Path) -> None:
+def test_key_7_a_rollback_makes_rows_live_again_that_the_index_had_forgotten(
+    tmp_path: Path,
+) -> None:
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
     for begin in (0, 9):
         world.commit([put(n) for n in range(begin, begin + 9)])
@@ -183,7 +185,7 @@ def test_u7_a_rollback_makes_rows_live_again_that_the_index_had_forgotten(tmp_pa
     _check(world)
 
 
-def test_u7_more_rows_than_memory_may_hold_stop_the_sink_and_commit_nothing(
+def test_key_7_more_rows_than_memory_may_hold_stop_the_sink_and_commit_nothing(
     tmp_path: Path,
 ) -> None:
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
@@ -195,9 +197,9 @@ def test_u7_more_rows_than_memory_may_hold_stop_the_sink_and_commit_nothing(
     assert world.loaded().current_snapshot() == head
 
 
-def test_u7_a_table_that_has_no_room_leaves_that_of_the_others(tmp_path: Path) -> None:
-    """It is suspended (I1): what it had begun to read was kept, and suspended all other keyed
-    tables."""
+def test_key_7_a_table_that_has_no_room_leaves_that_of_the_others(tmp_path: Path) -> None:
+    """It is suspended (SUSPEND-1): what it had begun to read was kept, and suspended all other
+    keyed tables."""
     worlds = []
     for name, rows in (("large", 9), ("small", 2)):
         (tmp_path / name).mkdir()
@@ -219,7 +221,7 @@ def test_u7_a_table_that_has_no_room_leaves_that_of_the_others(tmp_path: Path) -
 
 @pytest.mark.spark
 @pytest.mark.parametrize("version", [2, 3])
-def test_u1_the_reference_reads_and_rewrites_a_keyed_table(
+def test_key_1_the_reference_reads_and_rewrites_a_keyed_table(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, version: int
 ) -> None:
     local = sqlite_catalog
@@ -297,7 +299,7 @@ class LostAnswer:
 
 
 def _assert_one_delete_file_each(world: KeyedWorld) -> None:
-    """U6."""
+    """KEY-6."""
     assert {len(files) for files in world.delete_files().values()} <= {1}
 
 

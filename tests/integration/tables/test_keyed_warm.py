@@ -1,4 +1,4 @@
-"""A keyed table's index is read from the claim on, in parallel to the first transaction (U7)."""
+"""A keyed table's index is read from the claim on, in parallel to the first transaction (KEY-7)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_closing_ends_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "the coordinator ends" in outcome.reason
 
 
-def test_u7_only_a_primary_is_read_ahead(tmp_path: Path) -> None:
+def test_key_7_only_a_primary_is_read_ahead(tmp_path: Path) -> None:
     """Deliveries without rows read whole tables, at once, that nobody had changed."""
     reading = Reading()
     world = _claimed(tmp_path, reading, warms=False)

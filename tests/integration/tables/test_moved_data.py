@@ -73,7 +73,7 @@ def test_of_many_tables_the_moved_one_and_all_others_are_filled(
 
 
 def test_records_that_name_ledger_and_quarantine_are_bad_and_stop_nothing(deploy: Deploy) -> None:
-    """R8: so in each batch, also once the participant knows those tables."""
+    """ROUTE-5: so in each batch, also once the participant knows those tables."""
     sink = routed(deploy)
     third = sink.topics[2]
     routes = [{"topic": third, "field": "zone", "to": "db.{field}"}]

@@ -1,4 +1,5 @@
-"""One sink fills many tables: each record is in one of them once, whatever dies (R1 to R7)."""
+"""One sink fills many tables: each record is in one of them once, whatever dies (ROUTE-1 to
+ROUTE-7, LEDGER-1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""I1 to I5 on a real broker and catalog: three tables go wrong, and the sink goes on."""
+"""SUSPEND-1 to SUSPEND-5 on a real broker and catalog: three tables go wrong, and the sink goes
+on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""P1 to P4 and P9: epochs, batches, answers to END and to its repetition."""
+"""EPOCH-3, RANGE-1, ANSWER-1, ANSWER-2 and TOKEN-1: epochs, batches, answers to END and to its
+repetition."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ ENTERED = (participant, "enter_epoch")
 ENDED = (participant, "_on_end")
 
 
-@FAMILY.replaces("P1", ENTERED)
+@FAMILY.replaces("EPOCH-3", ENTERED)
 def keeps_work(right: Any, state: State, *given: Any) -> State:
     """Work outlives its epoch."""
     after: State = right(state, *given)
@@ -34,14 +35,14 @@ def keeps_work(right: Any, state: State, *given: Any) -> State:
     )
 
 
-@FAMILY.replaces("P1", ENTERED)
+@FAMILY.replaces("EPOCH-3", ENTERED)
 def keeps_statuses(right: Any, state: State, *given: Any) -> State:
     """Announced statuses outlive their epoch."""
     after: State = right(state, *given)
     return replace(after, said=replace(after.said, pending=state.said.pending))
 
 
-@FAMILY.replaces("P1", (participant, "_on_record"))
+@FAMILY.replaces("EPOCH-3", (participant, "_on_record"))
 def obeys_older(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """Lower epochs are obeyed."""
     said = record.envelope
@@ -50,13 +51,13 @@ def obeys_older(right: Any, state: State, record: Any, now_ms: int) -> Any:
     return right(state, replace(record, envelope=said), now_ms)
 
 
-@FAMILY.replaces("P1", (participant, "_on_coordinator_event"))
+@FAMILY.replaces("EPOCH-3", (participant, "_on_coordinator_event"))
 def same_epoch_same_coordinator(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """Who speaks for the same epoch is taken for who began it."""
     return right(_taken_for(state, record), record, now_ms)
 
 
-@FAMILY.replaces("P1", (participant, "_on_coordinator_event"), unhealed=True)
+@FAMILY.replaces("EPOCH-3", (participant, "_on_coordinator_event"), unhealed=True)
 def only_first_start_tells(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """Another coordinator of the same epoch is known by its first START only."""
     event = record.envelope.event
@@ -73,7 +74,7 @@ def _taken_for(state: State, record: Any) -> State:
     )
 
 
-@FAMILY.replaces("P2", (participant, "_on_batch_ended"))
+@FAMILY.replaces("RANGE-1", (participant, "_on_batch_ended"))
 def failed_is_done(right: Any, state: State, outcome: Any, now_ms: int) -> Any:
     """A failed batch's range is claimed, as if nothing had been in it."""
     if isinstance(outcome, BatchFailed) and outcome.fatal is None and state.run.batch:
@@ -82,7 +83,7 @@ def failed_is_done(right: Any, state: State, outcome: Any, now_ms: int) -> Any:
     return right(state, outcome, now_ms)
 
 
-@FAMILY.replaces("P2", (participant, "absorb_batch"))
+@FAMILY.replaces("RANGE-1", (participant, "absorb_batch"))
 def claims_more_than_its_files(right: Any, state: State, written: Any) -> State:
     """A claim reaches to the end that is known, whatever the files hold."""
     after: State = right(state, written)
@@ -95,20 +96,20 @@ def claims_more_than_its_files(right: Any, state: State, written: Any) -> State:
     return replace(after, work=replace(after.work, owned=owned))
 
 
-@FAMILY.replaces("P3", ENDED)
+@FAMILY.replaces("ANSWER-1", ENDED)
 def abandons_its_batch(right: Any, state: State, number: Any) -> Any:
     """A batch that runs is given up at END."""
     return right(batches._without_batch(state, state.run), number)
 
 
-@FAMILY.replaces("P3", (settlements, "take_status"))
+@FAMILY.replaces("ANSWER-1", (settlements, "take_status"))
 def silent_about_unknown(right: Any, state: State, number: int) -> Any:
     """Silence instead of unknown."""
     state, status = right(state, number)
     return state, replace(status, unknown=frozenset())
 
 
-@FAMILY.replaces("P3", (participant, "_answer_end"))
+@FAMILY.replaces("ANSWER-1", (participant, "_answer_end"))
 def no_answer_without_work(right: Any, state: State) -> Any:
     """Nothing to claim, nothing said."""
     if state.work.unannounced:
@@ -116,7 +117,7 @@ def no_answer_without_work(right: Any, state: State) -> Any:
     return participant.with_end_answered(state), ()
 
 
-@FAMILY.replaces("P3", (participant, "_on_end"))
+@FAMILY.replaces("ANSWER-1", (participant, "_on_end"))
 def who_saw_no_start_is_silent(right: Any, state: State, number: Any) -> Any:
     """Who joined too late for START does not answer END."""
     return right(state, number) if state.term.writing else (state, ())
@@ -135,7 +136,7 @@ def _said_again(change: Callable[[State, WriteStatus], tuple[State, WriteStatus]
     return ended
 
 
-@FAMILY.replaces("P4", ENDED)
+@FAMILY.replaces("ANSWER-2", ENDED)
 def empty_again(right: Any, state: State, number: Any) -> Any:
     """A repeated END gets claims without files, which were handed over already."""
     return _said_again(_emptied)(right, state, number)
@@ -146,7 +147,7 @@ def _emptied(state: State, status: WriteStatus) -> tuple[State, WriteStatus]:
     return state, replace(status, written=claims, tables=())
 
 
-@FAMILY.replaces("P4", ENDED)
+@FAMILY.replaces("ANSWER-2", ENDED)
 def rebuilt_again(right: Any, state: State, number: Any) -> Any:
     """A repeated END gets a new status with the same claims and files."""
     return _said_again(_rebuilt)(right, state, number)
@@ -159,25 +160,25 @@ def _rebuilt(state: State, status: WriteStatus) -> tuple[State, WriteStatus]:
     )
 
 
-@FAMILY.replaces("P9", (Prefixes, "allow"))
+@FAMILY.replaces("TOKEN-1", (Prefixes, "allow"))
 def files_of_any_age(right: Any, self: Prefixes, path: str, upto: Any) -> Any:
     """Files are committed however long ago they were written."""
     return right(replace(self, oldest=1), path, upto)
 
 
-@FAMILY.replaces("P9", (machine, "is_too_old"))
+@FAMILY.replaces("TOKEN-1", (machine, "is_too_old"))
 def commits_of_any_age(right: Any, *given: Any) -> bool:
     """A commit whose outcome stays unknown is tried for ever."""
     return False
 
 
-@FAMILY.replaces("P3", (batches, "_may_hold_more"))
+@FAMILY.replaces("ANSWER-1", (batches, "_may_hold_more"))
 def unseen_is_idle(right: Any, state: State, partition: Any, claim: Any) -> bool:
     """What nobody could ask for its end is said to be idle."""
     return False
 
 
-@FAMILY.replaces("P14", (participant, "stop_when_committed"))
+@FAMILY.replaces("BATCH-2", (participant, "stop_when_committed"))
 def stops_before_it_is_committed(right: Any, state: State) -> Any:
     """A record stops the sink at once, whatever lies before it."""
     if state.run.stop is None:

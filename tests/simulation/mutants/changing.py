@@ -1,4 +1,5 @@
-"""U1 to U7, U9 and U10 in the real adapter: what dies with a commit, and on which head."""
+"""KEY-1 to KEY-7, KEY-9 and KEY-10 in the real adapter: what dies with a commit, and on which
+head."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def found_at(
     return replace(made, beneath=self._heads.read(table, parent).listed)
 
 
-@FAMILY.replaces("U1", FOUND)
+@FAMILY.replaces("KEY-1", FOUND)
 def only_its_own_records(
     right: Any, self: Any, table: Any, parent: Any, *given: Any, **more: Any
 ) -> Any:
@@ -45,7 +46,7 @@ def only_its_own_records(
     return found_at(right, None, self, table, parent, *given, **more)
 
 
-@FAMILY.replaces("U2", (machine, "validate_statuses"))
+@FAMILY.replaces("KEY-2", (machine, "validate_statuses"))
 def key_files_do_not_count(right: Any, statuses: Any, by: Any) -> Any:
     """What a status says of deletes is let in, and not committed."""
     verdict = right(statuses, by)
@@ -53,7 +54,7 @@ def key_files_do_not_count(right: Any, statuses: Any, by: Any) -> Any:
     return replace(verdict, files=rows)
 
 
-@FAMILY.replaces("U2", SENT)
+@FAMILY.replaces("KEY-2", SENT)
 def key_files_go_with_the_call(right: Any, self: Any, call: PreparedCommit) -> CommitOutcome:
     """Key files are removed when they were read, whatever becomes of the commit."""
     _removed(call, call.proposal.read_once)
@@ -61,7 +62,7 @@ def key_files_go_with_the_call(right: Any, self: Any, call: PreparedCommit) -> C
     return outcome
 
 
-@FAMILY.replaces("U3", (upsert_commit, "resolve"))
+@FAMILY.replaces("KEY-3", (upsert_commit, "resolve"))
 def statuses_out_of_order(right: Any, index: Any, changes: Sequence[Change], *given: Any) -> Any:
     """The record that was named last wins, whatever its offset."""
     turned = [
@@ -71,14 +72,14 @@ def statuses_out_of_order(right: Any, index: Any, changes: Sequence[Change], *gi
     return right(index, turned, *given)
 
 
-@FAMILY.replaces("U4", FOUND)
+@FAMILY.replaces("KEY-4", FOUND)
 def rows_before_their_deletes(right: Any, self: Any, *given: Any, **more: Any) -> Deletions:
     """The call brings the rows; what they replace dies with none."""
     found: Deletions = right(self, *given, **more)
     return Deletions(counts=found.counts)
 
 
-@FAMILY.patches("U5")
+@FAMILY.patches("KEY-5")
 def kept_over_a_refusal() -> tuple[Planted, ...]:
     """What was found for a head is said again of the next one."""
     right, known = KeyedRows.found, {}
@@ -92,7 +93,7 @@ def kept_over_a_refusal() -> tuple[Planted, ...]:
     return ((KeyedRows, "found", found),)
 
 
-@FAMILY.replaces("U5", FOUND)
+@FAMILY.replaces("KEY-5", FOUND)
 def rebased_blindly(
     right: Any, self: Any, table: Any, parent: Any, *given: Any, **more: Any
 ) -> Any:
@@ -104,19 +105,19 @@ def rebased_blindly(
     return found_at(right, head, self, table, parent, *given, **more)
 
 
-@FAMILY.replaces("U6", FOUND)
+@FAMILY.replaces("KEY-6", FOUND)
 def two_delete_files_for_one(right: Any, self: Any, *given: Any, **more: Any) -> Deletions:
     """A delete file is added beside the one that it should replace."""
     return replace(right(self, *given, **more), retired=())
 
 
-@FAMILY.replaces("U6", (DeadRows, "of"))
+@FAMILY.replaces("KEY-6", (DeadRows, "of"))
 def forgets_who_was_dead(_right: Any, *_: Any) -> BitMap64:
     """A delete file holds what dies now, and not what was dead before."""
     return BitMap64()
 
 
-@FAMILY.replaces("T4", SENT)
+@FAMILY.replaces("OUTCOME-1", SENT)
 def retired_before_proof(right: Any, self: Any, call: PreparedCommit) -> CommitOutcome:
     """Delete files that a call replaces are removed before anybody knows whether it landed."""
     retired = {entry.data_file.file_path for entry in call.proposal.deletions.retired}
@@ -126,7 +127,7 @@ def retired_before_proof(right: Any, self: Any, call: PreparedCommit) -> CommitO
     return outcome
 
 
-@FAMILY.patches("U7")
+@FAMILY.patches("KEY-7")
 def index_ahead_of_its_head() -> tuple[Planted, ...]:
     """Files that were not committed, or are gone again, are looked up as if they were there."""
     followed, right = KeyedRows._follow, KeyedRows.found
@@ -151,14 +152,14 @@ def index_ahead_of_its_head() -> tuple[Planted, ...]:
     return ((KeyedRows, "_follow", ahead), (KeyedRows, "found", found))
 
 
-@FAMILY.replaces("U9", (position_lookup, "_count"))
+@FAMILY.replaces("KEY-9", (position_lookup, "_count"))
 def absent_ones_are_deleted(right: Any, *given: Any) -> Any:
     """A delete without a row counts as one with a row."""
     counts = right(*given)
     return replace(counts, deleted=counts.deleted + counts.absent, absent=0)
 
 
-@FAMILY.replaces("U10", (position_lookup, "_count"))
+@FAMILY.replaces("KEY-10", (position_lookup, "_count"))
 def updates_are_inserts(right: Any, *given: Any) -> Any:
     """A record that replaced a row counts as one that inserted it."""
     counts = right(*given)

@@ -145,11 +145,11 @@ def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
         return (s for s in seeds if s in ROUTED_KEYS)
     if mutant.keyed:
         made = ((s, Keys(s, drawn(random.Random(s)))) for s in seeds)
-        return (s for s, keys in made if (_grows(keys) if mutant.rule == "U8" else keys.busy))
+        return (s for s, keys in made if (_grows(keys) if mutant.rule == "KEY-8" else keys.busy))
     if mutant.rule[0] == "S":
         return filter(has_some, seeds)
     if mutant in forging.FAMILY:
-        forger = WITH_KEY if mutant.rule == "G4" else WITHOUT_KEY
+        forger = WITH_KEY if mutant.rule == "LOG-4" else WITHOUT_KEY
         seeds = (s for s in seeds if s % ONE_SEED_IN == forger)
     if mutant.rule[0] == "I":
         return filter(has_trouble, seeds)

@@ -1,4 +1,5 @@
-"""C2 to C5 and C9: the epoch, its STARTs and ENDs, gains, rivals."""
+"""EPOCH-1, EPOCH-2, EPOCH-4, COMMIT-1 and COMMIT-2: the epoch, its STARTs and ENDs, gains,
+rivals."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from headgate.coordinator.state import HeardStatus, State
 FAMILY = Family()
 
 
-@FAMILY.replaces("C2", (machine, "claim_epoch"))
+@FAMILY.replaces("EPOCH-1", (machine, "claim_epoch"))
 def no_claim(right: Any, state: State, view: TableView, sources: Any, now_ms: int) -> Any:
     """An epoch begins without a commit: the first START is said at once."""
     claiming, (call,) = right(state, view, sources, now_ms)
@@ -26,13 +27,13 @@ def no_claim(right: Any, state: State, view: TableView, sources: Any, now_ms: in
     return epoch_claim.begin_epoch(replace(claiming, attempt=None), believed, 0)
 
 
-@FAMILY.replaces("C2", (epoch_claim, "next_epoch"))
+@FAMILY.replaces("EPOCH-1", (epoch_claim, "next_epoch"))
 def same_epoch(right: Any, tables: tuple[TableView, ...], highest_heard: int) -> int:
     """The claim does not raise the epoch."""
     return max(highest_heard, *(r.transaction.epoch for r in (tables[0].record,) if r), 1)
 
 
-@FAMILY.patches("C2")
+@FAMILY.patches("EPOCH-1")
 def above_the_table_only() -> tuple[Planted, ...]:
     """The epoch is above the table's, but not above what was heard."""
     begin, following = machine.begin_epoch, epoch_claim.next_epoch
@@ -46,7 +47,7 @@ def above_the_table_only() -> tuple[Planted, ...]:
     )
 
 
-@FAMILY.replaces("C2", (epoch_claim, "fit_offsets"), (machine, "fit_offsets"))
+@FAMILY.replaces("EPOCH-1", (epoch_claim, "fit_offsets"), (machine, "fit_offsets"))
 def new_partitions_at_their_end(right: Any, offsets: Any, *known: Any) -> Any:
     """A partition that appears later begins where it is, not where its log begins."""
     fit, topics = right(offsets, *known), known[1]
@@ -54,7 +55,7 @@ def new_partitions_at_their_end(right: Any, offsets: Any, *known: Any) -> Any:
     return fit.moved(ends)
 
 
-@FAMILY.replaces("C3", (machine, "_on_record_in_term"))
+@FAMILY.replaces("EPOCH-2", (machine, "_on_record_in_term"))
 def old_epochs_count(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """Statuses of older epochs are judged."""
     said = record.envelope
@@ -64,7 +65,7 @@ def old_epochs_count(right: Any, state: State, record: Any, now_ms: int) -> Any:
     return right(state, record, now_ms)
 
 
-@FAMILY.replaces("C3", (machine, "_on_record_in_term"))
+@FAMILY.replaces("EPOCH-2", (machine, "_on_record_in_term"))
 def gains_before_start_count(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """What was gained in front of the first START is named by it still."""
     before = state.term.collection.named_by_presence if state.term else frozenset()
@@ -80,7 +81,7 @@ def gains_before_start_count(right: Any, state: State, record: Any, now_ms: int)
     return state, actions
 
 
-@FAMILY.patches("C4")
+@FAMILY.patches("COMMIT-1")
 def start_after_settlement() -> tuple[Planted, ...]:
     """START(n+1) follows the settlement of n: until then nobody may read."""
     right, heard = outgoing_events.append_events, machine._on_own_event
@@ -110,13 +111,13 @@ def start_after_settlement() -> tuple[Planted, ...]:
     )
 
 
-@FAMILY.replaces("C5", (machine, "_on_gain"))
+@FAMILY.replaces("COMMIT-2", (machine, "_on_gain"))
 def gain_names_nothing(right: Any, state: State, gained: Any, now_ms: int) -> Any:
     """A PRESENCE names nothing."""
     return right(state, frozenset(), now_ms)
 
 
-@FAMILY.replaces("C5", (machine, "_on_gain"))
+@FAMILY.replaces("COMMIT-2", (machine, "_on_gain"))
 def end_not_soon(right: Any, state: State, gained: Any, now_ms: int) -> Any:
     """A gain waits for the interval."""
     after, actions = right(state, gained, now_ms)
@@ -129,7 +130,7 @@ def end_not_soon(right: Any, state: State, gained: Any, now_ms: int) -> Any:
     ), actions  # type: ignore[union-attr]
 
 
-@FAMILY.replaces("C5", (machine, "_on_record_in_term"))
+@FAMILY.replaces("COMMIT-2", (machine, "_on_record_in_term"))
 def only_gains_of_this_epoch(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """Who gains without having heard of this epoch is not counted."""
     said = record.envelope
@@ -138,7 +139,7 @@ def only_gains_of_this_epoch(right: Any, state: State, record: Any, now_ms: int)
     return right(state, record, now_ms)
 
 
-@FAMILY.replaces("C9", (machine, "_on_record"))
+@FAMILY.replaces("EPOCH-4", (machine, "_on_record"))
 def never_superseded(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """A higher epoch on the log is ignored."""
     said = record.envelope
@@ -147,13 +148,13 @@ def never_superseded(right: Any, state: State, record: Any, now_ms: int) -> Any:
     return right(state, replace(record, envelope=said), now_ms)
 
 
-@FAMILY.replaces("C9", (machine, "_on_leadership"))
+@FAMILY.replaces("EPOCH-4", (machine, "_on_leadership"))
 def claims_at_once(right: Any, state: State, now_ms: int) -> Any:
     """Who was superseded claims again without waiting for the rival's silence."""
     return recover(state, "leading") if state.phase is Phase.FOLLOWING else (state, ())
 
 
-@FAMILY.replaces("C9", (machine, "_on_leadership"))
+@FAMILY.replaces("EPOCH-4", (machine, "_on_leadership"))
 def never_claims_again(right: Any, state: State, now_ms: int) -> Any:
     """Who was superseded never claims again."""
     return (state, ()) if state.rival_heard_ms is not None else right(state, now_ms)

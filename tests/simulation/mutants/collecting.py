@@ -1,4 +1,4 @@
-"""C6, C7, C8, C10: readiness, judgement, outcomes, settlement."""
+"""COMMIT-3, RANGE-2, OUTCOME-2, COMMIT-4: readiness, judgement, outcomes, settlement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.participant import machine as participant
 FAMILY = Family()
 
 
-@FAMILY.replaces("C6", (machine, "_unnamed_partitions"))
+@FAMILY.replaces("COMMIT-3", (machine, "_unnamed_partitions"))
 def count_not_set(right: Any, state: State) -> Any:
     """Claims are counted: a second status of a partition is as good as the missing one."""
     term = state.term
@@ -28,7 +28,7 @@ def count_not_set(right: Any, state: State) -> Any:
     return frozenset() if enough else right(state)
 
 
-@FAMILY.replaces("C6", (machine, "_on_status"))
+@FAMILY.replaces("COMMIT-3", (machine, "_on_status"))
 def counts_twice(right: Any, state: State, heard: HeardStatus) -> Any:
     """A status that is heard twice is judged twice."""
     assert state.term is not None
@@ -43,7 +43,7 @@ def counts_twice(right: Any, state: State, heard: HeardStatus) -> Any:
     ), ()
 
 
-@FAMILY.replaces("C6", (machine, "_on_status"))
+@FAMILY.replaces("COMMIT-3", (machine, "_on_status"))
 def late_judged_twice(right: Any, state: State, heard: HeardStatus) -> Any:
     """What was judged is forgotten: a status said again behind L is judged again."""
     assert state.term is not None
@@ -55,7 +55,7 @@ def late_judged_twice(right: Any, state: State, heard: HeardStatus) -> Any:
     )
 
 
-@FAMILY.replaces("C6", (machine, "_on_status"))
+@FAMILY.replaces("COMMIT-3", (machine, "_on_status"))
 def late_do_not_count(right: Any, state: State, heard: HeardStatus) -> Any:
     """Only answers to this END count."""
     term = state.term
@@ -64,7 +64,7 @@ def late_do_not_count(right: Any, state: State, heard: HeardStatus) -> Any:
     return (state, ()) if heard.transaction < newest else right(state, heard)
 
 
-@FAMILY.replaces("C6", (machine, "_unnamed_partitions"))
+@FAMILY.replaces("COMMIT-3", (machine, "_unnamed_partitions"))
 def newborn_waited_for(right: Any, state: State) -> Any:
     """A partition that nobody can own yet is waited for."""
     assert state.term is not None
@@ -81,7 +81,7 @@ def newborn_waited_for(right: Any, state: State) -> Any:
     )
 
 
-@FAMILY.patches("C6")
+@FAMILY.patches("COMMIT-3")
 def newborn_for_ever() -> tuple[Planted, ...]:
     """A partition that came later is never waited for."""
     right = machine._unnamed_partitions
@@ -95,12 +95,12 @@ def newborn_for_ever() -> tuple[Planted, ...]:
     return ((machine, "_unnamed_partitions", unnamed),)
 
 
-@FAMILY.replaces("C7", (status_validation, "_check_ranges"))
+@FAMILY.replaces("RANGE-2", (status_validation, "_check_ranges"))
 def blind_admission(right: Any, heard: Any, offsets: Any, taken: Any) -> None:
     """Ranges are not compared with C."""
 
 
-@FAMILY.replaces("C7", (status_validation, "_check_ranges"))
+@FAMILY.replaces("RANGE-2", (status_validation, "_check_ranges"))
 def late_admitted_blindly(right: Any, heard: Any, offsets: Any, taken: Any) -> Any:
     """A range that ends beyond C is let in, wherever it begins."""
     if all(claim.range.end >= offsets.get(p, 0) for p, claim in heard.status.written.items()):
@@ -108,7 +108,7 @@ def late_admitted_blindly(right: Any, heard: Any, offsets: Any, taken: Any) -> A
     return right(heard, offsets, taken)
 
 
-@FAMILY.replaces("C7", (machine, "validate_statuses"))
+@FAMILY.replaces("RANGE-2", (machine, "validate_statuses"))
 def piecemeal(right: Any, statuses: Any, by: Any) -> Any:
     """Claims that fit are let in, though the status as a whole does not fit."""
     fitting, offsets = [], by.offsets
@@ -129,20 +129,21 @@ def _uncounted(right: Any, statuses: Any, by: Any) -> Any:
         status_validation._check_counts = counted
 
 
-@FAMILY.replaces("C7", (machine, "validate_statuses"))
+@FAMILY.replaces("RANGE-2", (machine, "validate_statuses"))
 def not_in_log_order(right: Any, statuses: Any, by: Any) -> Any:
     """Statuses are judged by sender, not in log order."""
     return right(sorted(statuses, key=lambda h: (h.sender, -h.status.status_number)), by)
 
 
-@FAMILY.replaces("C7", (status_validation, "_check_folders"))
+@FAMILY.replaces("RANGE-2", (status_validation, "_check_folders"))
 def any_folder(right: Any, *given: Any) -> None:
     """Files may lie anywhere, and be of any age."""
 
 
-@FAMILY.patches("C7")
+@FAMILY.patches("RANGE-2")
 def rows_uncounted() -> tuple[Planted, ...]:
-    """Row counts are not compared, where files hold rows of a partition that was lost (P5)."""
+    """Row counts are not compared, where files hold rows of a partition that was lost
+    (POSITION-1)."""
     lose = participant._announce_loss
 
     def keeps_files(state: Any, lost: Any) -> Any:
@@ -158,40 +159,40 @@ def rows_uncounted() -> tuple[Planted, ...]:
     )
 
 
-@FAMILY.replaces("C7", (machine, "_is_worth_a_commit"))
+@FAMILY.replaces("RANGE-2", (machine, "_is_worth_a_commit"))
 def rows_only(right: Any, state: State, verdict: Any, *_: Any) -> bool:
     """A range without rows is not committed."""
     return bool(verdict.records > 0)
 
 
-@FAMILY.replaces("C8", (machine, "resolve"))
+@FAMILY.replaces("OUTCOME-2", (machine, "resolve"))
 def blind_rebase(right: Any, attempt: Any, view: Any) -> Resolution:
     """After a refusal the same again, whoever's record is under the tag."""
     found: Resolution = right(attempt, view)
     return found if found is Resolution.LANDED else Resolution.AGAIN
 
 
-@FAMILY.replaces("C8", (machine, "resolve"))
+@FAMILY.replaces("OUTCOME-2", (machine, "resolve"))
 def not_recognised(right: Any, attempt: Any, view: Any) -> Resolution:
     """A commit that had landed is made again."""
     found: Resolution = right(attempt, view)
     return Resolution.AGAIN if found is Resolution.LANDED else found
 
 
-@FAMILY.replaces("C8", (machine, "resolve"))
+@FAMILY.replaces("OUTCOME-2", (machine, "resolve"))
 def fenced_goes_on(right: Any, attempt: Any, view: Any) -> Resolution:
     """Superseded by another's record in the table: taken for landed all the same."""
     found: Resolution = right(attempt, view)
     return Resolution.LANDED if found is Resolution.SUPERSEDED else found
 
 
-@FAMILY.replaces("C10", (machine, "validate_statuses"))
+@FAMILY.replaces("COMMIT-4", (machine, "validate_statuses"))
 def all_sure(right: Any, statuses: Any, by: Any) -> Any:
     """Valid-through advances though something was unknown."""
     return replace(right(statuses, by), unsure=frozenset())
 
 
-@FAMILY.replaces("C10", (machine, "_decide"))
+@FAMILY.replaces("COMMIT-4", (machine, "_decide"))
 def says_before_it_lands(right: Any, state: State, *given: Any) -> Any:
     """ACK is said when the commit is sent."""
     judged, actions = right(state, *given)

@@ -1,4 +1,5 @@
-"""S2, S3, S9: columns that records need, and an update that nobody knows to have been made."""
+"""SCHEMA-2, SCHEMA-3, SCHEMA-8: columns that records need, and an update that nobody knows to have
+been made."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from headgate.participant import machine as participant
 FAMILY = Family()
 
 
-@FAMILY.replaces("S9", (coordinator, "retry_changes"))
+@FAMILY.replaces("SCHEMA-8", (coordinator, "retry_changes"))
 def failure_answers(right: Any, *given: Any) -> Any:
     """An update whose outcome is unknown is asked for no more, however often it is proposed."""
     state, actions = right(*given)
@@ -27,21 +28,21 @@ def failure_answers(right: Any, *given: Any) -> Any:
     ), actions
 
 
-@FAMILY.replaces("S9", (coordinator, "retry_changes"))
+@FAMILY.replaces("SCHEMA-8", (coordinator, "retry_changes"))
 def unanswered_update_is_believed(_: Any, state: Any, *__: Any) -> Any:
     """An update whose outcome is unknown is taken to have been made."""
     view = state.term.primary.view
     return on_evolved(state, EvolvedTable(replace(view, schema_id=view.schema_id + 1)))
 
 
-@FAMILY.replaces("S2", (participant, "arm_resend"), (participant, "repeat_unheard"))
+@FAMILY.replaces("SCHEMA-2", (participant, "arm_resend"), (participant, "repeat_unheard"))
 def proposal_is_said_once(right: Any, state: Any, now_ms: int) -> Any:
     """A proposal that is lost is not said again."""
     heard = tuple(replace(need, heard=True) for need in state.needs.open)
     return right(replace(state, needs=replace(state.needs, open=heard)), now_ms)
 
 
-@FAMILY.replaces("S3", (schema_changes, "Tables"))
+@FAMILY.replaces("SCHEMA-3", (schema_changes, "Tables"))
 def tables_answers_nobody(right: Any, _: Any, tables: Any) -> Any:
     """TABLES does not say whose proposals it answers."""
     return right((), tables)

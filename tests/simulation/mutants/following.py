@@ -1,5 +1,5 @@
-"""D1 to D9: the primary table decides, secondary tables are delivered to. Six of these broke the
-design's model too."""
+"""PENDING-1 to PENDING-9: the primary table decides, secondary tables are delivered to. Six of
+these broke the design's model too."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ FAMILY = Family()
 COMMIT = (FakeTable, "commit")
 
 
-@FAMILY.replaces("D2", (machine, "on_staged"))
+@FAMILY.replaces("PENDING-2", (machine, "on_staged"))
 def decides_without_its_drafts(right: Any, state: Any, given: ManifestsStaged, now_ms: int) -> Any:
     """The decision does not name the manifests that were written for it."""
     return right(state, ManifestsStaged(()), now_ms)
 
 
-@FAMILY.replaces("D3", COMMIT)
+@FAMILY.replaces("PENDING-3", COMMIT)
 def decides_on_a_fresh_read(right: Any, self: FakeTable, attempt: Any) -> CommitOutcome:
     """What was judged is decided on the primary table as it is now, whoever has claimed it
     since."""
@@ -40,31 +40,31 @@ def decides_on_a_fresh_read(right: Any, self: FakeTable, attempt: Any) -> Commit
     return right(self, replace(attempt, base=self.read()) if decides else attempt)
 
 
-@FAMILY.replaces("D3", (epoch_claim, "carry_on"))
+@FAMILY.replaces("PENDING-3", (epoch_claim, "carry_on"))
 def claim_forgets_pending_commits(right: Any, pending: Any, claims: Any, secondaries: Any) -> Any:
     """A claim does not carry on what is pending."""
     return right((), claims, secondaries)
 
 
-@FAMILY.replaces("D3", (machine, "with_pending_and_expired"))
+@FAMILY.replaces("PENDING-3", (machine, "with_pending_and_expired"))
 def decision_forgets_pending_commits(right: Any, state: Any, record: Any, now_ms: int) -> Any:
     """A decision names what it has pending itself, and nothing that is left."""
     return replace(right(state, record, now_ms), pending_commits=())
 
 
-@FAMILY.replaces("D4", (machine, "on_primary_read"))
+@FAMILY.replaces("PENDING-4", (machine, "on_primary_read"))
 def delivers_from_memory(right: Any, state: Any, view: Any, now_ms: int) -> Any:
     """What a fresh read of the primary table shows is not looked at."""
     return right(state, term_of(state).primary.view, now_ms)
 
 
-@FAMILY.replaces("D5", COMMIT)
+@FAMILY.replaces("PENDING-5", COMMIT)
 def delivers_without_compare_and_set(right: Any, self: FakeTable, attempt: Any) -> CommitOutcome:
     """A delivery is made on the secondary table as it is by then."""
     return right(self, replace(attempt, base=self.read()) if attempt.pending_commits else attempt)
 
 
-@FAMILY.replaces("D5", (pending_commits, "_delivery"))
+@FAMILY.replaces("PENDING-5", (pending_commits, "_delivery"))
 def newest_pending_commit_first(right: Any, primary: Any, pending: Any, secondary: Any) -> Any:
     """Of what a secondary table is pending only the newest transaction is delivered."""
     newest = pending[-1].transaction
@@ -75,7 +75,7 @@ def newest_pending_commit_first(right: Any, primary: Any, pending: Any, secondar
     )
 
 
-@FAMILY.replaces("D6", (pending_commits, "is_delivered"))
+@FAMILY.replaces("PENDING-6", (pending_commits, "is_delivered"))
 def delivered_by_equality(right: Any, pending_commit: Any, secondary: Any, primary: str) -> bool:
     """Delivered is what the secondary table's record names, and nothing older."""
     record = secondary.settled if secondary else None
@@ -85,7 +85,7 @@ def delivered_by_equality(right: Any, pending_commit: Any, secondary: Any, prima
     )
 
 
-@FAMILY.replaces("D7", (machine, "on_deliveries_answered"))
+@FAMILY.replaces("PENDING-7", (machine, "on_deliveries_answered"))
 def unknown_answer_believed(right: Any, state: Any, given: Any, now_ms: int) -> Any:
     """What was asked for counts as delivered, whatever was answered."""
     term = term_of(state)
@@ -102,7 +102,7 @@ def unknown_answer_believed(right: Any, state: Any, given: Any, now_ms: int) -> 
     )
 
 
-@FAMILY.patches("D8")
+@FAMILY.patches("PENDING-8")
 def expires_unnamed() -> tuple[Planted, ...]:
     """What a decision leaves pending expires, and the record does not say so."""
     encode = commit_record_codec.encode
@@ -118,25 +118,25 @@ def expires_unnamed() -> tuple[Planted, ...]:
     )
 
 
-@FAMILY.replaces("D8", (pending_delivery, "is_unfenced"))
+@FAMILY.replaces("PENDING-8", (pending_delivery, "is_unfenced"))
 def expires_unfenced(_right: Any, *_: object) -> bool:
     """Whoever slept through a expire may deliver to it still."""
     return False
 
 
-@FAMILY.replaces("D9", (epoch_claim, "secondary_claims"))
+@FAMILY.replaces("PENDING-9", (epoch_claim, "secondary_claims"))
 def secondaries_of_the_past_unclaimed(right: Any, *given: Any) -> Any:
     """A primary table that went back claims no secondary table."""
     return ()
 
 
-@FAMILY.replaces("D8", (secondary_tables, "_tables_expired"))
+@FAMILY.replaces("PENDING-8", (secondary_tables, "_tables_expired"))
 def heirs_know_of_no_expire(_right: Any, _term: Any) -> frozenset[str]:
     """A coordinator leaves routed tables alone whose pending commits the one before let expire."""
     return frozenset()
 
 
-@FAMILY.replaces("R5", (machine, "validate_statuses"))
+@FAMILY.replaces("LEDGER-1", (machine, "validate_statuses"))
 def routed_not_pending(right: Any, statuses: Any, by: Any) -> Any:
     """What went to tables that START does not name is let in, and pending for nobody."""
     verdict = right(statuses, by)
@@ -145,7 +145,7 @@ def routed_not_pending(right: Any, statuses: Any, by: Any) -> Any:
     return replace(verdict, secondary_files=files)
 
 
-@FAMILY.replaces("R5", (machine, "with_tables"))
+@FAMILY.replaces("LEDGER-1", (machine, "with_tables"))
 def routed_as_once_seen(right: Any, state: Any, given: Any, now_ms: int) -> Any:
     """A routed table that was read is taken for one that is named, whose rows are quarantined."""
     after, tells = right(state, given, now_ms)

@@ -1,4 +1,5 @@
-"""G4, G6 and C7 before an outsider who writes to the control topic (``simulation/forger.py``)."""
+"""LOG-4, LOG-6 and RANGE-2 before an outsider who writes to the control topic
+(``simulation/forger.py``)."""
 
 from __future__ import annotations
 
@@ -20,20 +21,20 @@ from headgate.participant import machine as participant
 FAMILY = Family()
 
 
-@FAMILY.replaces("G4", (fake_log, "_read"))
+@FAMILY.replaces("LOG-4", (fake_log, "_read"))
 def hears_unsigned(right: Any, wire: Any, message: bytes, topic_id: Any) -> Envelope | Skipped:
     """What nobody signed is heard, though there is a key."""
     unsigned = unseal(message) is None
     return messages.decode(message) if unsigned else right(wire, message, topic_id)
 
 
-@FAMILY.replaces("G4", (Keys, "is_genuine"))
+@FAMILY.replaces("LOG-4", (Keys, "is_genuine"))
 def any_signature(_right: Any, *_: object) -> bool:
     """Whatever is sealed is taken for genuine."""
     return True
 
 
-@FAMILY.replaces("G6", (participant, "is_believed"))
+@FAMILY.replaces("LOG-6", (participant, "is_believed"))
 def no_leap_is_followed(right: Any, state: Any, record: Any) -> bool:
     """A participant follows no coordinator that had to leap further than it knows."""
     said = record.envelope
@@ -42,19 +43,19 @@ def no_leap_is_followed(right: Any, state: Any, record: Any) -> bool:
     return bool(right(state, record)) and not leaps
 
 
-@FAMILY.replaces("G6", (participant, "is_believed"))
+@FAMILY.replaces("LOG-6", (participant, "is_believed"))
 def nobody_leads_back(right: Any, state: Any, record: Any) -> bool:
     """From a START that leapt no START leads back."""
     return bool(right(state, record)) and record.envelope.epoch >= state.term.epoch
 
 
-@FAMILY.replaces("G6", (machine, "is_unknown_transaction"))
+@FAMILY.replaces("LOG-6", (machine, "is_unknown_transaction"))
 def its_own_voice(_right: Any, *_: object) -> bool:
     """A coordinator takes no notice of who speaks in its name."""
     return False
 
 
-@FAMILY.replaces("G6", (machine, "_on_status"))
+@FAMILY.replaces("LOG-6", (machine, "_on_status"))
 def silenced_by_a_number(right: Any, state: State, heard: HeardStatus) -> Any:
     """Whoever is below a number that was judged is late, however far below."""
     term = state.term
@@ -63,7 +64,7 @@ def silenced_by_a_number(right: Any, state: State, heard: HeardStatus) -> Any:
     return (state, ()) if late else right(state, heard)
 
 
-@FAMILY.replaces("G6", (participant, "_on_own_event"))
+@FAMILY.replaces("LOG-6", (participant, "_on_own_event"))
 def counts_as_ever(right: Any, state: Any, record: Any) -> Any:
     """A participant counts its own statuses, whatever was said in its name."""
     after = right(state, record)
@@ -71,34 +72,34 @@ def counts_as_ever(right: Any, state: Any, record: Any) -> Any:
     return replace(after, said=said)
 
 
-@FAMILY.replaces("C7", (status_validation, "_check_ends"))
+@FAMILY.replaces("RANGE-2", (status_validation, "_check_ends"))
 def beyond_the_end(_right: Any, *_: object) -> None:
     """Records that the log does not hold are taken for read."""
 
 
-@FAMILY.replaces("C7", (status_validation, "_check_possible"))
+@FAMILY.replaces("RANGE-2", (status_validation, "_check_possible"))
 def skips_what_no_setting_skips(right: Any, status: Any, by: Any) -> Any:
     """Records may be skipped, whatever the settings say."""
     return right(status, replace(by, may_skip=True))
 
 
-@FAMILY.replaces("C7", (status_validation, "_check_possible"))
+@FAMILY.replaces("RANGE-2", (status_validation, "_check_possible"))
 def commits_a_file_again(right: Any, status: Any, by: Any) -> Any:
     """What is in the table already is let in once more."""
     return right(status, replace(by, committed={}))
 
 
-@FAMILY.replaces("C7", (status_validation, "_check_counts"))
+@FAMILY.replaces("RANGE-2", (status_validation, "_check_counts"))
 def rows_as_they_come(_right: Any, *_: object) -> None:
     """Row counts are not compared."""
 
 
-@FAMILY.replaces("C7", (status_validation, "_check_quarantine"))
+@FAMILY.replaces("RANGE-2", (status_validation, "_check_quarantine"))
 def nobodys_quarantine(_right: Any, *_: object) -> None:
     """Records are taken for quarantined that no quarantine holds."""
 
 
-@FAMILY.patches("C7")
+@FAMILY.patches("RANGE-2")
 def detours_are_fine() -> tuple[Planted, ...]:
     """Of a path only the beginning is looked at."""
     return (

@@ -1,4 +1,4 @@
-"""U8 in the coordinator of a keyed table to whose topic partitions are added."""
+"""KEY-8 in the coordinator of a keyed table to whose topic partitions are added."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from headgate.coordinator import epoch_claim, machine, pending_delivery, source_
 FAMILY = Family(keyed=True)
 
 
-@FAMILY.replaces("U8", (machine, "defer_added"), (epoch_claim, "defer_added"))
+@FAMILY.replaces("KEY-8", (machine, "defer_added"), (epoch_claim, "defer_added"))
 def added_partitions_are_read(_right: Any, state: Any, *_: Any, **__: Any) -> Any:
     """A partition that is added to a keyed table's topic is read like any other."""
     return state, ()
 
 
-@FAMILY.replaces("U8", (pending_delivery, "with_due"))
+@FAMILY.replaces("KEY-8", (pending_delivery, "with_due"))
 def what_is_held_is_admitted_too_early(_right: Any, state: Any, *_: Any) -> Any:
     """Producers have no time to learn of a partition before it is read."""
     return replace(state, held=tuple(replace(each, ripe=True) for each in state.held))
 
 
-@FAMILY.replaces("U8", (source_partitions, "_behind"))
+@FAMILY.replaces("KEY-8", (source_partitions, "_behind"))
 def older_partitions_are_not_waited_for(_right: Any, *_: Any) -> str:
     """A partition is read as soon as no producer sends its keys elsewhere."""
     return ""
 
 
-@FAMILY.replaces("U8", (machine, "_commit_record"))
+@FAMILY.replaces("KEY-8", (machine, "_commit_record"))
 def generations_are_not_stored(right: Any, *given: Any) -> Any:
     """No commit says which partitions are younger."""
     return replace(right(*given), cohorts={})

@@ -1,5 +1,5 @@
-"""U5 and D7 where secondary tables have keys: what is pending for them, and on which head it is
-resolved.
+"""KEY-5 and PENDING-7 where secondary tables have keys: what is pending for them, and on which head
+it is resolved.
 
 They show in seeds of ``payday.ROUTED_KEYS``.
 """
@@ -20,7 +20,7 @@ from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
 FAMILY = Family(real=True, keyed=True)
 
 
-@FAMILY.patches("U5")
+@FAMILY.patches("KEY-5")
 def resolved_when_drafted() -> tuple[Planted, ...]:
     """A delivery's positions are those of the head on which the newest pending commit was
     drafted."""
@@ -39,7 +39,7 @@ def resolved_when_drafted() -> tuple[Planted, ...]:
     return (IcebergTable, "stage", drafts), (KeyedRows, "found", finds)
 
 
-@FAMILY.replaces("D7", (IcebergTable, "commit"))
+@FAMILY.replaces("PENDING-7", (IcebergTable, "commit"))
 def key_files_go_with_the_delivery(
     right: Any, self: IcebergTable, attempt: CommitAttempt, *given: Any
 ) -> CommitOutcome:
@@ -51,7 +51,7 @@ def key_files_go_with_the_delivery(
     return outcome
 
 
-@FAMILY.replaces("D7", (IcebergTable, "acknowledge"))
+@FAMILY.replaces("PENDING-7", (IcebergTable, "acknowledge"))
 def key_files_are_left(
     _right: Any, _self: IcebergTable, _pending_commits: Sequence[PendingCommit]
 ) -> None:

@@ -1,5 +1,5 @@
-"""T9 in what maintains real tables beside a sink: which files may go. T8 has its mutants planted in
-protocol/test_t8_compaction.py."""
+"""ORPHAN-1 in what maintains real tables beside a sink: which files may go. COMPACTION-1 has its
+mutants planted in protocol/test_compaction_1_compaction.py."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from headgate.tables.iceberg.maintenance import orphan_files
 FAMILY = Family(real=True)
 
 
-@FAMILY.replaces("T9", (orphan_files.Orphans, "found"))
+@FAMILY.replaces("ORPHAN-1", (orphan_files.Orphans, "found"))
 def of_any_age(right: Any, self: Any) -> Any:
     """Nobody asks how old an orphan is, and when the tag moved."""
     ages = replace(self, ages=orphan_files.Ages(-(10**15), -(10**15)))
     return right(ages)
 
 
-@FAMILY.replaces("T9", (orphan_files.Orphans, "_needed_names"))
+@FAMILY.replaces("ORPHAN-1", (orphan_files.Orphans, "_needed_names"))
 def only_the_head_counts(right: Any, self: Any, table: Any, *given: Any) -> Any:
     """Files that only older snapshots refer to are orphans."""
     head = table.metadata.refs["main"].snapshot_id

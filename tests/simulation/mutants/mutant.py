@@ -18,7 +18,7 @@ Planted = tuple[object, str, Any]
 
 
 IN_SILENCE: Planted = (machine, "end_refusals", lambda *_: None)
-"""Statuses are refused as often as they come (C13)."""
+"""Statuses are refused as often as they come (RANGE-3)."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Family(list[Mutant]):
         """The function stands in at all places; it is given the right one in front.
 
         Its name is the mutant's, its docstring says what is wrong with it. ``unhealed``: without
-        C13, whose new epoch mends what it does, so that nobody would notice.
+        RANGE-3, whose new epoch mends what it does, so that nobody would notice.
         """
 
         def plant(falsified: Callable[..., Any]) -> None:

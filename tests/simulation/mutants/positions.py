@@ -1,4 +1,5 @@
-"""P5 to P8: gains and releases, where a position comes from, what a settlement does to work."""
+"""POSITION-1 to POSITION-4: gains and releases, where a position comes from, what a settlement does
+to work."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ GAINED = (participant, "_announce_gain")
 SETTLED = (participant, "apply_settlement")
 
 
-@FAMILY.replaces("P5", (participant, "_release"))
+@FAMILY.replaces("POSITION-1", (participant, "_release"))
 def gives_up_silently(right: Any, state: State) -> Any:
     """Work is not announced when partitions are given up."""
     return participant.without_partitions(drop_work(state), state.work.leaving), ()
 
 
-@FAMILY.replaces("P5", GAINED)
+@FAMILY.replaces("POSITION-1", GAINED)
 def gain_unsaid(right: Any, state: State, gained: Any, kind: Any) -> Any:
     """A gain is not announced; the next settlement gives the position."""
     after, _ = right(state, gained, kind)
@@ -42,7 +43,7 @@ def gain_unsaid(right: Any, state: State, gained: Any, kind: Any) -> Any:
     ), ()
 
 
-@FAMILY.replaces("P6", (batches, "_learn_positions"))
+@FAMILY.replaces("POSITION-2", (batches, "_learn_positions"))
 def any_position(right: Any, owned: Any, expected: Offsets, settled_to: Any) -> Any:
     """The position is C of any settlement, however old its L."""
     return {
@@ -53,7 +54,7 @@ def any_position(right: Any, owned: Any, expected: Offsets, settled_to: Any) -> 
     }
 
 
-@FAMILY.patches("P6")
+@FAMILY.patches("POSITION-2")
 def position_of_an_older_start() -> tuple[Planted, ...]:
     """A gained partition begins where the newest START said, whenever that was."""
     newest: dict[tuple[Any, Any], Offsets] = {}
@@ -75,7 +76,7 @@ def position_of_an_older_start() -> tuple[Planted, ...]:
     return (participant, "_on_start", remembers), (participant, "_announce_gain", gains)
 
 
-@FAMILY.patches("P6")
+@FAMILY.patches("POSITION-2")
 def position_from_the_group() -> tuple[Planted, ...]:
     """The position is what the last owner stored in the group when it announced its work."""
     stored: dict[Any, int] = {}
@@ -96,7 +97,7 @@ def position_from_the_group() -> tuple[Planted, ...]:
     return (participant, "append_status", announces), (participant, "_announce_gain", gains)
 
 
-@FAMILY.replaces("P7", SETTLED)
+@FAMILY.replaces("POSITION-3", SETTLED)
 def no_drop(right: Any, state: State, offsets: Offsets, settled_to: Any) -> State:
     """Work that contradicts C is kept."""
     if settled_to < state.term.settled_to:
@@ -112,7 +113,7 @@ def no_drop(right: Any, state: State, offsets: Offsets, settled_to: Any) -> Stat
     )
 
 
-@FAMILY.replaces("P7", SETTLED, unhealed=True)
+@FAMILY.replaces("POSITION-3", SETTLED, unhealed=True)
 def drops_by_halves(right: Any, state: State, offsets: Offsets, settled_to: Any) -> State:
     """Only the partition that differs is dropped; the files mix them."""
     after: State = right(state, offsets, settled_to)
@@ -128,7 +129,7 @@ def drops_by_halves(right: Any, state: State, offsets: Offsets, settled_to: Any)
     )
 
 
-@FAMILY.patches("P7")
+@FAMILY.patches("POSITION-3")
 def older_ack_applies() -> tuple[Planted, ...]:
     """An ACK that comes twice, or late, is obeyed again."""
     heard, settled = participant._on_coordinator_event, participant.apply_settlement
@@ -148,13 +149,13 @@ def older_ack_applies() -> tuple[Planted, ...]:
     return (participant, "_on_coordinator_event", obeys), (participant, "apply_settlement", applies)
 
 
-@FAMILY.replaces("P7", (settlements, "_chain_late_statuses"))
+@FAMILY.replaces("POSITION-3", (settlements, "_chain_late_statuses"))
 def not_chained(right: Any, offsets: Offsets, pending: Any) -> Offsets:
     """Late statuses are not chained onto C."""
     return offsets
 
 
-@FAMILY.replaces("P8", (settlements, "_is_late"))
+@FAMILY.replaces("POSITION-4", (settlements, "_is_late"))
 def late_is_refused(right: Any, own: Any, settled_to: Any) -> bool:
     """A status behind L is taken for refused: its range is read and announced again."""
     return False

@@ -1,4 +1,5 @@
-"""T3, T4 and T6 in the real table adapter: what may be deleted, and what was proven before."""
+"""TABLE-3, OUTCOME-1 and RETENTION-1 in the real table adapter: what may be deleted, and what was
+proven before."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ FAMILY = Family(real=True)
 JUDGED = (IcebergTable, "_outcome_of")
 
 
-@FAMILY.replaces("T4", JUDGED)
+@FAMILY.replaces("OUTCOME-1", JUDGED)
 def takes_back_what_others_went_on_from(
     right: Any, self: Any, call: PreparedCommit, said: Exception
 ) -> CommitOutcome:
@@ -30,7 +31,7 @@ def takes_back_what_others_went_on_from(
     return outcome
 
 
-@FAMILY.replaces("T4", JUDGED)
+@FAMILY.replaces("OUTCOME-1", JUDGED)
 def takes_back_what_landed(
     right: Any, self: Any, call: PreparedCommit, said: Exception
 ) -> CommitOutcome:
@@ -42,7 +43,7 @@ def takes_back_what_landed(
     return outcome
 
 
-@FAMILY.replaces("T4", (IcebergTable, "sent"))
+@FAMILY.replaces("OUTCOME-1", (IcebergTable, "sent"))
 def takes_back_what_is_unknown(right: Any, self: Any, call: PreparedCommit) -> CommitOutcome:
     """Manifests of a commit with an unknown outcome are deleted."""
     outcome: CommitOutcome = right(self, call)
@@ -51,7 +52,7 @@ def takes_back_what_is_unknown(right: Any, self: Any, call: PreparedCommit) -> C
     return outcome
 
 
-@FAMILY.replaces("T4", JUDGED)
+@FAMILY.replaces("OUTCOME-1", JUDGED)
 def believes_a_refusal(
     _right: Any, _self: Any, call: PreparedCommit, said: Exception
 ) -> CommitOutcome:
@@ -60,31 +61,31 @@ def believes_a_refusal(
     return Refused(str(said))
 
 
-@FAMILY.replaces("T3", (commit_request.CommitRequest, "requirements"))
+@FAMILY.replaces("TABLE-3", (commit_request.CommitRequest, "requirements"))
 def requires_no_place(right: Any, self: Any) -> Any:
     """A commit requires the table's UUID only."""
     return right(self)[:1]
 
 
-@FAMILY.replaces("T6", (SnapshotRemoval, "_exact"))
+@FAMILY.replaces("RETENTION-1", (SnapshotRemoval, "_exact"))
 def any_removal_is_proof(_right: Any, _self: Any, _after: object) -> bool:
     """Files of removed snapshots go, to whatever version the removal was applied."""
     return True
 
 
-@FAMILY.replaces("T6", (SnapshotRemoval, "call"))
+@FAMILY.replaces("RETENTION-1", (SnapshotRemoval, "call"))
 def removed_or_not(right: Any, self: Any, table: Any) -> bool:
     """Expired files are deleted though their removal was refused."""
     right(self, table)
     return True
 
 
-@FAMILY.replaces("T6", (SnapshotRemoval, "set_lost_refs_again"))
+@FAMILY.replaces("RETENTION-1", (SnapshotRemoval, "set_lost_refs_again"))
 def refs_go_along(_right: Any, _self: Any, _table: Any) -> None:
     """A ref that went along with its snapshot is forgotten."""
 
 
-@FAMILY.replaces("T6", (snapshot_expiry, "unreachable_files"))
+@FAMILY.replaces("RETENTION-1", (snapshot_expiry, "unreachable_files"))
 def retained_ones_do_not_count(right: Any, table: Any, removed: Any, time_max_s: float) -> Any:
     """All that a removed snapshot refers to goes, whoever else refers to it."""
     only_in = unreferenced_files._Reading.only_in

@@ -1,4 +1,4 @@
-"""C11: what an operator asks, and whether a paused sink reads."""
+"""PAUSE-1: what an operator asks, and whether a paused sink reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAMILY = Family()
 REQUESTED = (coordinator, "on_request")
 
 
-@FAMILY.replaces("C11", REQUESTED)
+@FAMILY.replaces("PAUSE-1", REQUESTED)
 def answered_is_asked_again(right: Any, state: State, *given: Any) -> State:
     """A request counts whenever it is heard, though it was answered long ago."""
     if state.term is not None:
@@ -35,13 +35,13 @@ def answered_is_asked_again(right: Any, state: State, *given: Any) -> State:
     return right(state, newest, *rest)  # type: ignore[no-any-return]
 
 
-@FAMILY.replaces("C11", REQUESTED)
+@FAMILY.replaces("PAUSE-1", REQUESTED)
 def paused_for_ever(right: Any, state: State, said: Any, now_ms: int) -> State:
     """RESUME is not obeyed."""
     return state if isinstance(said.event, Resume) else right(state, said, now_ms)
 
 
-@FAMILY.replaces("C11", (participant, "readable_positions"), (batches, "readable_positions"))
+@FAMILY.replaces("PAUSE-1", (participant, "readable_positions"), (batches, "readable_positions"))
 def reads_while_paused(right: Any, state: Participant) -> Any:
     """A participant reads whatever START says of a pause."""
     return right(replace(state, term=replace(state.term, paused=False)))

@@ -1,4 +1,5 @@
-"""Q1 to Q7: the quarantine, what statuses say of it, and what is left out where it is ahead."""
+"""QUARANTINE-1 to QUARANTINE-5: the quarantine, what statuses say of it, and what is left out where
+it is ahead."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from headgate.participant import machine as participant
 FAMILY = Family()
 
 
-@FAMILY.replaces("Q3", (pending_commits, "_delivery"))
+@FAMILY.replaces("PENDING-3", (pending_commits, "_delivery"))
 def quarantine_counts_for_itself(right: Any, primary: Any, pending: Any, secondary: Any) -> Any:
     """The secondary table's record says the transaction after the one that was delivered."""
     delivery = right(primary, pending, secondary)
@@ -27,7 +28,7 @@ def quarantine_counts_for_itself(right: Any, primary: Any, pending: Any, seconda
     return replace(delivery, record=replace(delivery.record, transaction=after))
 
 
-@FAMILY.replaces("Q4", (machine, "validate_statuses"))
+@FAMILY.replaces("QUARANTINE-2", (machine, "validate_statuses"))
 def judged_apart(right: Any, statuses: Any, by: Any) -> Any:
     """The quarantine's files are in, whatever becomes of the claims that they belong to."""
     verdict = right(statuses, by)
@@ -44,13 +45,13 @@ def _of_primary(tables: Any, writing: Any) -> Any:
     return tuple(table for table in tables if table.table == writing.table.table)
 
 
-@FAMILY.replaces("Q4", (batches, "_table_statuses"))
+@FAMILY.replaces("QUARANTINE-2", (batches, "_table_statuses"))
 def bad_records_unsaid(right: Any, writing: Any, state: Any) -> Any:
     """A status does not name the quarantine's files."""
     return _of_primary(right(writing, state), writing)
 
 
-@FAMILY.patches("Q4")
+@FAMILY.patches("QUARANTINE-2")
 def bad_records_unsaid_and_uncounted() -> tuple[Planted, ...]:
     """A status does not name the quarantine's files, and nobody counts them."""
     tables = batches._table_statuses
@@ -60,7 +61,7 @@ def bad_records_unsaid_and_uncounted() -> tuple[Planted, ...]:
     )
 
 
-@FAMILY.patches("Q4")
+@FAMILY.patches("QUARANTINE-2")
 def dropped_without_its_bad_records() -> tuple[Planted, ...]:
     """When work is dropped, the quarantine's files of it stay; nobody counts them."""
     dropped = batches.drop_work
@@ -81,19 +82,21 @@ def dropped_without_its_bad_records() -> tuple[Planted, ...]:
     )
 
 
-@FAMILY.replaces("Q5", (outgoing_events, "offsets_ahead"), (status_validation, "offsets_ahead"))
+@FAMILY.replaces(
+    "QUARANTINE-3", (outgoing_events, "offsets_ahead"), (status_validation, "offsets_ahead")
+)
 def start_says_nothing_of_it(right: Any, state: State, secondary: Any) -> Offsets:
     """START does not say where the quarantine is ahead."""
     return Offsets()
 
 
-@FAMILY.replaces("Q5", (FakeBatchWriter, "_asked"))
+@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_asked"))
 def quarantine_not_asked(right: Any, self: Any, batch: Batch) -> Any:
     """Who reads such a range again does not ask what the quarantine holds of it."""
     return frozenset()
 
 
-@FAMILY.replaces("Q5", (FakeBatchWriter, "_asked"))
+@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_asked"))
 def decided_anew(right: Any, self: Any, batch: Batch) -> Any:
     """What is bad now, below the quarantine's offsets, is taken for what it holds."""
     ahead = batch.quarantine.offsets if batch.quarantine else {}
@@ -106,7 +109,7 @@ def decided_anew(right: Any, self: Any, batch: Batch) -> Any:
     )
 
 
-@FAMILY.replaces("Q7", (machine, "_next_sample"))
+@FAMILY.replaces("QUARANTINE-5", (machine, "_next_sample"))
 def any_number_of_bad_records(right: Any, state: State, verdict: Any) -> Sample:
     """The coordinator does not count the bad records of a transaction."""
     return Sample()

@@ -24,7 +24,7 @@ COORDINATOR_STEP: tuple[Place, ...] = ((coordinator_driver, "step"), (machine, "
 PARTICIPANT_STEP: tuple[Place, ...] = ((participant_driver, "step"), (participant, "step"))
 
 
-@FAMILY.replaces("G1", (machine, "_retry"))
+@FAMILY.replaces("LOG-1", (machine, "_retry"))
 def coordinator_says_once(right: Callable[..., Any], state: State, now_ms: int) -> Any:
     """The coordinator does not say again what it did not hear."""
     if state.phase in (Phase.STARTING, Phase.CLOSING, Phase.SETTLING):
@@ -32,13 +32,13 @@ def coordinator_says_once(right: Callable[..., Any], state: State, now_ms: int) 
     return right(state, now_ms)
 
 
-@FAMILY.replaces("G1", (participant, "repeat_unheard"))
+@FAMILY.replaces("LOG-1", (participant, "repeat_unheard"))
 def participant_says_once(right: Callable[..., Any], state: Any, now_ms: int) -> Any:
     """A participant does not say again what it did not hear."""
     return state.with_deadline(Timer.RESEND, None), ()
 
 
-@FAMILY.replaces("G1", *PARTICIPANT_STEP)
+@FAMILY.replaces("LOG-1", *PARTICIPANT_STEP)
 def said_is_heard(right: Callable[..., Any], state: Any, given: Any, now_ms: int) -> Any:
     """A status takes effect where it was said: its place is the end of what was heard then."""
     before = {own.status.status_number for own in state.said.pending}
@@ -52,13 +52,13 @@ def said_is_heard(right: Callable[..., Any], state: Any, given: Any, now_ms: int
     return replace(state, said=replace(state.said, pending=pending)), actions
 
 
-@FAMILY.replaces("G2", (multipart_status.Assembler, "add"))
+@FAMILY.replaces("LOG-2", (multipart_status.Assembler, "add"))
 def parts_count(right: Callable[..., Any], self: Any, envelope: Any) -> Any:
     """A part counts as a status."""
     return envelope
 
 
-@FAMILY.replaces("G2", (multipart_status.Assembler, "add"))
+@FAMILY.replaces("LOG-2", (multipart_status.Assembler, "add"))
 def last_number_makes_it_whole(right: Callable[..., Any], self: Any, envelope: Any) -> Any:
     """A status counts at the part with the last number, whatever is missing then."""
     whole, part = right(self, envelope), envelope.event
@@ -66,7 +66,7 @@ def last_number_makes_it_whole(right: Callable[..., Any], self: Any, envelope: A
     return replace(envelope, event=replace(part, part=0, parts=1)) if last and not whole else whole
 
 
-@FAMILY.replaces("G3", *COORDINATOR_STEP)
+@FAMILY.replaces("LOG-3", *COORDINATOR_STEP)
 def coordinator_keeps_epoch(right: Callable[..., Any], state: Any, given: Any, now_ms: int) -> Any:
     """The coordinator goes on in its epoch behind a discontinuity."""
     return (
@@ -74,7 +74,7 @@ def coordinator_keeps_epoch(right: Callable[..., Any], state: Any, given: Any, n
     )
 
 
-@FAMILY.replaces("G3", *PARTICIPANT_STEP)
+@FAMILY.replaces("LOG-3", *PARTICIPANT_STEP)
 def participant_keeps_places(right: Callable[..., Any], state: Any, given: Any, now_ms: int) -> Any:
     """A participant keeps its places in a log that lost them."""
     return (
@@ -82,7 +82,7 @@ def participant_keeps_places(right: Callable[..., Any], state: Any, given: Any, 
     )
 
 
-@FAMILY.replaces("E1", (coordinator_driver.CoordinatorDriver, "primary"))
+@FAMILY.replaces("ELECTION-1", (coordinator_driver.CoordinatorDriver, "primary"))
 def leads_by_an_edge(right: Callable[..., Any], self: Any) -> None:
     """Leadership is an event, told once, and not a level."""
     if not self.__dict__.get("told") and not self._listener.behind:

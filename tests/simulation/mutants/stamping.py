@@ -1,4 +1,4 @@
-"""P13: files that bear the mark of the one transaction that may bring them."""
+"""TOKEN-2: files that bear the mark of the one transaction that may bring them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headgate.coordinator.state import State
 FAMILY = Family(stamped=True)
 
 
-@FAMILY.replaces("P13", (status_validation, "_check_folders"))
+@FAMILY.replaces("TOKEN-2", (status_validation, "_check_folders"))
 def late_files_are_admitted(right: Any, heard: Any, written: Any, by: Any) -> str | None:
     """A file of any stamp is as good as one of the transaction's own."""
     return None if by.marks else right(heard, written, by)
 
 
-@FAMILY.replaces("P13", (outgoing_events, "primary_start"))
+@FAMILY.replaces("TOKEN-2", (outgoing_events, "primary_start"))
 def start_says_no_stamp(right: Any, state: State) -> TableStart:
     """START names a folder, as for tables that do not stamp their files."""
     term = state.term
@@ -28,7 +28,7 @@ def start_says_no_stamp(right: Any, state: State) -> TableStart:
     return right(replace(state, term=replace(term, tokens=replace(term.tokens, marks=()))))
 
 
-@FAMILY.replaces("P13", (status_validation, "_primary_prefixes"))
+@FAMILY.replaces("TOKEN-2", (status_validation, "_primary_prefixes"))
 def judged_by_the_next_stamp(right: Any, state: State, now_ms: int) -> Any:
     """Files must bear the stamp that the newest START says, and not the one before."""
     term = state.term

@@ -1,4 +1,4 @@
-"""I1 and I2: a table that has trouble takes nothing, and is not forgotten."""
+"""SUSPEND-1 and SUSPEND-2: a table that has trouble takes nothing, and is not forgotten."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from headgate.coordinator import epoch_claim, machine, pending_delivery
 FAMILY = Family()
 
 
-@FAMILY.replaces("I1", (pending_delivery, "examine"))
+@FAMILY.replaces("SUSPEND-1", (pending_delivery, "examine"))
 def set_back_and_delivered_on(_right: Any, state: Any, *_: Any) -> Any:
     """A table that was rolled back is delivered as if nothing had happened."""
     return state, ()
 
 
-@FAMILY.replaces("I1", (pending_delivery, "deliverable_commits"))
+@FAMILY.replaces("SUSPEND-1", (pending_delivery, "deliverable_commits"))
 def suspended_and_delivered(_right: Any, term: Any) -> Any:
     """What a suspended table is pending is delivered."""
     return term.delivery.pending
 
 
-@FAMILY.replaces("I1", (epoch_claim, "with_pending_commits"))
+@FAMILY.replaces("SUSPEND-1", (epoch_claim, "with_pending_commits"))
 def suspension_forgotten(right: Any, state: Any, bare: Any, record: Any, view: Any) -> Any:
     """A claim does not carry on which tables are suspended."""
     return right(state, replace(bare, suspended=()), record, view)
 
 
-@FAMILY.replaces("I1", (machine, "validate_statuses"))
+@FAMILY.replaces("SUSPEND-1", (machine, "validate_statuses"))
 def records_of_suspended_dropped(right: Any, statuses: Any, by: Any) -> Any:
     """A status is let in without its files of a suspended table."""
     verdict = right(statuses, replace(by, suspended=frozenset()))
@@ -38,7 +38,7 @@ def records_of_suspended_dropped(right: Any, statuses: Any, by: Any) -> Any:
     return replace(verdict, secondary_files=kept)
 
 
-@FAMILY.replaces("I2", (machine, "validate_statuses"))
+@FAMILY.replaces("SUSPEND-2", (machine, "validate_statuses"))
 def suspended_since_admitted(right: Any, statuses: Any, by: Any) -> Any:
     """A status with files of a table that is suspended since is let in."""
     return right(statuses, replace(by, suspended=frozenset()))

@@ -1,4 +1,5 @@
-"""T and C1: the table, its tag and what a commit requires; and the rules that follow from it."""
+"""TABLE-1 to TABLE-5: the table, its tag and what a commit requires; and the rules that follow from
+it."""
 
 from __future__ import annotations
 
@@ -21,38 +22,38 @@ COMMIT = (FakeTable, "commit")
 CALL = (FakeCatalog, "call")
 
 
-@FAMILY.replaces("T1", (FakeCatalog, "expire"))
+@FAMILY.replaces("TABLE-1", (FakeCatalog, "expire"))
 def tag_grows_too_old(right: Any, self: FakeCatalog, keep: int = 1) -> None:
     """The tag has the table's age limit, and goes when snapshots expire."""
     self.tags.clear()
     right(self, keep)
 
 
-@FAMILY.replaces("T2", (commit_record_codec, "encode"))
+@FAMILY.replaces("TABLE-2", (commit_record_codec, "encode"))
 def forgets_topic_ids(right: Any, record: Any) -> Any:
     """The record carries no topic ids."""
     return right(replace(record, topic_ids=dict.fromkeys(record.topic_ids, "same")))
 
 
-@FAMILY.replaces("T2", (commit_record_codec, "encode"))
+@FAMILY.replaces("TABLE-2", (commit_record_codec, "encode"))
 def forgets_pause(right: Any, record: Any) -> Any:
     """The record does not say that the sink is paused."""
     return right(replace(record, paused=False))
 
 
-@FAMILY.replaces("T2", (epoch_claim, "fit_offsets"), (machine, "fit_offsets"))
+@FAMILY.replaces("TABLE-2", (epoch_claim, "fit_offsets"), (machine, "fit_offsets"))
 def topic_ids_ignored(right: Any, offsets: Offsets, ids: object, topics: Any, settings: Any) -> Any:
     """Topic ids are not compared."""
     return right(offsets, {}, topics, settings)
 
 
-@FAMILY.replaces("T3", COMMIT)
+@FAMILY.replaces("TABLE-3", COMMIT)
 def rebases(right: Any, self: FakeTable, attempt: Any) -> CommitOutcome:
     """The library rebases behind our back."""
     return right(self, replace(attempt, base=self.read()))
 
 
-@FAMILY.replaces("T4", COMMIT)
+@FAMILY.replaces("OUTCOME-1", COMMIT)
 def deletes_on_unknown(right: Any, self: FakeTable, attempt: Any) -> CommitOutcome:
     """Files of a commit with an unknown outcome are deleted."""
     outcome = right(self, attempt)
@@ -62,7 +63,7 @@ def deletes_on_unknown(right: Any, self: FakeTable, attempt: Any) -> CommitOutco
     return outcome
 
 
-@FAMILY.replaces("T4", (machine, "on_commit_answer"))
+@FAMILY.replaces("OUTCOME-1", (machine, "on_commit_answer"))
 def unknown_is_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms: int) -> Any:
     """An unknown commit is taken for landed."""
     if isinstance(outcome, Unknown) and state.attempt:
@@ -71,7 +72,7 @@ def unknown_is_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms: in
     return right(state, outcome, now_ms)
 
 
-@FAMILY.replaces("T4", (machine, "on_commit_answer"))
+@FAMILY.replaces("OUTCOME-1", (machine, "on_commit_answer"))
 def unknown_is_not_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms: int) -> Any:
     """An unknown commit is settled as if nothing had been committed."""
     if isinstance(outcome, Unknown) and state.phase is Phase.COMMITTING:
@@ -81,7 +82,7 @@ def unknown_is_not_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms
     return right(state, outcome, now_ms)
 
 
-@FAMILY.patches("T5")
+@FAMILY.patches("TABLE-4")
 def rolled_back_is_fine() -> tuple[Planted, ...]:
     """Where the branch stands to the tag is not looked at."""
     right = machine.resolve
@@ -96,7 +97,7 @@ def rolled_back_is_fine() -> tuple[Planted, ...]:
     )
 
 
-@FAMILY.replaces("C1", CALL)
+@FAMILY.replaces("TABLE-3", CALL)
 def uuid_not_required(right: Any, self: FakeCatalog, request: Any) -> Any:
     """A commit does not require the table's UUID."""
     base = replace(request.base, uuid=self.uuid, tag=self.tags.get("headgate-sim"))
@@ -107,7 +108,7 @@ def uuid_not_required(right: Any, self: FakeCatalog, request: Any) -> Any:
     return right(self, replace(request, base=base, snapshot=snapshot))
 
 
-@FAMILY.replaces("C1", CALL)
+@FAMILY.replaces("TABLE-3", CALL)
 def tag_not_required(right: Any, self: FakeCatalog, request: Any) -> Any:
     """A commit does not require the sink's tag: any branch head will do."""
     base = replace(
@@ -132,7 +133,7 @@ def _files(catalog: FakeCatalog, snapshot_id: int | None) -> tuple[Any, ...]:
     return snapshot.files if snapshot else ()
 
 
-@FAMILY.replaces("C1", CALL)
+@FAMILY.replaces("TABLE-3", CALL)
 def head_not_required(right: Any, self: FakeCatalog, request: Any) -> Any:
     """A commit does not require the branch head: foreign commits are left behind."""
     base = replace(request.base, head=self.branches.get(request.branch))

@@ -1,4 +1,5 @@
-"""C13, E2 and P9: what once made a sink stand still in silence (``simulation.wedges``)."""
+"""RANGE-3, ELECTION-2 and TOKEN-1: what once made a sink stand still in silence
+(``simulation.wedges``)."""
 
 from __future__ import annotations
 
@@ -12,18 +13,18 @@ from headgate.coordinator import machine, pending_delivery
 FAMILY = Family()
 
 
-@FAMILY.replaces("C13", (machine, "end_refusals"))
+@FAMILY.replaces("RANGE-3", (machine, "end_refusals"))
 def refuses_in_silence(_right: Any, *_: object) -> None:
     """Statuses are refused as often as they come."""
 
 
-@FAMILY.replaces("E2", (machine, "lacks_answers"))
+@FAMILY.replaces("ELECTION-2", (machine, "lacks_answers"))
 def never_lets_go(_right: Any, *_: object) -> bool:
     """A leader keeps the lead, whatever is answered."""
     return False
 
 
-@FAMILY.replaces("P9", (pending_delivery, "_with_location"))
+@FAMILY.replaces("TOKEN-1", (pending_delivery, "_with_location"))
 def data_stays_where_it_was(_right: Any, known: TableView, _found: TableView) -> TableView:
     """A look does not see that a table's owner has moved its data."""
     return known

@@ -41,7 +41,7 @@ def shop_of(catalog: Catalog) -> Shop:
     return Shop(catalog, [ONE, TWO])
 
 
-def test_v4_what_a_table_is_pending_gathers_and_comes_in_one_commit(catalog: Catalog) -> None:
+def test_linger_1_what_a_table_is_pending_gathers_and_comes_in_one_commit(catalog: Catalog) -> None:
     shop = shop_of(catalog)
     shop.leads(paces=(DeliveryLinger(ONE, FOR_EVER_MS),))
     for _ in range(3):
@@ -54,7 +54,7 @@ def test_v4_what_a_table_is_pending_gathers_and_comes_in_one_commit(catalog: Cat
     assert snapshots(catalog, TWO) == [ROWS] * 3
 
 
-def test_v2_a_table_without_new_rows_learns_how_far_it_is_complete(
+def test_fresh_2_a_table_without_new_rows_learns_how_far_it_is_complete(
     catalog: Catalog,
 ) -> None:
     shop = shop_of(catalog)
@@ -65,7 +65,7 @@ def test_v2_a_table_without_new_rows_learns_how_far_it_is_complete(
     assert sum(snapshots(catalog, TWO)) == ROWS
 
 
-def test_d5_all_secondaries_of_a_decision_are_delivered_by_one_call(
+def test_pending_5_all_secondaries_of_a_decision_are_delivered_by_one_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with SmallRestCatalog(tmp_path, {"warehouse": tmp_path.as_uri()}) as server:

@@ -1,4 +1,4 @@
-"""A sink file with ``table.key``: what goes with it, and what is refused by name."""
+"""A sink file with ``table.key``: what goes with it, what is refused by name (KEY-12)."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_the_keys_columns_become_the_identifier_fields() -> None:
         (lambda: settings(changes=ChangesSettings(envelope=Envelope.DMS)), "table.key is not"),
     ],
 )
-def test_u1_u12_what_does_not_go_with_a_key_is_refused(
+def test_key_1_key_12_what_does_not_go_with_a_key_is_refused(
     make: Callable[[], SinkSettings], why: str
 ) -> None:
     with pytest.raises(HeadgateError, match=why) as refused:
@@ -170,7 +170,7 @@ def routed(
     )
 
 
-def test_u1_tables_of_routes_have_keys_by_their_names() -> None:
+def test_key_1_tables_of_routes_have_keys_by_their_names() -> None:
     sink = routed(KEYED, PLAIN, quarantine=QuarantineSettings(tombstones=SKIP))
     routing = sink.tables.routing
     assert routing.key_of("lake.orders") == routing.key_of("lake.users") == ("id",)
@@ -215,7 +215,7 @@ def test_u1_tables_of_routes_have_keys_by_their_names() -> None:
         (lambda: routed(PLAIN, changes=DEBEZIUM), "table.key is not"),
     ],
 )
-def test_u1_u12_what_does_not_go_with_a_key_of_a_routed_table_is_refused(
+def test_key_1_key_12_what_does_not_go_with_a_key_of_a_routed_table_is_refused(
     make: Callable[[], SinkSettings], why: str
 ) -> None:
     with pytest.raises(HeadgateError, match=why) as refused:
@@ -255,7 +255,7 @@ def routes_are_taken(*routes: RouteSettings, changes: ChangesSettings = SKIPPED)
         (RouteSettings(record="^(?P<name>.+)$", to="lake.{name}"),),
     ],
 )
-def test_u2_what_deletes_has_a_value_where_values_tell_of_which_table_it_is(
+def test_key_2_what_deletes_has_a_value_where_values_tell_of_which_table_it_is(
     routes: tuple[RouteSettings, ...],
 ) -> None:
     refused = routes_are_taken(*routes, changes=ChangesSettings())
@@ -273,7 +273,7 @@ def test_u2_what_deletes_has_a_value_where_values_tell_of_which_table_it_is(
         (RouteSettings(header="t", to="lake.{header}"),),
     ],
 )
-def test_u2_routes_that_no_key_depends_on_may_look_at_anything(
+def test_key_2_routes_that_no_key_depends_on_may_look_at_anything(
     routes: tuple[RouteSettings, ...],
 ) -> None:
     assert not routes_are_taken(*routes, changes=ChangesSettings())
@@ -298,7 +298,7 @@ def test_u2_routes_that_no_key_depends_on_may_look_at_anything(
         (Envelope.DMS, "Op", "metadata.table-name"),
     ],
 )
-def test_u2_a_route_looks_at_what_each_kind_of_event_has(
+def test_key_2_a_route_looks_at_what_each_kind_of_event_has(
     envelope: Envelope, field: str, instead: str
 ) -> None:
     refused = routes_are_taken(by(field), changes=enveloped(envelope))

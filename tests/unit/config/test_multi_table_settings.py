@@ -282,7 +282,7 @@ def test_a_table_without_its_partitioning_is_refused() -> None:
 
 
 def test_racing_creators_make_one_table(local: LocalCatalog) -> None:
-    """N4: who comes second finds it, and continues with it as it is."""
+    """CREATE-4: who comes second finds it, and continues with it as it is."""
     others = [load_catalog(local.name, local.properties) for _ in range(3)]
     settings = parse(FILE)
     makers = [
@@ -300,7 +300,8 @@ def test_racing_creators_make_one_table(local: LocalCatalog) -> None:
 
 
 def test_only_so_many_tables_are_made_in_all(local: LocalCatalog) -> None:
-    """R4: topics are made by people, so nothing bounds how many tables of them a minute brings."""
+    """ROUTE-4: topics are made by people, so nothing bounds how many tables of them a minute
+    brings."""
     text = FILE.replace("db.(orders|a_b)", "db.t.*").replace(
         'ledger = "db.ledger"', 'ledger = "db.ledger"\nnew_per_minute_max = 2\nmax = 4'
     )
@@ -316,7 +317,7 @@ def test_only_so_many_tables_are_made_in_all(local: LocalCatalog) -> None:
         now_s[0] += 61
 
 
-def test_v4_sections_say_how_long_pending_commits_gather_and_nobody_has_to_agree() -> None:
+def test_linger_1_sections_say_how_long_pending_commits_gather_and_nobody_has_to_agree() -> None:
     slow = parse(
         FILE.replace('match = "db.bare"', 'match = "db.bare"\ndelivery_linger_ms = 300000')
     )

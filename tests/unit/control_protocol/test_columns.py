@@ -1,4 +1,4 @@
-"""Proposals join like sets, and a table only ever grows by them (S5 to S7)."""
+"""Proposals join like sets, and a table only ever grows by them (SCHEMA-5 to SCHEMA-7)."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_names_that_no_column_can_have_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["_deleted", "_FILE", "_partition"])
-def test_s7_names_that_iceberg_keeps_for_itself_are_refused_at_the_top(name: str) -> None:
+def test_schema_7_names_that_iceberg_keeps_for_itself_are_refused_at_the_top(name: str) -> None:
     inside = Column("new", _of(Column(name, "long", required=False)), required=False)
     after = grown(TABLE, _of(Column(name, "long"), inside))
     assert after.refused == (Refusal((name,), "Iceberg keeps this name for itself"),)

@@ -170,14 +170,14 @@ def test_a_newer_version_asks_for_an_upgrade() -> None:
         commit_record_codec.decode(SINK, broken("version", "5"))
 
 
-def test_d10_a_rollback_under_way_is_for_versions_that_know_what_it_is() -> None:
+def test_rollback_1_a_rollback_under_way_is_for_versions_that_know_what_it_is() -> None:
     begun = replace(record(Offsets()), going_back="4.17")
     summary = commit_record_codec.encode(begun)
     assert summary["headgate.orders.version"] == "3"
     assert commit_record_codec.decode(SINK, summary) == begun
 
 
-def test_u8_what_is_younger_is_for_versions_that_know_what_it_is() -> None:
+def test_key_8_what_is_younger_is_for_versions_that_know_what_it_is() -> None:
     grown = replace(record(Offsets()), cohorts={"trips": (2, 6), "orders": (1,)})
     summary = commit_record_codec.encode(grown)
     assert summary["headgate.orders.version"] == "4"
@@ -187,7 +187,7 @@ def test_u8_what_is_younger_is_for_versions_that_know_what_it_is() -> None:
             commit_record_codec.decode(SINK, summary | {"headgate.orders.generations": wrong})
 
 
-def test_i6_what_a_table_was_given_back_is_kept_with_the_topics_ids() -> None:
+def test_suspend_6_what_a_table_was_given_back_is_kept_with_the_topics_ids() -> None:
     at = TopicPartition("trips", 0)
     given = Replayed(Offsets({at: 17}), {"trips": TopicId("id-1")})
     followed = replace(record(Offsets()), replayed=given)
@@ -198,7 +198,7 @@ def test_i6_what_a_table_was_given_back_is_kept_with_the_topics_ids() -> None:
         commit_record_codec.decode(SINK, summary)
 
 
-def test_i6_up_to_where_expired_pending_commits_were_written_again_is_kept() -> None:
+def test_suspend_6_up_to_where_expired_pending_commits_were_written_again_is_kept() -> None:
     given = Replayed(expired=TransactionId(Epoch(4), TransactionNumber(17)))
     followed = replace(record(Offsets()), replayed=given)
     summary = commit_record_codec.encode(followed)
@@ -222,7 +222,7 @@ def pending(number: int, **fields: object) -> PendingCommit:
     return PendingCommit(**values)  # type: ignore[arg-type]
 
 
-def test_d3_a_pending_commit_can_be_read_by_a_person() -> None:
+def test_pending_3_a_pending_commit_can_be_read_by_a_person() -> None:
     summary = commit_record_codec.encode(record(Offsets(), pending_commits=(pending(118),)))
     assert json.loads(summary["headgate.orders.debts"]) == [
         {
@@ -240,7 +240,7 @@ def test_d3_a_pending_commit_can_be_read_by_a_person() -> None:
     ]
 
 
-def test_d3_a_pending_commit_of_key_files_says_how_many_records_delete() -> None:
+def test_pending_3_a_pending_commit_of_key_files_says_how_many_records_delete() -> None:
     keys = pending(118, rows=0, deletes=7)
     written = record(Offsets(), pending_commits=(pending(118), keys))
     summary = commit_record_codec.encode(written)
@@ -252,7 +252,7 @@ def test_d3_a_pending_commit_of_key_files_says_how_many_records_delete() -> None
     assert (keys.records, keys.in_words) == (7, "7 deletes")
 
 
-def test_d3_many_pending_commits_stay_small_and_in_order() -> None:
+def test_pending_3_many_pending_commits_stay_small_and_in_order() -> None:
     written = record(Offsets(), pending_commits=tuple(pending(number) for number in range(200)))
     summary = commit_record_codec.encode(written)
     assert len(summary["headgate.orders.debts"]) < 8_000
@@ -262,7 +262,7 @@ def test_d3_many_pending_commits_stay_small_and_in_order() -> None:
 
 
 @pytest.mark.parametrize("name", ["pending_commits", "expired"])
-def test_d7_more_pending_commits_than_can_be_read_are_not_written(name: str) -> None:
+def test_pending_7_more_pending_commits_than_can_be_read_are_not_written(name: str) -> None:
     most = record(Offsets(), **{name: (pending(1),) * PENDING_COMMITS_MAX})
     assert commit_record_codec.decode(SINK, commit_record_codec.encode(most)) == most
     with pytest.raises(ValueError, match="20001 pending commits"):
@@ -271,7 +271,7 @@ def test_d7_more_pending_commits_than_can_be_read_are_not_written(name: str) -> 
         )
 
 
-def test_d7_pending_commits_whose_texts_are_too_long_to_be_read_are_not_written() -> None:
+def test_pending_7_pending_commits_whose_texts_are_too_long_to_be_read_are_not_written() -> None:
     with pytest.raises(ValueError, match="at most"):
         commit_record_codec.encode(
             record(Offsets(), pending_commits=(pending(1, manifest="m" * TEXT_BYTES_MAX),))

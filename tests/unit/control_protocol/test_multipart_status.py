@@ -1,4 +1,4 @@
-"""Statuses travel in parts and count once whole (rules P3, C6)."""
+"""Statuses travel in parts and count once whole (rules ANSWER-1, COMMIT-3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How old files may be: what is remembered of a term's STARTs (P9)."""
+"""How old files may be: what is remembered of a term's STARTs (TOKEN-1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Leadership and what hangs on it is rule E1; here only what the configuration may look like."""
+"""Leadership and what hangs on it is rule ELECTION-1; here only what the configuration may look
+like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The coordinator's thread exists exactly while this member owns the election partition (E1)."""
+"""The coordinator's thread exists exactly while this member owns the election partition
+(ELECTION-1)."""
 
 from __future__ import annotations
 

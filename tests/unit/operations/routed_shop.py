@@ -146,9 +146,9 @@ class Shop:
         *,
         unmatched: str = "",
     ) -> None:
-        """A transaction whose records for some tables go to the quarantine instead (I1).
+        """A transaction whose records for some tables go to the quarantine instead (SUSPEND-1).
 
-        ``unmatched``: why no table takes them (R2).
+        ``unmatched``: why no table takes them (ROUTE-2).
         """
         aside = self.settings.quarantine.table
         self.number += 1

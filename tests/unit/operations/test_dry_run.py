@@ -133,7 +133,7 @@ def test_tables_that_would_be_made_are_shown_as_they_would_be(desk: Desk) -> Non
     assert desk.files() == files
 
 
-def test_n5_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) -> None:
+def test_ledger_2_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) -> None:
     desk.fill([{"id": n, "zone": None} for n in range(10)])
     settings = load(desk.path)
     properties = {filled_property(settings.name, "db.rest"): "uuid-before"}

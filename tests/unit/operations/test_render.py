@@ -86,7 +86,7 @@ def test_a_forged_name_makes_no_line_of_the_log(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-def test_u10_what_records_did_to_the_rows_of_a_keyed_table_is_shown(keyed: bool) -> None:
+def test_key_10_what_records_did_to_the_rows_of_a_keyed_table_is_shown(keyed: bool) -> None:
     counts = KeyCounts(11, 12, 13, 14, 15) if keyed else None
     commits = (
         TransactionStatus("1.2", 77, 1, 38, claim=False, keys=counts),

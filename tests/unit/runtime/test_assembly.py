@@ -22,7 +22,8 @@ def test_a_task_in_somebodys_loop_takes_no_transform() -> None:
 
 
 def test_files_grow_old_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """P9 counts by a clock that goes on, so that a sink which wakes up knows how old they are."""
+    """TOKEN-1 counts by a clock that goes on, so that a sink which wakes up knows how old they
+    are."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         pytest.skip("this system has no clock that goes on while it sleeps")
     asleep_ns = 7 * 24 * 3_600 * 10**9

@@ -77,7 +77,7 @@ def found(said: Sequence[Envelope], settings: SinkSettings = OTHER) -> OtherConf
     return other_running_configuration(settings, said, NOW)[0]
 
 
-def test_p11_what_differs_from_those_at_work_is_named() -> None:
+def test_config_1_what_differs_from_those_at_work_is_named() -> None:
     error = found([started(RUNNING), alive(), start()])
     assert error is not None
     assert "host-1" in error.message
@@ -97,20 +97,20 @@ def test_p11_what_differs_from_those_at_work_is_named() -> None:
     ],
     ids=["nothing", "nobody", "no START", "dead", "left", "they have our file", "the same"],
 )
-def test_p11_nobody_stands_in_the_way(said: Sequence[Envelope]) -> None:
+def test_config_1_nobody_stands_in_the_way(said: Sequence[Envelope]) -> None:
     assert found(said) is None
 
 
-def test_p11_the_same_file_joins() -> None:
+def test_config_1_the_same_file_joins() -> None:
     assert found([started(RUNNING), alive(), start()], RUNNING) is None
 
 
-def test_p11_another_digest_alone_is_another_version_and_joins() -> None:
+def test_config_1_another_digest_alone_is_another_version_and_joins() -> None:
     older = envelope(Notice(NoticeKind.STARTED, configuration="of another version"))
     assert found([older, alive(), start()], RUNNING) is None
 
 
-def test_p11_a_start_is_refused_once_one_of_those_at_work_speaks_again() -> None:
+def test_config_1_a_start_is_refused_once_one_of_those_at_work_speaks_again() -> None:
     now_ms = time.time_ns() // 1_000_000
     said = [alive(time_ms=now_ms), start()]
 
@@ -121,7 +121,7 @@ def test_p11_a_start_is_refused_once_one_of_those_at_work_speaks_again() -> None
         refuse_company(OTHER, lambda: said, speaks)
 
 
-def test_p11_who_started_the_sink_with_another_file_is_named() -> None:
+def test_config_1_who_started_the_sink_with_another_file_is_named() -> None:
     def asked(text: str, settings: SinkSettings) -> Envelope:
         digest = fingerprint(dict(agreed_settings(settings)))
         told = Notice(NoticeKind.ASKED, text=text, actor="ann@desk", configuration=digest)
@@ -141,7 +141,7 @@ def test_p11_who_started_the_sink_with_another_file_is_named() -> None:
     )
 
 
-def test_p11_those_that_were_killed_are_waited_for_and_then_not_asked() -> None:
+def test_config_1_those_that_were_killed_are_waited_for_and_then_not_asked() -> None:
     now_ms = time.time_ns() // 1_000_000
     said = [alive(time_ms=now_ms), start()]
     waited: list[float] = []

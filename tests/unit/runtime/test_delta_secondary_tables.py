@@ -97,7 +97,7 @@ def test_a_coordinator_dies_between_two_tables_and_one_is_dropped_meanwhile(
     assert not audit(shop.settings, with_source=False).findings
 
 
-def test_i1_a_table_whose_log_is_damaged_is_suspended_and_all_others_go_on(
+def test_suspend_1_a_table_whose_log_is_damaged_is_suspended_and_all_others_go_on(
     shop: SinkInProcess, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_table, "_PAUSE_S", 0.0)
@@ -120,7 +120,7 @@ def test_i1_a_table_whose_log_is_damaged_is_suspended_and_all_others_go_on(
     assert places(lake, *EVERY) == source(shop)
 
 
-def test_n1_tables_of_fields_are_made_of_what_records_show(lake: Path) -> None:
+def test_create_1_tables_of_fields_are_made_of_what_records_show(lake: Path) -> None:
     text = (BEGIN + MANY).replace("LAKE", str(lake)).replace('"declared"', '"infer"')
     text = text.replace(DECLARED, "")
     sink = SinkInProcess(parse(text), value)
@@ -142,7 +142,7 @@ def test_n1_tables_of_fields_are_made_of_what_records_show(lake: Path) -> None:
         sink.die()
 
 
-def test_q5_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(
+def test_quarantine_3_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(
     lake: Path,
 ) -> None:
     text = (BEGIN + ONE).replace("LAKE", str(lake)).replace("COLUMNS", COLUMNS)

@@ -124,7 +124,7 @@ def _lost(*_: Any) -> Any:
     return Unknown("nobody answers")
 
 
-def test_q5_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(
+def test_quarantine_3_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(
     shop: SinkInProcess, lake: Path
 ) -> None:
     shop.begin()
@@ -302,7 +302,7 @@ def test_its_small_files_become_few(lake: Path) -> None:
     assert not audit(shop.settings, with_source=False).findings
 
 
-def test_t9_orphans_go_and_what_the_delta_table_owes_stays(
+def test_orphan_1_orphans_go_and_what_the_delta_table_owes_stays(
     lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = SinkInProcess(parse(text_of(lake) + MAINTAINED), value)

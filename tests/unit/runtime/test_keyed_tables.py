@@ -27,7 +27,7 @@ def settings(home: Path, more: str = "") -> SinkSettings:
     return parse(text + more)
 
 
-def test_u7_the_index_has_the_memory_that_the_settings_allow(tmp_path: Path) -> None:
+def test_key_7_the_index_has_the_memory_that_the_settings_allow(tmp_path: Path) -> None:
     catalog = local_catalog(tmp_path).catalog
     world = KeyedWorld.made(catalog, 2)
     world.commit([Event((n,), "a") for n in range(3)])
@@ -39,7 +39,7 @@ def test_u7_the_index_has_the_memory_that_the_settings_allow(tmp_path: Path) -> 
         world.commit([Event((1,), "c")])
 
 
-def test_p11_participants_agree_on_what_changes_mean(tmp_path: Path) -> None:
+def test_config_1_participants_agree_on_what_changes_mean(tmp_path: Path) -> None:
     plain = agreed_settings(settings(tmp_path))
     assert (plain["table.key"], plain["changes"]) == ("id", "plain, delete, fail, fail")
     assert plain == agreed_settings(settings(tmp_path, "[changes]\nindex_memory_bytes = 56\n"))
@@ -48,10 +48,10 @@ def test_p11_participants_agree_on_what_changes_mean(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_u7_who_only_claims_reads_no_index(
+def test_key_7_who_only_claims_reads_no_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, leads: bool
 ) -> None:
-    """As the delivery that refreshes an idle secondary table (V2)."""
+    """As the delivery that refreshes an idle secondary table (FRESH-2)."""
     catalog = local_catalog(tmp_path).catalog
     world = KeyedWorld.made(catalog, 2)
     world.commit([Event((1,), "a")])

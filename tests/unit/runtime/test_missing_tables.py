@@ -61,7 +61,7 @@ def noted(monkeypatch: pytest.MonkeyPatch, note: str | Callable[[], str | None] 
     ],
 )
 @pytest.mark.parametrize("note", [table_note("uuid-1", SinkName("trips")), "headgate table=uuid-1"])
-def test_p11_a_table_that_the_group_knows_is_not_made_anew(
+def test_config_1_a_table_that_the_group_knows_is_not_made_anew(
     monkeypatch: pytest.MonkeyPatch, text: str, table: str, remedy: str, note: str
 ) -> None:
     noted(monkeypatch, note)
@@ -87,14 +87,14 @@ def test_p11_a_table_that_the_group_knows_is_not_made_anew(
         (table_note("uuid-1", SinkName("trips")), ONE.replace("create = true", "create = false")),
     ],
 )
-def test_p11_a_first_start_makes_its_table(
+def test_config_1_a_first_start_makes_its_table(
     monkeypatch: pytest.MonkeyPatch, note: str | None, text: str
 ) -> None:
     noted(monkeypatch, note)
     refuse_vanished(parse(text))
 
 
-def test_p11_who_keeps_the_notes_may_just_be_elected(
+def test_config_1_who_keeps_the_notes_may_just_be_elected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As on brokers that were started a moment ago."""

@@ -66,7 +66,7 @@ def audited(shop: SinkInProcess) -> AuditReport:
     [(OWN, ASIDE), (ASIDE, OTHER_CATALOG), (OWN, RENAMED + MOVED)],
     ids=["kind", "catalog", "name and place"],
 )
-def test_q2_another_quarantine_is_refused_by_name_at_a_start_and_by_check(
+def test_quarantine_1_another_quarantine_is_refused_by_name_at_a_start_and_by_check(
     lake: Path, before: str, after: str
 ) -> None:
     shop = filled_with(lake, before)
@@ -89,7 +89,7 @@ def test_q2_another_quarantine_is_refused_by_name_at_a_start_and_by_check(
     assert not audited(shop).findings
 
 
-def test_q2_rows_that_were_copied_count_and_nothing_expires(lake: Path) -> None:
+def test_quarantine_1_rows_that_were_copied_count_and_nothing_expires(lake: Path) -> None:
     shop = filled_with(lake, OWN)
     shop.settings = kept_in(lake, ASIDE)
     shop.begin()
@@ -108,7 +108,7 @@ def test_q2_rows_that_were_copied_count_and_nothing_expires(lake: Path) -> None:
     assert any("9 records were quarantined in db.orders_quarantine" in r for r in report.remarks)
 
 
-def test_d7_what_is_pending_to_a_quarantine_with_another_name_is_neither_lost_nor_a_crash(
+def test_pending_7_what_is_pending_to_a_quarantine_with_another_name_is_neither_lost_nor_a_crash(
     lake: Path,
 ) -> None:
     shop = SinkInProcess(kept_in(lake, OWN), value)
@@ -127,7 +127,7 @@ def test_d7_what_is_pending_to_a_quarantine_with_another_name_is_neither_lost_no
 
 
 @pytest.mark.parametrize("before", [OWN, ASIDE], ids=["own", "iceberg"])
-def test_d7_a_sink_without_its_quarantine_goes_on_once_nothing_is_pending(
+def test_pending_7_a_sink_without_its_quarantine_goes_on_once_nothing_is_pending(
     lake: Path, before: str
 ) -> None:
     shop = SinkInProcess(kept_in(lake, before), value)

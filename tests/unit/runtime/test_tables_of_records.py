@@ -1,4 +1,5 @@
-"""Tables that records name are made and changed by what records show (N1 to N4, R4, S1 to S3).
+"""Tables that records name are made and changed by what records show (CREATE-1 to CREATE-4,
+ROUTE-4, SCHEMA-1 to SCHEMA-3).
 
 The writer, the maker and a real catalog, without log and machines between them.
 """
@@ -225,7 +226,7 @@ def shop_of(local: LocalCatalog, *changes: tuple[str, str]) -> Shop:
 # ----------------------------------------------------------------------------------- creation (N)
 
 
-def test_n1_a_table_is_made_of_what_the_first_records_show(shop: Shop) -> None:
+def test_create_1_a_table_is_made_of_what_the_first_records_show(shop: Shop) -> None:
     rows = shop.write({"shop.orders": [{"id": 1}, {"id": 2, "zone": "a", "fare": 1.5}]})
     assert shop.columns("orders") == {"id": "long", "zone": "string", "fare": "double"}
     assert rows == {
@@ -236,7 +237,7 @@ def test_n1_a_table_is_made_of_what_the_first_records_show(shop: Shop) -> None:
     assert made.properties[RAW_NAME_PROPERTY] == "db.orders"
 
 
-def test_n1_all_that_a_batch_needs_is_asked_for_at_once(shop: Shop) -> None:
+def test_create_1_all_that_a_batch_needs_is_asked_for_at_once(shop: Shop) -> None:
     topics = {f"shop.t{n}": [{"id": n, f"own{n}": True}] for n in range(30)}
     topics["events"] = [{"type": "click", "x": 1}, {"type": "view", "y": "b"}]
     rows = shop.write(topics)
@@ -247,7 +248,7 @@ def test_n1_all_that_a_batch_needs_is_asked_for_at_once(shop: Shop) -> None:
     assert rows["event_view"] == [{"type": "view", "y": "b"}]
 
 
-def test_s4_every_record_of_a_table_that_is_missing_waits_for_it(shop: Shop) -> None:
+def test_schema_4_every_record_of_a_table_that_is_missing_waits_for_it(shop: Shop) -> None:
     """Those that show no column too: what lies before the first of them may be written."""
     needs = shop.outcome({"shop.orders": [{}, {"id": None}, {"id": 4}]}, begin=7)
     assert isinstance(needs, BatchNeeds)
@@ -255,7 +256,7 @@ def test_s4_every_record_of_a_table_that_is_missing_waits_for_it(shop: Shop) -> 
     assert needs.records == 3
 
 
-def test_n2_dates_stay_text_and_nothing_comes_of_what_says_nothing(shop: Shop) -> None:
+def test_create_2_dates_stay_text_and_nothing_comes_of_what_says_nothing(shop: Shop) -> None:
     values = [{"at": "2026-01-01", "n": None, "l": [], "o": {}}, {"at": "x", "l": [1], "k": 2.5}]
     shop.write({"shop.orders": [*values, {"k": 3, "mixed": 1}, {"mixed": "a"}]})
     assert shop.columns("orders") == {
@@ -266,7 +267,7 @@ def test_n2_dates_stay_text_and_nothing_comes_of_what_says_nothing(shop: Shop) -
     }
 
 
-def test_n2_objects_of_many_keys_become_maps_over_all_records_of_a_batch(
+def test_create_2_objects_of_many_keys_become_maps_over_all_records_of_a_batch(
     shop: Shop,
 ) -> None:
     half = FIELDS_MAX // 2 + 1
@@ -279,7 +280,7 @@ def test_n2_objects_of_many_keys_become_maps_over_all_records_of_a_batch(
     assert shop.columns("wide") == {"tags": "map<string, long>"}
 
 
-def test_n2_depth_and_columns_are_bounded(shop: Shop) -> None:
+def test_create_2_depth_and_columns_are_bounded(shop: Shop) -> None:
     deep: Any = 1
     for level in range(8):
         deep = {f"l{level}": deep}
@@ -290,7 +291,7 @@ def test_n2_depth_and_columns_are_bounded(shop: Shop) -> None:
     assert rows["deep"][0]["id"] == 1
 
 
-def test_n1_declared_columns_come_before_inference(local: LocalCatalog) -> None:
+def test_create_1_declared_columns_come_before_inference(local: LocalCatalog) -> None:
     declared = '[[tables.table]]\nmatch = "db.event_cl.*"\ncolumns = [{ name = "type", type = '
     shop = shop_of(local, ("[quarantine]", declared + '"string" }]\n[quarantine]'))
     rows = shop.write({"events": [{"type": "click", "x": 1}]})
@@ -315,7 +316,7 @@ def test_declared_tables_of_a_field_are_made_too_and_others_are_not(
     assert not local.catalog.table_exists("db.event_other")
 
 
-def test_n3_the_first_column_that_there_is_partitions_or_the_table_is_not_made(
+def test_create_3_the_first_column_that_there_is_partitions_or_the_table_is_not_made(
     local: LocalCatalog,
 ) -> None:
     shop = shop_of(
@@ -332,7 +333,7 @@ def test_n3_the_first_column_that_there_is_partitions_or_the_table_is_not_made(
     assert not local.catalog.table_exists("db.b")
 
 
-def test_n3_a_table_that_was_refused_is_asked_for_again_later(local: LocalCatalog) -> None:
+def test_create_3_a_table_that_was_refused_is_asked_for_again_later(local: LocalCatalog) -> None:
     shop = shop_of(local, ('schema = "infer"', 'schema = "infer"\npartition_by = ["zone"]'))
     assert set(shop.write({"shop.b": [{"n": 1}]})) == {"q"}
     assert set(shop.write({"shop.b": [{"n": 1, "zone": "a"}]})) == {"q"}
@@ -352,7 +353,7 @@ def test_location_properties_and_format_version(local: LocalCatalog, tmp_path: P
     assert table.properties["owner"] == "me"
 
 
-def test_n4_a_person_makes_the_table_meanwhile(shop: Shop) -> None:
+def test_create_4_a_person_makes_the_table_meanwhile(shop: Shop) -> None:
     """Its columns and its partitioning stay; what it lacks is added."""
     needs = shop.outcome({"shop.orders": [{"id": 1, "zone": "a"}]})
     assert isinstance(needs, BatchNeeds)
@@ -366,7 +367,7 @@ def test_n4_a_person_makes_the_table_meanwhile(shop: Shop) -> None:
     assert [each.name for each in spec.fields] == ["zone"]
 
 
-def test_n4_racing_creators_make_one_table(local: LocalCatalog) -> None:
+def test_create_4_racing_creators_make_one_table(local: LocalCatalog) -> None:
     others = [load_catalog(local.name, local.properties) for _ in range(3)]
     shops = [Shop(replace_catalog(local, other), parse(FILE)) for other in others]
     needs = [shop.outcome({"shop.orders": [{"id": n, f"c{n}": 1}]}) for n, shop in enumerate(shops)]
@@ -394,7 +395,7 @@ def replace_catalog(local: LocalCatalog, catalog: Any) -> LocalCatalog:
     return replace(local, catalog=catalog)
 
 
-def test_n1_the_schema_that_records_were_written_with_makes_the_table(
+def test_create_1_the_schema_that_records_were_written_with_makes_the_table(
     local: LocalCatalog,
 ) -> None:
     written = json.dumps(
@@ -422,7 +423,7 @@ def test_n1_the_schema_that_records_were_written_with_makes_the_table(
     assert [str(each.transform) for each in spec.fields] == ["day"]
 
 
-def test_n1_the_registrys_schema_makes_and_evolves_the_table(local: LocalCatalog) -> None:
+def test_create_1_the_registrys_schema_makes_and_evolves_the_table(local: LocalCatalog) -> None:
     """Records of two versions in one batch: the table has what both have."""
     fields = [{"name": "id", "type": "long"}, {"name": "tip", "type": ["null", "double"]}]
     with RegistryServer() as registry:
@@ -447,7 +448,9 @@ def test_n1_the_registrys_schema_makes_and_evolves_the_table(local: LocalCatalog
 
 
 @pytest.mark.parametrize("registered", [True, False])
-def test_n1_a_protobuf_descriptor_makes_the_table(local: LocalCatalog, registered: bool) -> None:
+def test_create_1_a_protobuf_descriptor_makes_the_table(
+    local: LocalCatalog, registered: bool
+) -> None:
     made = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
     order = made.message_type.add(name="Order")
     protobuf_field(order, "id", 1, "int64")
@@ -481,7 +484,7 @@ def from_schemas(name: str, options: str) -> tuple[tuple[str, str], ...]:
     return ('schema = "infer"', 'schema = "registry"'), ("[quarantine]", f"{given}[quarantine]")
 
 
-def test_n1_the_schema_that_connect_brings_makes_and_evolves_the_table(
+def test_create_1_the_schema_that_connect_brings_makes_and_evolves_the_table(
     local: LocalCatalog,
 ) -> None:
     shop = shop_of(
@@ -504,10 +507,10 @@ def connected(**fields: tuple[str, Any]) -> dict[str, Any]:
     return {"schema": {"type": "struct", "fields": kinds, "optional": False}, "payload": payload}
 
 
-# ------------------------------------------------------------------------------------- guards (R4)
+# --------------------------------------------------------------------------------- guards (ROUTE-4)
 
 
-def test_r4_records_wait_for_tables_beyond_those_of_a_minute(local: LocalCatalog) -> None:
+def test_route_4_records_wait_for_tables_beyond_those_of_a_minute(local: LocalCatalog) -> None:
     """In the quarantine they would have no way back to a table with a key."""
     shop = shop_of(local, ('ledger = "db.ledger"', 'ledger = "db.ledger"\nnew_per_minute_max = 3'))
     snapshot = {"events": [{"type": f"v{n}", "x": n} for n in range(8)], "shop.orders": [{"id": 1}]}
@@ -525,7 +528,7 @@ def test_r4_records_wait_for_tables_beyond_those_of_a_minute(local: LocalCatalog
     }
 
 
-def test_r4_the_wait_for_a_wild_field_ends_at_tables_max(local: LocalCatalog) -> None:
+def test_route_4_the_wait_for_a_wild_field_ends_at_tables_max(local: LocalCatalog) -> None:
     limits = 'ledger = "db.ledger"\nnew_per_minute_max = 3\nmax = 8'
     shop = shop_of(local, ('ledger = "db.ledger"', limits))
     wild = {"events": [{"type": f"v{n}", "x": n} for n in range(2 * NEW_MAX)]}
@@ -543,7 +546,7 @@ def test_r4_the_wait_for_a_wild_field_ends_at_tables_max(local: LocalCatalog) ->
     assert all("tables.max = 8" in row["message"] for row in aside)
 
 
-def test_r4_there_are_no_more_tables_than_tables_max(local: LocalCatalog) -> None:
+def test_route_4_there_are_no_more_tables_than_tables_max(local: LocalCatalog) -> None:
     shop = shop_of(local, ('ledger = "db.ledger"', 'ledger = "db.ledger"\nmax = 4'))
     shop.write({"shop.a": [{"id": 1}]})
     again = shop_of(local, ('ledger = "db.ledger"', 'ledger = "db.ledger"\nmax = 4'))
@@ -554,7 +557,7 @@ def test_r4_there_are_no_more_tables_than_tables_max(local: LocalCatalog) -> Non
     assert any("tables.max = 4" in row["message"] for row in rows["q"])
 
 
-def test_r4_only_names_that_routes_can_make(shop: Shop) -> None:
+def test_route_4_only_names_that_routes_can_make(shop: Shop) -> None:
     want = Want(Destination("other.secrets"), Struct((Column("id", "long"),)))
     (said,) = shop.secondaries.change([want])
     assert "no route" in said.why
@@ -587,7 +590,7 @@ def test_topics_of_any_size_are_made_without_waiting_for_a_minute(
 # ---------------------------------------------------------------------------------- evolution (S)
 
 
-def test_s1_the_first_record_with_a_new_field_has_its_value_in_its_table(
+def test_schema_1_the_first_record_with_a_new_field_has_its_value_in_its_table(
     shop: Shop,
 ) -> None:
     shop.write({"shop.a": [{"id": 1}], "shop.b": [{"id": 1}]})
@@ -599,7 +602,7 @@ def test_s1_the_first_record_with_a_new_field_has_its_value_in_its_table(
     assert need.first == Offsets({TopicPartition("shop.a", 0): 1})
 
 
-def test_s2_needs_of_many_tables_are_one_question(shop: Shop) -> None:
+def test_schema_2_needs_of_many_tables_are_one_question(shop: Shop) -> None:
     shop.write({f"shop.t{n}": [{"id": 1}] for n in range(5)})
     shop.asked.clear()
     more = {f"shop.t{n}": [{"id": 2, f"more{n}": "x"}] for n in range(5)}
@@ -609,7 +612,7 @@ def test_s2_needs_of_many_tables_are_one_question(shop: Shop) -> None:
     assert rows["new"] == [{"id": 1}]
 
 
-def test_s6_a_refused_field_is_not_asked_for_again(shop: Shop) -> None:
+def test_schema_6_a_refused_field_is_not_asked_for_again(shop: Shop) -> None:
     shop.write({"shop.a": [{"id": 1}]})
     shop.asked.clear()
     rows = shop.write({"shop.a": [{"id": 2, "ID": 3, "bad name": 1}]})
@@ -698,7 +701,7 @@ def test_what_cannot_be_is_refused_by_name(before: str, after: str, why: str) ->
         parse(FILE.replace(before, after))
 
 
-# ------------------------------------------------------------------------------ dropped tables (N5)
+# ------------------------------------------------------------------------ dropped tables (LEDGER-2)
 
 CREATES = (
     '[tables]\nledger = "db.ledger"',
@@ -706,7 +709,7 @@ CREATES = (
 )
 
 
-def test_n5_what_was_filled_is_not_made_anew_and_its_records_are_diverted(
+def test_ledger_2_what_was_filled_is_not_made_anew_and_its_records_are_diverted(
     shop: Shop,
 ) -> None:
     shop.filled = {"db.orders"}
@@ -717,7 +720,7 @@ def test_n5_what_was_filled_is_not_made_anew_and_its_records_are_diverted(
     assert shop.write({"shop.trips": [{"id": 1}]}) == {"trips": [{"id": 1}]}
 
 
-def test_n5_nor_is_one_that_is_declared(local: LocalCatalog) -> None:
+def test_ledger_2_nor_is_one_that_is_declared(local: LocalCatalog) -> None:
     declared = '[[tables.table]]\nmatch = "db.orders"\ncolumns = [{name = "id", type = "long"}]\n'
     shop = shop_of(local, ("[quarantine]", f"{declared}[quarantine]"))
     shop.filled = {"db.orders"}
@@ -728,7 +731,7 @@ def test_n5_nor_is_one_that_is_declared(local: LocalCatalog) -> None:
     assert shop.write({"shop.orders": [{"id": 1}]}) == {"orders": [{"id": 1}]}
 
 
-def test_n5_create_makes_a_new_one_which_begins_empty(local: LocalCatalog) -> None:
+def test_ledger_2_create_makes_a_new_one_which_begins_empty(local: LocalCatalog) -> None:
     shop = shop_of(local, CREATES)
     shop.filled = {"db.orders"}
     shop.write({"shop.orders": [{"id": 1}]})
@@ -739,7 +742,7 @@ def test_n5_create_makes_a_new_one_which_begins_empty(local: LocalCatalog) -> No
     assert rows == {"orders": [{"id": 2, "tip": 1.5}]}
 
 
-def test_n5_one_whose_columns_are_asked_for_is_known_as_dropped(shop: Shop) -> None:
+def test_ledger_2_one_whose_columns_are_asked_for_is_known_as_dropped(shop: Shop) -> None:
     wants = [Want(Destination("db.orders", "uuid-old"), Struct())]
     (said,) = shop.secondaries.change(wants)
     assert said.dropped
@@ -747,6 +750,6 @@ def test_n5_one_whose_columns_are_asked_for_is_known_as_dropped(shop: Shop) -> N
     assert not shop.local.catalog.table_exists("db.orders")
 
 
-def test_n5_nobody_asks_for_a_new_one_that_is_never_made() -> None:
+def test_ledger_2_nobody_asks_for_a_new_one_that_is_never_made() -> None:
     with pytest.raises(TablesUnfit, match="on_missing"):
         parse(FILE.replace(*CREATES).replace('schema = "infer"', 'schema = "off"'))

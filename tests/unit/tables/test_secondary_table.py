@@ -1,4 +1,5 @@
-"""A secondary table of a kind whose tables serve one thread, though several call it (D5, D7)."""
+"""A secondary table of a kind whose tables serve one thread, though several call it (PENDING-5,
+PENDING-7)."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def _drafts(secondary: FileListSecondaryTable, world: DeltaWorld) -> None:
 
 
 @pytest.mark.parametrize("beside", [_tidies, _drafts])
-def test_d5_who_looks_at_a_table_beside_its_delivery_does_not_move_what_that_was_made_for(
+def test_pending_5_who_looks_at_a_table_beside_its_delivery_does_not_move_what_that_was_made_for(
     tmp_path: Path, beside: Callable[[FileListSecondaryTable, DeltaWorld], None]
 ) -> None:
     """The delivery landed behind a rival's, of which it knew nothing: both were told so."""
@@ -64,7 +65,7 @@ def test_d5_who_looks_at_a_table_beside_its_delivery_does_not_move_what_that_was
     assert world.numbers() == []
 
 
-def test_d7_what_the_newest_delivery_was_made_of_outlives_new_epochs(tmp_path: Path) -> None:
+def test_pending_7_what_the_newest_delivery_was_made_of_outlives_new_epochs(tmp_path: Path) -> None:
     """A replica that is promoted without it is delivered to again, from its draft: a new epoch that
     had seen it delivered had cleared that away."""
     world = DeltaWorld(tmp_path)

@@ -1,5 +1,5 @@
-"""Several secondary tables at once: troubles stay apart, and nobody is called twice (I1, I3,
-D7)."""
+"""Several secondary tables at once: troubles stay apart, and nobody is called twice (SUSPEND-1,
+SUSPEND-3, PENDING-7)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def draft_of(world: FakeWorld) -> Staging:
 
 
 def test_who_cannot_be_reached_has_no_trouble_of_its_own(world: FakeWorld) -> None:
-    """I3: it is not suspended for that; what is pending for it waits."""
+    """SUSPEND-3: it is not suspended for that; what is pending for it waits."""
     secondaries = around(Troubled(AWAY))
     assert secondaries.describe(("lake.one",)) == {}
     assert secondaries.missing(("lake.one",)) == {}
@@ -154,7 +154,9 @@ class Together:
         return [calls.guarded(delivery.name, delivery.delivered) for delivery in deliveries]
 
 
-def test_d5_no_call_is_made_together_while_every_table_is_being_delivered(world: FakeWorld) -> None:
+def test_pending_5_no_call_is_made_together_while_every_table_is_being_delivered(
+    world: FakeWorld,
+) -> None:
     """It would count as one that has landed whole, after which all are tried together again."""
     held, together = Held(opened(world)), Together()
     secondaries = SecondaryTables(lambda _: held, joint=together)  # type: ignore[arg-type, return-value]

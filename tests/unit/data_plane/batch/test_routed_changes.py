@@ -134,7 +134,7 @@ def test_records_of_keyed_topics_that_name_the_sinks_own_tables_are_bad(desk: Ke
 
 
 def test_each_keyed_table_has_a_first_record_that_stops_the_sink(desk: KeyedDesk) -> None:
-    """P14: also one whose records wait until another table's has stopped it."""
+    """BATCH-2: also one whose records wait until another table's has stopped it."""
     desk.made("db.orders", "db.users", "db.logs")
     desk.handling = replace(KEPT, policy=Disposal.FAIL)
     bad = {"id": "x", "type": "a"}
@@ -146,7 +146,7 @@ def test_each_keyed_table_has_a_first_record_that_stops_the_sink(desk: KeyedDesk
     assert not list(desk.local.warehouse.rglob("*.parquet"))
 
 
-def test_u2_changes_are_written_where_they_are_read_whatever_the_ledger_asks_for(
+def test_key_2_changes_are_written_where_they_are_read_whatever_the_ledger_asks_for(
     desk: KeyedDesk,
 ) -> None:
     """A catalog may give every new table this property: with it no batch ever came to its end."""
@@ -181,7 +181,7 @@ NO_VALUE = None
 TOMBSTONE = None
 
 
-def test_u2_tombstones_delete_where_there_is_a_key_and_go_aside_where_there_is_none(
+def test_key_2_tombstones_delete_where_there_is_a_key_and_go_aside_where_there_is_none(
     desk: KeyedDesk,
 ) -> None:
     desk.made("db.orders", "db.users", "db.logs")
@@ -210,7 +210,7 @@ def test_u2_tombstones_delete_where_there_is_a_key_and_go_aside_where_there_is_n
     assert all(folder in path for path in paths)
 
 
-def test_u2_a_policy_for_records_without_a_value_holds_for_tables_with_a_key_alone(
+def test_key_2_a_policy_for_records_without_a_value_holds_for_tables_with_a_key_alone(
     desk: KeyedDesk,
 ) -> None:
     desk.made("db.orders", "db.logs")
@@ -224,7 +224,7 @@ def test_u2_a_policy_for_records_without_a_value_holds_for_tables_with_a_key_alo
     assert "shop.orders partition 0 offset 1: has no value" in failed.reason
 
 
-def test_i1_records_of_a_suspended_table_are_diverted_those_that_delete_too(
+def test_suspend_1_records_of_a_suspended_table_are_diverted_those_that_delete_too(
     desk: KeyedDesk,
 ) -> None:
     desk.made("db.orders")
@@ -237,7 +237,7 @@ def test_i1_records_of_a_suspended_table_are_diverted_those_that_delete_too(
     assert rows[1]["key"] == b"key"
 
 
-def test_r2_a_table_with_a_key_that_is_not_there_has_no_match_for_any_record(
+def test_route_2_a_table_with_a_key_that_is_not_there_has_no_match_for_any_record(
     desk: KeyedDesk,
 ) -> None:
     outcome = written(desk, {"shop.orders": [*some(1, kind="a"), None]})
@@ -245,7 +245,7 @@ def test_r2_a_table_with_a_key_that_is_not_there_has_no_match_for_any_record(
     assert {row["error_class"] for row in rows_in(outcome.quarantined)} == {"route"}
 
 
-def test_u1_a_table_without_such_a_key_has_no_match_and_says_why(desk: KeyedDesk) -> None:
+def test_key_1_a_table_without_such_a_key_has_no_match_and_says_why(desk: KeyedDesk) -> None:
     for columns, properties, why in (
         ({**COLUMNS, "type": "string"}, {}, "not required"),
         (COLUMNS, {"write.format.default": "orc"}, "wants its files in orc"),
@@ -257,7 +257,7 @@ def test_u1_a_table_without_such_a_key_has_no_match_and_says_why(desk: KeyedDesk
         assert why in message
 
 
-def test_r6_keys_that_wait_are_bounded_with_the_rows(
+def test_route_6_keys_that_wait_are_bounded_with_the_rows(
     desk: KeyedDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.made("db.orders", "db.users")
@@ -268,7 +268,7 @@ def test_r6_keys_that_wait_are_bounded_with_the_rows(
     assert counted(outcome)["shop.users"] == (0, 1, 0, 0)
 
 
-def test_p9_a_batch_that_fails_leaves_no_key_file(desk: KeyedDesk) -> None:
+def test_token_1_a_batch_that_fails_leaves_no_key_file(desk: KeyedDesk) -> None:
     desk.made("db.orders", "db.logs")
     desk.handling = replace(desk.handling, policy=Disposal.FAIL)
     failed = desk.outcome({"shop.orders": [None], "logs": [b"no json"]})
@@ -281,7 +281,7 @@ def files_of(desk: KeyedDesk, table: str) -> set[Path]:
     return set(Path(location.removeprefix("file://")).rglob("*.parquet"))
 
 
-def test_s2_a_keyed_table_of_many_asks_for_the_columns_that_its_rows_lack(
+def test_schema_2_a_keyed_table_of_many_asks_for_the_columns_that_its_rows_lack(
     desk: KeyedDesk,
 ) -> None:
     """Each table of the batch in one question; what is said of rows that go asks for nothing."""
@@ -316,7 +316,7 @@ def test_s2_a_keyed_table_of_many_asks_for_the_columns_that_its_rows_lack(
     assert [key[-1] for key in keys_of(outcome, "db.orders")] == [2]
 
 
-def test_s2_where_they_are_quarantined_the_rows_of_the_others_stay(desk: KeyedDesk) -> None:
+def test_schema_2_where_they_are_quarantined_the_rows_of_the_others_stay(desk: KeyedDesk) -> None:
     desk.made("db.orders")
     desk.of_table.unknown = UnknownFields.QUARANTINE
     rows = [*some(1, kind="a"), {"id": 2, "type": "b", "note": "x"}]
@@ -341,7 +341,7 @@ def ids_of(outcome: BatchWritten, table: str) -> list[int]:
 
 
 @pytest.mark.parametrize("tombstones", [Tombstones.SKIP, Tombstones.FAIL])
-def test_u2_what_has_no_value_goes_to_no_table_where_values_tell_which(
+def test_key_2_what_has_no_value_goes_to_no_table_where_values_tell_which(
     desk: KeyedDesk, tombstones: Tombstones
 ) -> None:
     """Neither to the table of another record nor to the one that takes what is left."""
@@ -361,7 +361,7 @@ def test_u2_what_has_no_value_goes_to_no_table_where_values_tell_which(
     assert counted(written(desk, {"events": [None, None]})) == {"events": (0, 0, 0, 2)}
 
 
-def test_u2_a_header_tells_of_which_table_a_record_without_a_value_is(desk: KeyedDesk) -> None:
+def test_key_2_a_header_tells_of_which_table_a_record_without_a_value_is(desk: KeyedDesk) -> None:
     """One that it does not tell of is as unmatched as any other record."""
     desk.routes = BY_PLACE[:1]
     desk.made("db.orders", "db.users", "db.logs")
@@ -375,7 +375,7 @@ def test_u2_a_header_tells_of_which_table_a_record_without_a_value_is(desk: Keye
     assert classes == {2: "tombstone", 3: "route"}
 
 
-def test_u2_records_of_a_key_come_to_one_table_by_several_routes(desk: KeyedDesk) -> None:
+def test_key_2_records_of_a_key_come_to_one_table_by_several_routes(desk: KeyedDesk) -> None:
     """Whatever order they are written in, each says which record it is: the highest offset wins."""
     desk.routes = BY_PLACE
     desk.made("db.orders", "db.users")
@@ -387,7 +387,7 @@ def test_u2_records_of_a_key_come_to_one_table_by_several_routes(desk: KeyedDesk
     assert all(row["id"] == row["kafka_offset"] for row in rows_in(files))
 
 
-def test_r2_what_a_route_looks_at_may_be_missing_in_a_record_of_a_key(desk: KeyedDesk) -> None:
+def test_route_2_what_a_route_looks_at_may_be_missing_in_a_record_of_a_key(desk: KeyedDesk) -> None:
     desk.routes = BY_PLACE[1:2]
     desk.made("db.orders")
     values = [at("orders", 1, "a"), {"id": 2, "type": "a"}, at("none", 3, "a"), b"no json"]
@@ -398,7 +398,7 @@ def test_r2_what_a_route_looks_at_may_be_missing_in_a_record_of_a_key(desk: Keye
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_u2_what_is_written_of_shared_topics_is_the_fold_of_each_table(
+def test_key_2_what_is_written_of_shared_topics_is_the_fold_of_each_table(
     desk: KeyedDesk, seed: int
 ) -> None:
     """By headers, then by fields, then by what is left; the oracle knows nothing of columns."""

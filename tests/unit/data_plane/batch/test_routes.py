@@ -1,4 +1,4 @@
-"""Which table a record's topic and values name, and what may not be (rules R1 to R3)."""
+"""Which table a record's topic and values name, and what may not be (rules ROUTE-1 to ROUTE-3)."""
 
 from __future__ import annotations
 

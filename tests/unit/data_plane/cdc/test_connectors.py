@@ -166,7 +166,7 @@ REFUSED: list[tuple[str, Schema, Any]] = [
 
 
 @pytest.mark.parametrize(("column", "schema", "value"), REFUSED)
-def test_q6_what_no_column_can_hold_is_a_bad_record_and_no_other(
+def test_quarantine_4_what_no_column_can_hold_is_a_bad_record_and_no_other(
     tmp_path: Path, column: str, schema: Schema, value: Any
 ) -> None:
     done = written(tmp_path, column, schema, [None, value, None])
@@ -303,7 +303,9 @@ def test_a_truncate_of_dms_stops_the_sink(tmp_path: Path) -> None:
     assert "offset 2" in outcome.reason
 
 
-def test_q6_a_key_of_another_format_than_the_values_says_what_is_to_be_set(tmp_path: Path) -> None:
+def test_quarantine_4_a_key_of_another_format_than_the_values_says_what_is_to_be_set(
+    tmp_path: Path,
+) -> None:
     desk = ChangesDesk(
         local_catalog(tmp_path), Changes(("id",), Envelope.DEBEZIUM), format_name="connect-json"
     )

@@ -118,7 +118,7 @@ ODD: list[tuple[Any, str]] = [
 ]
 
 
-def test_q6_each_odd_record_is_a_bad_one_and_no_other(tmp_path: Path) -> None:
+def test_quarantine_4_each_odd_record_is_a_bad_one_and_no_other(tmp_path: Path) -> None:
     messages = [value if isinstance(value, tuple) else (b'{"id": 1}', value) for value, _ in ODD]
     sound = said("c", after=row(5))
     between = [message for odd in messages for message in (odd, sound)]

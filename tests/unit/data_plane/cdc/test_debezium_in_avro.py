@@ -80,7 +80,7 @@ def test_rows_come_and_go(desk: ChangesDesk) -> None:
     assert done.deletes == {2: (2,), 3: (9,), 4: (7,)}
 
 
-def test_q6_odd_records_are_bad_ones(desk: ChangesDesk) -> None:
+def test_quarantine_4_odd_records_are_bad_ones(desk: ChangesDesk) -> None:
     odd: dict[bytes | None, str] = {
         said("c")[1]: "id: a required value is missing",
         said("?", after=row(1))[1]: "op: '?' is not known",

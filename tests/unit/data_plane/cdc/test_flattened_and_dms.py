@@ -38,7 +38,7 @@ def test_flattened_records_say_that_they_delete(tmp_path: Path) -> None:
     assert done.skipped == 1
 
 
-def test_q6_odd_flattened_records_are_bad_ones(tmp_path: Path) -> None:
+def test_quarantine_4_odd_flattened_records_are_bad_ones(tmp_path: Path) -> None:
     odd = {
         b'{"id": 1, "__deleted": "yes"}': "__deleted: 'yes' is not known",
         b'{"id": 1, "__deleted": 1}': "__deleted: '1' is not known",
@@ -82,7 +82,7 @@ def test_records_of_dms_load_insert_update_and_delete(tmp_path: Path) -> None:
     assert done.skipped == 1
 
 
-def test_q6_odd_records_of_dms_are_bad_ones(tmp_path: Path) -> None:
+def test_quarantine_4_odd_records_of_dms_are_bad_ones(tmp_path: Path) -> None:
     odd: list[tuple[Message, str]] = [
         (dms("merge", {"id": 1}), "metadata.operation: 'merge' is not known"),
         (dms(None, {"id": 1}), "metadata.operation: is missing"),

@@ -39,7 +39,7 @@ def test_a_batch_of_deletes_alone_writes_no_row_file(tmp_path: Path) -> None:
     assert (done.rows, done.deletes) == ([], {0: (1,), 1: (1,)})
 
 
-def test_q6_each_odd_record_is_a_bad_one(tmp_path: Path) -> None:
+def test_quarantine_4_each_odd_record_is_a_bad_one(tmp_path: Path) -> None:
     odd: dict[Message, str] = {
         (b"1", b"{broken"): "",
         (b"1", b'{"name": "a"}'): "id: a required value is missing",
@@ -61,7 +61,7 @@ def test_q6_each_odd_record_is_a_bad_one(tmp_path: Path) -> None:
         assert why in done.bad[offset]
 
 
-def test_q6_a_bad_key_stops_the_sink_before_its_record_by_default(tmp_path: Path) -> None:
+def test_quarantine_4_a_bad_key_stops_the_sink_before_its_record_by_default(tmp_path: Path) -> None:
     outcome = desk(tmp_path, policy=Disposal.FAIL).outcome([put(1), (None, None)])
     assert isinstance(outcome, BatchFailed)
     assert isinstance(outcome.fatal, PoisonRecord)
@@ -111,7 +111,7 @@ def test_rows_of_a_partitioned_table_go_to_their_places(tmp_path: Path) -> None:
     assert done.deletes == {6: (3,)}
 
 
-def test_u2_a_table_of_files_that_are_not_parquet_is_refused(tmp_path: Path) -> None:
+def test_key_2_a_table_of_files_that_are_not_parquet_is_refused(tmp_path: Path) -> None:
     keyed = desk(tmp_path)
     with keyed.catalog.load_table("db.t").transaction() as change:
         change.set_properties({"write.format.default": "avro"})

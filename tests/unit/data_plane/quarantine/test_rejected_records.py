@@ -342,7 +342,7 @@ def test_the_log_names_the_first_bad_record_of_a_batch(
 def test_a_batch_is_read_to_its_end_for_the_first_record_of_each_partition_that_stops_the_sink(
     desk: Desk,
 ) -> None:
-    """P14: or the batch would be written again for each partition of a topic that went bad."""
+    """BATCH-2: or the batch would be written again for each partition of a topic that went bad."""
     desk.handling = Handling()
     with pytest.raises(PoisonRecord, match="trips partition 0 offset 1: ") as stopped:
         desk.write([good(0), b"{", None], [good(0), good(1)], [good(0), None, b"{"])

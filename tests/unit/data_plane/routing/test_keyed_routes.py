@@ -1,4 +1,4 @@
-"""Which routes may lead to a table with a key: never no without reason (U1, U8)."""
+"""Which routes may lead to a table with a key: never no without reason (KEY-1, KEY-8)."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def test_no_text_that_matches_begins_otherwise(pattern: str, text: str) -> None:
         (Route(to="lake.orders", topic="another"), False),
     ],
 )
-def test_u1_routes_that_may_lead_to_a_key(route: Route, keyed: bool) -> None:
+def test_key_1_routes_that_may_lead_to_a_key(route: Route, keyed: bool) -> None:
     routing = Routing((route,), keys=KEYS)
     assert may_have_key(routing, "orders") is keyed
     assert may_name(routing, "orders", "lake.orders") is (keyed and "users" not in route.to)
 
 
-def test_u1_a_topic_is_judged_by_the_routes_that_it_comes_to() -> None:
+def test_key_1_a_topic_is_judged_by_the_routes_that_it_comes_to() -> None:
     first = Route(topic="logs", to="lake.logs")
     routing = Routing((first, Route(to="lake.{field}", field="type")), keys=KEYS)
     assert not may_have_key(routing, "logs")
@@ -82,7 +82,7 @@ def test_u1_a_topic_is_judged_by_the_routes_that_it_comes_to() -> None:
 
 
 @given(st.sampled_from(["orders", "users_a", "logs", "x"]), st.sampled_from(["t", "lake"]))
-def test_u1_where_a_record_goes_was_among_what_may_be(value: str, topic: str) -> None:
+def test_key_1_where_a_record_goes_was_among_what_may_be(value: str, topic: str) -> None:
     routes = (
         Route(topic="^(?P<g>.)", to="lake.{g}_{field}", field="t", value="^x|logs$"),
         Route(to="lake.{field}", field="t"),
@@ -110,7 +110,7 @@ def test_u1_where_a_record_goes_was_among_what_may_be(value: str, topic: str) ->
         (r"^log\.|shop", r"^shop\.", True),
     ],
 )
-def test_u1_what_a_route_leaves_may_come_to_a_key(first: str, second: str, before: bool) -> None:
+def test_key_1_what_a_route_leaves_may_come_to_a_key(first: str, second: str, before: bool) -> None:
     routes = (
         Route(topic=first, to="lake.logs", field="t"),
         Route(topic=second, to="lake.orders"),

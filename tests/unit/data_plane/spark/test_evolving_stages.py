@@ -1,4 +1,5 @@
-"""A distributed batch that meets fields which its table lacks: asked for, then written (S1, S2)."""
+"""A distributed batch that meets fields which its table lacks: asked for, then written (SCHEMA-1,
+SCHEMA-2)."""
 
 from __future__ import annotations
 

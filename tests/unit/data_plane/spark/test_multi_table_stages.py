@@ -1,4 +1,5 @@
-"""Batches of many tables in a job of several stages, stage by stage and without Spark (R1, R7)."""
+"""Batches of many tables in a job of several stages, stage by stage and without Spark (ROUTE-1,
+ROUTE-7)."""
 
 from __future__ import annotations
 
@@ -260,7 +261,8 @@ def test_a_transform_names_the_table_of_each_row(job: Job, mode: Distribution) -
 def test_behind_a_transform_records_of_a_suspended_table_are_diverted(
     job: Job, mode: Distribution
 ) -> None:
-    """I1: else its statuses would be refused for ever (I2); no route is at fault, nor a record."""
+    """SUSPEND-1: else its statuses would be refused for ever (SUSPEND-2); no route is at fault, nor
+    a record."""
     job = transforming(job, named_by("type"), mode)
     job.handling = replace(KEPT, unmatched=Disposal.FAIL)
     job.table("db.a", "db.b")

@@ -80,7 +80,7 @@ def test_one_failed_share_fails_the_batch_and_poison_outweighs() -> None:
 
 
 def test_the_records_of_all_shares_that_stop_the_sink_are_named_together() -> None:
-    """P14: the batch is cut once, and written."""
+    """BATCH-2: the batch is cut once, and written."""
     one, other = TopicPartition("a", 0), TopicPartition("a", 1)
     batch = batch_of({at: OffsetRange(0, 9) for at in (one, other)})
     stops = [PoisonRecord("x", "", Offsets(first)) for first in ({one: 5}, {one: 3, other: 7})]

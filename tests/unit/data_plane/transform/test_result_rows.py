@@ -99,7 +99,7 @@ def test_a_value_that_does_not_fit_names_record_and_transform(
 
 
 def test_after_a_row_that_does_not_fit_the_others_are_only_looked_at_for_more_of_them() -> None:
-    """P14: each task finds the first such record of all its partitions at once."""
+    """BATCH-2: each task finds the first such record of all its partitions at once."""
     given = [
         batch({"id": 3, RECORD: 0}),
         batch({"id": None, RECORD: 2}),

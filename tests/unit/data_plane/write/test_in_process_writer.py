@@ -113,7 +113,7 @@ def test_keys_of_the_sink_file_are_what_they_are(local: LocalCatalog) -> None:
 
 
 def test_a_plan_travels_whatever_opens_the_catalog(local: LocalCatalog) -> None:
-    """D3 and D4: a lock in it could not be pickled, and no two plans were equal."""
+    """A lock in it could not be pickled, and no two plans were equal."""
     import pickle
     import threading
 

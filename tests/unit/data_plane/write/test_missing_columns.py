@@ -1,4 +1,5 @@
-"""Records with fields that their table lacks: proposed, refused, ignored or bad (S1 to S7)."""
+"""Records with fields that their table lacks: proposed, refused, ignored or bad (SCHEMA-1 to
+SCHEMA-7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Columns that Connect's schemas and Protobuf's descriptors ask for (S1, S2, S5)."""
+"""Columns that Connect's schemas and Protobuf's descriptors ask for (SCHEMA-1, SCHEMA-2,
+SCHEMA-5)."""
 
 from __future__ import annotations
 

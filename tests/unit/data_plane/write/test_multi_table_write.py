@@ -1,4 +1,5 @@
-"""Batches whose records go to many tables: each record once, in its table or aside (R1 to R7)."""
+"""Batches whose records go to many tables: each record once, in its table or aside (ROUTE-1 to
+ROUTE-7, LEDGER-1)."""
 
 from __future__ import annotations
 
@@ -275,7 +276,7 @@ class Makes(Unsaid):
 def test_of_names_without_end_a_few_are_proposed_and_all_tables_that_exist_are_found(
     desk: Desk,
 ) -> None:
-    """N1: the batch is done again for the others, whatever they are."""
+    """CREATE-1: the batch is done again for the others, whatever they are."""
     there = [f"db.event_t{n}" for n in range(NEW_MAX + 20)]
     desk.table(*there)
     maker = Maker(desk.local, desk.routes, tables_max=1_000)
@@ -406,7 +407,8 @@ def test_the_policy_says_what_becomes_of_a_record_that_names_the_ledger(desk: De
 
 
 def test_each_table_and_partition_has_a_first_record_that_stops_the_sink(desk: Desk) -> None:
-    """P14: tables are decoded when they are worth it, so that a later record may be met first."""
+    """BATCH-2: tables are decoded when they are worth it, so that a later record may be met
+    first."""
     desk.table("db.orders", "db.users", "db.event_a")
     desk.handling = replace(KEPT, policy=Disposal.FAIL)
     bad = {"id": "x", "type": "a"}
@@ -497,7 +499,7 @@ def test_a_failed_batch_leaves_no_file(desk: Desk, tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.parquet")) == []
 
 
-# --------------------------------------------------------------------------------- isolation (I1)
+# ---------------------------------------------------------------------------- isolation (SUSPEND-1)
 
 
 def classes(written: BatchOutcome) -> set[str]:
@@ -516,7 +518,7 @@ def test_records_of_a_suspended_table_go_to_the_quarantine_and_are_not_bad(desk:
         "db.event_a: HG-103 not allowed",
     }
     meant = {row["table_name"] for row in rows_in(written.quarantined)}
-    assert meant == {"db.orders", "db.event_a"}, "so that they can be put again (I6)"
+    assert meant == {"db.orders", "db.event_a"}, "so that they can be put again (SUSPEND-6)"
     assert sum(result.bad for result in written.partitions.values()) == 0
     assert sum(result.quarantined for result in written.partitions.values()) == 3
     assert written.troubles == {}, "the coordinator knows"

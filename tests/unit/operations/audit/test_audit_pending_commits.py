@@ -81,7 +81,7 @@ def owing(filled: FilledTable, catalog: Catalog, settings: SinkSettings) -> Owin
     return Owing(filled, catalog, settings)
 
 
-def test_d7_rows_that_are_pending_are_named_and_not_lost(owing: Owing) -> None:
+def test_pending_7_rows_that_are_pending_are_named_and_not_lost(owing: Owing) -> None:
     report = owing.audited()
     assert report.findings == ()
     assert "2 rows of transaction 1.3 are pending for the quarantine" in report.remarks
@@ -114,7 +114,7 @@ def test_what_is_missing_beside_the_table_is_not_called_the_table(
         pass
 
 
-def test_d6_once_they_are_delivered_nothing_is_pending(owing: Owing) -> None:
+def test_pending_6_once_they_are_delivered_nothing_is_pending(owing: Owing) -> None:
     owing.delivers()
     report = owing.audited()
     assert report.findings == ()
@@ -129,7 +129,7 @@ def test_a_manifest_that_is_gone_is_a_finding(owing: Owing) -> None:
     assert {finding.what for finding in report.findings} == {"pending-commit-missing"}
 
 
-def test_d8_what_has_expired_is_a_finding(owing: Owing) -> None:
+def test_pending_8_what_has_expired_is_a_finding(owing: Owing) -> None:
     view = owing.primary.read()
     assert view.record
     number = TransactionNumber(4)

@@ -266,7 +266,7 @@ def test_properties_that_files_cannot_follow_are_told(
         check.files()
 
 
-def test_u1_a_key_that_the_table_cannot_have_is_told(
+def test_key_1_a_key_that_the_table_cannot_have_is_told(
     filled: FilledTable, settings: SinkSettings
 ) -> None:
     """A column may be null in the table though the sink file, which declares none, cannot know."""

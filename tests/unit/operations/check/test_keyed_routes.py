@@ -75,7 +75,7 @@ def asked(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, *topics: str)
     return check_keys(settings)
 
 
-def test_i6_nothing_is_put_again_into_a_keyed_table(shop: Shop, keyed: SinkSettings) -> None:
+def test_suspend_6_nothing_is_put_again_into_a_keyed_table(shop: Shop, keyed: SinkSettings) -> None:
     assert shop.catalog.table_exists(CLICKS)
     with pytest.raises(ReplayUnfit, match=f"{CLICKS} has a key"):
         replay_tables(keyed, [CLICKS])

@@ -169,7 +169,7 @@ def test_the_same_stop_a_second_time_is_a_stop_again() -> None:
         sink.claims(COORDINATOR)
 
 
-def test_u8_partitions_that_were_added_to_a_keyed_topic_meanwhile_are_not_taken_in() -> None:
+def test_key_8_partitions_that_were_added_to_a_keyed_topic_meanwhile_are_not_taken_in() -> None:
     sink = Sink()
     roll_back(sink)
     sink.source.add_partitions("source", 1)
@@ -245,7 +245,7 @@ class Followed(Sink):
         return resolve_stop(world, SETTINGS, _parse_choices(wanted))
 
 
-def test_d9_a_quarantine_of_another_table_is_gone_on_with_once() -> None:
+def test_pending_9_a_quarantine_of_another_table_is_gone_on_with_once() -> None:
     sink = Followed()
     with pytest.raises(StopSink, match="uuid-of-another"):
         sink.accepts()
@@ -257,7 +257,7 @@ def test_d9_a_quarantine_of_another_table_is_gone_on_with_once() -> None:
     assert sink.aside.sequence_number == 1, "a claim touches the table alone"
 
 
-def test_d9_a_rollback_that_is_followed_claims_the_quarantine() -> None:
+def test_pending_9_a_rollback_that_is_followed_claims_the_quarantine() -> None:
     sink = Followed()
     roll_back(sink)
     sink.accepts("HG-201=follow-table", "HG-215=restart")
@@ -266,7 +266,7 @@ def test_d9_a_rollback_that_is_followed_claims_the_quarantine() -> None:
     assert [pending_commit.table for pending_commit in record.pending_commits] == ["lake.aside"]
 
 
-def test_d9_a_quarantine_that_cannot_be_read_accepts_nothing() -> None:
+def test_pending_9_a_quarantine_that_cannot_be_read_accepts_nothing() -> None:
     sink = Followed()
     sink.aside.reachable = False
     with pytest.raises(RetryLater, match=r"lake\.aside"):

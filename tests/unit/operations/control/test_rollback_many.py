@@ -1,4 +1,4 @@
-"""D10: a ledger and all that it has filled go back together, and come back again."""
+"""ROLLBACK-1: a ledger and all that it has filled go back together, and come back again."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ FULL = {ORDERS: [0, 1, 3], CLICKS: [2, 4], LATE: [5]}
 BACK = {ORDERS: [0, 1], CLICKS: [2], LATE: list[int]()}
 
 
-def test_d10_all_tables_go_back_and_the_ledger_last(shop: Shop, settings: SinkSettings) -> None:
+def test_rollback_1_all_tables_go_back_and_the_ledger_last(
+    shop: Shop, settings: SinkSettings
+) -> None:
     plan = plan_rollback(settings, "1.1")
     assert (plan.dropped, plan.rows) == (("1.3", "1.2"), 3)
     assert f"{LATE}: to before its first rows; 1 rows leave it" in str(plan)
@@ -100,7 +102,7 @@ def test_d10_all_tables_go_back_and_the_ledger_last(shop: Shop, settings: SinkSe
     shop.assert_proven(3)
 
 
-def test_d10_what_is_read_again_is_there_once(shop: Shop, settings: SinkSettings) -> None:
+def test_rollback_1_what_is_read_again_is_there_once(shop: Shop, settings: SinkSettings) -> None:
     carry_out(settings, plan_rollback(settings, "1.1"))
     shop.claims(4)
     shop.commits({ORDERS: [3], LATE: [4, 5]})
@@ -108,7 +110,7 @@ def test_d10_what_is_read_again_is_there_once(shop: Shop, settings: SinkSettings
     shop.assert_proven(6)
 
 
-def test_d10_the_way_back_is_the_same_move(shop: Shop, settings: SinkSettings) -> None:
+def test_rollback_1_the_way_back_is_the_same_move(shop: Shop, settings: SinkSettings) -> None:
     carry_out(settings, plan_rollback(settings, "1.1"))
     shop.claims(4)
     shop.commits({"db.new": [3], CLICKS: [4]})
@@ -121,7 +123,7 @@ def test_d10_the_way_back_is_the_same_move(shop: Shop, settings: SinkSettings) -
     shop.assert_proven(7)
 
 
-def test_d10_a_paused_coordinator_commits_nothing_and_delivers_nothing(
+def test_rollback_1_a_paused_coordinator_commits_nothing_and_delivers_nothing(
     shop: Shop, settings: SinkSettings
 ) -> None:
     pending_commits = shop.decides({ORDERS: [6]})
@@ -146,7 +148,7 @@ class Dies(Exception):
 
 
 @pytest.mark.parametrize("calls", (0, 2, 4))
-def test_d10_the_same_command_finishes_what_was_interrupted(
+def test_rollback_1_the_same_command_finishes_what_was_interrupted(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     """Behind the claim, in the midst of three tables, behind the ledger."""
@@ -183,7 +185,7 @@ def test_d10_the_same_command_finishes_what_was_interrupted(
     shop.assert_proven(6)
 
 
-def test_d10_an_unknown_answer_is_looked_at(
+def test_rollback_1_an_unknown_answer_is_looked_at(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit, lost = IcebergTable.commit, [CLICKS, LATE]
@@ -256,7 +258,7 @@ def _make_anew(shop: Shop) -> None:
         (_write_besides, f"others have written since 1.[14]: {CLICKS}: snapshot"),
     ],
 )
-def test_d10_what_cannot_go_back_is_named_and_nothing_moves(
+def test_rollback_1_what_cannot_go_back_is_named_and_nothing_moves(
     shop: Shop, settings: SinkSettings, does: Any, says: str
 ) -> None:
     does(shop)
@@ -267,7 +269,7 @@ def test_d10_what_cannot_go_back_is_named_and_nothing_moves(
     assert shop.ledger.read() == before
 
 
-def test_d10_a_listed_table_that_may_not_be_read_is_named_and_nothing_moves(
+def test_rollback_1_a_listed_table_that_may_not_be_read_is_named_and_nothing_moves(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = SqlCatalog.load_table
@@ -284,7 +286,9 @@ def test_d10_a_listed_table_that_may_not_be_read_is_named_and_nothing_moves(
     assert shop.ledger.read() == before
 
 
-def test_d10_a_table_of_a_former_route_goes_along(shop: Shop, settings: SinkSettings) -> None:
+def test_rollback_1_a_table_of_a_former_route_goes_along(
+    shop: Shop, settings: SinkSettings
+) -> None:
     (route,) = settings.tables.route
     other = replace(settings.tables, route=(replace(route, to="elsewhere.{field}"),))
     carry_out(settings, plan_rollback(replace(settings, tables=other), "1.1"))
@@ -292,7 +296,7 @@ def test_d10_a_table_of_a_former_route_goes_along(shop: Shop, settings: SinkSett
     shop.assert_proven(3)
 
 
-def test_d10_a_way_back_that_one_table_has_lost_is_refused(
+def test_rollback_1_a_way_back_that_one_table_has_lost_is_refused(
     shop: Shop, settings: SinkSettings
 ) -> None:
     carry_out(settings, plan_rollback(settings, "1.1"))
@@ -304,14 +308,16 @@ def test_d10_a_way_back_that_one_table_has_lost_is_refused(
     assert shop.rows() == BACK
 
 
-def test_d10_snapshots_of_others_go_along_where_asked(shop: Shop, settings: SinkSettings) -> None:
+def test_rollback_1_snapshots_of_others_go_along_where_asked(
+    shop: Shop, settings: SinkSettings
+) -> None:
     _write_besides(shop)
     carry_out(settings, plan_rollback(settings, "1.1", drop_foreign=True))
     assert shop.rows() == BACK
     shop.assert_proven(3)
 
 
-def test_d10_a_branch_of_each_table_shows_it(shop: Shop, settings: SinkSettings) -> None:
+def test_rollback_1_a_branch_of_each_table_shows_it(shop: Shop, settings: SinkSettings) -> None:
     before = shop.ledger.read()
     show_on_branch(settings, plan_rollback(settings, "1.1", look_only=True), "look")
     assert shop.ledger.read() == before
@@ -321,7 +327,7 @@ def test_d10_a_branch_of_each_table_shows_it(shop: Shop, settings: SinkSettings)
         assert table.scan(snapshot_id=table.metadata.refs["look"].snapshot_id).count() == rows
 
 
-def test_d10_from_the_command_line_and_over_http(
+def test_rollback_1_from_the_command_line_and_over_http(
     shop: Shop, settings: SinkSettings, tmp_path: Path
 ) -> None:
     known = catalog_properties(tmp_path)

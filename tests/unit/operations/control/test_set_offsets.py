@@ -79,7 +79,7 @@ def test_what_is_known_of_time_stays_where_offsets_go_forward(
     assert record.command == "offsets set"
 
 
-def test_u8_of_a_keyed_table_no_partition_is_set_that_was_added(
+def test_key_8_of_a_keyed_table_no_partition_is_set_that_was_added(
     table: IcebergTable, settings: SinkSettings
 ) -> None:
     record = table.read().record
@@ -155,7 +155,7 @@ def test_another_groups_offsets_are_not_ours(
         record_for_claim(settings, IcebergTable(catalog, "db.trips", SINK).read())
 
 
-def test_d9_pending_commits_stay_and_secondaries_are_claimed_before_the_next_start(
+def test_pending_9_pending_commits_stay_and_secondaries_are_claimed_before_the_next_start(
     table: IcebergTable, settings: SinkSettings
 ) -> None:
     before = table.read().record

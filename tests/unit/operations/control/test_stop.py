@@ -69,7 +69,7 @@ def test_a_stop_is_stored_with_who_asked_and_ends_with_a_start(
     assert told == ["stop", "start"]
 
 
-def test_d7_a_stop_strikes_off_what_the_quarantine_shows_as_delivered(owing: Owing) -> None:
+def test_pending_7_a_stop_strikes_off_what_the_quarantine_shows_as_delivered(owing: Owing) -> None:
     """Another quarantine at the next start cannot say so: it would expire."""
     assert stop(owing.settings).record.pending_commits == (owing.pending_commit,)
     start(owing.settings)

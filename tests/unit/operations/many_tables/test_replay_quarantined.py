@@ -1,4 +1,4 @@
-"""I6: what the quarantine took in for a suspended table is put again, once."""
+"""SUSPEND-6: what the quarantine took in for a suspended table is put again, once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def offsets(shop: Shop, name: str = CLICKS) -> list[int]:
     return sorted(found)
 
 
-def test_i6_what_was_diverted_is_put_again_once(shop: Shop, settings: SinkSettings) -> None:
+def test_suspend_6_what_was_diverted_is_put_again_once(shop: Shop, settings: SinkSettings) -> None:
     assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS, 2),)
     assert offsets(shop) == [2, 3, 5, 6]
     assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS),)
@@ -65,7 +65,7 @@ def test_i6_what_was_diverted_is_put_again_once(shop: Shop, settings: SinkSettin
     assert (str(view.record.transaction), view.record.replays) == ("1.3", True)
 
 
-def test_i6_the_audit_knows_what_was_put_again(shop: Shop, settings: SinkSettings) -> None:
+def test_suspend_6_the_audit_knows_what_was_put_again(shop: Shop, settings: SinkSettings) -> None:
     assert audit(settings, with_source=False).findings == ()
     replay_tables(settings, [CLICKS])
     report = audit(settings, with_source=False)
@@ -79,7 +79,9 @@ def test_i6_the_audit_knows_what_was_put_again(shop: Shop, settings: SinkSetting
     assert "record-twice" in {finding.what for finding in audit(settings).findings}
 
 
-def test_i6_deliveries_carry_on_what_was_put_again(shop: Shop, settings: SinkSettings) -> None:
+def test_suspend_6_deliveries_carry_on_what_was_put_again(
+    shop: Shop, settings: SinkSettings
+) -> None:
     replay_tables(settings, [CLICKS])
     shop.commits({CLICKS: [7]})
     shop.diverts({CLICKS: {8: GOOD}})
@@ -88,7 +90,7 @@ def test_i6_deliveries_carry_on_what_was_put_again(shop: Shop, settings: SinkSet
     assert audit(settings, with_source=False).findings == ()
 
 
-def test_i6_a_delivery_that_was_slept_through_is_refused_and_made_again(
+def test_suspend_6_a_delivery_that_was_slept_through_is_refused_and_made_again(
     shop: Shop, settings: SinkSettings
 ) -> None:
     pending_commits = shop.decides({CLICKS: [7]})
@@ -100,7 +102,7 @@ def test_i6_a_delivery_that_was_slept_through_is_refused_and_made_again(
     assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS),)
 
 
-def test_i6_delivered_in_between_it_is_tried_again_with_the_same_files(
+def test_suspend_6_delivered_in_between_it_is_tried_again_with_the_same_files(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit, waiting = IcebergTable.commit, [shop.decides({CLICKS: [7]})]
@@ -119,7 +121,7 @@ def test_i6_delivered_in_between_it_is_tried_again_with_the_same_files(
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_i6_an_answer_that_is_lost_doubles_nothing(
+def test_suspend_6_an_answer_that_is_lost_doubles_nothing(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, landed: bool
 ) -> None:
     commit, lost = IcebergTable.commit, [True]
@@ -142,7 +144,7 @@ def test_i6_an_answer_that_is_lost_doubles_nothing(
     assert offsets(shop) == [2, 3, 5, 6]
 
 
-def test_i6_of_two_that_replay_at_once_one_is_refused(
+def test_suspend_6_of_two_that_replay_at_once_one_is_refused(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit, first = IcebergTable.commit, [True]
@@ -159,7 +161,7 @@ def test_i6_of_two_that_replay_at_once_one_is_refused(
     assert offsets(shop) == [2, 3, 5, 6]
 
 
-def test_i6_many_come_portion_by_portion_and_an_interruption_loses_none(
+def test_suspend_6_many_come_portion_by_portion_and_an_interruption_loses_none(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.diverts({CLICKS: dict.fromkeys(range(7, 12), GOOD)})
@@ -182,7 +184,7 @@ def test_i6_many_come_portion_by_portion_and_an_interruption_loses_none(
     assert audit(settings, with_source=False).findings == ()
 
 
-def test_i6_bad_records_stay_in_the_quarantine_and_are_counted(
+def test_suspend_6_bad_records_stay_in_the_quarantine_and_are_counted(
     shop: Shop, settings: SinkSettings
 ) -> None:
     shop.diverts({CLICKS: {7: BAD, 8: GOOD}})
@@ -191,7 +193,7 @@ def test_i6_bad_records_stay_in_the_quarantine_and_are_counted(
     assert audit(settings, with_source=False).findings == ()
 
 
-def test_i6_new_columns_of_what_is_put_again_are_taken_up(
+def test_suspend_6_new_columns_of_what_is_put_again_are_taken_up(
     shop: Shop, catalog: Catalog, settings: SinkSettings
 ) -> None:
     policy = replace(settings.tables.schema, unknown_fields=UnknownFields.EVOLVE)
@@ -204,7 +206,7 @@ def test_i6_new_columns_of_what_is_put_again_are_taken_up(
     assert [row["tip"] for row in rows if row["offset"] == 7] == [12]
 
 
-def test_i6_the_table_that_was_meant_counts_not_todays_routes(
+def test_suspend_6_the_table_that_was_meant_counts_not_todays_routes(
     shop: Shop, settings: SinkSettings
 ) -> None:
     """Else a record that was put again under one route would be so under the next one, too."""
@@ -243,7 +245,7 @@ def _roll_the_quarantine_back(shop: Shop) -> None:
         (_roll_the_quarantine_back, "the quarantine .* is not as sink shop left it: tag-missing"),
     ],
 )
-def test_i6_a_table_that_is_not_in_order_is_refused(
+def test_suspend_6_a_table_that_is_not_in_order_is_refused(
     shop: Shop, settings: SinkSettings, happens: Callable[[Shop], None], why: str
 ) -> None:
     happens(shop)
@@ -253,7 +255,9 @@ def test_i6_a_table_that_is_not_in_order_is_refused(
     assert offsets(shop) == before
 
 
-def test_i6_what_cannot_be_meant_is_refused_by_name(shop: Shop, settings: SinkSettings) -> None:
+def test_suspend_6_what_cannot_be_meant_is_refused_by_name(
+    shop: Shop, settings: SinkSettings
+) -> None:
     skipping = QuarantineSettings(policy=Disposal.SKIP, tombstones=Disposal.SKIP)
     skips = replace(settings.tables, unmatched=Disposal.SKIP)
     with pytest.raises(ReplayUnfit, match="keeps no records"):
@@ -272,10 +276,10 @@ def test_i6_what_cannot_be_meant_is_refused_by_name(shop: Shop, settings: SinkSe
         replay_tables(settings, [])
 
 
-def test_i6_a_table_that_goes_back_forgets_what_leaves_it_and_knows_what_stays(
+def test_suspend_6_a_table_that_goes_back_forgets_what_leaves_it_and_knows_what_stays(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D10: what it was given back goes with the snapshot that brought it."""
+    """ROLLBACK-1: what it was given back goes with the snapshot that brought it."""
 
     @contextmanager
     def topics(_: SinkSettings) -> Iterator[Source]:

@@ -1,4 +1,4 @@
-"""D8 and I6: what expired of a table is written again from its files, once."""
+"""PENDING-8 and SUSPEND-6: what expired of a table is written again from its files, once."""
 
 from __future__ import annotations
 

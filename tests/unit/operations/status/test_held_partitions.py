@@ -1,4 +1,4 @@
-"""U8: what is said of partitions that wait to be read, where the table alone is known."""
+"""KEY-8: what is said of partitions that wait to be read, where the table alone is known."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def report(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> StatusRep
     return status(settings)
 
 
-def test_u8_status_counts_what_is_held_and_says_what_it_waits_for(report: StatusReport) -> None:
+def test_key_8_status_counts_what_is_held_and_says_what_it_waits_for(report: StatusReport) -> None:
     assert [(each.partition, each.records) for each in report.held] == [(1, 0), (2, 7)]
     told = json.loads(json.dumps(report.as_json()))
     assert (told["held_records"], told["held"][1]["log_end"]) == (7, 7)
@@ -70,14 +70,14 @@ def test_u8_status_counts_what_is_held_and_says_what_it_waits_for(report: Status
     assert "of which held     7" in shown.getvalue()
 
 
-def test_u8_metrics_count_it_too(report: StatusReport) -> None:
+def test_key_8_metrics_count_it_too(report: StatusReport) -> None:
     told = {gauge.name: gauge.value for gauge in report_gauges(report)}
     assert told[names.UNREAD_PARTITIONS] == 2
     assert told[names.UNREAD_RECORDS] == 7
     assert told[names.LAG_RECORDS] == report.lag
 
 
-def test_u8_what_would_stop_the_sink_is_not_called_held(settings: SinkSettings) -> None:
+def test_key_8_what_would_stop_the_sink_is_not_called_held(settings: SinkSettings) -> None:
     fails = replace(
         settings, changes=replace(settings.changes, on_partitions_added=OnPartitionsAdded.FAIL)
     )
@@ -86,7 +86,7 @@ def test_u8_what_would_stop_the_sink_is_not_called_held(settings: SinkSettings) 
     assert "held" not in text
 
 
-def test_u8_a_topic_that_was_not_multiplied_is_never_read_and_the_note_says_so(
+def test_key_8_a_topic_that_was_not_multiplied_is_never_read_and_the_note_says_so(
     settings: SinkSettings,
 ) -> None:
     held = (*HELD, HeldPartition("topic", 3, 0, 0, 0), HeldPartition("topic", 4, 0, 0, 0))
@@ -100,6 +100,6 @@ def test_u8_a_topic_that_was_not_multiplied_is_never_read_and_the_note_says_so(
     assert "HG-222" not in text
 
 
-def test_u8_no_time_is_named_where_no_claim_is_known(settings: SinkSettings) -> None:
+def test_key_8_no_time_is_named_where_no_claim_is_known(settings: SinkSettings) -> None:
     (text,) = describe_held(settings, (*HELD, replace(HELD[0], partition=3)), [])
     assert "does not say since when; the coordinator's log does" in text

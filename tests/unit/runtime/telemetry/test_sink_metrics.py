@@ -316,7 +316,7 @@ def test_records_that_came_only_now_do_not_make_an_old_offset_stalled() -> None:
     assert coordinator_progress.stalled_partitions(late, 5_001.0, 90) == ()
 
 
-def test_u8_a_partition_that_is_held_has_lag_and_does_not_stall() -> None:
+def test_key_8_a_partition_that_is_held_has_lag_and_does_not_stall() -> None:
     begun = coordinator_progress.on_start(coordinator_progress.Progress(), AT, start(), 0.0)
     now = coordinator_progress.on_source_logs(begun, logs({P0: 10, P1: 20, P2: 9}), 1.0)
     assert coordinator_progress.stalled_partitions(now, 5_000.0, 90) == ()
@@ -413,7 +413,7 @@ def test_who_failed_and_is_silent_since_is_not_waited_for() -> None:
     assert coordinator_progress.current_error(told, 131.0, 30.0) is None
 
 
-def test_u10_what_records_did_to_the_rows_of_a_keyed_table_is_counted(
+def test_key_10_what_records_did_to_the_rows_of_a_keyed_table_is_counted(
     meters: SinkMeters, kept: Kept
 ) -> None:
     landed = view(replace(record(1, 1, Offsets({P0: 7})), keys=KeyCounts(inserted=3, absent=4)))

@@ -181,7 +181,7 @@ def test_records_of_files_that_a_vacuum_removed_are_written_again(
     assert not audit(sink.settings, with_source=False).findings
 
 
-def test_d8_a_pending_commit_whose_file_is_gone_expires_and_later_ones_are_delivered(
+def test_pending_8_a_pending_commit_whose_file_is_gone_expires_and_later_ones_are_delivered(
     sink: SinkInProcess, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"

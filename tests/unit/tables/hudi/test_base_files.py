@@ -112,7 +112,7 @@ def test_a_record_key_is_the_text_of_its_column(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stamp", ["file:///elsewhere/*_20261123093000123.parquet", "/x/7", "*"])
 def test_nothing_is_written_where_no_coordinator_says(tmp_path: Path, stamp: str) -> None:
-    """P9: START is read from a topic that others may write to."""
+    """TOKEN-1: START is read from a topic that others may write to."""
     location = f"file://{tmp_path}"
     layout = FileSchema("uuid", 1, FIELDS, location, marking=HudiFileMarking(location))
     shape = file_shape(plan_of_file_schema(layout, "db.t", SourcePlan(kafka={})))

@@ -96,7 +96,7 @@ def table(path: str) -> pa.Table:
     return pq.read_table(path.removeprefix("file://"))
 
 
-def test_u3_the_highest_offset_of_a_key_wins_whatever_file_it_came_in(
+def test_key_3_the_highest_offset_of_a_key_wins_whatever_file_it_came_in(
     files: Files, tmp_path: Path
 ) -> None:
     whole = files.rows((1, "a", "x", 0, 5), (1, "b", "x", 0, 6))
@@ -117,7 +117,9 @@ def test_u3_the_highest_offset_of_a_key_wins_whatever_file_it_came_in(
     assert fold.going().to_pylist() == [{"id": 2, "zone": "b"}]
 
 
-def test_u3_of_several_transactions_a_later_one_is_newer_whatever_its_offsets(files: Files) -> None:
+def test_key_3_of_several_transactions_a_later_one_is_newer_whatever_its_offsets(
+    files: Files,
+) -> None:
     """The topic was re-created in between, and one record of each has the same offset."""
     before = files.rows(*((id_, "a", "x", 0, id_) for id_ in range(1, 5)))
     anew = files.rows((1, "a", "x", 0, 1), (2, "a", "x", 0, 0))
@@ -130,7 +132,7 @@ def test_u3_of_several_transactions_a_later_one_is_newer_whatever_its_offsets(fi
     assert fold.going().to_pylist() == [{"id": 3, "zone": "a"}]
 
 
-def test_u8_a_key_in_two_partitions_is_refused_be_it_of_the_commit_or_of_the_table(
+def test_key_8_a_key_in_two_partitions_is_refused_be_it_of_the_commit_or_of_the_table(
     files: Files,
 ) -> None:
     for one, other in (
@@ -146,13 +148,13 @@ def test_u8_a_key_in_two_partitions_is_refused_be_it_of_the_commit_or_of_the_tab
             fold.counts()
 
 
-def test_u8_rows_of_others_are_not_asked_where_they_come_from(files: Files) -> None:
+def test_key_8_rows_of_others_are_not_asked_where_they_come_from(files: Files) -> None:
     fold = files.fold(files.rows((1, "a", "x", 0, 1)))
     fold.look(live((1, "a", None, None)))
     assert fold.counts() == KeyCounts(updated=1)
 
 
-def test_u10_each_record_counts_once_and_files_with_others_are_refused(files: Files) -> None:
+def test_key_10_each_record_counts_once_and_files_with_others_are_refused(files: Files) -> None:
     one, other = files.rows((1, "a", "x", 0, 1)), files.rows((2, "a", "x", 0, 2))
     fewer = WrittenFile(one.path, 2, one.size_bytes)
     with pytest.raises(TableChanged):
@@ -165,7 +167,7 @@ def test_u10_each_record_counts_once_and_files_with_others_are_refused(files: Fi
     st.sets(st.tuples(st.integers(0, 5), st.sampled_from("ab"))),
     st.integers(1, 4),
 )
-def test_u3_the_fold_is_that_of_a_dictionary(
+def test_key_3_the_fold_is_that_of_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory,
     told: list[tuple[int, str, bool]],
     before: set[tuple[int, str]],

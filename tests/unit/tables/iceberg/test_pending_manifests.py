@@ -1,4 +1,5 @@
-"""StagedManifest manifests as snapshots list them, and those that belong to nobody (D2, D5)."""
+"""StagedManifest manifests as snapshots list them, and those that belong to nobody (PENDING-2,
+PENDING-5)."""
 
 from __future__ import annotations
 

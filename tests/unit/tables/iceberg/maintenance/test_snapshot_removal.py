@@ -1,4 +1,5 @@
-"""What a removal of snapshots asks of a catalog, and what it takes for proven afterwards (T6)."""
+"""What a removal of snapshots asks of a catalog, and what it takes for proven afterwards
+(RETENTION-1)."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ POSITIONS = [
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_u6_dead_positions_are_read_back_from_the_one_file_of_each_data_file(
+def test_key_6_dead_positions_are_read_back_from_the_one_file_of_each_data_file(
     tmp_path: Path, version: int
 ) -> None:
     dead = [

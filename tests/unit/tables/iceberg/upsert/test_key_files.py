@@ -27,7 +27,7 @@ SCHEMA = Schema(
 )
 
 
-def test_u2_a_key_file_is_read_back_by_field_ids(tmp_path: Path) -> None:
+def test_key_2_a_key_file_is_read_back_by_field_ids(tmp_path: Path) -> None:
     io, path = PyArrowFileIO(), f"file://{tmp_path}/keys.parquet"
     columns = key_schema(SCHEMA, [7, 4], topics=False)
     assert columns.names == ["zone", "id", PARTITION, OFFSET]
@@ -50,5 +50,5 @@ def test_u2_a_key_file_is_read_back_by_field_ids(tmp_path: Path) -> None:
         list(batches(io, path, [9]))
 
 
-def test_u2_deletes_carry_their_topic_where_rows_do() -> None:
+def test_key_2_deletes_carry_their_topic_where_rows_do() -> None:
     assert key_schema(SCHEMA, [4], topics=True).names == ["id", TOPIC, PARTITION, OFFSET]

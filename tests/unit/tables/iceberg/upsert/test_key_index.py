@@ -17,7 +17,7 @@ Row = tuple[str, int]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_u7_it_finds_the_live_rows_of_a_key(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_7_it_finds_the_live_rows_of_a_key(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_index, "MERGED_ROWS_MAX", 60)
     chance = random.Random(seed)
     dead: dict[str, set[int]] = defaultdict(set)
@@ -41,7 +41,9 @@ def test_u7_it_finds_the_live_rows_of_a_key(seed: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("dead", [False, True])
-def test_u7_a_file_is_asked_for_its_dead_rows_where_its_own_rows_are_merged(*, dead: bool) -> None:
+def test_key_7_a_file_is_asked_for_its_dead_rows_where_its_own_rows_are_merged(
+    *, dead: bool
+) -> None:
     """Asking for all files in each merge took minutes of a table with ten thousand small ones."""
     files, asked = 512, []
     index = KeyIndex(
@@ -53,14 +55,14 @@ def test_u7_a_file_is_asked_for_its_dead_rows_where_its_own_rows_are_merged(*, d
     assert len(asked) == (files * merges_of_a_row if dead else 0)
 
 
-def test_u7_two_keys_with_the_same_first_word_are_told_apart() -> None:
+def test_key_7_two_keys_with_the_same_first_word_are_told_apart() -> None:
     index = KeyIndex(10**6)
     index.add("a", file_keys([(5, 1), (5, 2)]))
     index.add("b", file_keys([(5, 3)]))
     assert found(index, {}) == {(5, 1): {("a", 0)}, (5, 2): {("a", 1)}, (5, 3): {("b", 0)}}
 
 
-def test_u7_a_full_index_says_so_and_stays_as_it_was() -> None:
+def test_key_7_a_full_index_says_so_and_stays_as_it_was() -> None:
     index = KeyIndex(3 * ROW_BYTES)
     index.add("a", file_keys([(1, 0), (2, 0)]))
     with pytest.raises(KeyIndexFull, match="4 rows of a keyed table need 112 bytes"):
@@ -68,7 +70,7 @@ def test_u7_a_full_index_says_so_and_stays_as_it_was() -> None:
     assert found(index, {}) == {(1, 0): {("a", 0)}, (2, 0): {("a", 1)}}
 
 
-def test_u7_rows_of_forgotten_files_make_room() -> None:
+def test_key_7_rows_of_forgotten_files_make_room() -> None:
     index = KeyIndex(2 * ROW_BYTES)
     index.add("a", file_keys([(1, 0), (2, 0)]))
     index.forget("a")
@@ -99,7 +101,7 @@ def found(index: KeyIndex, dead: dict[str, set[int]]) -> dict[tuple[int, int], s
     return dict(rows)
 
 
-def test_u7_several_tables_share_one_bound_of_memory() -> None:
+def test_key_7_several_tables_share_one_bound_of_memory() -> None:
     memory = IndexMemory(4 * ROW_BYTES)
     one, other = (KeyIndex(4 * ROW_BYTES, take=memory.share()) for _ in range(2))
     one.add("a", file_keys([(1, 0), (2, 0), (3, 0)]))

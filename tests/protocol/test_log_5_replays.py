@@ -1,0 +1,218 @@
+"""LOG-5: a genuine event that is said again later changes nothing, whoever says it and whenever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+from protocol.coordinating import EPOCH, SETTINGS, Coordinator
+from protocol.participating import Participant
+from protocol.values import ALICE, BOB, P0, P1, RIVAL, TABLE, gain, offsets, proposal, status
+
+from headgate.control_protocol.events import (
+    AbortCommit,
+    AckCommit,
+    Answer,
+    EndCommit,
+    Event,
+    LogRecord,
+    Notice,
+    NoticeKind,
+    Pause,
+    PresenceKind,
+    Resume,
+    StartCommit,
+    Tables,
+    TableStart,
+    WriteStatus,
+)
+from headgate.control_protocol.identifiers import ControlOffset
+from headgate.control_protocol.machine_io import Append, Heard, LogTruncated
+from headgate.control_protocol.machine_io import Heard as ParticipantHeard
+from headgate.coordinator.actions import LeadershipGained
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.schema_changes import GATHERING_MS
+from headgate.coordinator.state import State
+from headgate.participant.state import Phase as Part
+
+EVERY_KIND = {kind.__name__ for kind in get_args(Event)}
+TABLE_START = TableStart(TABLE, "uuid-1", 0, 0, "elsewhere")
+PHASES = [
+    *(Phase.STARTING, Phase.OPEN, Phase.PREPARING, Phase.CLOSING),
+    *(Phase.COLLECTING, Phase.COMMITTING, Phase.SETTLING),
+]
+
+
+def one_transaction(coordinator: Coordinator) -> None:
+    """A gain, a pause, a resume, and rows."""
+    at = coordinator.term.progress.offsets
+    closing = coordinator.term.progress.number
+    coordinator.hears(gain(P0), BOB, epoch=0)
+    coordinator.hears(Pause(), BOB, epoch=EPOCH)
+    coordinator.until(Phase.COLLECTING)
+    rows = status(
+        closing, {P0: (at[P0], at[P0] + 2), P1: (at[P1], at[P1])}, written_in=(EPOCH, closing)
+    )
+    coordinator.hears(rows, ALICE, transaction=closing)
+    coordinator.hears(gain(kind=PresenceKind.ALIVE), ALICE)
+    coordinator.waits(1)
+    coordinator.until(Phase.OPEN)
+    seen = coordinator.table.record
+    assert seen is not None
+    coordinator.hears(Resume(), BOB, transaction=seen.transaction.number)
+
+
+def experienced(phase: Phase) -> Coordinator:
+    """It has heard every kind of event in earlier transactions, and a rival before its epoch."""
+    coordinator = Coordinator()
+    for event in (StartCommit(None, offsets(10, 20), {}, ()), EndCommit()):
+        coordinator.hears(event, RIVAL, epoch=EPOCH - 1, transaction=4)
+    for settlement in (AckCommit, AbortCommit):
+        said = settlement(ControlOffset(41), offsets(10, 20))
+        coordinator.hears(said, RIVAL, epoch=EPOCH - 1)
+    answer = Tables((Answer(ALICE, 1),), (TABLE_START,))
+    coordinator.hears(answer, RIVAL, epoch=EPOCH - 1, transaction=4)
+    for report in (Notice(kind, "HG-100", "said") for kind in NoticeKind):
+        coordinator.hears(report, BOB, epoch=EPOCH - 1)
+    coordinator.until(Phase.OPEN)
+    one_transaction(coordinator)
+    coordinator.hears(proposal(1), ALICE, transaction=coordinator.term.progress.number)
+    coordinator.waits(GATHERING_MS)
+    coordinator.until(Phase.OPEN)
+    one_transaction(coordinator)
+    late = status(9, {P0: (14, 15), P1: (20, 20)}, written_in=(EPOCH, 3))
+    coordinator.hears(late, ALICE, transaction=3)
+    if phase is Phase.STARTING:
+        coordinator.given(LogTruncated("truncated"))
+    coordinator.until(phase)
+    return coordinator
+
+
+def without_place(state: State) -> State:
+    """How far the log was heard grows with every record, whatever it says.
+
+    An old request may make it look at the table once more, which changes nothing by itself.
+    """
+    if state.term is None:
+        return state
+    return replace(
+        state,
+        term=replace(
+            state.term,
+            progress=replace(state.term.progress, heard_to=ControlOffset(0)),
+            primary=replace(state.term.primary, look_soon=False),
+        ),
+    )
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_coordinator_learns_nothing_from_what_was_said_before(phase: Phase) -> None:
+    coordinator = experienced(phase)
+    before = coordinator.state
+    kinds = set()
+    for record in list(coordinator.heard):
+        kinds.add(type(record.envelope.event).__name__)
+        coordinator.given(Heard(replace(record, offset=ControlOffset(coordinator.next_offset))))
+        coordinator.next_offset += 1
+        assert coordinator.actions == (), record
+        assert without_place(coordinator.state) == without_place(before), record
+    assert kinds == EVERY_KIND
+
+
+def test_a_rival_that_died_is_not_kept_alive_by_its_old_words() -> None:
+    coordinator = Coordinator.at(Phase.OPEN)
+    coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH + 1, transaction=1, sequence=5)
+    assert coordinator.phase is Phase.FOLLOWING
+    waited_ms = SETTINGS.election_timeout_ms + SETTINGS.commit_interval_ms
+    for sequence in (3, 4, 5):
+        coordinator.waits(waited_ms // 3)
+        coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH + 1, transaction=1, sequence=sequence)
+    coordinator.waits(SETTINGS.commit_timeout_ms + waited_ms // 3)
+    coordinator.given(LeadershipGained())
+    assert coordinator.phase is Phase.RECOVERING
+
+
+def test_a_gain_that_is_said_again_brings_no_end_forward() -> None:
+    coordinator = Coordinator.at(Phase.OPEN)
+    coordinator.hears(gain(P0, P1), ALICE, epoch=0, sequence=3)
+    coordinator.until(Phase.COLLECTING)
+    idle = status(1, {P0: (10, 10), P1: (20, 20)})
+    coordinator.hears(idle, ALICE, transaction=1)
+    coordinator.waits(1)
+    coordinator.until(Phase.OPEN)
+    due_ms = coordinator.term.collection.end_due_ms
+    coordinator.hears(gain(P0, P1), ALICE, epoch=0, sequence=3)
+    assert coordinator.term.collection.end_due_ms == due_ms
+    assert coordinator.term.collection.named_by_presence == frozenset()
+    coordinator.hears(gain(P0, P1), ALICE, epoch=0, sequence=4)
+    assert coordinator.term.collection.named_by_presence == {P0, P1}
+
+
+# ----------------------------------------------------------------------------------- participants
+
+AT = offsets(10, 20)
+
+
+def practised(phase: Part) -> Participant:
+    """Two transactions, rows in the first; now it waits, writes, or has pending an answer."""
+    participant = Participant.writing(AT)
+    participant.hears(gain(P0), BOB)
+    said = AbortCommit(ControlOffset(participant.next_offset), AT)
+    answer = Tables((Answer(BOB, 1),), (TABLE_START,))
+    reports = [Notice(kind, "HG-100", "said") for kind in NoticeKind]
+    for event in (Pause(), Resume(), proposal(1), *reports):
+        participant.hears(event, BOB)
+    for event in (said, answer):
+        participant.hears(event)
+    participant.answers(1, {P0: 15, P1: 25})
+    participant.hears_itself()
+    participant.start(2, AT, settled_to=participant.next_offset - 4)
+    participant.ack(1, offsets(15, 25), settled_to=participant.next_offset)
+    participant.answers(2, {P0: 17, P1: 25})
+    participant.hears_itself()
+    if phase is Part.WAITING:
+        return participant
+    participant.start(3, offsets(15, 25), settled_to=participant.state.term.settled_to)
+    participant.writes({P0: 17 + participant.state.settings.batch_records_max})
+    if phase is Part.ANSWERING:
+        participant.end(3)
+    return participant
+
+
+@pytest.mark.parametrize("phase", list(Part))
+def test_a_participant_only_repeats_what_it_said_before(phase: Part) -> None:
+    """ANSWER-2: END that comes again is answered by the identical statuses; all else does
+    nothing."""
+    participant = practised(phase)
+    assert participant.phase is phase
+    before = participant.state
+    kinds = set()
+    for record in list(participant.heard):
+        kinds.add(type(record.envelope.event).__name__)
+        participant.given(ParticipantHeard(at_the_end(participant, record)))
+        said = [draft for append in participant.all(Append) for draft in append.events]
+        assert all(draft in [own.said for own in before.said.pending] for draft in said), record
+        assert participant.state == before, record
+    assert kinds == EVERY_KIND
+
+
+def test_one_that_just_came_reads_in_vain_at_most() -> None:
+    """The first START of an epoch that others have worked in for long gives it an old position."""
+    old = practised(Part.WRITING)
+    participant = Participant()
+    participant.owns(P0, P1)
+    participant.hears_itself()
+    for record in old.heard:
+        participant.given(ParticipantHeard(at_the_end(participant, record)))
+    participant.start(9, offsets(40, 50), settled_to=participant.next_offset)
+    assert participant.positions == offsets(40, 50)
+    said: WriteStatus = participant.answers(9, {P0: 41, P1: 50})
+    claims = {p: claim.range.begin for p, claim in said.written.items()}
+    assert claims == {P0: 40, P1: 50}
+
+
+def at_the_end(participant: Participant, record: LogRecord) -> LogRecord:
+    at = participant.next_offset
+    participant.next_offset += 1
+    return replace(record, offset=ControlOffset(at))

@@ -1,0 +1,212 @@
+"""PENDING-7: acknowledged by a read of the secondary table; END waits for deliveries a while, and
+no longer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from protocol.coordinating import EPOCH, SETTINGS, Coordinator
+from protocol.following import ONE, OTHER, announces, at, delivering, following, pending, secondary
+
+from headgate.control_protocol import commit_record_codec
+from headgate.control_protocol.commit_record import PendingCommit
+from headgate.control_protocol.ports import Landed
+from headgate.coordinator.actions import (
+    AcknowledgeDelivered,
+    CallFailed,
+    DeliveriesAnswered,
+    DeliverPendingCommits,
+    DescribeSecondaries,
+    ManifestsStaged,
+    ReadTable,
+)
+from headgate.coordinator.pending_delivery import TRIED_MAX
+from headgate.coordinator.phases import Phase
+
+PATIENT = replace(SETTINGS, delivery_timeout_ms=300)
+
+
+def asked(coordinator: Coordinator) -> Coordinator:
+    coordinator.reads()
+    coordinator.follows()
+    assert coordinator.wants(DeliverPendingCommits)
+    return coordinator
+
+
+def test_an_answer_strikes_nothing_off() -> None:
+    coordinator = asked(delivering())
+    coordinator.pending = None
+    never = {ONE: Landed(1, secondary(ONE, EPOCH, 1)), OTHER: Landed(1, secondary(OTHER, EPOCH, 1))}
+    coordinator.given(DeliveriesAnswered(never))
+    assert coordinator.wants(DescribeSecondaries)
+    assert len(coordinator.term.delivery.pending) == 2
+    coordinator.follows()
+    assert len(coordinator.term.delivery.pending) == 2
+    coordinator.waits(10_000)
+    assert coordinator.phase is Phase.OPEN
+    assert len(coordinator.term.delivery.pending) == 2
+
+
+def test_a_read_does_and_the_next_decision_names_what_is_left() -> None:
+    coordinator = asked(delivering())
+    coordinator.delivers()
+    coordinator.follows()
+    assert coordinator.phase is Phase.OPEN
+    assert coordinator.term.delivery.pending == ()
+    coordinator.until(Phase.COLLECTING)
+    announces(coordinator)
+    coordinator.drafts()
+    assert {d.transaction for d in coordinator.attempt.record.pending_commits} == {at(EPOCH, 2)}
+
+
+def test_deliveries_that_do_not_come_hold_the_next_end_up_for_so_long() -> None:
+    coordinator = asked(delivering(PATIENT))
+    coordinator.unanswered()
+    assert coordinator.phase is Phase.DELIVERING
+    coordinator.waits(299)
+    coordinator.reads()
+    coordinator.follows()
+    coordinator.unanswered()
+    coordinator.waits(1)
+    assert coordinator.phase is Phase.OPEN
+    assert "stay pending" in coordinator.told
+
+
+def test_who_owes_for_longer_is_tried_once_per_transaction() -> None:
+    coordinator = asked(delivering(PATIENT))
+    coordinator.unanswered()
+    coordinator.waits(10_000)
+    assert coordinator.phase is Phase.OPEN
+    coordinator.until(Phase.DELIVERING)
+    asked(coordinator)
+    coordinator.unanswered()
+    assert coordinator.phase is Phase.OPEN
+
+
+def test_what_stays_pending_is_logged_when_it_changes() -> None:
+    coordinator = asked(delivering(PATIENT))
+    coordinator.unanswered()
+    coordinator.waits(10_000)
+    assert "3 rows stay pending" in coordinator.told
+    _is_not_delivered(coordinator)
+    assert coordinator.told == "", "it is what was logged before"
+    (some, *_) = coordinator.term.delivery.pending
+    coordinator.state = replace(
+        coordinator.state,
+        term=replace(
+            coordinator.term, delivery=replace(coordinator.term.delivery, pending=(some,))
+        ),
+    )
+    _is_not_delivered(coordinator)
+    assert f"{some.rows} rows stay pending for {some.table}" in coordinator.told
+
+
+def test_an_empty_pending_commit_that_is_not_delivered_is_not_logged() -> None:
+    empty = replace(pending(ONE, EPOCH, 99, rows=0), manifest="", size_bytes=0)
+    coordinator = following(settings=PATIENT)
+    coordinator.until(Phase.OPEN)
+    coordinator.state = replace(
+        coordinator.state,
+        term=replace(
+            coordinator.term, delivery=replace(coordinator.term.delivery, pending=(empty,))
+        ),
+    )
+    _is_not_delivered(coordinator)
+    assert empty in coordinator.term.delivery.pending
+    assert coordinator.told == ""
+
+
+def _is_not_delivered(coordinator: Coordinator) -> None:
+    coordinator.until(Phase.DELIVERING)
+    asked(coordinator)
+    coordinator.unanswered()
+    assert coordinator.phase is Phase.OPEN
+
+
+def test_with_too_many_pending_commits_nothing_goes_on() -> None:
+    pending_commits = tuple(pending(ONE, EPOCH - 1, number) for number in range(1, TRIED_MAX + 1))
+    behind = (secondary(ONE, EPOCH - 2, 1), secondary(OTHER))
+    coordinator = following(*pending_commits, secondaries=behind, settings=PATIENT)
+    newest = replace(coordinator.table.record, transaction=at(EPOCH - 1, TRIED_MAX))  # type: ignore[type-var]
+    coordinator.table = replace(coordinator.table, record=newest, branch_record=newest)
+    coordinator.until(Phase.DELIVERING)
+    for _ in range(5):
+        asked(coordinator)
+        coordinator.unanswered()
+        coordinator.waits(60_000)
+        assert coordinator.phase is Phase.DELIVERING
+    asked(coordinator)
+    coordinator.delivers()
+    coordinator.follows()
+    assert coordinator.phase is Phase.OPEN
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_decision_names_no_more_than_can_be_read(beyond: int) -> None:
+    coordinator = delivering()
+    coordinator.until(Phase.COLLECTING)
+    announces(coordinator)
+    count = (
+        commit_record_codec.PENDING_COMMITS_MAX - len(coordinator.term.delivery.pending) + beyond
+    )
+    coordinator.pending = None
+    coordinator.given(ManifestsStaged((pending(ONE, EPOCH, coordinator.term.closing),) * count))
+    assert coordinator.phase is (Phase.RECOVERING if beyond else Phase.COMMITTING)
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_decision_without_drafts_names_no_more_than_can_be_read(beyond: int) -> None:
+    coordinator = delivering()
+    coordinator.until(Phase.COLLECTING)
+    many = (pending(ONE, EPOCH, 1),) * (commit_record_codec.PENDING_COMMITS_MAX + beyond)
+    coordinator.state = replace(
+        coordinator.state,
+        term=replace(coordinator.term, delivery=replace(coordinator.term.delivery, pending=many)),
+    )
+    announces(coordinator, aside={})
+    assert coordinator.phase is (Phase.RECOVERING if beyond else Phase.COMMITTING)
+
+
+def test_what_cannot_be_read_is_read_again() -> None:
+    coordinator = delivering(PATIENT)
+    coordinator.pending = None
+    coordinator.given(CallFailed("the catalog is away"))
+    assert coordinator.phase is Phase.DELIVERING
+    coordinator.waits(100)
+    assert coordinator.wants(ReadTable)
+    coordinator.pending = None
+    coordinator.given(CallFailed("the catalog is away"))
+    coordinator.waits(300)
+    assert coordinator.phase is Phase.OPEN
+
+
+def test_a_secondary_that_does_not_answer_holds_up_no_other() -> None:
+    coordinator = delivering()
+    coordinator.reads()
+    away = coordinator.secondaries.pop(ONE)
+    coordinator.follows()
+    (delivery,) = coordinator.only(DeliverPendingCommits).deliveries
+    assert delivery.base.table == OTHER
+    coordinator.delivers()
+    coordinator.secondaries[ONE] = away
+    assert coordinator.phase is Phase.DELIVERING
+
+
+def deleting(name: str) -> PendingCommit:
+    return replace(pending(name, EPOCH - 1, 4), rows=0, deletes=2)
+
+
+def test_key_files_go_with_the_read_that_strikes_their_pending_commit_off() -> None:
+    stale = secondary(ONE, EPOCH - 1, 3)
+    coordinator = following(deleting(ONE), pending(ONE, EPOCH - 1, 4), secondaries=(stale,))
+    coordinator.until(Phase.DELIVERING)
+    coordinator.reads()
+    coordinator.follows()
+    asked_for = coordinator.wants(DeliverPendingCommits)
+    assert asked_for
+    coordinator.delivers()
+    assert not coordinator.wants(AcknowledgeDelivered)
+    coordinator.follows()
+    assert coordinator.term.delivery.pending == ()
+    assert coordinator.only(AcknowledgeDelivered).pending_commits == (deleting(ONE),)

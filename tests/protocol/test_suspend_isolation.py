@@ -1,0 +1,436 @@
+"""SUSPEND-1 to SUSPEND-5: a table that has trouble is suspended, and all others go on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from protocol.coordinating import EPOCH, SETTINGS, Coordinator
+from protocol.following import secondary
+from protocol.suspension import (
+    ASIDE,
+    CLICKS,
+    ORDERS,
+    UUID,
+    announces,
+    collecting,
+    ledgers,
+    pending,
+    reads,
+    table,
+)
+from protocol.values import BOB, P0, SINK, offsets, record
+
+from headgate.control_protocol.commit_record import Suspended
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    MissingRights,
+    RecordUnreadable,
+    TableMissing,
+    TableRolledBack,
+    TooManySuspended,
+)
+from headgate.control_protocol.events import Resume, StartCommit
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.machine_io import Stop
+from headgate.control_protocol.ports import Lineage, TableView, Unknown
+from headgate.coordinator.actions import (
+    CommitTable,
+    DeliveriesAnswered,
+    DeliverPendingCommits,
+    DescribeSecondaries,
+    ManifestsStaged,
+    StageManifests,
+)
+from headgate.coordinator.outgoing_events import start_event
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.secondary_tables import REFUSALS_MAX, SUSPENDED_MAX
+
+GONE = TableMissing("there is no table lake.orders")
+NOT_ALLOWED = MissingRights("lake.orders cannot be read: Forbidden")
+DROPPED = Suspended(ORDERS, "HG-102 there is no table lake.orders")
+SHARED = replace(table(), others={SinkName("twin"): {"trips": "id-trips"}})
+
+
+def begun(made: Coordinator) -> Coordinator:
+    """The judgement is over: what was let in is decided, or settled without."""
+    made.until(Phase.OPEN)
+    return made
+
+
+def suspended_by(made: Coordinator) -> dict[str, str]:
+    stored = made.table.record
+    assert stored is not None
+    return {suspended.table: suspended.why for suspended in stored.suspended}
+
+
+@pytest.mark.parametrize(
+    ("view", "code"),
+    [
+        (table(lineage=Lineage.ROLLED_BACK), "HG-201"),
+        (table(lineage=Lineage.TAG_MISSING), "HG-203"),
+        (table(lineage=Lineage.UNDECIDABLE), "HG-204"),
+        (SHARED, "HG-113"),
+    ],
+)
+def test_suspend_1_a_table_that_is_not_in_order_is_suspended(view: TableView, code: str) -> None:
+    made = collecting()
+    made.state = replace(
+        made.state,
+        term=replace(
+            made.term, sources=replace(made.term.sources, topic_ids={"trips": "id-trips"})
+        ),
+    )
+    announces(made)
+    reads(made, view)
+    assert made.phase is not Phase.STOPPED
+    assert made.term.suspensions.suspended[ORDERS].why.startswith(code)
+
+
+@pytest.mark.parametrize("error", [GONE, RecordUnreadable("the tag carries no record")])
+def test_suspend_1_one_that_is_gone_or_unreadable_is_suspended_and_offsets_stay(
+    error: HeadgateError,
+) -> None:
+    made = collecting()
+    announces(made)
+    reads(made, troubles={ORDERS: error})
+    assert made.term.suspensions.suspended[ORDERS].why.startswith(error.code)
+    assert f"{ORDERS} is suspended" in made.told
+    assert made.term.progress.settlement is not None
+    assert made.term.progress.settlement.offsets == offsets(10, 20), (
+        "SUSPEND-2: refused once, whole"
+    )
+    assert f"files of {ORDERS}, which is suspended" in made.term.progress.settlement.reason
+    assert made.term.progress.settlement.suspended == {
+        ORDERS: made.term.suspensions.suspended[ORDERS].why
+    }
+
+
+def test_suspend_1_the_record_says_so_and_so_does_every_start() -> None:
+    made = collecting()
+    announces(made)
+    reads(made, troubles={ORDERS: GONE})
+    assert made.wants(CommitTable), "nothing else is new"
+    begun(made)
+    assert suspended_by(made) == {ORDERS: f"HG-102 {GONE.message}"}
+    assert start_event(made.state, first=False).suspended == suspended_by(made)
+
+
+def test_suspend_1_rights_are_missing_only_when_they_are_missing_again_and_again() -> None:
+    made = collecting()
+    for number in range(1, REFUSALS_MAX + 1):
+        assert ORDERS not in made.term.suspensions.suspended
+        announces(made, number=number)
+        reads(made, troubles={ORDERS: NOT_ALLOWED})
+        made.until(Phase.COLLECTING)
+    assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-103")
+
+
+def test_suspend_1_what_participants_say_is_looked_into() -> None:
+    """They have kept its records in the quarantine; offsets move on."""
+    made = collecting()
+    announces(made, at=None, troubles={ORDERS: "HG-102 there is no table lake.orders any more"})
+    assert made.only(DescribeSecondaries).tables == (ORDERS,)
+    reads(made, troubles={ORDERS: GONE})
+    assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-102")
+    begun(made)
+    assert made.term.progress.offsets[P0] == 13
+
+
+def test_suspend_1_a_participants_word_alone_suspends_nothing_that_is_in_order() -> None:
+    made = collecting()
+    announces(made, at=None, troubles={ORDERS: "HG-102 there is no table lake.orders any more"})
+    reads(made, table())
+    assert not made.term.suspensions.suspended
+
+
+def test_suspend_1_one_without_rights_for_participants_is_suspended_in_the_end() -> None:
+    made = collecting()
+    for number in range(1, REFUSALS_MAX + 1):
+        announces(made, at=None, number=number, troubles={ORDERS: "HG-103 not for this role"})
+        reads(made, table())
+        made.until(Phase.COLLECTING)
+    assert made.term.suspensions.suspended[ORDERS].why == "HG-103 not for this role"
+
+
+def test_suspend_1_one_that_cannot_be_drafted_for_ends_the_epoch_suspended() -> None:
+    made = collecting()
+    announces(made)
+    reads(made, table())
+    assert made.wants(StageManifests)
+    made.given(ManifestsStaged((), {ORDERS: GONE}))
+    assert made.phase is Phase.RECOVERING
+    made.until(Phase.OPEN)
+    assert suspended_by(made) == {ORDERS: f"HG-102 {GONE.message}"}
+    assert made.term.epoch == EPOCH + 1
+
+
+def delivering(view: TableView | None = None) -> Coordinator:
+    """The primary table has decided rows for one table, which is about to be delivered."""
+    made = collecting()
+    announces(made)
+    reads(made, table())
+    made.until(Phase.DELIVERING)
+    made.reads()
+    assert ORDERS in made.only(DescribeSecondaries).tables
+    reads(made, secondary(ASIDE), *([view] if view else []))
+    return made
+
+
+def test_suspend_1_a_table_that_was_rolled_back_is_not_delivered_and_the_loss_still_shows() -> None:
+    made = delivering(table(lineage=Lineage.ROLLED_BACK))
+    assert not made.wants(DeliverPendingCommits)
+    assert made.phase is Phase.OPEN
+    assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-201")
+    assert [pending_commit.table for pending_commit in made.term.delivery.pending] == [ORDERS], (
+        "SUSPEND-3: it is pending still"
+    )
+    made.until(Phase.COLLECTING)
+    announces(made, at=None, number=2)
+    made.until(Phase.OPEN)
+    assert suspended_by(made)[ORDERS].startswith("HG-201")
+    stored = made.table.record
+    assert stored is not None
+    assert ORDERS in {pending_commit.table for pending_commit in stored.pending_commits}
+
+
+def test_suspend_1_a_delivery_that_is_forbidden_again_and_again_suspends_its_table() -> None:
+    made = delivering(table())
+    for _ in range(REFUSALS_MAX):
+        assert not made.term.suspensions.suspended
+        made.only(DeliverPendingCommits)
+        made.given(DeliveriesAnswered({ORDERS: Unknown("Forbidden", rights=True)}))
+        reads(made, secondary(ASIDE), table())
+        if not made.term.suspensions.suspended:
+            made.waits(SETTINGS.retry_backoff_max_ms)
+            made.reads()
+            reads(made, secondary(ASIDE), table())
+    assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-103")
+    assert made.phase is Phase.OPEN
+
+
+def test_suspend_2_status_of_a_table_suspended_since_is_refused_and_others_are_in() -> None:
+    made = collecting(suspended=(DROPPED,))
+    assert made.term.suspensions.suspended == {ORDERS: DROPPED}
+    announces(made)
+    assert made.term.progress.settlement is not None
+    assert "which is suspended" in made.term.progress.settlement.reason
+    assert made.term.progress.settlement.offsets == offsets(10, 20)
+    made.until(Phase.COLLECTING)
+    announces(made, at=None, number=2)
+    begun(made)
+    assert made.term.progress.offsets == offsets(13, 20)
+
+
+def test_suspend_3_one_that_cannot_be_reached_is_not_suspended_and_its_pending_commits_wait() -> (
+    None
+):
+    made = delivering()
+    assert made.phase is Phase.OPEN
+    assert not made.term.suspensions.suspended
+    assert [pending_commit.table for pending_commit in made.term.delivery.pending] == [ORDERS]
+
+
+def test_suspend_3_unless_its_pending_commits_have_waited_for_half_of_what_they_may() -> None:
+    late = replace(pending(EPOCH - 1, 4), since_ms=0)
+    settings = replace(SETTINGS, claim_age_max_ms=1_100_000_000)
+    made = ledgers(late, settings=settings)
+    made.until(Phase.DELIVERING)
+    made.reads()
+    reads(made, secondary(ASIDE))
+    assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-401")
+    assert made.term.delivery.pending == (late,), "it is pending still"
+
+
+def test_suspend_3_nor_does_one_that_owes_too_much_hold_up_the_others() -> None:
+    pending_commits = tuple(pending(EPOCH - 1, 4) for _ in range(200))
+    made = ledgers(*pending_commits, pending(EPOCH - 1, 4, name=CLICKS))
+    made.until(Phase.DELIVERING)
+    made.reads()
+    reads(made, secondary(ASIDE))
+    assert set(made.term.suspensions.suspended) == {ORDERS}
+    assert made.phase is Phase.OPEN
+
+
+def test_suspend_4_without_a_quarantine_the_sink_stops_by_name() -> None:
+    made = collecting()
+    made.state = replace(made.state, identity=replace(made.state.identity, secondaries=()))
+    announces(made)
+    reads(made, table(lineage=Lineage.ROLLED_BACK))
+    assert made.phase is Phase.STOPPED
+    assert isinstance(made.only(Stop).error, TableRolledBack)
+
+
+def test_suspend_4_a_quarantine_that_has_trouble_stops_the_sink() -> None:
+    made = delivering(table())
+    made.delivers()
+    reads(made, replace(secondary(ASIDE), lineage=Lineage.ROLLED_BACK), table())
+    assert made.phase is Phase.RECOVERING
+    made.secondaries[ASIDE] = replace(secondary(ASIDE), lineage=Lineage.ROLLED_BACK)
+    made.until(Phase.STOPPED)
+    assert isinstance(made.only(Stop).error, TableRolledBack)
+
+
+def test_suspend_4_trouble_of_all_tables_is_not_theirs() -> None:
+    many = tuple(Suspended(f"lake.t{number}", "HG-103 no") for number in range(SUSPENDED_MAX))
+    made = collecting(suspended=many)
+    announces(made)
+    reads(made, troubles={ORDERS: GONE})
+    assert isinstance(made.only(Stop).error, TooManySuspended)
+
+
+# ------------------------------------------------------------------------------------- lives on
+
+
+def test_suspend_1_a_claim_carries_on_what_is_suspended() -> None:
+    made = ledgers(pending(EPOCH - 1, 4), suspended=(DROPPED,))
+    made.until(Phase.STARTING)
+    assert suspended_by(made) == {ORDERS: DROPPED.why}
+    (start,) = (event for event in made.said if isinstance(event, StartCommit))
+    assert start.suspended == {ORDERS: DROPPED.why}
+    made.until(Phase.OPEN)
+    assert Phase.DELIVERING not in {phase for step in made.walk for phase in step}, (
+        "nothing is delivered"
+    )
+
+
+@pytest.mark.parametrize("lineage", [Lineage.ROLLED_BACK, Lineage.TAG_MISSING])
+def test_suspend_1_a_claim_suspends_what_went_wrong_meanwhile(lineage: Lineage) -> None:
+    made = ledgers(pending(EPOCH - 1, 4))
+    made.secondaries[ORDERS] = table(lineage=lineage)
+    made.until(Phase.OPEN)
+    assert list(suspended_by(made)) == [ORDERS]
+
+
+# -------------------------------------------------------------------------------------- resumed
+
+
+def asks(made: Coordinator, *tables: str) -> None:
+    """A person wants them filled again."""
+    made.until(Phase.OPEN)
+    seen = made.table.record
+    assert seen is not None
+    made.hears(Resume(tables), BOB, epoch=EPOCH, transaction=seen.transaction.number)
+    made.waits(0)
+    assert ORDERS in made.only(DescribeSecondaries).tables
+
+
+def test_suspend_5_a_table_that_is_in_order_again_is_open_at_once() -> None:
+    made = ledgers(suspended=(DROPPED,))
+    asks(made, ORDERS)
+    reads(made, table())
+    assert f"{ORDERS} takes rows again" in made.told
+    made.described()
+    assert not start_event(made.state, first=False).suspended
+    made.until(Phase.COLLECTING)
+    announces(made)
+    begun(made)
+    assert suspended_by(made) == {}
+    assert made.term.progress.offsets == offsets(13, 20)
+
+
+def test_suspend_5_one_that_lost_rows_is_delivered_first_and_takes_rows_then() -> None:
+    """The delivery moves the tag to where a person has put the branch."""
+    back = replace(DROPPED, why="HG-201 was rolled back")
+    made = ledgers(pending(EPOCH - 1, 4), suspended=(back,))
+    made.secondaries[ORDERS] = table(lineage=Lineage.ROLLED_BACK, head=40)
+    asks(made, ORDERS)
+    reads(made, made.secondaries[ORDERS])
+    assert made.term.suspensions.suspended[ORDERS].resuming
+    made.described()
+    made.until(Phase.COLLECTING)
+    announces(made, at=None)
+    made.until(Phase.DELIVERING)
+    stored = made.table.record
+    assert stored is not None
+    assert stored.suspended[0].resuming
+    assert ORDERS in {pending_commit.table for pending_commit in stored.pending_commits}
+    made.until(Phase.OPEN)
+    assert not made.term.suspensions.suspended
+    assert made.secondaries[ORDERS].lineage is Lineage.CONTAINS_TAG
+    made.until(Phase.COLLECTING)
+    announces(made, at=None, number=2)
+    begun(made)
+    assert suspended_by(made) == {}
+
+
+def test_suspend_5_without_any_pending_commit_it_is_delivered_nothing_all_the_same() -> None:
+    made = ledgers(suspended=(replace(DROPPED, why="HG-201 was rolled back"),))
+    made.secondaries[ORDERS] = table(lineage=Lineage.ROLLED_BACK, head=40)
+    asks(made, ORDERS)
+    reads(made, made.secondaries[ORDERS])
+    made.described()
+    made.until(Phase.COLLECTING)
+    announces(made, at=None)
+    made.until(Phase.DELIVERING)
+    assert [
+        pending_commit.manifest
+        for pending_commit in made.term.delivery.pending
+        if pending_commit.table == ORDERS
+    ] == [""]
+    made.until(Phase.OPEN)
+    assert not made.term.suspensions.suspended
+
+
+def test_suspend_5_one_that_was_delivered_by_who_did_not_live_to_open_it_is_opened() -> None:
+    """Nobody would ask for it once more: it is resuming already (seed 69024)."""
+    made = ledgers(suspended=(replace(DROPPED, resuming=True),))
+    made.until(Phase.OPEN)
+    made.waits(SETTINGS.commit_interval_ms)
+    assert made.only(DescribeSecondaries).tables == (ORDERS,)
+    reads(made, table(lineage=Lineage.CONTAINS_TAG))
+    assert f"{ORDERS} takes rows again" in made.told
+    assert not made.term.suspensions.suspended
+
+
+@pytest.mark.parametrize(("views", "troubles"), [((), {ORDERS: GONE}), ((), {}), ((SHARED,), {})])
+def test_suspend_5_what_still_has_trouble_stays_suspended_and_says_why(
+    views: tuple[TableView, ...], troubles: dict[str, HeadgateError]
+) -> None:
+    made = ledgers(suspended=(DROPPED,))
+    asks(made, ORDERS)
+    made.state = replace(
+        made.state,
+        term=replace(
+            made.term, sources=replace(made.term.sources, topic_ids={"trips": "id-trips"})
+        ),
+    )
+    reads(made, *views, troubles=troubles)
+    assert f"{ORDERS} stays suspended" in made.told
+    assert made.term.suspensions.suspended[ORDERS].since_ms > 0
+
+
+def test_suspend_5_one_that_was_made_anew_is_filled_and_what_the_old_one_was_pending_expires() -> (
+    None
+):
+    made = ledgers(pending(EPOCH - 1, 4), suspended=(DROPPED,))
+    asks(made, ORDERS)
+    reads(made, table(uuid="uuid-anew"))
+    assert not made.term.suspensions.suspended
+    made.described()
+    made.until(Phase.COLLECTING)
+    announces(made, at=None)
+    begun(made)
+    stored = made.table.record
+    assert stored is not None
+    assert [pending_commit.secondary for pending_commit in stored.expired] == [UUID]
+    assert stored.pending_commits == () or all(
+        pending_commit.secondary != UUID for pending_commit in stored.pending_commits
+    )
+
+
+def test_suspend_5_nobody_resumes_what_is_not_suspended() -> None:
+    made = ledgers()
+    made.until(Phase.OPEN)
+    made.hears(Resume((ORDERS,)), BOB, epoch=EPOCH, transaction=0)
+    assert not made.term.suspensions.resume_asked
+    assert not made.term.pause.paused
+
+
+def test_suspended_tables_travel_in_the_record() -> None:
+    from headgate.control_protocol.commit_record_codec import decode, encode
+
+    stored = replace(
+        record(EPOCH, 4, offsets(10, 20)), suspended=(DROPPED, Suspended("a.b", "x", 7, True))
+    )
+    assert decode(SINK, encode(stored)) == stored
