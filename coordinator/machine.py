@@ -276,6 +276,7 @@ def _silence_ms(state: State) -> int:
 
 
 def _on_discontinued(state: State, reason: str) -> Step:
+    """LOG-3: what was said may be lost, so begin a new epoch."""
     if state.term is None:
         return state, (LogLine(reason, trouble=True, event=LogEvent.CONTROL_TOPIC_UNAVAILABLE),)
     return recover(state, f"{reason}: a new epoch is due")

@@ -334,7 +334,7 @@ def suspend_overdue(
     *,
     many: bool,
 ) -> tuple[State, tuple[LogLine, ...]]:
-    """PENDING-8: suspend tables that have received nothing for too long; if ``many`` pending
+    """SUSPEND-3: suspend tables that have received nothing for too long; if ``many`` pending
     commits wait, those for which most do.
 
     That is a table that cannot be read now, or that was just delivered to and does not show it.
