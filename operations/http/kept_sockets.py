@@ -15,13 +15,17 @@ import struct
 from typing import Any
 
 _C = ctypes.PyDLL(None, use_errno=True)
-_C.accept4.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
+_HAS_ACCEPT4 = hasattr(_C, "accept4")
+"""Linux has it, macOS has not: there, Python accepts, which is slower beside a busy thread."""
+if _HAS_ACCEPT4:
+    _C.accept4.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
 for _moves in (_C.recv, _C.send):
     _moves.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
     _moves.restype = ctypes.c_ssize_t
 _ADDRESS_BYTES = 128
 _AT_ONCE_BYTES = 16_384
 _TURNS_WITHOUT_A_LOOK = 8
+_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)  # Python ignores SIGPIPE anyway
 
 
 def _value_or_error(result: int) -> int:
@@ -64,7 +68,7 @@ class KeptSocket(socket.socket):
 
     def send(self, data: Any, flags: int = 0) -> int:
         part = bytes(memoryview(data)[:_AT_ONCE_BYTES])
-        return _value_or_error(_C.send(self.fileno(), part, len(part), flags | socket.MSG_NOSIGNAL))
+        return _value_or_error(_C.send(self.fileno(), part, len(part), flags | _NO_SIGNAL))
 
     def getpeername(self) -> Any:
         return self._peer
@@ -77,6 +81,10 @@ class KeptSocket(socket.socket):
 
 def next_caller(listening: socket.socket) -> KeptSocket:
     """Accept the next connection. Raises ``BlockingIOError`` if there is none."""
+    if not _HAS_ACCEPT4:
+        accepted, peer = listening.accept()
+        accepted.settimeout(0)
+        return KeptSocket(listening.family, accepted.detach(), peer)
     address = ctypes.create_string_buffer(_ADDRESS_BYTES)
     size = ctypes.c_uint32(_ADDRESS_BYTES)
     how = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from headgate.operations.http import kept_sockets
 from headgate.operations.http.kept_sockets import KeptSelector, KeptSocket, next_caller
 
 TURNS = 20_000_000
@@ -145,3 +146,18 @@ def test_a_loop_that_always_has_something_to_do_hears_of_others_all_the_same() -
         key = selector.register(taken.fileno(), 1)
         assert [(key, 1)] in [selector.select(0) for _ in range(10)]
         selector.close()
+
+
+def test_where_the_c_library_accepts_in_another_way_python_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on macOS, whose C library has no ``accept4``."""
+    monkeypatch.setattr(kept_sockets, "_HAS_ACCEPT4", False)
+    with pair() as (listening, client):
+        client.sendall(b"one")
+        with next_caller(listening) as taken:
+            assert taken.getpeername() == client.getsockname()
+            select.select([taken], [], [], 10)
+            assert taken.recv(10) == b"one"
+        with pytest.raises(BlockingIOError):
+            next_caller(listening)
