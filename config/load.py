@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from headgate.config.section_keys import Key, keys_of
+from headgate.config.section_schema import Key, keys_of
 from headgate.config.setting_types import Properties, ReferenceRefused, WrongType
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from headgate.config.section_keys import Key, keys_of
+from headgate.config.section_schema import Key, keys_of
 from headgate.config.setting_types import Properties, Secret
 from headgate.config.sink_settings import SinkSettings
 from headgate.data_plane.formats.column_options import Constant

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.data_plane.batch.shaping import TransformPlan
+from headgate.data_plane.batch.transform_and_distribution import TransformPlan
 
 if TYPE_CHECKING:  # pyiceberg takes half a second: a mistake elsewhere in the file is told before
     from collections.abc import Mapping

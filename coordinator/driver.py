@@ -28,7 +28,7 @@ from headgate.control_protocol.ports import (
     TopicState,
 )
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.redaction import Redaction
 from headgate.coordinator.actions import (
     AcknowledgeDelivered,

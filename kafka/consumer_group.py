@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import for_offset_queries, quiet, settings_error
 
 log = redacted_logger(__name__)

@@ -38,7 +38,7 @@ from headgate.control_protocol.messages import (
     SkipReason,
     Wire,
 )
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import for_other_clients, settings_error
 
 log = redacted_logger(__name__)

@@ -15,7 +15,7 @@ import confluent_kafka as kafka
 from confluent_kafka.admin import AdminClient
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.coordinator.dead_letters import DeadLetter, Progress
 from headgate.kafka.client_settings import for_other_clients, quiet, settings_error
 from headgate.kafka.group_offsets import read_stored_offsets, store_offset

@@ -46,7 +46,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_format import Use
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
-from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.secondary_tables import with_schema_changes
 from headgate.operations.access.tables import open_catalog
 from headgate.runtime.assembly import batch_writer

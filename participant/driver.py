@@ -18,7 +18,7 @@ from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.machine_driver import MachineDriver
 from headgate.control_protocol.machine_io import Append, OutgoingEvent, Tick
 from headgate.control_protocol.ports import BatchWriter, Clock, ControlLog, GroupMember, Leadership
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.redaction import Redaction
 from headgate.participant.actions import (
     Action,

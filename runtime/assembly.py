@@ -28,7 +28,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
-from headgate.control_protocol.redacted_log import redacted_logger, redacting
+from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
 from headgate.coordinator import driver as coordinator
 from headgate.coordinator.service import CoordinatorService
 from headgate.coordinator.state import Identity
@@ -54,13 +54,13 @@ from headgate.participant.state import State
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.configuration_comparison import recent_envelopes, refuse_company
 from headgate.runtime.lifecycle_notices import Complaints, control_log, departing, say_started
+from headgate.runtime.participant_runner import Current, OpenSink, lookout
 from headgate.runtime.sink_tables import SinkTables, routing, secondary_names
 from headgate.runtime.sink_task import SinkTask
 from headgate.runtime.start_checks import require_sources
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
 from headgate.runtime.telemetry.metering import Ports, meter
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
-from headgate.runtime.watched_participant import Current, OpenSink, lookout
 from headgate.runtime.write_planning import Planning
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_context import for_the_same_sink
 from headgate.coordinator.dead_letters import letter_of
 

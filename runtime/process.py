@@ -24,7 +24,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.log_events import LogEvent, about
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_context import working_for
 from headgate.participant.state import State
 from headgate.runtime import early_signals

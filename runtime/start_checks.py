@@ -37,7 +37,7 @@ from headgate.control_protocol.table_format import (
     TableFormat,
     TableSpec,
 )
-from headgate.data_plane.batch.shaping import Shaping
+from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.write_plan import RECORD_PARTS, STRUCT
 from headgate.data_plane.files.format_choice import (
     format_of,
@@ -45,11 +45,11 @@ from headgate.data_plane.files.format_choice import (
     require_writable_files,
 )
 from headgate.data_plane.files.partitioning import Partitioner
-from headgate.data_plane.files.write_probe import try_store
+from headgate.data_plane.files.store_write_check import try_store
 from headgate.runtime.missing_tables import PATIENCE_S, open_topics, refuse_vanished, with_patience
 from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
-from headgate.tables.iceberg.catalog_support import refuse_unread
 from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
+from headgate.tables.iceberg.supported_tables import refuse_unread
 from headgate.tables.iceberg.table_creation import (
     key_ids,
     partition_spec,

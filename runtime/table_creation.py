@@ -27,7 +27,7 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import TableMissing, TablesUnfit
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Changed, SourceTopics, TopicState, Want
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.schema_evolution import mapped
 from headgate.data_plane.batch.routes import name_pattern
 from headgate.tables.iceberg.catalog import catalog_failure

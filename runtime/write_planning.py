@@ -11,7 +11,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import transform_plan
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.ports import Batch, BatchOutcome
-from headgate.data_plane.batch.shaping import Shaping
+from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.write_plan import Handling, SourcePlan, WriterPlan
 from headgate.data_plane.routing.table_lookup import RoutedPlans, TableLookup, TablePlans
 

@@ -12,7 +12,7 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.table_format import FileSchema
 from headgate.control_protocol.table_history import TableReader
-from headgate.data_plane.batch.shaping import Shaping
+from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.write_plan import (
     SourcePlan,
     WriterPlan,

@@ -30,7 +30,7 @@ from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.table_format import FileMarking, FileSchema, ValueCheck
 from headgate.data_plane.batch.routes import Routing
-from headgate.data_plane.batch.shaping import Shaping
+from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.cdc.policy import Changes, Tombstones
 from headgate.data_plane.formats import field_names as names
 from headgate.data_plane.formats.column_options import ColumnRule

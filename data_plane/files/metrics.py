@@ -43,7 +43,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.data_plane.files.partitioning import column_at
 
 log = redacted_logger(__name__)

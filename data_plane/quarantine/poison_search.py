@@ -29,7 +29,7 @@ from headgate.control_protocol.ports import (
     BatchWritten,
 )
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.data_plane.batch.batch_failures import is_bisectable
 from headgate.data_plane.batch.write_plan import Handling, WriterPlan
 from headgate.data_plane.formats.casting.relabel import rows_from

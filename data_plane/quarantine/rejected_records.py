@@ -25,7 +25,7 @@ from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.data_plane.batch.metadata_columns import MILLISECONDS_MAX, printable_name
 from headgate.data_plane.batch.record_numbers import first_offsets
 from headgate.data_plane.batch.write_plan import WriterPlan

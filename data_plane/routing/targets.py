@@ -23,7 +23,7 @@ from headgate.control_protocol.events import Destination
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch, TableNeed
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.data_plane.batch.batch_failures import TablesNotPlanned
 from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable
 from headgate.data_plane.batch.routes import Target, fold_case

@@ -18,7 +18,7 @@ from uuid import uuid4
 from headgate.control_protocol.errors import HeadgateError, TransformRaised, WriterGone
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_context import for_the_same_sink
 from headgate.data_plane.batch.batch_failures import failure_of
 from headgate.data_plane.batch.write_plan import WriterPlan

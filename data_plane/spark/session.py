@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.jvm_start import hiding, start_jvm
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, TransformFailed
-from headgate.data_plane.batch.shaping import TransformPlan
+from headgate.data_plane.batch.transform_and_distribution import TransformPlan
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.spark.session import error_text
 from headgate.data_plane.transform.result_routing import require_routable

@@ -26,7 +26,7 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.data_plane.quarantine.diverted_records import DivertedRecords, is_given_back
-from headgate.operations.access.kafka import compacted_topics, scan_source, source_topics
+from headgate.operations.access.kafka_connection import compacted_topics, scan_source, source_topics
 from headgate.operations.access.tables import (
     count_decided_rows,
     iceberg_of,
@@ -81,7 +81,7 @@ from headgate.operations.audit.source import (
     find_shared_rows,
     topics_of_others,
 )
-from headgate.operations.status.held_partitions import HeldPartition, describe_held, select_held
+from headgate.operations.status.deferred_partitions import HeldPartition, describe_held, select_held
 from headgate.runtime.sink_tables import SinkTables, TableAtRest
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.reader import IcebergReader

@@ -31,7 +31,7 @@ from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_append_time, si
 from headgate.kafka.consumer_group import require_group_settings
 from headgate.kafka.control_topic import control_topic_exists, takes_append_time
 from headgate.native.kernels import InPython, loops
-from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.tables import check_routed_tables
 from headgate.operations.check.keys_and_transform import check_keys, check_transform
 from headgate.operations.check.records import can_dry_run, check_records, check_rows, shows_records

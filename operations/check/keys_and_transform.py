@@ -16,7 +16,7 @@ from headgate.data_plane.routing.keyed_routes import may_have_key, may_name
 from headgate.data_plane.spark.job import transform_columns
 from headgate.data_plane.spark.session import open_session
 from headgate.data_plane.spark.transform import transform_of
-from headgate.operations.access.kafka import compacted_topics, source_topics
+from headgate.operations.access.kafka_connection import compacted_topics, source_topics
 from headgate.operations.access.tables import iceberg_of, own_tables, require_iceberg
 from headgate.operations.check.table import NotChecked
 from headgate.runtime.catalogs import spark_options

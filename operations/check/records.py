@@ -20,7 +20,7 @@ from headgate.data_plane.formats.record_format import DefaultingFormat
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.data_plane.routing.keyed_routes import may_have_key
 from headgate.kafka.record_samples import newest_records
-from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.dry_run import DryRun, try_records
 
 SAMPLE_RECORDS = 200

@@ -44,8 +44,8 @@ from headgate.coordinator.state import Identity, State
 from headgate.data_plane.files.format_choice import require_writable_files
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import ignored_properties
-from headgate.data_plane.files.write_probe import try_store
-from headgate.operations.access.kafka import source_topics
+from headgate.data_plane.files.store_write_check import try_store
+from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.tables import (
     error_of_missing_table,
     open_catalog,
@@ -197,7 +197,7 @@ class StateCheck(ABC):
             raise NotChecked(f"whether each of them has the folder {location} is not asked")
         if spark_session_conf(self._settings) is not None:
             raise NotChecked("this command's only JVM reads the table, and has no executors")
-        from headgate.data_plane.spark.executor_probe import try_from_executors
+        from headgate.data_plane.spark.executor_store_check import try_from_executors
         from headgate.data_plane.spark.session import open_session
 
         properties = self._file_properties()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import click
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, LogUnreadable
-from headgate.operations.cli.delete import delete
+from headgate.operations.cli.delete_rows import delete
 from headgate.operations.cli.options import (
     as_json_option,
     deleted_back_option,
@@ -142,7 +142,7 @@ def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
 
     With --from-topic, with columns that fit the topic's records.
     """
-    from headgate.operations.init.sink_file import init as write
+    from headgate.operations.init.sink_file_template import init as write
 
     keys = {key: value for key, _, value in (text.partition("=") for text in kafka)}
     if "" in keys or not all("=" in text for text in kafka):
@@ -169,7 +169,7 @@ def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
     from headgate.operations.check.check import check as ask
     from headgate.operations.check.check import exit_code
     from headgate.operations.check.required_grants import Role
-    from headgate.operations.render import show_checks
+    from headgate.operations.render_results import show_checks
 
     answers = ask(settings, Role(role))
     if as_json:
@@ -202,7 +202,7 @@ def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
 def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: bool) -> None:
     """Show the events on the control topic."""
     settings = load_settings(ctx, sink)
-    from headgate.operations.render import show_event
+    from headgate.operations.render_results import show_event
     from headgate.operations.status.event_tail import event_fields
     from headgate.operations.status.event_tail import follow_events as said
 
@@ -234,7 +234,7 @@ def audit(
     """
     settings = load_settings(ctx, sink)
     from headgate.operations.audit.audit import audit as judge
-    from headgate.operations.render import show_audit, show_progress
+    from headgate.operations.render_results import show_audit, show_progress
 
     with show_progress() as on_progress:
         report = judge(settings, with_source=not no_source, on_progress=on_progress)
@@ -330,7 +330,7 @@ def run(ctx: click.Context, sinks: tuple[Path, ...], rehearsed: int | None) -> N
     settings = load_settings(ctx, sinks[0])
     if rehearsed is not None:
         from headgate.operations.dry_run import try_records
-        from headgate.operations.render import show_dry_run
+        from headgate.operations.render_results import show_dry_run
 
         seen = try_records(settings, rehearsed)
         show_dry_run(console(), seen)

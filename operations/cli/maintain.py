@@ -10,7 +10,7 @@ import click
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import Unreachable
 from headgate.operations.control.maintain import STEPS, maintain
-from headgate.operations.render import show_progress
+from headgate.operations.render_results import show_progress
 from headgate.operations.terminal import print_json
 from headgate.runtime.maintenance.rounds import Done
 

@@ -9,7 +9,7 @@ import click
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.many_tables.list import tables
 from headgate.operations.many_tables.resume import resume_and_open, resume_tables
-from headgate.operations.render import show_tables
+from headgate.operations.render_results import show_tables
 from headgate.operations.terminal import console, print_json
 
 

@@ -42,9 +42,9 @@ from headgate.coordinator.settings import (
     TagMissingPolicy,
 )
 from headgate.coordinator.state import Identity, State
-from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.tables import open_tables
-from headgate.operations.control.deleted_rows_guard import (
+from headgate.operations.control.keep_rows_deleted import (
     refuse_unknown_deletions,
     require_not_read_again,
 )

@@ -36,7 +36,7 @@ from headgate.control_protocol.ports import (
     TopicState,
     Unknown,
 )
-from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.tables import (
     iceberg_of,
     open_catalog,
@@ -45,7 +45,7 @@ from headgate.operations.access.tables import (
     open_reader,
     require_iceberg,
 )
-from headgate.operations.control.deleted_rows_guard import (
+from headgate.operations.control.keep_rows_deleted import (
     require_no_rows_back,
     require_not_read_again,
 )

@@ -23,9 +23,9 @@ from headgate.control_protocol.ports import (
     TopicState,
 )
 from headgate.coordinator.recovery import carry_on_valid_through
-from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.tables import open_primary
-from headgate.operations.control.deleted_rows_guard import require_not_read_again
+from headgate.operations.control.keep_rows_deleted import require_not_read_again
 from headgate.operations.control.operator_claim import (
     commit_claim,
     make_claim,

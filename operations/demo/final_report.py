@@ -24,7 +24,7 @@ from headgate.operations.audit.report import AuditReport
 from headgate.operations.demo.control_topic_state import pid_of
 from headgate.operations.demo.screen import Screen
 from headgate.operations.demo.workspace import CATALOG_FILE, TABLE
-from headgate.operations.render import show_audit, show_progress
+from headgate.operations.render_results import show_audit, show_progress
 from headgate.tables.iceberg.history import read_history
 
 ROWS_SHOWN = 4

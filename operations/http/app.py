@@ -13,7 +13,7 @@ from headgate.config.http_settings import HttpSettings
 from headgate.config.reload import LOOKED_AT_S, Reload
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.redacted_log import redacted_logger, redacting
+from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
 from headgate.operations.http.routes import Face
 from headgate.operations.http.sink_views import ServedSink, gauges, watching
 from headgate.runtime.early_signals import take_over

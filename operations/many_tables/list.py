@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.table_history import Newest
-from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.tables import count_decided_rows, open_one_by_one, open_reader
 from headgate.runtime.sink_tables import Answer, TableAtRest
 from headgate.tables.iceberg.catalog import catalog_failure

@@ -29,7 +29,7 @@ from headgate.control_protocol.events import (
     Tables,
     WriteStatus,
 )
-from headgate.operations.access.kafka import read_control_tail
+from headgate.operations.access.kafka_connection import read_control_tail
 from headgate.runtime.lifecycle_notices import control_log
 
 RECORDS_READ = 2_000

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headgate.control_protocol.commit_record import KeyCounts
-from headgate.operations.status.held_partitions import HeldPartition
+from headgate.operations.status.deferred_partitions import HeldPartition
 from headgate.runtime.health import LastError
 
 MEND_TABLES = "fix or restore them, then headgate tables SINK resume (docs/guides/many-tables.md)"

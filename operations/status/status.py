@@ -25,9 +25,9 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.table_history import History, Newest, nothing_of
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.first_records import first_timestamps
-from headgate.operations.access.kafka import read_control_tail, source_topics
+from headgate.operations.access.kafka_connection import read_control_tail, source_topics
 from headgate.operations.access.tables import describe_unusable_tables, error_at_start, open_reader
-from headgate.operations.status.held_partitions import (
+from headgate.operations.status.deferred_partitions import (
     HeldPartition,
     describe_held,
     find_held_partitions,

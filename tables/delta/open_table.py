@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.table_format import FileSchema, TableSpec, schema_number
 from headgate.tables.delta.columns import columns_from_delta, may_partition
-from headgate.tables.delta.commit_probe import library, protocol_refusal, refusal
+from headgate.tables.delta.commit_trial import library, protocol_refusal, refusal
 from headgate.tables.delta.locations import storage_options
 from headgate.tables.delta.log import Log, log_unreadable
 from headgate.tables.delta.partition_values import held_years

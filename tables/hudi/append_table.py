@@ -13,7 +13,7 @@ from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.tables.hudi.base_files import instant_of, stamp_of
 from headgate.tables.hudi.commits import HudiCommits, Moved, refuse_rolled_back
 from headgate.tables.hudi.jvm import error_text
-from headgate.tables.hudi.locations import STAGED, HudiLocation
+from headgate.tables.hudi.table_properties import STAGED, HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.tables.missing_files import refuse_lost
 from headgate.tables.storage.directories import Folder

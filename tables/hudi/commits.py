@@ -37,11 +37,11 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.tables.hudi import fork_detection
+from headgate.tables.hudi import lost_lock_detection
 from headgate.tables.hudi.columns import changed_column
 from headgate.tables.hudi.jvm import error_text
-from headgate.tables.hudi.locations import HudiLocation, TableConfig
 from headgate.tables.hudi.reserved_instants import Kept, Reservations
+from headgate.tables.hudi.table_properties import HudiLocation, TableConfig
 from headgate.tables.hudi.timeline import unread
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 
@@ -135,7 +135,9 @@ class HudiCommits:
         try:
             meta = java.meta()
             view, unkept = self._seen(config, java, meta)
-            fork_detection.refuse(view, self._place, self._sink, lambda: java.latest_slices(meta))
+            lost_lock_detection.refuse(
+                view, self._place, self._sink, lambda: java.latest_slices(meta)
+            )
             if keeps and unkept:
                 self._reservations.keep(unkept)
         except HeadgateError:
@@ -151,7 +153,7 @@ class HudiCommits:
         newest = list(islice(java.commits(meta), _LOOKED_AT))
         ours = list(islice(self._ours(java.commits(meta)), 2))
         self._refuse_risen(lambda instant: java.completed(meta, instant))
-        fork_detection.refuse_fork(self._place.name, self._sink, ours)
+        lost_lock_detection.refuse_fork(self._place.name, self._sink, ours)
         self._refuse_changed(config, newest)
         said = ours[0].said if ours else {}
         found, filled = decode(self._sink, said), filled_of(self._sink, said)
@@ -196,7 +198,7 @@ class HudiCommits:
         return Lineage.ROLLED_BACK if below else Lineage.TAG_MISSING
 
     def _refuse_risen(self, complete: Callable[[str], bool]) -> None:
-        fork_detection.refuse_risen(
+        lost_lock_detection.refuse_risen(
             self._place.name, self._sink, self._reservations.condemned(), complete
         )
 
@@ -304,7 +306,10 @@ class HudiCommits:
             self._reservations.announce(coming)
 
         try:
-            told = {**coming.said, fork_detection.follows(self._sink): str(attempt.base.tag or "")}
+            told = {
+                **coming.said,
+                lost_lock_detection.follows(self._sink): str(attempt.base.tag or ""),
+            }
             self._answer(lambda: java.commit(instant, attempt.files, told, check))
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             java.close()
@@ -321,7 +326,7 @@ class HudiCommits:
         view, _ = self._seen(self._place.config(), java, java.meta())
         if _place(view) != _place(attempt.base):
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
-        if behind := fork_detection.behind(view.head):
+        if behind := lost_lock_detection.behind(view.head):
             return Refused(behind)
         meta = java.meta()
         if instant in self._reservations.condemned() or java.rolling_back(meta, instant):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.commits import HudiCommits
-from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary, HudiSecondary
+from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.upsert_table import HudiKeyedTable
 
 

@@ -29,9 +29,9 @@ from headgate.control_protocol.table_history import (
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.columns import quote
 from headgate.tables.hudi.file_slices import Slice
-from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.open_table import open_table
 from headgate.tables.hudi.record_keys import BUCKET, index_of
+from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 from headgate.tables.neutral_schema import with_absent
 from headgate.tables.storage.directories import name_below

@@ -13,7 +13,7 @@ from headgate.control_protocol.commit_record_codec import decode, encode, filled
 from headgate.control_protocol.errors import LogUnreadable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.hudi.base_files import MARKERS, NOTE, NOTED, instant_of
-from headgate.tables.hudi.locations import AUX, HudiLocation
+from headgate.tables.hudi.table_properties import AUX, HudiLocation
 
 REMEMBERED = timedelta(hours=4)
 """Longer than any participant writes after the end of its transaction."""

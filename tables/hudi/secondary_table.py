@@ -18,7 +18,7 @@ from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.tables.hudi import append_table
 from headgate.tables.hudi.base_files import stamp_of
 from headgate.tables.hudi.commits import HudiCommits
-from headgate.tables.hudi.locations import TableConfig
+from headgate.tables.hudi.table_properties import TableConfig
 from headgate.tables.hudi.upsert_table import HudiKeyedTable
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.tables.missing_files import refuse_lost

@@ -23,11 +23,11 @@ from headgate.control_protocol.table_format import (
 )
 from headgate.control_protocol.table_history import TableReader
 from headgate.tables.hudi.columns import avro_of, refuse_key, refuse_partitions
-from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.lock_check import reach
 from headgate.tables.hudi.record_keys import refuse_row_key
 from headgate.tables.hudi.s3_locations import location_of, storage_of
 from headgate.tables.hudi.settings import KEY, refuse_idle, table_type
+from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.storage.directories import folders_in
 from headgate.tables.storage.file_io import open_files
 
@@ -122,7 +122,7 @@ class HudiFormat(TableFormat):
     def _create(self, place: HudiLocation, spec: TableSpec) -> None:
         """Create the table. Another process may be first: what exists then is read and checked."""
         from headgate.tables.hudi.jvm import error_text
-        from headgate.tables.hudi.locations import create
+        from headgate.tables.hudi.table_properties import create
 
         schema = avro_of(place.table, spec.columns, spec.comments)
         place.keep(spec.properties)

@@ -7,7 +7,7 @@ from typing import Any
 
 from headgate.control_protocol.errors import HeadgateError, LogUnreadable, Unreachable
 from headgate.tables.hudi.jvm import error_text
-from headgate.tables.hudi.locations import HudiLocation
+from headgate.tables.hudi.table_properties import HudiLocation
 
 _TIMELINE = ".hoodie/timeline"
 _TRIES, _PAUSE_S = 4, 0.5

@@ -28,7 +28,6 @@ from headgate.tables.hudi.changelog_merge import Fold
 from headgate.tables.hudi.columns import quote, spark_columns
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.file_slices import Slice
-from headgate.tables.hudi.locations import STAGED, HudiLocation
 from headgate.tables.hudi.record_keys import (
     BUCKET,
     BUCKETS,
@@ -40,6 +39,7 @@ from headgate.tables.hudi.record_keys import (
     key_settings,
 )
 from headgate.tables.hudi.s3_locations import of_hadoop
+from headgate.tables.hudi.table_properties import STAGED, HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.tables.missing_files import refuse_lost
 from headgate.tables.storage.directories import name_below

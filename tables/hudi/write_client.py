@@ -15,8 +15,8 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.tables.hudi.base_files import file_id_of
 from headgate.tables.hudi.file_slices import Slice, each_of, live_slices
 from headgate.tables.hudi.jvm import error_text, has_ended, hook, open_spark, spark_session
-from headgate.tables.hudi.locations import HudiLocation, tell_time_in_utc
 from headgate.tables.hudi.lock_check import reach
+from headgate.tables.hudi.table_properties import HudiLocation, tell_time_in_utc
 from headgate.tables.hudi.timeline import read_commit
 
 # Finds ghosts: commits in Hudi's metadata table that are not in the data's timeline (H8).

@@ -44,11 +44,11 @@ from headgate.control_protocol.errors import (
 from headgate.tables.iceberg.catalog_types import refuse_java_kind, refuse_kind, refuse_server
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm
+from headgate.tables.storage.avro_file_reads import only_whole
 from headgate.tables.storage.damaged_files import FileDamaged
 from headgate.tables.storage.file_io import PATIENCE, is_far, is_ours, open_files
 from headgate.tables.storage.local_file_io import LocalFiles, path_of
 from headgate.tables.storage.object_stores import refused_operation
-from headgate.tables.storage.whole_avro_files import only_whole
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import IcebergTables

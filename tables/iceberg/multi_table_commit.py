@@ -31,7 +31,7 @@ from headgate.control_protocol.ports import (
     SecondaryTable,
     Unknown,
 )
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.catalog_types import not_atomic
 from headgate.tables.iceberg.prepared_commit import PreparedCommit
 from headgate.tables.iceberg.table import IcebergTable

@@ -37,7 +37,7 @@ from pyiceberg.typedef import RecursiveDict
 from requests import HTTPError, Session
 from requests.adapters import HTTPAdapter
 
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.storage.object_stores import renewal_s
 
 _log = redacted_logger("headgate.catalog")

@@ -56,9 +56,8 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.catalog_support import refuse_unread, refuse_unsupported
 from headgate.tables.iceberg.commit_request import CommitRequest, RollbackSnapshot
 from headgate.tables.iceberg.expired_lineage import decide_lineage
 from headgate.tables.iceberg.kept_columns import refuse_lost, refuse_lost_staged
@@ -71,6 +70,7 @@ from headgate.tables.iceberg.pending_manifests import (
 )
 from headgate.tables.iceberg.prepared_commit import OVERTAKEN, PreparedCommit, with_pending_effects
 from headgate.tables.iceberg.schema_evolution import Evolution, evolution
+from headgate.tables.iceberg.supported_tables import refuse_unread, refuse_unsupported
 from headgate.tables.iceberg.tag_lineage import (
     deleted_in,
     lineage,

@@ -26,9 +26,9 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import ConfigurationError, KeyUnfit, TableMissing
 from headgate.control_protocol.table_format import TableSpec
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.catalog_support import FORMAT_VERSIONS, NO_PARTITION
 from headgate.tables.iceberg.maintenance.snapshot_selection import KEEP_MIN, MAX_AGE_MS
 from headgate.tables.iceberg.schema_evolution import ids_of, new_fields
+from headgate.tables.iceberg.supported_tables import FORMAT_VERSIONS, NO_PARTITION
 from headgate.tables.iceberg.type_parser import parse_columns
 from headgate.tables.neutral_schema import schema_of
 

@@ -28,11 +28,11 @@ from headgate.control_protocol.table_format import (
 )
 from headgate.control_protocol.table_history import TableReader
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.catalog_support import refuse_unread
 from headgate.tables.iceberg.commit_lock import CommitLocks
 from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.reader import IcebergReader
+from headgate.tables.iceberg.supported_tables import refuse_unread
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_loading import load_each
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 
-from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.tables.storage.whole_avro_files import only_whole
+from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.tables.storage.avro_file_reads import only_whole
 
 if TYPE_CHECKING:
     from headgate.tables.storage.s3_file_io import S3Files

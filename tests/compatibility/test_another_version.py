@@ -19,7 +19,7 @@ from headgate.control_protocol.event_codec import to_form
 from headgate.control_protocol.identifiers import SinkName, TopicId
 from headgate.control_protocol.messages import Skipped, SkipReason, Wire
 from headgate.control_protocol.signatures import Keys
-from headgate.operations.access import kafka
+from headgate.operations.access import kafka_connection
 from headgate.schemas import control_schemas
 
 TOPIC = TopicId("topic-id")
@@ -86,7 +86,7 @@ def test_status_counts_what_another_version_says_beside_this_one(
         old_form() if age is None else codec.encode(replace(SAID, time_ms=now_ms - age))
         for age in ages_ms
     ]
-    monkeypatch.setattr(kafka, "newest_messages", lambda *_: messages)
+    monkeypatch.setattr(kafka_connection, "newest_messages", lambda *_: messages)
     refused: Counter[SkipReason] = Counter()
-    kafka.read_control_tail(settings, 100, refused)
+    kafka_connection.read_control_tail(settings, 100, refused)
     assert refused[SkipReason.OTHER_VERSION] == counted

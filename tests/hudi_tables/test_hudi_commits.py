@@ -21,9 +21,9 @@ from headgate.control_protocol.ports import Landed, Lineage, Refused, Unknown
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of, stamp_of
-from headgate.tables.hudi.locations import AUX
 from headgate.tables.hudi.reserved_instants import Reservations
 from headgate.tables.hudi.table_format import HudiFormat
+from headgate.tables.hudi.table_properties import AUX
 from headgate.tables.hudi.write_client import HudiJava
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")

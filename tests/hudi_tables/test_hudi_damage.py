@@ -16,7 +16,7 @@ from hudi_tables.test_hudi_sink import started
 from hudi_tables.zookeeper import zookeeper
 
 from headgate.operations.cli.main import main
-from headgate.tables.hudi.locations import AUX
+from headgate.tables.hudi.table_properties import AUX
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

@@ -21,12 +21,12 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.operations.cli.main import main
-from headgate.tables.hudi import fork_detection
+from headgate.tables.hudi import lost_lock_detection
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
-from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.reserved_instants import Reservations
 from headgate.tables.hudi.settings import TYPE
+from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
@@ -125,7 +125,7 @@ def completed_late(
     java, instant = HudiJava(place, place.config().schema), instant_of(file.path)
     java.register(java.meta(), instant)
     Path(file.path.removeprefix("file://")).unlink(missing_ok=True)
-    told = {**encode(late), fork_detection.follows(late.sink): str(continues)}
+    told = {**encode(late), lost_lock_detection.follows(late.sink): str(continues)}
     java.commit(instant, (file,), told, lambda: None)
     java.close()
 

@@ -26,9 +26,9 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Refused, TableView, Unknown
 from headgate.control_protocol.table_format import RowKey
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.hudi.locations import AUX
 from headgate.tables.hudi.reader import HudiReader
 from headgate.tables.hudi.table_format import HudiFormat
+from headgate.tables.hudi.table_properties import AUX
 from headgate.tables.hudi.upsert_table import HudiKeyedJava, HudiKeyedTable
 from headgate.tables.hudi.write_client import HudiJava
 

@@ -36,8 +36,8 @@ from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
 from headgate.operations.many_tables.list import tables
-from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.table_format import HudiFormat
+from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.upsert_table import HudiKeyedJava
 from headgate.tables.hudi.write_client import HudiJava
 

@@ -24,10 +24,10 @@ from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.jvm import open_spark
-from headgate.tables.hudi.locations import STAGED, HudiLocation
 from headgate.tables.hudi.reader import HudiReader
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary, HudiSecondary
 from headgate.tables.hudi.table_format import HudiFormat
+from headgate.tables.hudi.table_properties import STAGED, HudiLocation
 from headgate.tables.hudi.upsert_table import HudiKeyedTable
 from headgate.tables.hudi.write_client import HudiJava
 

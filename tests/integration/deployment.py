@@ -41,7 +41,7 @@ from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.table_history import History
-from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.tables import (
     open_catalog,
     open_reader,

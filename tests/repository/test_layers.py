@@ -29,7 +29,7 @@ PURE_LIBRARY = {
 }
 IMPURE = {
     "headgate.control_protocol": {
-        *("event_reader", "machine_driver", "messages", "multipart_status", "redacted_log"),
+        *("event_reader", "machine_driver", "messages", "multipart_status", "redacting_loggers"),
         "sink_context",
         "testing",
     },

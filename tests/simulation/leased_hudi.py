@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.tables.hudi.file_slices import Slice
-from headgate.tables.hudi.locations import HudiLocation
+from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.testing.contract.world import record
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
-from headgate.tables.hudi.locations import HudiLocation
+from headgate.tables.hudi.table_properties import HudiLocation
 
 TURNS = 60
 DEEP_MAX = 4

@@ -25,7 +25,7 @@ from pyiceberg.table.update import (
 )
 
 from headgate.control_protocol.identifiers import SinkName, tag_name
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.commit_request import AssertNumberFree, moved
 from headgate.tables.iceberg.manifests import SnapshotFiles
 

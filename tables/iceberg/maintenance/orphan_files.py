@@ -22,7 +22,7 @@ from pyiceberg.utils.properties import property_as_bool
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import decode
 from headgate.control_protocol.identifiers import SinkName, branch_of_tag, sink_of_tag
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
 from headgate.tables.iceberg.maintenance.snapshot_selection import GC_ENABLED

@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.properties import property_as_bool
 
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_context import for_the_same_sink
 from headgate.tables.iceberg.commit_lock import CommitLock
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned

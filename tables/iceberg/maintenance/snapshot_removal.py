@@ -30,7 +30,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.commit_request import AssertNumberFree
 from headgate.tables.iceberg.maintenance.unreferenced_files import all_there
 

@@ -23,7 +23,7 @@ from integration.faults.catalogs import (
 from integration.faults.stores import StoreOfChaos
 
 from headgate.control_protocol.errors import RetryLater
-from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.local_kafka.broker import EmbeddedKafka
 
 RECOVERY_S_MAX = 300.0

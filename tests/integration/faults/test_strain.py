@@ -12,7 +12,7 @@ from integration.deployment import Deployment
 from integration.faults.stuck_catalog import StuckCatalog
 
 from headgate.control_protocol.events import EndCommit, WriteStatus
-from headgate.operations.access.kafka import read_control_tail
+from headgate.operations.access.kafka_connection import read_control_tail
 from headgate.operations.control.pause import pause, resume
 
 pytestmark = pytest.mark.integration

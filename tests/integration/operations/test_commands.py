@@ -31,7 +31,7 @@ from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, Trans
 from headgate.control_protocol.offsets import Offsets
 from headgate.data_plane.cdc import policy
 from headgate.kafka.control_topic import ensure_control_topic
-from headgate.operations.access.kafka import read_control_tail
+from headgate.operations.access.kafka_connection import read_control_tail
 from headgate.operations.access.tables import open_table
 from headgate.operations.check.check import check
 from headgate.operations.cli.main import main

@@ -101,7 +101,7 @@ class Server:
 
     def shape(self, distribution: str = "table", **transform: str) -> None:
         """What becomes of rows from the next batch on."""
-        from headgate.data_plane.batch.shaping import Shaping, TransformPlan
+        from headgate.data_plane.batch.transform_and_distribution import Shaping, TransformPlan
         from headgate.data_plane.batch.write_plan import Plans
         from headgate.participant.settings import Distribution
 

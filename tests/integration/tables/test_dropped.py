@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
     TableRecreated,
     TableStillSuspended,
 )
-from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import check
 from headgate.operations.cli.main import main

@@ -12,7 +12,7 @@ from typing import Any, get_origin
 import pytest
 
 from headgate.config.load import load, parse
-from headgate.config.section_keys import keys_of, sentences
+from headgate.config.section_schema import keys_of, sentences
 from headgate.config.sections import GroupProtocol, WriterKind
 from headgate.config.setting_types import Properties
 from headgate.config.sink_settings import SinkSettings

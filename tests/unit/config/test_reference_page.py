@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headgate.config.reference_page import render
-from headgate.config.section_keys import Key, keys_of
+from headgate.config.section_schema import Key, keys_of
 from headgate.config.sink_settings import SinkSettings
 from headgate.kafka import client_settings as kafka_keys
 

@@ -52,8 +52,8 @@ from headgate.operations.status.status import status
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.process import is_stopped
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.table_format import HudiFormat
+from headgate.tables.hudi.table_properties import HudiLocation
 
 RECORD = record(1, 0, sink="trips")
 BEGIN = """

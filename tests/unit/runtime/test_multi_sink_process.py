@@ -27,7 +27,7 @@ from headgate.control_protocol.errors import (
     StopSink,
     Unreachable,
 )
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_context import (
     for_the_same_sink,
     sink_of_thread,

@@ -37,7 +37,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.machine_io import OutgoingEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch
-from headgate.control_protocol.redacted_log import redacted_logger, redacting
+from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
 from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX, Redaction
 from headgate.data_plane.formats.schema_registry import SchemaRegistry
 from headgate.runtime import assembly, job, lifecycle_notices, process
@@ -108,7 +108,7 @@ def test_every_logger_of_the_package_is_such_a_one() -> None:
         found = importlib.import_module(f"headgate.{package}")
         for path in Path(next(iter(found.__path__))).rglob("*.py"):
             text = path.read_text()
-            if path.stem in ("redacted_log", *skipped) or "demo" in path.parts:
+            if path.stem in ("redacting_loggers", *skipped) or "demo" in path.parts:
                 continue
             assert "= logging.getLogger(" not in text, path
 

@@ -39,7 +39,7 @@ from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, Ba
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.batch.batch_failures import outcome_of_attempt
 from headgate.data_plane.batch.routes import Route
-from headgate.data_plane.batch.shaping import Shaping
+from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.job import JobDone, one_stage

@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import EnvelopeUnfit, RecordsWouldStop
 from headgate.data_plane.cdc.policy import Tombstones
 from headgate.operations.check.records import describe_values, require_keys, shows_records
 from headgate.operations.init.infer_cdc import propose_changes
-from headgate.operations.init.sink_file import sink_file
+from headgate.operations.init.sink_file_template import sink_file
 
 
 def encoded(*values: Any) -> list[bytes | None]:

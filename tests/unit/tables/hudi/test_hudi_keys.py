@@ -16,12 +16,12 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import RowKey, TableSpec
 from headgate.tables.hudi.base_files import HudiFileMarking
 from headgate.tables.hudi.columns import avro_of, spark_columns
-from headgate.tables.hudi.locations import HudiLocation, generator_of
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.record_keys import HeldTexts
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary
 from headgate.tables.hudi.settings import KEY
 from headgate.tables.hudi.table_format import HudiFormat
+from headgate.tables.hudi.table_properties import HudiLocation, generator_of
 from headgate.tables.hudi.upsert_table import HudiKeyedTable
 
 COLUMNS = Struct(

@@ -9,10 +9,10 @@ import pytest
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.table_format import TableSpec
-from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.s3_locations import hadoop_settings, location_of, of_hadoop
 from headgate.tables.hudi.table_format import HudiFormat
+from headgate.tables.hudi.table_properties import HudiLocation
 
 LOCK = {
     PROVIDER: "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",

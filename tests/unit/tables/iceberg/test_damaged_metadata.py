@@ -10,7 +10,7 @@ from contract.iceberg_table_world import IcebergWorld
 
 from headgate.control_protocol.errors import LogUnreadable
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.storage.whole_avro_files import what_is_wrong
+from headgate.tables.storage.avro_file_reads import what_is_wrong
 
 
 @pytest.fixture

@@ -19,11 +19,11 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import RowKey, TableSpec
 from headgate.control_protocol.testing.contract.world import record
 from headgate.tables.hudi.columns import avro_of, changed_column, columns_of
-from headgate.tables.hudi.locations import AUX, HudiLocation, parse_properties
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.reserved_instants import Kept, Reservations
 from headgate.tables.hudi.settings import KEY, write_settings
 from headgate.tables.hudi.table_format import HudiFormat
+from headgate.tables.hudi.table_properties import AUX, HudiLocation, parse_properties
 
 COLUMNS = Struct(
     (

@@ -12,11 +12,11 @@ from rich.console import Console
 
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.redacted_log import LINE_CHARACTERS_MAX, redacted_logger
+from headgate.control_protocol.redacting_loggers import LINE_CHARACTERS_MAX, redacted_logger
 from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
 from headgate.operations.dry_run import DryRun, DryRunTable, Misfit
 from headgate.operations.http.status_page import _commits
-from headgate.operations.render import show_audit, show_dry_run, show_status
+from headgate.operations.render_results import show_audit, show_dry_run, show_status
 from headgate.operations.status.report import ParticipantStatus, StatusReport, TransactionStatus
 from headgate.runtime.health import LastError
 

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.control_protocol.errors import HudiForked
 from headgate.control_protocol.identifiers import SinkName
-from headgate.tables.hudi.fork_detection import follows, refuse_fork, refuse_risen
+from headgate.tables.hudi.lost_lock_detection import follows, refuse_fork, refuse_risen
 from headgate.tables.hudi.write_client import Instant
 
 SINK = SinkName("sink")

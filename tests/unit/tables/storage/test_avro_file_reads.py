@@ -8,8 +8,8 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestFile, read_manifest_list, write_manifest_list
 
+from headgate.tables.storage.avro_file_reads import only_whole, what_is_wrong
 from headgate.tables.storage.damaged_files import FileDamaged
-from headgate.tables.storage.whole_avro_files import only_whole, what_is_wrong
 
 LISTED = 3
 

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
-from headgate.data_plane.files.write_probe import store_failure, try_store
+from headgate.data_plane.files.store_write_check import store_failure, try_store
 from headgate.runtime.start_checks import refuse_silent_store
 
 BRIEFLY_S = 0.3

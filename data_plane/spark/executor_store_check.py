@@ -13,7 +13,7 @@ from headgate.control_protocol.errors import (
     MissingRights,
     Unreachable,
 )
-from headgate.data_plane.files.write_probe import try_store
+from headgate.data_plane.files.store_write_check import try_store
 from headgate.data_plane.spark.session import OpenSession, error_text
 
 _COLUMNS = "host string, code string, message string, hint string"

@@ -10,8 +10,8 @@ from headgate.control_protocol.errors import HudiForked, KeyChanged, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.tables.hudi.file_slices import Slice
-from headgate.tables.hudi.locations import HudiLocation
 from headgate.tables.hudi.record_keys import BUCKET, index_of
+from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import Instant
 
 _LATE = "a coordinator that was stopped for long has landed after all"

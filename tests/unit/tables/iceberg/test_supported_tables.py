@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from headgate.control_protocol.errors import StopSink
-from headgate.tables.iceberg.catalog_support import refuse_unread, refuse_unsupported
+from headgate.tables.iceberg.supported_tables import refuse_unread, refuse_unsupported
 
 
 def field(kind: Any = "long", **more: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headgate.config.load import parse
-from headgate.operations.init.sink_file import init
+from headgate.operations.init.sink_file_template import init
 
 
 def test_a_new_sink_file_tells_of_the_key_and_loads_with_one(tmp_path: Path) -> None:
