@@ -214,7 +214,8 @@ def test_a_cluster_that_is_away_does_not_fill_the_log(
     finally:
         member.close()
     assert "Connect to" not in caplog.text
-    assert capfd.readouterr().err == ""
+    # Producers of other tests may still look for brokers that have ended.
+    assert "127.0.0.1:1/" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -159,15 +159,21 @@ class _Seen:
     def __init__(self) -> None:
         self.arguments: set[str] = set()
         self.environments: set[int] = set()
+        self._before: set[int] = set()
 
     def look(self) -> None:
+        """A child has its parent's environment until it becomes another program, a moment later:
+        it counts if it is seen twice."""
+        now: set[int] = set()
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
                 words = " ".join(process.cmdline())
                 if TAG in words:
                     self.arguments.add(words)
                 if TAG.encode() in Path(f"/proc/{process.pid}/environ").read_bytes():
-                    self.environments.add(process.pid)
+                    now.add(process.pid)
+        self.environments |= now & self._before
+        self._before = now
 
 
 @contextmanager
