@@ -269,11 +269,10 @@ def test_regardless_of_case_where_that_is_asked_for(desk: Desk) -> None:
 
 def test_a_column_is_known_by_its_letters_in_lower_case_and_not_folded(desk: Desk) -> None:
     desk.source = replace(desk.source, format_options={"case-insensitive": "true"})
-    done, _ = desk.settled({"id": 1, "straße": 1})
-    assert done == ("+straße",)
-    done, rows = desk.settled({"id": 2, "STRAßE": 2})
-    assert (done, [row["straße"] for row in rows]) == ((), [2])
-    assert desk.refused == (), "it was not asked for"
+    assert desk.settled({"id": 1, "straße": {"no": 1}})[0] == ("+straße",)
+    done, rows = desk.settled({"id": 2, "STRAßE": {"no": 2, "town": "x"}})
+    assert done == ("+straße.town",)
+    assert [row["straße"] for row in rows] == [{"no": 2, "town": "x"}]
 
 
 def test_what_the_coordinator_refused_is_not_asked_for_again(desk: Desk) -> None:
