@@ -46,15 +46,20 @@ def shop(catalog: Catalog, settings: SinkSettings, told: list[str]) -> Shop:
 
 
 def expires(
-    shop: Shop, pending_commits: Sequence[PendingCommit], *, delivered: bool = True
+    shop: Shop,
+    pending_commits: Sequence[PendingCommit],
+    *,
+    delivered: bool = True,
+    still: Sequence[PendingCommit] = (),
 ) -> None:
     """The next decision names them, has pending an empty pending commit that shuts them out, and
-    that is delivered."""
+    that is delivered; ``still``: what it also has pending."""
     record = shop.ledger.read().record
     assert record is not None
     uuid = shop.table(CLICKS).read().uuid
     following = {**record.secondaries, CLICKS: uuid}
-    shop.decides({}, expired=(*record.expired, *pending_commits), secondaries=following)
+    expired = (*record.expired, *pending_commits)
+    shop.decides({}, expired=expired, secondaries=following, still=still)
     record = shop.ledger.read().record
     assert record is not None
     shuts_out = PendingCommit(record.transaction, record.coordinator, uuid, CLICKS)
@@ -145,6 +150,18 @@ def test_while_it_may_still_be_delivered_nothing_is_written(
     shop.commits({ORDERS: [0, 1], CLICKS: [2]})
     pending_commits = shop.decides({CLICKS: [3]})
     expires(shop, pending_commits, delivered=False)
+    with pytest.raises(RetryLater, match="are no newer than what expired"):
+        rewrite_tables(settings, [CLICKS])
+    assert offsets(shop) == [2]
+
+
+def test_while_an_older_pending_commit_is_pending_nothing_is_written(
+    catalog: Catalog, settings: SinkSettings
+) -> None:
+    shop = Shop(catalog, settings)
+    shop.commits({ORDERS: [0, 1], CLICKS: [2]})
+    older = shop.decides({CLICKS: [3]})
+    expires(shop, shop.decides({CLICKS: [4]}, still=older), still=older)
     with pytest.raises(RetryLater, match="are no newer than what expired"):
         rewrite_tables(settings, [CLICKS])
     assert offsets(shop) == [2]
