@@ -91,6 +91,12 @@ def test_without_names_all_are_meant_that_are_in_order(shop: Shop, settings: Sin
     assert rewrite_tables(settings, []) == (RewrittenTable(CLICKS, 3),)
 
 
+def test_without_names_a_suspended_table_is_passed_over(shop: Shop, settings: SinkSettings) -> None:
+    _suspend(shop)
+    assert rewrite_tables(settings, []) == ()
+    assert offsets(shop) == [2]
+
+
 def test_its_files_need_not_stay(shop: Shop, settings: SinkSettings) -> None:
     """Whoever clears orphans away takes those of expired pending commits."""
     record = shop.ledger.read().record
@@ -155,13 +161,17 @@ def test_while_it_may_still_be_delivered_nothing_is_written(
     assert offsets(shop) == [2]
 
 
-def test_while_an_older_pending_commit_is_pending_nothing_is_written(
-    catalog: Catalog, settings: SinkSettings
+@pytest.mark.parametrize("of_the_same", [False, True])
+def test_while_older_rows_or_more_of_the_same_transaction_are_pending_nothing_is_written(
+    catalog: Catalog, settings: SinkSettings, *, of_the_same: bool
 ) -> None:
     shop = Shop(catalog, settings)
     shop.commits({ORDERS: [0, 1], CLICKS: [2]})
-    older = shop.decides({CLICKS: [3]})
-    expires(shop, shop.decides({CLICKS: [4]}, still=older), still=older)
+    still = shop.decides({CLICKS: [3]})
+    expired = shop.decides({CLICKS: [4]}, still=still)
+    if of_the_same:
+        still = tuple(replace(each, transaction=expired[0].transaction) for each in still)
+    expires(shop, expired, still=still)
     with pytest.raises(RetryLater, match="are no newer than what expired"):
         rewrite_tables(settings, [CLICKS])
     assert offsets(shop) == [2]
