@@ -142,6 +142,22 @@ def test_a_tier_ends_where_a_file_is_larger_than_all_smaller_ones() -> None:
     assert sizes(1, 1, 1, 1, 5) == [1, 1, 1, 1]
 
 
+def test_files_of_an_older_partition_spec_stay(sink: Maintained) -> None:
+    sink.commits(4)
+    before = sink.live()
+    with sink.table.update_spec() as update:
+        update.add_identity("day")
+    sink.commits(4)
+    one = sink.round()
+
+    one.compact()
+
+    assert one.done.left == ["4 small files are of an older partition spec"]
+    assert (one.done.compacted_files, one.done.into_files) == (4, 1)
+    assert set(before) < set(sink.live())
+    sink.assert_whole()
+
+
 def test_only_what_the_sink_wrote_itself(sink: Maintained) -> None:
     sink.commits(4)
     foreign = {name: [None] * 2 for name in COLUMNS}

@@ -17,11 +17,22 @@ from maintained import COLUMNS, SINK, Maintained, settings
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import MaintenanceUnfit
 from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    TransactionId,
+    TransactionNumber,
+    tag_name,
+)
 from headgate.control_protocol.ports import CommitAttempt, Landed, Staging
 from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
-from headgate.tables.iceberg.maintenance.orphan_files import SKEW_MS, Ages, Found, Orphans
+from headgate.tables.iceberg.maintenance.orphan_files import (
+    SKEW_MS,
+    Ages,
+    Deciding,
+    Found,
+    Orphans,
+)
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
@@ -129,6 +140,71 @@ def test_files_that_the_tag_has_outlived_no_sleeper_can_commit(sink: Maintained)
 
     assert len(search.found().files) == 1
     assert not isinstance(sink.sink.commit(attempt), Landed)
+
+
+def dated(files: Any, at_ms: int) -> None:
+    """The files, as if they had been written at that moment."""
+    for file in files:
+        os.utime(file.path.removeprefix("file://"), ns=(at_ms * 1_000_000, at_ms * 1_000_000))
+
+
+def limit_ms(sink: Maintained, snapshot_id: int | None = None) -> int:
+    """The moment before which no file can be committed any more, by a tag on that snapshot."""
+    snapshot = sink.table.metadata.snapshot_by_id(snapshot_id or sink.view.tag or 0)
+    assert snapshot is not None
+    return snapshot.timestamp_ms - AGES.claim_max_ms - SKEW_MS
+
+
+def a_week_later_ms() -> int:
+    return int(time.time() * 1000) + 7 * 24 * HOUR_MS
+
+
+def test_clocks_may_differ_by_the_skew_and_no_more(sink: Maintained) -> None:
+    dropped = sink.written(5)
+    sink.next_offset = 0
+    sink.commit()
+    search = orphans(sink, wall_ms=a_week_later_ms)
+
+    dated(dropped, limit_ms(sink))
+    assert search.found().files == ()
+    dated(dropped, limit_ms(sink) - 1)
+    assert len(search.found().files) == 1
+
+
+def test_what_the_tag_of_another_branch_has_not_outlived_stays(sink: Maintained) -> None:
+    """The sink's configuration names one branch; a sleeper may still commit to the one before."""
+    before = sink.view.tag
+    assert before is not None
+    sink.table.manage_snapshots().create_tag(before, tag_name(SINK, "dev")).commit()
+    sink.view = sink.sink.read()
+    dropped = sink.written(5)
+    sink.next_offset = 0
+    sink.commit()
+    assert limit_ms(sink, before) < limit_ms(sink)
+    search = orphans(sink, wall_ms=a_week_later_ms)
+
+    dated(dropped, limit_ms(sink, before))
+    assert search.found().files == ()
+    dated(dropped, limit_ms(sink, before) - 1)
+    assert len(search.found().files) == 1
+
+
+@pytest.mark.parametrize("later_ms", [-HOUR_MS, HOUR_MS])
+def test_of_the_tables_tag_and_that_of_the_table_that_decides_the_older_one_counts(
+    sink: Maintained, later_ms: int
+) -> None:
+    dropped = sink.written(5)
+    sink.next_offset = 0
+    sink.commit()
+    moved_ms = limit_ms(sink) + AGES.claim_max_ms + SKEW_MS + later_ms
+    deciding = Deciding(sink.view.uuid, [(moved_ms, None)])
+    search = orphans(sink, wall_ms=a_week_later_ms, deciding=lambda: deciding)
+    oldest_ms = limit_ms(sink) + min(0, later_ms)
+
+    dated(dropped, oldest_ms)
+    assert search.found().files == ()
+    dated(dropped, oldest_ms - 1)
+    assert len(search.found().files) == 1
 
 
 def test_files_of_a_renamed_table_stay_where_a_new_one_was_made_in_its_place(make: Make) -> None:

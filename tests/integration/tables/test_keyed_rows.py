@@ -169,22 +169,6 @@ def test_key_2_key_files_go_when_their_commit_has_landed(tmp_path: Path) -> None
         time.sleep(0.01)
 
 
-def test_key_7_a_rollback_makes_rows_live_again_that_the_index_had_forgotten(
-    tmp_path: Path,
-) -> None:
-    world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
-    for begin in (0, 9):
-        world.commit([put(n) for n in range(begin, begin + 9)])
-    head, fold = world.loaded().current_snapshot(), dict(world.source.fold)
-    for _ in range(3):
-        world.commit([put(n) for n in range(18)])
-    assert head
-    world.roll_back(head.snapshot_id)
-    world.source.fold = fold
-    assert world.commit([put(n) for n in range(3)]) == KeyCounts(updated=3)
-    _check(world)
-
-
 def test_key_7_more_rows_than_memory_may_hold_stop_the_sink_and_commit_nothing(
     tmp_path: Path,
 ) -> None:

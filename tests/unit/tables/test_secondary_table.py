@@ -1,17 +1,20 @@
-"""A secondary table of a kind whose tables serve one thread, though several call it (PENDING-5,
-PENDING-7)."""
+"""A secondary table of a kind with drafts of ours: it serves one thread at a time, though several
+call it, and takes transactions in their order (KEY-3, PENDING-5, PENDING-7)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
 from contract.delta_table_world import DeltaWorld
+from contract.small_target import SmallKeyedWorld
 from deltalake import DeltaTable
 
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -21,7 +24,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.ports import CommitAttempt, Refused, Staging
 from headgate.control_protocol.testing.contract.secondaries import delivered
-from headgate.control_protocol.testing.contract.world import landed
+from headgate.control_protocol.testing.contract.world import KeyChange, landed
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.pending_files import StagedFileLists
 from headgate.tables.secondary_table import FileListSecondaryTable, FixedColumns
@@ -87,6 +90,26 @@ def test_pending_7_what_the_newest_delivery_was_made_of_outlives_new_epochs(tmp_
     landed(later.commit(CommitAttempt(later.read(), delivered(2, 1))))
     later.tidy(Epoch(3), frozenset())
     assert not list(tmp_path.rglob("1.json"))
+
+
+def test_key_3_of_the_transactions_of_one_delivery_the_later_one_is_newer(tmp_path: Path) -> None:
+    """Whatever their offsets, for a topic may have been re-created between them."""
+    world = SmallKeyedWorld()
+    table = world.open()
+    drafts = StagedFileLists({}, tmp_path.as_uri(), SinkName("sink"), kept_ms=0)
+    secondary = FileListSecondaryTable(table, FixedColumns(table), drafts)
+
+    def staged(number: int, *changes: KeyChange) -> tuple[PendingCommit, ...]:
+        transaction = TransactionId(Epoch(1), TransactionNumber(number))
+        files = world.changed(*changes)
+        here = replace(secondary.read(), location=tmp_path.as_uri())
+        return secondary.stage(Staging(here, transaction, Sender("member", "1"), files))
+
+    before = staged(1, KeyChange(1, "old", 90), KeyChange(2, "old", 91), KeyChange(3, None, 92))
+    anew = staged(2, KeyChange(1, "new", 0), KeyChange(2, None, 1), KeyChange(3, "new", 2))
+    attempt = CommitAttempt(secondary.read(), delivered(1, 2), pending_commits=(*anew, *before))
+    landed(secondary.commit(attempt))
+    assert world.held() == {1: "new", 3: "new"}
 
 
 def opened(world: DeltaWorld) -> FileListSecondaryTable:

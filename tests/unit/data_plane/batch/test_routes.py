@@ -14,6 +14,7 @@ from headgate.data_plane.batch.routes import (
     Route,
     Routing,
     Target,
+    fold_case,
     require_valid_route,
     sanitise,
     target_of,
@@ -34,6 +35,14 @@ def test_names_are_sanitised_and_remember_what_they_were() -> None:
     assert Routing((SHOP,)).table_of_topic("shop.eu.Order-Lines") == Target(
         "lake.eu_order_lines", "lake.eu.Order-Lines"
     )
+
+
+@pytest.mark.parametrize(
+    "other", ["db.STRASSE", "DB.Straße", "db.\uff53trasse", "db.stra\u017f\u017fe"]
+)
+def test_names_that_some_catalog_takes_for_one_are_one(other: str) -> None:
+    assert fold_case(other) == fold_case("db.straße")
+    assert fold_case("db.strase") != fold_case("db.straße")
 
 
 @given(st.text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.conversions import to_bytes
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -21,8 +23,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
+    DoubleType,
+    FloatType,
     LongType,
     NestedField,
+    PrimitiveType,
     StringType,
     TimestampNanoType,
     TimestamptzNanoType,
@@ -152,6 +157,31 @@ def test_nanoseconds_are_bounded_to_the_nanosecond(catalog: Catalog) -> None:
         counts.to_pylist()
     ] * 2
     assert stored.schema.types == list(kinds)
+
+
+@pytest.mark.parametrize("kind", [FloatType(), DoubleType()])
+@pytest.mark.parametrize(
+    ("values", "least", "most"),
+    [
+        ([0.0], 0.0, 0.0),
+        ([-0.0], -0.0, -0.0),
+        ([0.0, -0.0], -0.0, 0.0),
+        ([1.0, -0.0, math.nan], -0.0, 1.0),
+        ([-1.0, 0.0, None], -1.0, 0.0),
+        ([-1.0, -0.0], -1.0, -0.0),
+    ],
+)
+def test_bounds_have_the_sign_of_the_zero_that_is_there(
+    catalog: Catalog, kind: PrimitiveType, values: list[float | None], least: float, most: float
+) -> None:
+    """Readers order -0.0 below 0.0: a bound of the wrong sign hides rows from them."""
+    schema = Schema(NestedField(1, "n", kind))
+    table = catalog.create_table("db.zeros", schema)
+    files = files_of(catalog, table)
+    files.write(PartitionKey(), pa.table({"n": values}, schema=schema_to_pyarrow(schema)))
+    detail = detail_of(files.finish()[0])
+    bounds = ({1: to_bytes(kind, least)}, {1: to_bytes(kind, most)})
+    assert (detail.lower_bounds, detail.upper_bounds) == bounds
 
 
 def test_columns_carry_their_field_ids(catalog: Catalog) -> None:

@@ -61,11 +61,25 @@ def avro(rows: Sequence[Mapping[str, Any]]) -> tuple[RecordFormat, list[bytes]]:
 
 
 def plain_json(rows: Sequence[Mapping[str, Any]]) -> tuple[RecordFormat, list[bytes]]:
-    return JsonRecords(), [json.dumps(row).encode() for row in rows]
+    return JsonRecords(), [json.dumps(row, ensure_ascii=False).encode() for row in rows]
 
 
 def connect(rows: Sequence[Mapping[str, Any]]) -> tuple[RecordFormat, list[bytes]]:
     values = [json.dumps({"schema": None, "payload": row}).encode() for row in rows]
+    return ConnectJsonRecords({}), values
+
+
+def connect_with_schema(rows: Sequence[Mapping[str, Any]]) -> tuple[RecordFormat, list[bytes]]:
+    """All rows written with the first one's fields."""
+
+    def kind(value: Any, name: str = "") -> dict[str, Any]:
+        known: dict[str, Any] = {"type": "int64"}
+        if isinstance(value, Mapping):
+            known = {"type": "struct", "fields": [kind(v, k) for k, v in value.items()]}
+        return {**known, "optional": True, "field": name}
+
+    schema = kind(rows[0])
+    values = [json.dumps({"schema": schema, "payload": row}).encode() for row in rows]
     return ConnectJsonRecords({}), values
 
 
@@ -112,6 +126,28 @@ def test_t19_case_matters_unless_it_was_said_not_to(written: Written) -> None:
     assert decoded(written, schema, row) == [
         {"id": 1, "s": {"deep": 2}, "l": [{"deep": 3}], "m": [("k", {"deep": 4})]}
     ]
+
+
+@pytest.mark.parametrize("written", [plain_json, connect, connect_with_schema])
+def test_t19_letters_are_lowered_and_not_folded(written: Written) -> None:
+    """To a table, straße and strasse are two columns."""
+    inner = pa.struct([column("straße", pa.int64(), 2), column("no", pa.int64(), 3)])
+    columns = pa.schema([column("maße", inner, 1), column("id", pa.int64(), 4)])
+    schema = field_names.with_field_names(columns, None, caseless=True)
+    row = {"MAßE": {"STRAßE": 1, "NO": 2}, "ID": 3}
+    assert decoded(written, schema, row) == [{"maße": {"straße": 1, "no": 2}, "id": 3}]
+    row = {"MASSE": {"STRASSE": 1, "NO": 2}, "ID": 3}
+    assert decoded(written, schema, row) == [{"maße": None, "id": 3}]
+
+
+def test_t19_so_are_the_keys_of_a_map_that_becomes_a_struct() -> None:
+    inner = pa.struct([column("straße", pa.int64(), 2), column("strasse", pa.int64(), 3)])
+    columns = pa.schema([column("m", inner, 1)])
+    schema = field_names.with_field_names(columns, None, caseless=True)
+    kind = json.dumps(record(m={"type": "map", "values": "long"}))
+    value = encoded(json.loads(kind), {"m": {"STRAßE": 1, "Strasse": 2}})
+    read = AvroRecords({"schema": kind}).decode([value], schema)
+    assert read.to_pylist() == [{"m": {"straße": 1, "strasse": 2}}]
 
 
 @every_format

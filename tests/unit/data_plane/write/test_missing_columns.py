@@ -267,6 +267,14 @@ def test_regardless_of_case_where_that_is_asked_for(desk: Desk) -> None:
     assert [row["pax"] for row in rows] == [5, None]
 
 
+def test_a_column_is_known_by_its_letters_in_lower_case_and_not_folded(desk: Desk) -> None:
+    desk.source = replace(desk.source, format_options={"case-insensitive": "true"})
+    assert desk.settled({"id": 1, "straße": {"no": 1}})[0] == ("+straße",)
+    done, rows = desk.settled({"id": 2, "STRAßE": {"no": 2, "town": "x"}})
+    assert done == ("+straße.town",)
+    assert [row["straße"] for row in rows] == [{"no": 2, "town": "x"}]
+
+
 def test_what_the_coordinator_refused_is_not_asked_for_again(desk: Desk) -> None:
     desk.refused = (Refusal(("tip",), "no"), Refusal(("user", "vip"), "no"))
     written = desk.write({"id": 1, "tip": 2, "user": {"name": "n", "vip": 1}}, {"id": 2})

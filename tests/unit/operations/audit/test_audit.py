@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from unit.operations.filled_table import FilledTable
 
 from headgate.config.sink_settings import SinkSettings
@@ -289,6 +290,21 @@ def test_rows_of_others_are_no_finding(filled: FilledTable, settings: SinkSettin
     assert "2 rows of others carry no coordinates" in report.remarks
 
 
+def test_rows_that_nobody_else_wrote_are_not_called_those_of_others(
+    filled: FilledTable, settings: SinkSettings
+) -> None:
+    """The sink's own commit brought one: which record it is of nobody can tell."""
+    filled.good_start()
+    filled.table.append(pa.table({"topic": [None, None]}, ARROW_TOPIC))
+    assert "2 rows of others carry no coordinates" in examined(settings).remarks
+    nameless = pa.table({"topic": [None]}, ARROW_TOPIC)
+    (file,) = _dataframe_to_data_files(filled.table.metadata, nameless, filled.table.io)
+    filled.commit(filled.record(1, 3, {0: 11, 1: 10}, 1), [file])
+    report = examined(settings)
+    assert "3 rows of others carry no coordinates" in report.unproven
+    assert not any("coordinates" in text for text in report.remarks)
+
+
 def test_records_that_another_sink_brought_again(
     filled: FilledTable, settings: SinkSettings
 ) -> None:
@@ -383,6 +399,22 @@ def test_a_claim_that_moves_offsets_without_a_person_is_a_gap(
     filled.good_start()
     filled.commit(filled.record(2, 0, {0: 12, 1: 10}))
     assert found(settings) == {"gap"}
+
+
+def test_what_a_policy_read_again_nobody_asked_for(
+    filled: FilledTable, settings: SinkSettings
+) -> None:
+    """The source was behind the table, so its offsets stand for other records since."""
+    filled.good_start()
+    filled.commit(filled.record(2, 0, {0: 6, 1: 10}))
+    policies = replace(settings.coordinator, on_offset_out_of_range=OffsetPolicy.EARLIEST)
+    behind = replace(settings, coordinator=policies)
+    assert "moved trips/0 from 10 to 6, as a policy of this sink allows" in str(
+        examined(behind).unproven
+    )
+    filled.write(2, 1, {0: 10, 1: 10}, [(0, o) for o in range(6, 10)])
+    assert found(behind) == {"record-twice"}
+    assert not any("came again" in text for text in examined(behind).unproven)
 
 
 def test_what_was_passed_over_and_then_fetched_is_not_missing(filled: FilledTable) -> None:

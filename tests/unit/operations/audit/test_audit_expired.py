@@ -112,6 +112,31 @@ def test_the_sinks_first_claim_is_where_it_began(
     assert beside(TWENTY, of=latest).verdict is Verdict.WELL
 
 
+@pytest.mark.parametrize("claimed", [{0: 0}, {0: 0, 1: 0}])
+def test_a_partitions_first_record_is_missed_too(
+    filled: FilledTable, beside: Beside, claimed: dict[int, int]
+) -> None:
+    """Whether the partition was there when the sink began, or came later."""
+    filled.commit(filled.record(1, 0, claimed))
+    rows = [*((0, o) for o in range(5)), *((1, o) for o in range(1, 5))]
+    filled.write(1, 1, {0: 5, 1: 5}, rows)
+    report = beside({0: range(5), 1: range(5)})
+    assert (findings(report), report.total("lost")) == ({"record-lost", "commit-count"}, 1)
+
+
+def test_where_the_beginning_has_expired_the_first_row_is_the_first_one_compared(
+    filled: FilledTable, beside: Beside, settings: SinkSettings
+) -> None:
+    filled.commit(filled.record(1, 0, {0: 4}))
+    filled.write(1, 1, {0: 8}, [(0, o) for o in range(4, 8)])
+    newest = filled.write(1, 2, {0: 10}, [(0, 8), (0, 9)])
+    expire_before(filled, newest)
+    latest = replace(settings, source=replace(settings.source, start_at="latest"))
+    report = beside({0: range(10)}, of=latest)
+    assert findings(report) == set()
+    assert "trips/0: records before 4: where the sink began has expired" in report.unproven
+
+
 def test_a_loss_above_the_oldest_commit_that_is_left_is_wrong(
     filled: FilledTable, beside: Beside
 ) -> None:

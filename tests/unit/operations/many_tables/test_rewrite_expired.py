@@ -46,15 +46,20 @@ def shop(catalog: Catalog, settings: SinkSettings, told: list[str]) -> Shop:
 
 
 def expires(
-    shop: Shop, pending_commits: Sequence[PendingCommit], *, delivered: bool = True
+    shop: Shop,
+    pending_commits: Sequence[PendingCommit],
+    *,
+    delivered: bool = True,
+    still: Sequence[PendingCommit] = (),
 ) -> None:
     """The next decision names them, has pending an empty pending commit that shuts them out, and
-    that is delivered."""
+    that is delivered; ``still``: what it also has pending."""
     record = shop.ledger.read().record
     assert record is not None
     uuid = shop.table(CLICKS).read().uuid
     following = {**record.secondaries, CLICKS: uuid}
-    shop.decides({}, expired=(*record.expired, *pending_commits), secondaries=following)
+    expired = (*record.expired, *pending_commits)
+    shop.decides({}, expired=expired, secondaries=following, still=still)
     record = shop.ledger.read().record
     assert record is not None
     shuts_out = PendingCommit(record.transaction, record.coordinator, uuid, CLICKS)
@@ -84,6 +89,12 @@ def test_what_expired_is_written_again_once(shop: Shop, settings: SinkSettings) 
 
 def test_without_names_all_are_meant_that_are_in_order(shop: Shop, settings: SinkSettings) -> None:
     assert rewrite_tables(settings, []) == (RewrittenTable(CLICKS, 3),)
+
+
+def test_without_names_a_suspended_table_is_passed_over(shop: Shop, settings: SinkSettings) -> None:
+    _suspend(shop)
+    assert rewrite_tables(settings, []) == ()
+    assert offsets(shop) == [2]
 
 
 def test_its_files_need_not_stay(shop: Shop, settings: SinkSettings) -> None:
@@ -145,6 +156,22 @@ def test_while_it_may_still_be_delivered_nothing_is_written(
     shop.commits({ORDERS: [0, 1], CLICKS: [2]})
     pending_commits = shop.decides({CLICKS: [3]})
     expires(shop, pending_commits, delivered=False)
+    with pytest.raises(RetryLater, match="are no newer than what expired"):
+        rewrite_tables(settings, [CLICKS])
+    assert offsets(shop) == [2]
+
+
+@pytest.mark.parametrize("of_the_same", [False, True])
+def test_while_older_rows_or_more_of_the_same_transaction_are_pending_nothing_is_written(
+    catalog: Catalog, settings: SinkSettings, *, of_the_same: bool
+) -> None:
+    shop = Shop(catalog, settings)
+    shop.commits({ORDERS: [0, 1], CLICKS: [2]})
+    still = shop.decides({CLICKS: [3]})
+    expired = shop.decides({CLICKS: [4]}, still=still)
+    if of_the_same:
+        still = tuple(replace(each, transaction=expired[0].transaction) for each in still)
+    expires(shop, expired, still=still)
     with pytest.raises(RetryLater, match="are no newer than what expired"):
         rewrite_tables(settings, [CLICKS])
     assert offsets(shop) == [2]

@@ -125,6 +125,24 @@ def test_a_landed_commit_is_whole_after_a_compaction_by_others(
     assert world.numbers() == [1]
 
 
+def test_manifests_are_never_taken_back_on_the_word_of_another_table(
+    world: IcebergWorld,
+) -> None:
+    """The call landed, and the table was renamed: numbers of its successor say nothing of it."""
+
+    def happens(send: Commit) -> None:
+        send()
+        world.catalog.rename_table(NAME, "db.archive")
+        world._create()
+        heir(world)
+
+    outcome = refused_after(world, happens)
+
+    assert not isinstance(outcome, Landed)
+    archive = world.catalog.load_table("db.archive").scan().to_arrow()
+    assert sorted(archive["number"].to_pylist()) == [1, 1, 1]
+
+
 def test_manifests_of_a_proven_refusal_go(world: IcebergWorld) -> None:
     before: set[str] = set()
 

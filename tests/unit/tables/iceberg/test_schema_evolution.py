@@ -83,6 +83,24 @@ def test_a_table_that_others_have_claimed_is_left_alone(world: IcebergWorld) -> 
     assert "tip" not in names(world)
 
 
+@pytest.mark.parametrize("amid_the_call", [False, True])
+def test_a_table_that_took_the_name_of_the_one_that_was_read_is_left_alone(
+    world: IcebergWorld, *, amid_the_call: bool
+) -> None:
+    """Before the first claim neither has a tag, and their columns and snapshots are the same."""
+    table = world.open()
+    view = table.read()
+    if amid_the_call:
+        world.lie_next(lambda send: (world.recreate(), send())[1])
+        with pytest.raises(Unreachable):
+            table.evolve(view, TIP)
+    else:
+        world.recreate()
+        evolved = table.evolve(view, TIP)
+        assert (evolved.changes, evolved.view.uuid != view.uuid) == ((), True)
+    assert "tip" not in names(world)
+
+
 def test_somebody_else_may_be_quicker_between_reading_and_updating(
     world: IcebergWorld,
 ) -> None:

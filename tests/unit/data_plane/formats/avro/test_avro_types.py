@@ -67,6 +67,7 @@ TAKEN: list[tuple[str, str, Any, Any, Any]] = [
     ("T9", "decimal", "string", "123.45", Decimal("123.45")),
     ("T9", "decimal", "double", 123.45, Decimal("123.45")),
     ("T9", "decimal", "float", 123.5, Decimal("123.50")),
+    ("T9", "decimal", "float", 0.1, Decimal("0.10")),
     ("T9", "decimal", "int", 123, Decimal("123.00")),
     ("T9", "decimal", decimal(10, 2), unscaled(12345), Decimal("123.45")),
     ("T9", "decimal", decimal(10, 2), unscaled(-12345), Decimal("-123.45")),

@@ -73,6 +73,7 @@ TAKEN: list[tuple[str, str, Any, Any, Any]] = [
     ),
     ("T9", "decimal", logical("bytes", "Decimal", scale="0"), in_base64(7), Decimal("7.00")),
     ("T9", "decimal", "double", 123.45, Decimal("123.45")),
+    ("T9", "decimal", "float", 0.1, Decimal("0.10")),
     ("T10", "date", logical("int32", "Date"), 20666, 20666),
     ("T11", "time", logical("int32", "Time"), 45_015_123, 45_015_123_000),
     ("T12", "timestamptz", logical("int64", "Timestamp"), NOON_MS, NOON_MS * 1000),

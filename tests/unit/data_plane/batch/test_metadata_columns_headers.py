@@ -1,4 +1,5 @@
-"""Names of headers that are not UTF-8: a bad record where they fill a column, legible elsewhere."""
+"""Headers as a column: values as they were, and names that are not UTF-8, which are a bad record
+there and legible elsewhere."""
 
 from __future__ import annotations
 
@@ -61,3 +62,37 @@ def test_such_a_record_is_bad_where_headers_fill_a_column(value: pa.DataType) ->
         found, bad = headers_in(kind, records)
         assert bad == {1: "the header name 'na\\\\xffme' is not UTF-8 text"}
         assert (len(found[0]), found[2]) == (1, [])
+
+
+class Values:
+    """Stands for librdkafka: one message with headers of these values, ``None`` is a null."""
+
+    def __init__(self, *values: bytes | None) -> None:
+        self._values = [
+            None if each is None else ctypes.create_string_buffer(each) for each in values
+        ]
+
+    def message_headers(self, _message: int, _headers: Any) -> int:
+        return 0
+
+    def header_get_all(self, _: Any, place: int, name: Any, value: Any, size: Any) -> int:
+        if place >= len(self._values):
+            return 1
+        held = self._values[place]
+        name._obj.value = b"h"
+        value._obj.value = None if held is None else ctypes.addressof(held)
+        size._obj.value = 0 if held is None else len(held) - 1
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [(pa.large_string(), ["", None, "x"]), (pa.large_binary(), [b"", None, b"x"])],
+)
+def test_an_empty_header_is_empty_and_one_without_a_value_is_null(
+    kind: pa.DataType, expected: list[Any]
+) -> None:
+    lent = LentHeaders(Values(b"", None, b"x"), [1])  # type: ignore[arg-type]
+    pairs = pa.large_list(pa.struct([("key", pa.large_string()), ("value", kind)]))
+    found, bad = headers_in(pairs, [lent[0]])
+    assert ([pair["value"] for pair in found[0]], bad) == (expected, {})

@@ -1,0 +1,64 @@
+"""Decimals whose writers give the scale beside the digits: every digit, or the value is refused."""
+
+from __future__ import annotations
+
+from decimal import Context, Decimal
+
+import pyarrow as pa
+import pytest
+
+from headgate.data_plane.formats.casting.decimals import Unscaled, decimals
+
+DIGITS = 10**38 // 81  # 1234567901...: no digit of it may become a zero
+MOST = 10**38 - 1
+EXACT = Context(prec=100)
+
+
+def unscaled(scale: int, *numbers: int | None) -> pa.Array:
+    stored = [
+        None if n is None else n.to_bytes((n.bit_length() + 8) // 8, "big", signed=True)
+        for n in numbers
+    ]
+    return pa.ExtensionArray.from_storage(Unscaled(scale), pa.array(stored, pa.large_binary()))
+
+
+@pytest.mark.parametrize(
+    ("scale", "number"),
+    [
+        (0, MOST),
+        (38, MOST),
+        (19, DIGITS),
+        (39, DIGITS * 10),
+        (39, MOST * 10),
+        (40, DIGITS * 100),
+        (-1, DIGITS // 10),
+        (-5, DIGITS // 10**5),
+        (76, DIGITS * 10**38),
+        (77, 10**39),
+        (-(10**9), 0),
+        (10**9, 0),
+    ],
+)
+def test_every_digit_is_kept_whatever_the_scale(scale: int, number: int) -> None:
+    plus, minus = (Decimal(n).scaleb(-scale, EXACT) if n else Decimal() for n in (number, -number))
+    found = decimals(unscaled(scale, number, None, -number)).to_pylist()
+    assert found == [plus, None, minus]
+
+
+@pytest.mark.parametrize(
+    ("scale", "number"),
+    [
+        (0, MOST + 1),
+        (38, MOST + 1),
+        (39, 1),
+        (39, DIGITS * 10 + 1),
+        (39, (MOST + 1) * 10),
+        (-1, MOST // 10 + 1),
+        (-(10**9), 1),
+        (10**9, 1),
+    ],
+)
+def test_what_38_digits_do_not_hold_is_refused(scale: int, number: int) -> None:
+    for sign in (1, -1):
+        with pytest.raises(ValueError, match="a decimal of more than 38 digits"):
+            decimals(unscaled(scale, sign * number))
