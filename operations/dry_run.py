@@ -23,6 +23,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
+from headgate.config.catalog_settings import Backend
 from headgate.config.sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration, quarantine_declaration
@@ -249,7 +250,9 @@ def _keep_rejected(settings: SinkSettings) -> SinkSettings:
         table=_QUARANTINE,
         dead_letter_topic="",
     )
-    writer = settings.spark.writer if settings.transform else WriterKind.IN_PROCESS
+    # A catalog in Java needs the JVM that Spark has.
+    needs_spark = settings.transform or settings.catalog.backend is Backend.JAVA
+    writer = settings.spark.writer if needs_spark else WriterKind.IN_PROCESS
     spark = replace(settings.spark, writer=writer, master="local[*]", remote="")
     tables = replace(settings.tables, unmatched=Disposal.QUARANTINE, atomic=False)
     return replace(settings, quarantine=quarantine, spark=spark, tables=tables)

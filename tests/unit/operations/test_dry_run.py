@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from unit.operations.filled_table import catalog_properties, sink_file_text
 
-from headgate.config.load import load
+from headgate.config.load import load, parse
 from headgate.control_protocol.commit_record_codec import filled_property
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import OffsetRange
@@ -204,3 +204,29 @@ def test_tables_of_version_3_are_rehearsed(tmp_path: Path) -> None:
     ensure_table(catalog, "db.trips", declared)
     assert catalog.load_table("db.trips").metadata.format_version == 3
     catalog.close()
+
+
+def test_with_a_catalog_in_java_the_jvm_of_spark_writes() -> None:
+    """In process there is none, and the settings would be refused (HG-160)."""
+    text = """
+name = "trips"
+[source]
+topics = ["trips"]
+[kafka]
+"bootstrap.servers" = "127.0.0.1:1"
+[table]
+identifier = "db.rows"
+[spark]
+writer = "spark"
+[catalog]
+name = "lake"
+backend = "BACKEND"
+[catalog.properties]
+type = "rest"
+uri = "http://127.0.0.1:1"
+"""
+    writers = {
+        backend: dry_run._keep_rejected(parse(text.replace("BACKEND", backend))).spark.writer
+        for backend in ("java", "pyiceberg")
+    }
+    assert writers == {"java": "spark", "pyiceberg": "in-process"}
