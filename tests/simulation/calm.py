@@ -60,6 +60,12 @@ class Calm:
         self._stands.clear()
         self.epochs, self.elections = 0, int(self._election_is_due())
 
+    def log_is_lost(self) -> None:
+        """What was said since the last commit is void: an epoch is due, and the open transaction's
+        work is announced once more, so a partition begins to stand still from here."""
+        self.elections += 1
+        self._stands.clear()
+
     def _election_is_due(self) -> bool:
         """Before the calm the election partition was given to another than who led last."""
         heirs = (member for member, at in self._world.group.wanted.items() if ELECTION in at)

@@ -283,7 +283,7 @@ class Events:
         if self._world.random.random() < 0.3:
             self._world.note("the control topic is re-created")
             self._world.struck["control topic re-created"] += 1
-            self._world.calm.elections += 1
+            self._world.calm.log_is_lost()
             self._world.log.recreate()
             self._world.log.in_the_air.clear()
 
