@@ -23,11 +23,14 @@ from headgate.control_protocol.commit_tokens import SupportsCommitTokens
 from headgate.control_protocol.errors import (
     HeadgateError,
     RetryLater,
+    TableFormatLacks,
     TableMissing,
     TableRecreated,
 )
 from headgate.control_protocol.ports import (
     AllSecondaryTables,
+    CommitAttempt,
+    CommitOutcome,
     PrimaryTable,
     SecondaryTable,
     SinkTable,
@@ -37,15 +40,19 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.table_format import (
     Capability,
     FileSchema,
+    RollbackSnapshot,
     SupportsAtomicCommit,
     SupportsCatalog,
     SupportsColumnCheck,
     SupportsDeadLetters,
     SupportsDelivery,
     SupportsMaintenance,
+    SupportsRollback,
+    SupportsRowDeletion,
     SupportsStagedRows,
     SupportsStaging,
     TableFormat,
+    TablePast,
     TableSpec,
     Use,
 )
@@ -163,6 +170,42 @@ class SinkTables:
     @property
     def primary(self) -> TableFormat:
         return self.of(self.name)
+
+    # What only some formats support, for commands that need it: they raise ``TableFormatLacks``.
+
+    def supports_rollback(self) -> SupportsRollback:
+        """Return the format as one whose tables go back to older snapshots."""
+        if isinstance(found := self.primary, SupportsRollback):
+            return found
+        raise self._lacks(self.name)
+
+    def supports_row_deletion(self) -> SupportsRowDeletion:
+        """Return the format as one from whose tables people delete rows."""
+        if isinstance(found := self.primary, SupportsRowDeletion):
+            return found
+        raise self._lacks(self.name)
+
+    def supports_maintenance(self) -> SupportsMaintenance:
+        """Return the format of the tables that headgate maintains: beside a table of another format
+        it is the quarantine's."""
+        name = self.settings.quarantine.table if self.settings.apart else self.name
+        if isinstance(found := self.of(name), SupportsMaintenance):
+            return found
+        raise self._lacks(name)
+
+    def supports_catalog(self, name: str = "") -> SupportsCatalog:
+        """Return a table's format, or the sink's, as one whose tables a catalog lists."""
+        name = name or self.name
+        if isinstance(found := self.of(name), SupportsCatalog):
+            return found
+        raise self._lacks(name)
+
+    def _lacks(self, name: str) -> TableFormatLacks:
+        return TableFormatLacks(
+            f"this works with Iceberg tables only, and {name} is a table of format "
+            f"{self.settings.type_of(name)}",
+            "use the tools of its own format",
+        )
 
     # --------------------------------------------------------------------------------- its tables
 
@@ -332,6 +375,19 @@ class SinkTables:
                 continue
         return find_undelivered(record.pending_commits, views, self.reader.view().uuid)
 
+    def past(self, name: str) -> TablePast:
+        """Return the snapshots of a table. Raises as ``SinkTable.read``."""
+        return self.supports_rollback().read_past(self.spec(name), self.settings.name)
+
+    def past_of(self, found: TableAtRest) -> TablePast:
+        """Return the snapshots of a table that is open for reading."""
+        return self.supports_rollback().past_of(found.reader)
+
+    def roll_back(self, attempt: CommitAttempt, back: RollbackSnapshot) -> CommitOutcome:
+        """Commit a claim that continues an older snapshot of the table that it was read from."""
+        spec = self.spec(attempt.base.table)
+        return self.supports_rollback().roll_back(spec, self.settings.name, attempt, back)
+
     def refuse_unfit(self) -> None:
         """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""
         from headgate.runtime.start_checks import refuse_unfit
@@ -426,7 +482,9 @@ class SinkTables:
             required=secondary_names(settings) if settings.tables else None,
             make=maker.wanted if maker else None,
             listed=maker.listed if maker else lambda _: (),
-            joint=found.together() if atomic and isinstance(found, SupportsAtomicCommit) else None,
+            together=found.atomic_commits()
+            if atomic and isinstance(found, SupportsAtomicCommit)
+            else None,
         )
 
     def coordinated(

@@ -380,7 +380,7 @@ def test_secondaries_of_such_a_sink_are_delivered_in_one_call(tmp_path: Path) ->
             ensure_table(catalog, name, TableDeclaration({"id": "long"}))
         tables = SinkTables.in_catalog(settings, catalog)
         opened = partial(tables.open, use=Use.SECONDARY)
-        secondaries = SecondaryTables(opened, joint=MultiTableCommits(catalog))
+        secondaries = SecondaryTables(opened, together=MultiTableCommits(catalog))
         stack.callback(secondaries.close)
         views = secondaries.describe(names)
         delivery = replace(record(1, 0, sink=settings.name), primary="uuid-lead")
