@@ -340,6 +340,12 @@ class SupportsCatalog(Protocol):
     def namespaces(self) -> Collection[str]:
         """Return all namespaces. Raises what the catalog raises."""
 
+    def load(self, name: str) -> Any:
+        """Load a table for reading, as the catalog's library has it.
+
+        Raises ``TableMissing``, and what reading a catalog raises.
+        """
+
     def readers(
         self, specs: Sequence[TableSpec], sink: SinkName
     ) -> Iterator[tuple[str, TableReader | HeadgateError]]:

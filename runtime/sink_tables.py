@@ -46,6 +46,7 @@ from headgate.control_protocol.table_format import (
     SupportsColumnCheck,
     SupportsDeadLetters,
     SupportsDelivery,
+    SupportsLock,
     SupportsMaintenance,
     SupportsRollback,
     SupportsRowDeletion,
@@ -111,6 +112,13 @@ Answer = TableAtRest | HeadgateError
 def secondary_names(settings: SinkSettings) -> tuple[str, ...]:
     """Return the tables that receive rows which the primary table decides (rule PENDING-1)."""
     return (settings.quarantine.table,) if settings.quarantine.keeps else ()
+
+
+def require_catalog(settings: SinkSettings) -> None:
+    """Raise ``TableFormatLacks`` unless a catalog lists the sink's tables; nothing is opened."""
+    with look_at_tables(settings) as tables:
+        if not tables.has_catalog:
+            tables.supports_catalog()
 
 
 def routing(settings: SinkSettings) -> str:
@@ -192,6 +200,18 @@ class SinkTables:
         if isinstance(found := self.of(name), SupportsMaintenance):
             return found
         raise self._lacks(name)
+
+    @property
+    def has_catalog(self) -> bool:
+        """Return whether a catalog lists the sink's tables; nothing is opened for the answer."""
+        return plugin_format_of(self.settings, self.name) is None
+
+    @property
+    def lock(self) -> SupportsLock | None:
+        """Return the format as one whose commits need an external lock, if they do."""
+        if self.has_catalog:  # to open one would need its answer
+            return None
+        return found if isinstance(found := self.primary, SupportsLock) else None
 
     def supports_catalog(self, name: str = "") -> SupportsCatalog:
         """Return a table's format, or the sink's, as one whose tables a catalog lists."""

@@ -78,7 +78,6 @@ ADAPTERS = {
         "headgate.data_plane.quarantine",
         "headgate.data_plane.write",
         "headgate.operations.access.secondary_tables",
-        "headgate.operations.access.tables",
         "headgate.operations.check.table",
         "headgate.operations.check.keys_and_transform",
         "headgate.operations.dry_run",
