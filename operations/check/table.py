@@ -50,7 +50,6 @@ from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import look_at_tables
 from headgate.runtime.start_checks import (
     future_location,
-    refuse_apart,
     refuse_layout,
     refuse_new,
     refuse_place,
@@ -120,7 +119,8 @@ class TableCheck:
         catalog = self._settings.catalog
         try:
             with look_at_tables(self._settings) as tables:
-                refuse_apart(tables.supports_catalog().catalog, self._settings)
+                tables.supports_catalog()
+                tables.atomic_commits()
         except TableMissing as error:
             if not self._settings.table.create:
                 raise
