@@ -26,7 +26,7 @@ from headgate.control_protocol.errors import (
     JvmMissing,
     SinksClash,
 )
-from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.identifiers import Sender, SinkName
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
 from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
 from headgate.coordinator import driver as coordinator
@@ -291,7 +291,7 @@ def identity(settings: SinkSettings, life: Sender) -> Identity:
         frozenset(settings.table.shared_with),
         settings.control.topic,
         agreed_settings(settings),
-        secondary_names(settings),
+        secondary_names(settings.quarantine),
         routing(settings),
         routed=bool(settings.tables),
         makes=settings.tables.create.schema is not CreateFrom.OFF,
@@ -336,10 +336,10 @@ def batch_writer(
             yield RenewingWriter(writer, planning)
 
 
-def second_with_spark(settings: SinkSettings) -> SinksClash:
+def second_with_spark(sink: SinkName) -> SinksClash:
     """Build the error for a second sink that writes with Spark in one process."""
     return SinksClash(
-        f"sink {settings.name} writes with Spark, and so does another sink of this process",
+        f"sink {sink} writes with Spark, and so does another sink of this process",
         'give it a process of its own, or set spark.writer = "in-process"',
     )
 
@@ -350,7 +350,7 @@ def _session(settings: SinkSettings) -> Iterator[OpenSession]:
     from headgate.data_plane.spark.session import open_session
 
     if not _SPARK.acquire(blocking=False):
-        raise second_with_spark(settings)
+        raise second_with_spark(settings.name)
     try:
         with closing(open_session(spark_options(settings))) as session:
             yield session

@@ -122,7 +122,7 @@ class _OneSink:
             if self.error:  # a restart takes what the file says now
                 self.settings = self._read()
             self.error, self.ended = None, False
-            with log_life(self.settings):
+            with log_life(self.settings.name):
                 run_in(process, self.settings)
         except HeadgateError as error:
             self._failed(error)
@@ -168,7 +168,7 @@ def refuse_clashes(sinks: Sequence[SinkSettings]) -> None:
                     "give each an http.listen of its own, or only one of them",
                 )
             if WriterKind.SPARK is settings.spark.writer is other.spark.writer:
-                raise second_with_spark(settings)
+                raise second_with_spark(settings.name)
 
 
 def _same_address(one: HttpSettings, other: HttpSettings) -> bool:

@@ -22,7 +22,7 @@ from headgate.control_protocol.errors import (
     TableMissing,
 )
 from headgate.control_protocol.events import Notice, NoticeKind
-from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.identifiers import Sender, SinkName
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_context import working_for
@@ -328,15 +328,15 @@ def _turning(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | 
 
 
 @contextmanager
-def log_life(settings: SinkSettings) -> Iterator[None]:
+def log_life(sink: SinkName) -> Iterator[None]:
     """Log that a participant starts, and how it ends."""
-    _say(LogEvent.SINK_STARTED, f"sink {settings.name}: participant starting")
+    _say(LogEvent.SINK_STARTED, f"sink {sink}: participant starting")
     try:
         yield
     except HeadgateError as error:
-        _say(LogEvent.SINK_FAILED, f"sink {settings.name}: {error}", logging.ERROR)
+        _say(LogEvent.SINK_FAILED, f"sink {sink}: {error}", logging.ERROR)
         raise
-    _say(LogEvent.SINK_STOPPED, f"sink {settings.name}: participant left in order")
+    _say(LogEvent.SINK_STOPPED, f"sink {sink}: participant left in order")
 
 
 def _say(event: LogEvent, text: str, level: int = logging.INFO) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, cast
 
+from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.route_checks import pattern_of
 from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
@@ -110,9 +111,9 @@ class TableAtRest:
 Answer = TableAtRest | HeadgateError
 
 
-def secondary_names(settings: SinkSettings) -> tuple[str, ...]:
+def secondary_names(quarantine: QuarantineSettings) -> tuple[str, ...]:
     """Return the tables that receive rows which the primary table decides (rule PENDING-1)."""
-    return (settings.quarantine.table,) if settings.quarantine.keeps else ()
+    return (quarantine.table,) if quarantine.keeps else ()
 
 
 def require_catalog(settings: SinkSettings) -> None:
@@ -282,7 +283,7 @@ class SinkTables:
 
         Raises ``TableRecreated`` if it cannot be found.
         """
-        if name in secondary_names(self.settings):
+        if name in secondary_names(self.settings.quarantine):
             return
         if name == self.settings.quarantine.table:
             with suppress(TableMissing):
@@ -428,7 +429,7 @@ class SinkTables:
         from headgate.runtime.start_checks import refuse_quarantine
 
         layout = self.file_schema(self.settings.quarantine.table)
-        refuse_quarantine(layout, self.settings)
+        refuse_quarantine(layout, self.settings.quarantine)
         return layout.uuid
 
     def plan(self, source: SourcePlan) -> WriterPlan:
@@ -515,7 +516,7 @@ class SinkTables:
         return SecondaryTables(
             partial(self.open, use=use),
             told,
-            required=secondary_names(settings) if settings.tables else None,
+            required=secondary_names(settings.quarantine) if settings.tables else None,
             make=maker.wanted if maker else None,
             listed=maker.listed if maker else lambda _: (),
             together=self.atomic_commits() if maker else None,
@@ -546,7 +547,7 @@ class SinkTables:
     def _for_coordinator(self, settings: SinkSettings, opening: ExitStack) -> SinkTables:
         """Return the same tables for one coordinator life."""
         tables, made = SinkTables(settings, opening), dict[int, TableFormat]()
-        for name in (self.name, *secondary_names(settings)):
+        for name in (self.name, *secondary_names(settings.quarantine)):
             found = self.of(name)
             if id(found) not in made and (maintained := self.maintained(name)):
                 made[id(found)] = maintained.for_coordinator()

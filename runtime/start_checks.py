@@ -22,8 +22,10 @@ from pyiceberg.types import IcebergType
 
 from headgate.config.catalog_location import is_sql, sqlite_file
 from headgate.config.catalog_settings import CatalogSettings
+from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration, declared_table, quarantine_declaration
+from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.errors import (
     ConfigurationError,
     MissingRights,
@@ -235,10 +237,10 @@ def writable(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def refuse_quarantine(layout: FileSchema, settings: SinkSettings) -> None:
+def refuse_quarantine(layout: FileSchema, quarantine: QuarantineSettings) -> None:
     """Raise ``TableUnfit`` for a table that cannot keep the sink's bad records."""
     refuse_place(layout.location)
-    refuse_columns_aside(settings.quarantine.table, schema_of(layout.columns))
+    refuse_columns_aside(quarantine.table, schema_of(layout.columns))
 
 
 def refuse_layout(layout: FileSchema, settings: SinkSettings) -> None:
@@ -343,7 +345,7 @@ def refuse_new(settings: SinkSettings, catalog: Catalog | None = None) -> None:
     refuse_distribution(settings, wanted.properties)
     _refuse_long_names(settings, location)
     if not location and is_sql(settings.catalog):
-        _refuse_nowhere(settings, catalog)
+        _refuse_nowhere(settings.table, catalog)
     schema = wanted.schema()
     if schema.fields:
         Partitioner(partition_spec(schema, wanted.partition_by), schema)
@@ -367,12 +369,12 @@ def _refuse_long_names(settings: SinkSettings, location: str) -> None:
         )
 
 
-def _refuse_nowhere(settings: SinkSettings, catalog: Catalog | None) -> None:
-    namespace = settings.table.identifier.rpartition(".")[0]
+def _refuse_nowhere(table: TableSettings, catalog: Catalog | None) -> None:
+    namespace = table.identifier.rpartition(".")[0]
     with suppress(Exception):  # neither the namespace nor the catalog's own tables need be there
         if catalog is not None and catalog.load_namespace_properties(namespace).get("location"):
             return
     raise ConfigurationError(
-        f"nothing says where table {settings.table.identifier} would be created",
+        f"nothing says where table {table.identifier} would be created",
         "set catalog.properties.warehouse, or table.location",
     )

@@ -393,7 +393,7 @@ class SinkAudit:
             received, whole = self._try_secondary(name, table, columns, seen)
             rows, complete = rows + received, complete and whole
         tables = {name: table for name, table in tables.items() if name not in self._unread}
-        decided_for = count_decided_rows(self._settings, self._history)
+        decided_for = count_decided_rows(self._settings.quarantine, self._history)
         absent = sorted({*decided_for, *self._unread} - tables.keys())
         self._unproven += [str(error) for error in self._unread.values()]
         complete = complete and not self._not_received_since(record)
@@ -817,5 +817,5 @@ class SinkAudit:
             deleted_rows=self._deleted_rows,
             held=self._held,
             unread=tuple(sorted(self._unread)),
-            waiting=tuple(describe_held(self._settings, self._held, history.commits)),
+            waiting=tuple(describe_held(self._settings.changes, self._held, history.commits)),
         )

@@ -141,8 +141,12 @@ class TableCheck:
                     self._layout = tables.file_schema(tables.name)
         except TableMissing as error:
             if not wanted.create:
-                advice = "create it, correct table.identifier, or set table.create with its columns"
-                raise TableMissing(error.message, error.hint or advice) from None
+                if not self.has_catalog:
+                    raise
+                raise TableMissing(
+                    error.message,
+                    "create it, correct table.identifier, or set table.create with its columns",
+                ) from None
             self._require_not_dropped()
             if self.has_catalog:
                 self._refuse_new()

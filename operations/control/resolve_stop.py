@@ -110,7 +110,7 @@ def accept(
                 settings.source.group_id,
                 operator,
                 frozenset(settings.table.shared_with),
-                secondaries=secondary_names(settings),
+                secondaries=secondary_names(settings.quarantine),
                 routing=routing(settings),
                 routed=bool(settings.tables),
                 keyed=bool(settings.table.key),
