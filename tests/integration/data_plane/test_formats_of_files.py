@@ -37,7 +37,11 @@ CODECS = {
     "orc": ("write.orc.compression-codec", ["zlib", "snappy", "lz4", "zstd", "none"]),
     "avro": ("write.avro.compression-codec", ["gzip", "snappy", "zstd", "uncompressed"]),
 }
-ALL_CODECS = [(kind, codec) for kind, (_, codecs) in CODECS.items() for codec in codecs]
+ALL_CODECS = [
+    pytest.param(kind, codec, marks=pytest.mark.wide if place else ())
+    for kind, (_, codecs) in CODECS.items()
+    for place, codec in enumerate(codecs)
+]
 MICROSECONDS = 315_537_897_599_999_999
 """From the first day of year 1 to the last one of year 9999."""
 
