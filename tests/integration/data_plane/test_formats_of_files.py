@@ -151,7 +151,7 @@ def test_pyiceberg_reads_a_partitioned_table_of_orc_files(
     assert {FileDetail.decode(file.detail).file_format for file in written} == {"orc"}
 
 
-@pytest.mark.parametrize("kind", CODECS)
+@pytest.mark.parametrize("kind", ["orc", pytest.param("avro", marks=pytest.mark.wide)])
 def test_spark_reads_partitioned_tables_of_other_formats_and_prunes_them(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, kind: str
 ) -> None:
