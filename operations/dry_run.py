@@ -49,9 +49,8 @@ from headgate.control_protocol.table_format import Use
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.secondary_tables import with_schema_changes
-from headgate.operations.access.tables import open_catalog
 from headgate.runtime.assembly import batch_writer
-from headgate.runtime.sink_tables import SinkTables
+from headgate.runtime.sink_tables import SinkTables, look_at_tables
 from headgate.runtime.start_checks import refuse_table
 from headgate.runtime.table_creation import TableMaker
 from headgate.tables.iceberg.catalog import writing_version_3
@@ -264,7 +263,7 @@ def _catalog(settings: SinkSettings, folder: Path) -> Iterator[DryRunCatalog]:
     with ExitStack() as stack:
         real: Catalog | None = None
         with suppress(TableMissing):  # the catalog has no database yet
-            real = stack.enter_context(open_catalog(settings))
+            real = stack.enter_context(look_at_tables(settings)).supports_catalog().catalog
         catalog = DryRunCatalog(folder, real)
         stack.callback(catalog.close)
         if real is not None and real.table_exists(settings.table.identifier):

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from headgate.config.sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import format_traits, plugin_format
+from headgate.config.table_formats import format_traits
 from headgate.control_protocol.errors import (
     ClockDiffers,
     ConfigurationError,
@@ -37,11 +37,9 @@ from headgate.operations.check.keys_and_transform import check_keys, check_trans
 from headgate.operations.check.records import can_dry_run, check_records, check_rows, shows_records
 from headgate.operations.check.required_grants import RIGHTS, Rights, Role
 from headgate.operations.check.table import (
-    KindCheck,
     NotChecked,
-    StateCheck,
     TableCheck,
-    check_quarantine_rights,
+    check_rights,
 )
 from headgate.operations.http.app import require_server
 from headgate.operations.http.certificates import tls_of
@@ -107,7 +105,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         if settings.tables and questions.are_well("source topics"):
             _ask_routes(questions, settings)
     asks_group = questions.are_well("source topics", "consumer group")
-    table = _table_check(settings, asks_group=asks_group)
+    table = TableCheck(settings, asks_group=asks_group)
     _ask_of_table(questions, table, settings)
     if can_dry_run(settings) and questions.are_well("source topics", "table"):
         questions.ask("rows", lambda: check_rows(settings))
@@ -121,35 +119,30 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     return tuple(questions.answers)
 
 
-def _table_check(settings: SinkSettings, *, asks_group: bool = False) -> StateCheck:
-    if plugin := plugin_format(settings):
-        return KindCheck(settings, plugin, asks_group=asks_group)
-    return TableCheck(settings, asks_group=asks_group)
-
-
-def _ask_of_table(questions: _Questions, table: StateCheck, settings: SinkSettings) -> None:
+def _ask_of_table(questions: _Questions, table: TableCheck, settings: SinkSettings) -> None:
     """Ask about the sink's table and its quarantine, as far as their format has the question."""
-    if table.catalog:
+    if table.has_catalog:
         questions.ask("catalog", table.catalog)
         if not questions.are_well("catalog"):
             return
     questions.ask("table", table.table)
     well = questions.are_well("table")
-    if well and table.rights:
+    if well and table.has_catalog:
         questions.ask("catalog rights", table.rights)
     if well and table.exists:
         questions.ask("columns", table.columns)
-        if table.files:
+        if table.has_catalog:
             questions.ask("files", table.files)
         if settings.tables:
             questions.ask("routed tables", lambda: check_routed_tables(settings))
         _ask_state(questions, table)
-    if table.lock:
+    if table.has_lock:
         questions.ask("lock", table.lock)
     if settings.quarantine.keeps and well:
         questions.ask("quarantine", table.quarantine)
         if settings.apart and questions.are_well("quarantine"):
-            questions.ask("quarantine rights", lambda: check_quarantine_rights(settings))
+            quarantine = settings.quarantine.table
+            questions.ask("quarantine rights", lambda: check_rights(settings, quarantine))
     questions.ask("storage", table.storage)
 
 
@@ -159,7 +152,7 @@ def _ask_routes(questions: _Questions, settings: SinkSettings) -> None:
         questions.ask("keys", lambda: check_keys(settings))
 
 
-def _ask_state(questions: _Questions, table: StateCheck) -> None:
+def _ask_state(questions: _Questions, table: TableCheck) -> None:
     questions.ask("sink state", table.sink_state)
     if questions.are_well("sink state", "source topics"):
         questions.ask("stored offsets", table.stored_offsets)
@@ -173,12 +166,12 @@ def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
         questions.ask("source topics", lambda: _check_source(settings, cluster, rights))
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster, rights))
         questions.ask("consumer group", lambda: _check_group(settings, cluster, rights))
-    table = _table_check(settings)
-    if table.catalog:
+    table = TableCheck(settings)
+    if table.has_catalog:
         questions.ask("catalog", table.catalog)
-    if not table.catalog or questions.are_well("catalog"):
+    if not table.has_catalog or questions.are_well("catalog"):
         questions.ask("table", table.table)
-        if table.rights and questions.are_well("table") and rights.commits:
+        if table.has_catalog and questions.are_well("table") and rights.commits:
             questions.ask("catalog rights", table.rights)
     return tuple(questions.answers)
 

@@ -18,10 +18,10 @@ import pytest
 from integration.readers import read_with_duckdb, read_with_pyiceberg
 
 from headgate.config.load import load
-from headgate.operations.access.tables import open_table
 from headgate.operations.demo.final_report import read_contents
 from headgate.operations.demo.trips import trips
 from headgate.operations.demo.workspace import PARTITIONS
+from headgate.runtime.sink_tables import look_at_tables
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -111,8 +111,8 @@ def assert_the_coordinator_was_killed(output: str, folder: Path) -> None:
 
 
 def assert_each_trip_is_there_once(folder: Path) -> None:
-    with open_table(load(folder / "sink.toml")) as table:
-        where = table.metadata_location
+    with look_at_tables(load(folder / "sink.toml")) as tables:
+        where = tables.supports_catalog().load(tables.name).metadata_location
     duck = read_with_duckdb(where).select(["kafka_partition", "kafka_offset", "trip_id", "fare"])
     rows = sorted(zip(*(column.to_pylist() for column in duck.columns), strict=True))
     places = [(p, offset) for p, offset, _, _ in rows]
