@@ -28,9 +28,12 @@ from headgate.control_protocol.errors import (
     MissingRights,
     Unreachable,
 )
+from headgate.control_protocol.redaction import printable
+from headgate.kafka.authentication import keeper_for
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_append_time, silent
 from headgate.kafka.consumer_group import require_group_settings
 from headgate.kafka.control_topic import control_topic_exists, takes_append_time
+from headgate.kafka.token_providers import claims_of
 from headgate.native.kernels import InPython, loops
 from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.tables import check_routed_tables
@@ -90,7 +93,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         return _check_role(settings, RIGHTS[role])
     questions = _Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
-    cluster = questions.ask_for("broker", lambda: Cluster(settings.kafka), _check_brokers)
+    cluster = _ask_brokers(questions, settings)
     if cluster:
         questions.ask("source topics", lambda: _check_source(settings, cluster))
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster))
@@ -164,7 +167,7 @@ def _ask_state(questions: _Questions, table: TableCheck) -> None:
 def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
     questions = _Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
-    cluster = questions.ask_for("broker", lambda: Cluster(settings.kafka), _check_brokers)
+    cluster = _ask_brokers(questions, settings)
     if cluster:
         questions.ask("source topics", lambda: _check_source(settings, cluster, rights))
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster, rights))
@@ -225,6 +228,27 @@ class _Questions:
         """Return whether all of these were asked and none is wrong."""
         states = {answer.what: answer.state for answer in self.answers}
         return all(states.get(name, State.WRONG) is not State.WRONG for name in names)
+
+
+def _ask_brokers(questions: _Questions, settings: SinkSettings) -> Cluster | None:
+    """Ask for a token first, if there is to be one: so it is known which half has failed."""
+    if keeper_for(settings.kafka):
+        questions.ask("token", lambda: _check_token(settings))
+        if not questions.are_well("token"):
+            return None
+    return questions.ask_for("broker", lambda: Cluster(settings.kafka), _check_brokers)
+
+
+def _check_token(settings: SinkSettings) -> str:
+    keeper = keeper_for(settings.kafka)
+    assert keeper is not None
+    token = keeper.require()
+    audience = claims_of(token.text).get("aud", "")
+    to = f", audience {audience}" if isinstance(audience, str) and audience else ""
+    left_s = token.expires_s - time.time()
+    return printable(
+        f"a token for {token.principal}{to}, valid for {left_s:.0f} s; renewed at half of its life"
+    )
 
 
 def _describe_settings(settings: SinkSettings) -> str:

@@ -98,6 +98,7 @@ ADAPTERS = {
         "headgate.data_plane.transform.sql_select",
     },
     "botocore": {
+        "headgate.kafka.token_providers",
         "headgate.tables.iceberg.catalog",
         "headgate.tables.storage.s3_client",
     },

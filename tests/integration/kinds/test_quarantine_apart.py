@@ -23,7 +23,7 @@ from headgate.operations.cli.main import main
 from headgate.operations.status.status import status
 from headgate.runtime.sink_tables import look_at_tables
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
 TOKEN = "not-to-be-shown"
 

@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(90
 
 HEADGATE = (sys.executable, "-c", "from headgate.operations.cli.main import main; main()")
 RECORDS = 40_000
+WRITERS = ["in-process", pytest.param("spark", marks=pytest.mark.wide)]
+"""What a newcomer's own demo has is Spark, whose sessions take most of its time."""
 
 
 def processes_in(folder: Path) -> Iterator[psutil.Process]:
@@ -49,10 +51,11 @@ def assert_nothing_runs_in(folder: Path) -> None:
         time.sleep(0.2)
 
 
-def test_a_killed_coordinator_loses_and_doubles_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_killed_coordinator_loses_and_doubles_nothing(tmp_path: Path, writer: str) -> None:
     folder = tmp_path / "demo"
     done = subprocess.run(
-        [*HEADGATE, "demo", "--records", str(RECORDS), "--folder", folder],
+        [*HEADGATE, "demo", "--records", str(RECORDS), "--folder", folder, "--writer", writer],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -135,11 +138,16 @@ def assert_what_to_type_next_works(output: str, cwd: Path) -> None:
             assert typed.returncode == stopped, (command, typed.stdout + typed.stderr)
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path, ending: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    "ending", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.wide)]
+)
+@pytest.mark.parametrize("writer", WRITERS)
+def test_an_interrupted_demo_leaves_nothing_running(
+    tmp_path: Path, writer: str, ending: signal.Signals
+) -> None:
     folder = tmp_path / "demo"
     demo = subprocess.Popen(
-        [*HEADGATE, "demo", "--folder", folder],
+        [*HEADGATE, "demo", "--folder", folder, "--writer", writer],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
