@@ -55,7 +55,7 @@ from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.secondary_tables import with_schema_changes
 from headgate.runtime.assembly import batch_writer
 from headgate.runtime.sink_tables import SinkTables, look_at_tables
-from headgate.runtime.start_checks import refuse_table
+from headgate.runtime.start_checks import require_fillable_table
 from headgate.runtime.table_creation import TableMaker
 from headgate.tables.iceberg.catalog import writing_version_3
 from headgate.tables.iceberg.table_creation import ensure_namespaces, ensure_table
@@ -305,7 +305,7 @@ def _catalog(settings: SinkSettings, folder: Path) -> Iterator[DryRunCatalog]:
         catalog = DryRunCatalog(folder, real)
         stack.callback(catalog.close)
         if real is not None and real.table_exists(settings.table.identifier):
-            refuse_table(real.load_table(settings.table.identifier), settings)
+            require_fillable_table(real.load_table(settings.table.identifier), settings)
         ensure_table(catalog, settings.table.identifier, declaration(settings.table))
         catalog.load_table(settings.table.identifier)
         ensure_table(catalog, _QUARANTINE, quarantine_declaration())

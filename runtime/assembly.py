@@ -52,7 +52,7 @@ from headgate.participant import driver as participant
 from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.configuration_comparison import recent_envelopes, refuse_company
+from headgate.runtime.configuration_comparison import recent_envelopes, require_same_configuration
 from headgate.runtime.lifecycle_notices import Complaints, control_log, departing, say_started
 from headgate.runtime.participant_runner import Current, OpenSink, lookout
 from headgate.runtime.sink_tables import SinkTables, routing, secondary_names
@@ -224,7 +224,7 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> SinkTables:
     require_sources(settings)
     tables = SinkTables(settings, stack).ready()
     ensure_control_topic(settings.kafka, settings.control.topic)
-    refuse_company(settings, lambda: recent_envelopes(settings))
+    require_same_configuration(settings, lambda: recent_envelopes(settings))
     return tables
 
 

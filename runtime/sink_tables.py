@@ -252,7 +252,7 @@ class SinkTables:
         spec = self.spec(name)
         table = found.open(spec, settings.name, use)
         if use is Use.PRIMARY and isinstance(table, SupportsColumnCheck):
-            self._check_columns_of(table)
+            self._require_columns_of(table)
         if isinstance(table, SupportsStaging):
             return cast("SecondaryTable", table)
         evolves = Capability.EVOLUTION in found.capabilities
@@ -265,13 +265,13 @@ class SinkTables:
         """Return the sink's table, which the caller closes."""
         return self.open(self.name, use)
 
-    def _check_columns_of(self, table: SupportsColumnCheck) -> None:
+    def _require_columns_of(self, table: SupportsColumnCheck) -> None:
         """Raise at a commit what a start would; not where the sink itself changes columns
         (SCHEMA-5)."""
-        from headgate.runtime.start_checks import refuse_schema  # not for readers
+        from headgate.runtime.start_checks import require_fitting_schema  # not for readers
 
         if self.settings.table.schema.unknown_fields is not UnknownFields.EVOLVE:
-            table.check_columns_by(partial(refuse_schema, settings=self.settings))
+            table.check_columns_by(partial(require_fitting_schema, settings=self.settings))
 
     def _drafts(self, spec: TableSpec) -> StagedFileLists:
         """Return what is pending for a table whose format does not stage files by itself."""
@@ -418,18 +418,18 @@ class SinkTables:
         spec = self.spec(attempt.base.table)
         return self.supports_rollback().roll_back(spec, self.settings.name, attempt, back)
 
-    def refuse_unfit(self) -> None:
+    def require_fit_table(self) -> None:
         """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""
-        from headgate.runtime.start_checks import refuse_unfit
+        from headgate.runtime.start_checks import require_fit_table
 
-        refuse_unfit(self)
+        require_fit_table(self)
 
-    def refuse_unfit_quarantine(self) -> str:
+    def require_fit_quarantine(self) -> str:
         """Return the quarantine's UUID. Raises ``TableMissing``, and where it cannot be filled."""
-        from headgate.runtime.start_checks import refuse_quarantine
+        from headgate.runtime.start_checks import require_quarantine_schema
 
         layout = self.file_schema(self.settings.quarantine.table)
-        refuse_quarantine(layout, self.settings.quarantine)
+        require_quarantine_schema(layout, self.settings.quarantine)
         return layout.uuid
 
     def plan(self, source: SourcePlan) -> WriterPlan:
@@ -448,20 +448,22 @@ class SinkTables:
 
         if not is_ready(self):
             self.primary.create(self.spec(self.name))
-            self.refuse_unfit()
+            self.require_fit_table()
         if self.settings.quarantine.keeps:
             self.ready_quarantine()
         return self
 
     def ready_quarantine(self) -> None:
         """Create the quarantine if it is missing. Raises if it cannot take rejected records."""
-        from headgate.runtime.start_checks import refuse_place
+        from headgate.runtime.start_checks import require_writable_place
 
         wanted = self.settings.quarantine
         if self.settings.apart:
-            refuse_place(wanted.location or wanted.catalog.properties.get("warehouse", ""))
+            require_writable_place(
+                wanted.location or wanted.catalog.properties.get("warehouse", "")
+            )
         self.of(wanted.table).create(self.spec(wanted.table))
-        self.refuse_unfit_quarantine()
+        self.require_fit_quarantine()
 
     def planning(self) -> Planning:
         """Return how batches are written."""

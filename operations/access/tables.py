@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import AllSecondaryTables, PrimaryTable
 from headgate.control_protocol.table_history import History, TableReader
 from headgate.coordinator.recovery import record_to_resume
 from headgate.operations.status.report import MEND_TABLES
-from headgate.runtime.missing_tables import refuse_vanished
+from headgate.runtime.missing_tables import require_never_filled
 from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, look_at_tables
 
 
@@ -87,7 +87,7 @@ def error_of_missing_table(settings: SinkSettings) -> StopSink | None:
     ``None`` too if Kafka does not answer or lacks something: that is reported by itself.
     """
     try:
-        refuse_vanished(settings)
+        require_never_filled(settings)
     except StopSink as error:
         return error
     except (RetryLater, ConfigurationError):

@@ -426,7 +426,7 @@ def _check_connect_server(remote: str) -> str:
     return f"Spark Connect: {host}:{port} accepts connections"
 
 
-def _check_standalone_master(master: str) -> None:
+def _require_standalone_master(master: str) -> None:
     """Raise ``Unreachable`` if none of a standalone cluster's masters accepts a connection."""
     if not master.startswith("spark://"):
         return
@@ -478,6 +478,6 @@ def _check_engine(spark: SparkSettings) -> str:
                 "pip install 'headgate[spark-connect]'",
             )
         return _check_connect_server(spark.remote)
-    _check_standalone_master(spark.master or spark.conf.get("spark.master", ""))
+    _require_standalone_master(spark.master or spark.conf.get("spark.master", ""))
     require_java()
     return f"Spark with Java {java_version()}"

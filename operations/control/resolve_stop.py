@@ -45,7 +45,7 @@ from headgate.coordinator.state import Identity, State
 from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.tables import open_tables
 from headgate.operations.control.keep_rows_deleted import (
-    refuse_unknown_deletions,
+    require_known_deletions,
     require_not_read_again,
 )
 from headgate.operations.control.operator_claim import actor, announce
@@ -130,7 +130,7 @@ def accept(
                 return
             if view.settled is None:
                 if "HG-202" in chosen:
-                    refuse_unknown_deletions(view.table)
+                    require_known_deletions(view.table)
                 return
             before = view.record.offsets if view.record else Offsets()
             require_not_read_again(settings, before, record.offsets, record.topic_ids)
