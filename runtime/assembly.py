@@ -249,12 +249,12 @@ def _coordinator(
         )
         opening.callback(topics.close)
         measures = meters.coordinator(life) if meters else None
-        told = measures.maintenance.ended if measures else None
+        on_ended = measures.maintenance.ended if measures else None
         found = tables.coordinated(settings, topics, opening)
         if settings.maintenance:
             from headgate.runtime.maintenance.scheduler import begin_maintenance
 
-            begin_maintenance(found.tables, opening, told)
+            begin_maintenance(found.tables, opening, on_ended)
         start_ms = settings.source.start_at_ms
         complain = Complaints(settings, sender)
         ports = Ports(log, found.table, found.secondaries, complain)
@@ -273,7 +273,7 @@ def _coordinator(
                 log.topic_id,
                 ports.on_trouble,
                 ports.secondaries,
-                found.stamp,
+                found.new_token,
             ),
             coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
             limits=settings.limits,

@@ -81,15 +81,16 @@ if TYPE_CHECKING:  # a reader creates no tables and writes no files
 class Coordinated:
     """A coordinator's ports: the primary table, the secondary ones, and the sources.
 
-    Describing the sources may create tables for their topics. ``stamp``: the table's, if it stamps
-    its files (TOKEN-2). ``tables``: those of this coordinator, for their maintenance.
+    Describing the sources may create tables for their topics. ``new_token`` returns a commit token,
+    if the table asks for them (TOKEN-2). ``tables``: those of this coordinator, for their
+    maintenance.
     """
 
     table: PrimaryTable
     secondaries: AllSecondaryTables
     sources: SourceTopics
     tables: SinkTables
-    stamp: Callable[[], str] = lambda: ""
+    new_token: Callable[[], str] = lambda: ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +258,11 @@ class SinkTables:
             return cast("SecondaryTable", table)
         evolves = Capability.EVOLUTION in found.capabilities
         primary = cast("PrimaryTable", table) if evolves else FixedColumns(table)
-        if is_primary:  # nothing is ever pending for it, so nobody asks it for drafts
+        if is_primary:  # nothing is ever pending for it, so nobody asks it to stage files
             return cast("SecondaryTable", primary)
-        return FileListSecondaryTable(cast("SupportsDelivery", table), primary, self._drafts(spec))
+        return FileListSecondaryTable(
+            cast("SupportsDelivery", table), primary, self._staged_lists(spec)
+        )
 
     def open_primary(self, use: Use = Use.CLAIM) -> PrimaryTable:
         """Return the sink's table, which the caller closes."""
@@ -273,7 +276,7 @@ class SinkTables:
         if self.settings.table.schema.unknown_fields is not UnknownFields.EVOLVE:
             table.check_columns_by(partial(require_fitting_schema, settings=self.settings))
 
-    def _drafts(self, spec: TableSpec) -> StagedFileLists:
+    def _staged_lists(self, spec: TableSpec) -> StagedFileLists:
         """Return what is pending for a table whose format does not stage files by itself."""
         return StagedFileLists(spec.storage, spec.location, self.settings.name)
 
@@ -308,7 +311,9 @@ class SinkTables:
             return TableAtRest(
                 reader, reader.staged_rows, lambda: reader.schema_id, reader.uuid, reader.tagged
             )
-        staged_rows = _nothing_pending if name == self.name else self._drafts(self.spec(name)).rows
+        staged_rows = (
+            _nothing_pending if name == self.name else self._staged_lists(self.spec(name)).rows
+        )
         return TableAtRest(reader, staged_rows, lambda: reader.view().schema_id)
 
     def each_at_rest(self, names: Collection[str]) -> Iterator[tuple[str, Answer]]:
@@ -507,17 +512,17 @@ class SinkTables:
     def secondaries(
         self,
         maker: TableMaker | None = None,
-        told: Callable[[], None] = lambda: None,
+        on_commit: Callable[[], None] = lambda: None,
         use: Use = Use.CLAIM,
     ) -> SecondaryTables:
         """Return all tables but the primary one, which the caller closes.
 
-        ``maker`` creates those that are missing; ``told`` hears of commits to them.
+        ``maker`` creates those that are missing; ``on_commit`` is called at commits to them.
         """
         settings = self.settings
         return SecondaryTables(
             partial(self.open, use=use),
-            told,
+            on_commit,
             required=secondary_names(settings.quarantine) if settings.tables else None,
             make=maker.wanted if maker else None,
             listed=maker.listed if maker else lambda _: (),
@@ -536,14 +541,14 @@ class SinkTables:
         maker = None
         if settings.tables:
             maker = TableMaker(settings, tables, filled=lambda: table.read().filled)
-        told = tables.dead_letters(opening) if settings.quarantine.keeps else lambda: None
-        secondaries = tables.secondaries(maker, told, Use.SECONDARY)
+        on_commit = tables.dead_letters(opening) if settings.quarantine.keeps else lambda: None
+        secondaries = tables.secondaries(maker, on_commit, Use.SECONDARY)
         opening.callback(secondaries.close)
         sources = MakingTopics(topics, maker) if maker else topics
         coordinated = Coordinated(table, secondaries, sources, tables)
         bare: SinkTable = getattr(table, "bare", table)  # a wrapper does not show what it supports
         if isinstance(bare, SupportsCommitTokens) and not settings.tables:  # a ledger has no files
-            return replace(coordinated, stamp=bare.new_token)
+            return replace(coordinated, new_token=bare.new_token)
         return coordinated
 
     def _for_coordinator(self, settings: SinkSettings, opening: ExitStack) -> SinkTables:

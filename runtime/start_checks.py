@@ -207,10 +207,10 @@ def require_quarantine_columns(identifier: str, schema: Schema) -> None:
     ]
     full = [f.name for f in schema.fields if f.required and f.name not in _PLACES]
     if missing or other or full:
-        told = [f"no column {name}" for name in missing] + other
-        told += [f"{name} is required" for name in full]
+        faults = [f"no column {name}" for name in missing] + other
+        faults += [f"{name} is required" for name in full]
         raise TableUnfit(
-            f"{identifier} cannot be a quarantine: {', '.join(told)}",
+            f"{identifier} cannot be a quarantine: {', '.join(faults)}",
             "name another one in quarantine.table, and the sink creates it",
         )
 

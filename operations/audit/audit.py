@@ -558,7 +558,7 @@ class SinkAudit:
         spans: Mapping[TopicPartition, tuple[int | None, int]],
         seen: TableRecords | None,
     ) -> SourceEvidence:
-        """Fold the topics of keyed tables, and compare the others record by record."""
+        """Replay the topics of keyed tables, and compare the others record by record."""
         self._keyed.moved_past = find_passed_over(self._history, self._allowed)
         keyed_spans = {at: span for at, span in spans.items() if self._keyed.may_take(at.topic)}
         others = {at: span for at, span in spans.items() if at not in keyed_spans}
@@ -660,7 +660,7 @@ class SinkAudit:
         self._expired += is_comparable.expired
 
     def _assess_appended(self, lost: list[Finding]) -> None:
-        """Judge missing records: some were deleted or skipped, but the table does not say which.
+        """Explain missing records: some were deleted or skipped, but the table does not say which.
 
         What is missing below the oldest commit that is left is not known to be lost: what others
         deleted, and where a person moved offsets, has expired with it.
@@ -726,7 +726,7 @@ class SinkAudit:
         quarantined: BitMap64 | None,
     ) -> tuple[PartitionAudit, list[Finding]]:
         again = self._put_again.get(at)
-        if self._keyed.takes_all(at.topic):  # whatever was put again is in the fold
+        if self._keyed.takes_all(at.topic):  # whatever was put again is in the replay
             seen, again = seen if self._keyed.is_single else None, None
         elif witness is not None and self._keyed.may_take(at.topic):
             witness = replace(witness, offsets=self._keyed.find_appended(at))

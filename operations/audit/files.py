@@ -80,14 +80,15 @@ def find_delivered(
             listed |= {path for path, _ in reader.added(commit) or ()}
     known = [c.record.transaction for c in history.commits if c.record.primary == primary]
 
-    def judged(pending_commit: PendingCommit, paths: Collection[str]) -> bool | None:
+    def has_landed(pending_commit: PendingCommit, paths: Collection[str]) -> bool | None:
         if not listed.isdisjoint(paths):
             return True
         reaches = history.complete or (bool(known) and known[0] < pending_commit.transaction)
         return False if reaches else None
 
     return {
-        pending_commit: judged(pending_commit, paths) for pending_commit, paths in files_of.items()
+        pending_commit: has_landed(pending_commit, paths)
+        for pending_commit, paths in files_of.items()
     }
 
 

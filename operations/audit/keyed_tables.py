@@ -1,7 +1,7 @@
-"""Audits the keyed tables of a sink: each by itself, and against the fold of its topics.
+"""Audits the keyed tables of a sink: each by itself, and against a replay of its topics.
 
 Of one table, all topics lead there. Of many, topics that lead to the same tables are read once: the
-sink's own routes sort their records by table, and each is compared with the fold of its own. What
+sink's own routes sort their records by table, and each is compared with the replay of its own. What
 the source cannot show is reported as unproven: it may no longer hold all records, or a person may
 have moved offsets.
 """
@@ -229,7 +229,7 @@ def assess_replay(
 class KeyedTable:
     """One keyed table. ``offsets``: up to where it has received the records.
 
-    ``fold``: its comparison, for an Iceberg ``reader``.
+    ``result``: of its replay, for an Iceberg ``reader``.
     """
 
     name: str
@@ -400,7 +400,7 @@ class KeyedTables:
         except (ValueError, NotImplementedError) as error:
             text = f"the rows cannot be compared here: {error}"
         except HeadgateError as error:
-            text = f"the source was not folded: {error.message}"
+            text = f"the source was not replayed: {error.message}"
         else:
             return
         for name in names:
@@ -446,7 +446,7 @@ class KeyedTables:
         witnesses: Mapping[TopicPartition, SourceOffsets],
         compacted: Mapping[str, bool | None],
     ) -> Mapping[TopicPartition, SourceOffsets]:
-        """Return the source's records as the one table's fold read them, where none is gone."""
+        """Return the source's records as the one table's replay read them, where none is gone."""
         results = [table.result for table in self.tables.values() if table.result]
         return {
             at: SourceOffsets(witnesses[at].log, offsets)

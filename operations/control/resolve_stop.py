@@ -189,7 +189,7 @@ def _make_attempt(
 
 
 def _with_secondaries(world: ClaimedSink, state: State, asked: DescribeSecondaries) -> State:
-    """Judge secondary tables like a coordinator, which looks a second time at what seems wrong
+    """Look at secondary tables like a coordinator, which looks a second time at what seems wrong
     (PENDING-9)."""
     assert world.secondaries is not None
     read = read_secondaries(world.secondaries, asked, time.time_ns() // 1_000_000)

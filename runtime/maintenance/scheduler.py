@@ -150,8 +150,8 @@ def begin_maintenance(tables: SinkTables, opening: ExitStack, ended: OnEnded | N
     settings = tables.settings
     found = tables.maintained(settings.quarantine.table if settings.apart else tables.name)
     if settings.maintenance and found:
-        told = (ended,) if ended else ()
-        opening.callback(Maintenance(settings, found.catalog, found.commit_locks, *told).close)
+        callbacks = (ended,) if ended else ()
+        opening.callback(Maintenance(settings, found.catalog, found.commit_locks, *callbacks).close)
 
 
 def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> list[str]:
