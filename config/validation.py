@@ -128,22 +128,22 @@ def _choice(where: str, kind: type[_Choice], text: str) -> _Choice:
 def _check_fields(settings: SinkSections, where: str, wanted: UnknownFields) -> None:
     if wanted is UnknownFields.IGNORE:
         return
-    said = f'{where}unknown_fields = "{wanted}"'
+    described = f'{where}unknown_fields = "{wanted}"'
     if settings.transform:
         raise ColumnsCannotEvolve(
-            f"{said} and a transform cannot be combined",
+            f"{described} and a transform cannot be combined",
             "a transform declares its own result: leave the transform out, or ignore",
         )
     name = settings.format.type
     made = record_format(name, ValueOptions.from_options(settings.format.options).of_format)
     if not hasattr(made, "unknown_columns"):
         raise ColumnsCannotEvolve(
-            f"{said}: the format {name} does not report fields that a table lacks",
+            f"{described}: the format {name} does not report fields that a table lacks",
             "use json, connect-json, or a format of Avro or Protobuf; or ignore",
         )
     if wanted is UnknownFields.QUARANTINE and settings.quarantine.policy is Disposal.FAIL:
         raise ConfigurationError(
-            f"{said}, but quarantine.policy stops the sink at a bad record",
+            f"{described}, but quarantine.policy stops the sink at a bad record",
             'set quarantine.policy = "quarantine", or unknown_fields = "fail"',
         )
 
@@ -316,7 +316,7 @@ def _check_kafka(settings: SinkSections) -> None:
 
 def _check_table(table: TableSettings) -> None:
     parts = table.identifier.split(".")
-    if len(parts) < 2 or not _check_are_names(parts):
+    if len(parts) < 2 or not _are_names(parts):
         _wrong_setting(
             f"table.identifier cannot be {table.identifier!r}",
             'write "namespace.table", without control characters and without blanks at the ends',
@@ -337,7 +337,7 @@ def _check_table(table: TableSettings) -> None:
         _wrong_setting("table.create is on, but no column is declared", "add [[table.columns]]")
 
 
-def _check_are_names(parts: Sequence[str]) -> bool:
+def _are_names(parts: Sequence[str]) -> bool:
     """Return whether people see of each part what it is."""
     return all(part and part == part.strip() and part.isprintable() for part in parts)
 
@@ -396,7 +396,7 @@ def _check_format(settings: SinkSections) -> None:
 def _check_quarantine(settings: SinkSections) -> None:
     wanted = settings.quarantine
     parts = wanted.table.split(".")
-    if len(parts) < 2 or not _check_are_names(parts) or wanted.table == settings.table.identifier:
+    if len(parts) < 2 or not _are_names(parts) or wanted.table == settings.table.identifier:
         _wrong_setting(
             f"quarantine.table cannot be {wanted.table!r}",
             'write "namespace.table", and another one than table.identifier',
@@ -416,7 +416,7 @@ def _check_quarantine(settings: SinkSections) -> None:
 
 def _check_dead_letters(settings: SinkSections) -> None:
     topic = settings.quarantine.dead_letter_topic
-    if not settings.quarantine.keeps:
+    if not settings.quarantine.keeps_rejected:
         _wrong_setting(
             "quarantine.dead_letter_topic is set, but nothing comes into the quarantine",
             'set quarantine.policy = "quarantine", or leave the topic out',

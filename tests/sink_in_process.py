@@ -128,7 +128,7 @@ class SinkInProcess:
                 name = self.settings.table.identifier
                 ensure_table(catalog, name, declaration(self.settings.table))
         tables = SinkTables(self.settings, self._dying)
-        if self.settings.quarantine.keeps:
+        if self.settings.quarantine.keeps_rejected:
             tables.ready_quarantine()
         return tables
 

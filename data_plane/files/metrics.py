@@ -192,11 +192,11 @@ class Leaf:
     repeated: bool
 
     @property
-    def floating(self) -> bool:
+    def is_floating(self) -> bool:
         return isinstance(self.kind, FloatType | DoubleType)
 
     @property
-    def bounded(self) -> bool:
+    def has_bounds(self) -> bool:
         return self.mode.counts and self.mode.length != 0 and not self.repeated
 
 
@@ -260,9 +260,9 @@ class FileMetrics:
         for leaf in self.leaves:
             if leaf.repeated or not leaf.mode.counts:
                 continue
-            if leaf.floating:
+            if leaf.is_floating:
                 self._see_floats(leaf, column_at(rows, leaf.name))
-            elif leaf.bounded and isinstance(leaf.kind, StringType | BinaryType):
+            elif leaf.has_bounds and isinstance(leaf.kind, StringType | BinaryType):
                 self._see_texts(leaf, column_at(rows, leaf.name))
 
     def describe(self, footer: pq.FileMetaData) -> dict[str, Any]:
@@ -279,7 +279,7 @@ class FileMetrics:
             if all(found is not None and found.has_null_count for found in statistics):
                 values[leaf.field_id] = sum(chunk.num_values for chunk in chunks)
                 nulls[leaf.field_id] = sum(found.null_count for found in statistics)
-            if leaf.bounded and not leaf.floating:
+            if leaf.has_bounds and not leaf.is_floating:
                 self._take_bounds(leaf, statistics)
         return {
             "column_sizes": sizes,
@@ -300,7 +300,7 @@ class FileMetrics:
         self.nan_counts[leaf.field_id] = self.nan_counts.get(leaf.field_id, 0) + count
         if count:
             numbers = numbers[~nan]
-        if leaf.bounded and len(numbers):
+        if leaf.has_bounds and len(numbers):
             low, high = float(numbers.min()), float(numbers.max())
             if low == 0 or high == 0:
                 negative = np.signbit(numbers[numbers == 0])
@@ -405,9 +405,9 @@ class RowMetrics(FileMetrics):
             column = column_at(rows, leaf.name)
             nulls = self.null_counts.get(leaf.field_id, 0)
             self.null_counts[leaf.field_id] = nulls + column.null_count
-            if leaf.floating:
+            if leaf.is_floating:
                 self._see_floats(leaf, column)
-            elif leaf.bounded:
+            elif leaf.has_bounds:
                 result = pc.min_max(_comparable(column))
                 low, high = (_raw(result[end].as_py(), column.type) for end in ("min", "max"))
                 self._range(leaf).widen(low, high)

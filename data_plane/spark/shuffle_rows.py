@@ -171,10 +171,10 @@ def _comparable(values: pa.Array) -> pa.Array:
 
 def sort_key(values: Sequence[Any]) -> bytes:
     """Return bytes that compare like the values, whose kinds are in one order; null is first."""
-    return b"".join(b"\0" if value is None else b"\1" + _ordered(value) for value in values)
+    return b"".join(b"\0" if value is None else b"\1" + _sortable_bytes(value) for value in values)
 
 
-def _ordered(value: Any) -> bytes:
+def _sortable_bytes(value: Any) -> bytes:
     if isinstance(value, bool):
         return bytes([value])
     if isinstance(value, int):

@@ -363,7 +363,7 @@ def check_quarantine(
     ``refuse_replaced`` gets its UUID, and raises if it is not the one that the sink has filled.
     """
     wanted = settings.quarantine
-    catalog = wanted.catalog if settings.apart else settings.catalog
+    catalog = wanted.catalog if settings.has_foreign_quarantine else settings.catalog
     refuse_read_only(catalog)
     try:
         with look_at_tables(settings) as tables:
@@ -533,7 +533,7 @@ class KindCheck(StateCheck):
         return f"{there} in the table, {wanted} of them declared here and equal"
 
     def quarantine(self) -> str:
-        if self._settings.apart:
+        if self._settings.has_foreign_quarantine:
             return check_quarantine(self._settings, self._require_same_quarantine)
         wanted = quarantine_spec(self._settings)
         try:

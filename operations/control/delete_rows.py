@@ -120,7 +120,7 @@ def _open_tables(
         raise _keyed_refused(settings.table.identifier)
     where = None if asked.where is None else parse_predicate(asked.where)
     aside = None if asked.aside is None else parse_predicate(asked.aside)
-    if aside is not None and not settings.quarantine.keeps:
+    if aside is not None and not settings.quarantine.keeps_rejected:
         raise DeletionRefused(
             f"sink {settings.name} has no quarantine", "leave --quarantine-where out"
         )
@@ -194,7 +194,7 @@ def _deletion(settings: SinkSettings, catalog: Catalog, each: _TableDeletion) ->
 
 def _columns(settings: SinkSettings, table: str) -> tuple[str, str, str] | None:
     """Return the columns that say of which record a row of the table is."""
-    if settings.quarantine.keeps and table == settings.quarantine.table:
+    if settings.quarantine.keeps_rejected and table == settings.quarantine.table:
         return COLUMNS
     part = settings.tables or settings.table
     return part.record_columns.coordinates

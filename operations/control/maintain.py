@@ -43,7 +43,7 @@ def maintain(
     A table that fails stops no other: its result says why. Raises ``MaintenanceUnfit`` for a table
     that is not maintained, and what reading the sink's own table raises.
     """
-    if not settings.apart:
+    if not settings.has_foreign_quarantine:
         require_iceberg(settings)
     with open_primary(settings) as primary:
         view = primary.read()
@@ -52,7 +52,9 @@ def maintain(
         raise MaintenanceUnfit(
             f"{', '.join(strange)} is not maintained by this sink", f"it has: {', '.join(known)}"
         )
-    with (open_quarantine_catalog if settings.apart else open_catalog)(settings) as catalog:
+    with (open_quarantine_catalog if settings.has_foreign_quarantine else open_catalog)(
+        settings
+    ) as catalog:
         places = find_locations(catalog, known)
         for name in known if not tables else [name for name in known if name in tables]:
             if name in suspended:

@@ -95,7 +95,7 @@ def require_replayable(settings: SinkSettings, names: Collection[str] = ()) -> N
     """
     require_iceberg(settings)
     require_many_tables(settings)
-    if not settings.quarantine.keeps:
+    if not settings.quarantine.keeps_rejected:
         raise ReplayUnfit(
             f"sink {settings.name} keeps no records in a quarantine", "there is nothing to replay"
         )

@@ -97,7 +97,7 @@ def parse(
     asked = _Reader(spelling, wide=wide)
     row = pa.struct([pa.field(field.name, asked.type_of(field, "")) for field in fields])
     text = frame(values)
-    if beyond_parser(text):
+    if is_beyond_parser(text):
         raise Unfit("text that the parser gets wrong")
     schema = pa.schema([pa.field("r", pa.list_(row))])
     try:
@@ -122,10 +122,10 @@ def parse(
 
 def frame(values: Packed) -> bytes:
     """Wrap each value in an object of its own, and concatenate them."""
-    return values.framed(_FRONT, _BACK)
+    return values.join_between(_FRONT, _BACK)
 
 
-def beyond_parser(text: bytes) -> bool:
+def is_beyond_parser(text: bytes) -> bool:
     """Return whether the parser would change the text or abort the process.
 
     It computes characters from U+20000 on wrongly from a pair of escapes, and aborts if an error
@@ -210,7 +210,7 @@ def _convert(field: pa.Field, rough: pa.Array, wide: pa.Array | None, hidden: in
         return _integers(target, rough, wide)
     column = _numbers(target, rough, wide) if rough.type == _DOUBLE else from_texts(target, rough)
     if (kinds.is_date(target) or kinds.is_timestamp(target)) and not (
-        times.all_within_years(column)
+        times.are_all_within_years(column)
     ):
         raise Unfit(f"{field.name}: out of range")
     return column

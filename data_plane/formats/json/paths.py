@@ -37,7 +37,7 @@ def pick(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
 
     The values are JSON objects that were found valid.
     """
-    result = loops().picked(values.array, [name.encode() for name in path])
+    result = loops().pick_json(values.array, [name.encode() for name in path])
     if result is None:
         each = [_pick_one(value, path) for value in values]
         kinds = np.array([kind for kind, _ in each], np.uint8)
@@ -82,7 +82,7 @@ def _lacks(value: object, path: Sequence[pa.Field], front: Sequence[str]) -> boo
 
 def _text_of(found: Picks) -> pa.Array:
     there = np.isin(found.kinds, (TEXT, NUMBER, WORD, NESTED))
-    data = loops().gathered(np.where(there, found.addresses, 0), np.where(there, found.sizes, 0))
+    data = loops().gather(np.where(there, found.addresses, 0), np.where(there, found.sizes, 0))
     return data.cast(pa.large_string())
 
 

@@ -16,7 +16,7 @@ from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.data_plane.batch.transform_and_distribution import Distribution
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.cdc.policy import Changes, Envelope
-from headgate.data_plane.spark.job import one_stage
+from headgate.data_plane.spark.job import is_one_stage
 from headgate.data_plane.spark.tasks import join_outcomes
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
@@ -40,7 +40,7 @@ class Tasks(ChangesDesk):
 
     def written(self, plan: WriterPlan, batch: Batch, records: Sequence[Record]) -> BatchOutcome:
         assert plan.shaping.distribution is Distribution.HASH
-        assert one_stage(plan)
+        assert is_one_stage(plan)
         sent = pickle.dumps(plan)
         ((at, whole),) = batch.ranges.items()
         outcomes = []

@@ -64,12 +64,12 @@ BY_HEADER = Route(topic="events", header="kind", to="db.kind_{header}")
 class Unsaid:
     """A sink file that says nothing of single tables, and makes none."""
 
-    makes_anew = False
+    recreates_missing = False
 
     def source(self, source: SourcePlan, _table: str) -> SourcePlan:
         return replace(source, routing=None)
 
-    def making(self, _source: SourcePlan, _table: str) -> None:
+    def creation(self, _source: SourcePlan, _table: str) -> None:
         return None
 
 
@@ -135,7 +135,7 @@ class Desk:
             self.looked.append(",".join(sorted(plan.tables)))
             return self.written(plan, batch, chunk)
 
-        return self.plans.written(batch, self.source, write)
+        return self.plans.write_with_tables(batch, self.source, write)
 
     def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
         return write_put(plan, batch, chunk)
@@ -269,7 +269,7 @@ class Maker(Desk):
 
 
 class Makes(Unsaid):
-    def making(self, source: SourcePlan, _table: str) -> CreationSource:
+    def creation(self, source: SourcePlan, _table: str) -> CreationSource:
         return CreationSource(replace(source, routing=None))
 
 
