@@ -18,7 +18,6 @@ from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_context import for_the_same_sink
-from headgate.control_protocol.table_format import SupportsMaintenance
 from headgate.runtime.maintenance.rounds import Done, Round
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.commit_lock import CommitLocks
@@ -81,7 +80,7 @@ class Maintenance:
     def _round(self, *, search: bool) -> bool:
         """Give each table its turn; return whether one has more to do. ``search``: for orphans."""
         primary = None
-        if not self._settings.has_foreign_quarantine:
+        if not self._settings.apart:
             settings = self._settings
             name, branch = settings.table.identifier, settings.table.branch
             primary = IcebergTable(self._catalog, name, settings.name, branch)
@@ -148,8 +147,10 @@ class Maintenance:
 def begin_maintenance(tables: SinkTables, opening: ExitStack, ended: OnEnded | None) -> None:
     """Maintain a coordinator's tables beside its commits, if wanted; ``opening`` ends it."""
     settings = tables.settings
-    found = tables.of(settings.quarantine.table if settings.has_foreign_quarantine else tables.name)
-    if settings.maintenance and isinstance(found, SupportsMaintenance):
+    found = tables.maintained(
+        settings.quarantine.table if settings.has_foreign_quarantine else tables.name
+    )
+    if settings.maintenance and found:
         told = (ended,) if ended else ()
         opening.callback(Maintenance(settings, found.catalog, found.commit_locks, *told).close)
 
