@@ -269,9 +269,10 @@ class SinkSections:
         """Return the mask for this sink's secrets; tasks have ``redaction_of_records`` instead."""
         catalogs = (self.catalog.properties, self.quarantine.catalog.properties)
         some = (*catalogs, self.spark.conf, self.telemetry.otlp_headers)
-        tokens = (self.http.viewer_token.text, self.http.operator_token.text)
-        tokens = (*tokens, self.kafka_auth.client_secret.text)
-        tokens = (*tokens, *_REMOTE_TOKEN.findall(self.spark.remote))
+        tokens = (
+            *(self.http.viewer_token.text, self.http.operator_token.text),
+            *(self.kafka_auth.client_secret.text, *_REMOTE_TOKEN.findall(self.spark.remote)),
+        )
         keys = frozenset((*self.control.keys.texts, *filter(None, tokens)))
         read_with = self.redaction_of_records.secrets
         return Redaction(keys.union(read_with, *(each.secrets for each in some)))

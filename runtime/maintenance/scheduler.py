@@ -80,7 +80,7 @@ class Maintenance:
     def _round(self, *, search: bool) -> bool:
         """Give each table its turn; return whether one has more to do. ``search``: for orphans."""
         primary = None
-        if not self._settings.apart:
+        if not self._settings.has_foreign_quarantine:
             settings = self._settings
             name, branch = settings.table.identifier, settings.table.branch
             primary = IcebergTable(self._catalog, name, settings.name, branch)
