@@ -161,14 +161,14 @@ _MAX_POLL_INTERVAL_MS = 300_000
 _SESSION_TIMEOUT_MS = 45_000
 """Both are librdkafka's defaults."""
 _ROUNDS_MIN = 4
-"""Two rounds and a time-out can pass before a late status is validated; ageing rounds by a quarter."""
+"""Two rounds and a time-out can pass before a late status is validated; ageing adds a quarter."""
 
 
 def check_sink(settings: SinkSections) -> None:
     """Raises ``ConfigurationError`` for the first contradiction.
 
-    What needs no library comes first: such a mistake is reported at once. Then the formats of records
-    and of tables are asked, and each of them imports what it is made of.
+    What needs no library comes first: such mistakes are reported at once. Then the formats of
+    records and of tables are asked, and each of them imports what it is made of.
     """
     _check_structure(settings)
     iceberg = settings.table.type == ICEBERG
@@ -493,7 +493,7 @@ def _check_times(settings: SinkSections) -> None:
             f"coordinator.election_timeout_ms ({coordinator.election_timeout_ms})",
             "signs of life must come more often than that silence",
         )
-    # A file is as old as its START; a late status is validated one round later (POSITION-4, TOKEN-1).
+    # A file is as old as its START; a late status is validated a round later (POSITION-4, TOKEN-1).
     least_ms = _ROUNDS_MIN * (coordinator.commit_interval_ms + coordinator.commit_timeout_ms)
     if coordinator.claim_age_max_ms < least_ms:
         _wrong_setting(

@@ -250,20 +250,20 @@ def _is_before(one: Any, other: Any) -> bool:
 
 @dataclass(slots=True)
 class FileMetrics:
-    """Collects the statistics of one file. ``see`` every row that goes into it."""
+    """Collects the statistics of one file. ``add_rows`` every row that goes into it."""
 
     leaves: tuple[Leaf, ...]
     nan_counts: dict[int, int] = field(default_factory=dict)
     ranges: dict[int, _Range] = field(default_factory=dict)
 
-    def see(self, rows: pa.Table) -> None:
+    def add_rows(self, rows: pa.Table) -> None:
         for leaf in self.leaves:
             if leaf.repeated or not leaf.mode.counts:
                 continue
             if leaf.is_floating:
-                self._see_floats(leaf, column_at(rows, leaf.name))
+                self._add_floats(leaf, column_at(rows, leaf.name))
             elif leaf.has_bounds and isinstance(leaf.kind, StringType | BinaryType):
-                self._see_texts(leaf, column_at(rows, leaf.name))
+                self._add_texts(leaf, column_at(rows, leaf.name))
 
     def describe(self, footer: pq.FileMetaData) -> dict[str, Any]:
         """Return the statistics fields of ``FileDetail``."""
@@ -293,7 +293,7 @@ class FileMetrics:
     def _range(self, leaf: Leaf) -> _Range:
         return self.ranges.setdefault(leaf.field_id, _Range())
 
-    def _see_floats(self, leaf: Leaf, column: pa.Array) -> None:
+    def _add_floats(self, leaf: Leaf, column: pa.Array) -> None:
         numbers = column.drop_null().to_numpy(zero_copy_only=False)
         nan = np.isnan(numbers)
         count = int(np.count_nonzero(nan))
@@ -308,7 +308,7 @@ class FileMetrics:
                 high = (-0.0 if negative.all() else 0.0) if high == 0 else high
             self._range(leaf).widen(low, high)
 
-    def _see_texts(self, leaf: Leaf, column: pa.Array) -> None:
+    def _add_texts(self, leaf: Leaf, column: pa.Array) -> None:
         longest = pc.max(pc.binary_length(column)).as_py()
         if longest is not None and longest > _FOOTER_VALUE_MAX:
             result = pc.min_max(column.cast(pa.large_binary()))
@@ -397,7 +397,7 @@ class RowMetrics(FileMetrics):
     rows: int = 0
     null_counts: dict[int, int] = field(default_factory=dict)
 
-    def see(self, rows: pa.Table) -> None:
+    def add_rows(self, rows: pa.Table) -> None:
         self.rows += rows.num_rows
         for leaf in self.leaves:
             if leaf.repeated or not leaf.mode.counts:
@@ -406,7 +406,7 @@ class RowMetrics(FileMetrics):
             nulls = self.null_counts.get(leaf.field_id, 0)
             self.null_counts[leaf.field_id] = nulls + column.null_count
             if leaf.is_floating:
-                self._see_floats(leaf, column)
+                self._add_floats(leaf, column)
             elif leaf.has_bounds:
                 result = pc.min_max(_comparable(column))
                 low, high = (_raw(result[end].as_py(), column.type) for end in ("min", "max"))

@@ -68,7 +68,7 @@ class _OrcFile:
 
     def write(self, rows: pa.Table) -> None:
         self._writer.write(_TYPE_MAPPING.rows(rows, self._struct))
-        self._metrics.see(rows)
+        self._metrics.add_rows(rows)
 
     def close(self) -> None:
         self._writer.close()

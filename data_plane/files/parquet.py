@@ -342,7 +342,7 @@ class _ParquetFile:
         self._writer.write_table(
             fill_hidden_nulls(rows, self._hiding), row_group_size=rows.num_rows
         )
-        self._metrics.see(rows)
+        self._metrics.add_rows(rows)
 
     def close(self) -> None:
         self._writer.close()

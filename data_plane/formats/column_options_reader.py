@@ -214,7 +214,7 @@ class RuledColumns:
             return found
         places = np.arange(len(found), dtype=np.int64)
         places[absent] = len(found)
-        return _behind_each_other(found, constant).take(pa.array(places))
+        return _concat(found, constant).take(pa.array(places))
 
 
 def _column_at(rows: pa.RecordBatch, path: Path) -> pa.Array:
@@ -229,7 +229,7 @@ def _repeat(constant: pa.Array, count: int) -> pa.Array:
     return constant.take(pa.array(np.zeros(count, np.int64)))
 
 
-def _behind_each_other(first: pa.Array, second: pa.Array) -> pa.Array:
+def _concat(first: pa.Array, second: pa.Array) -> pa.Array:
     if isinstance(first, pa.ExtensionArray):
         storage = pa.concat_arrays([first.storage, second.storage])
         return pa.ExtensionArray.from_storage(first.type, storage)

@@ -138,7 +138,7 @@ class SparkBatchWriter:
         def write(plan: WriterPlan) -> BatchOutcome:
             self._discard(plans, written)  # from an attempt that wanted more tables
             plans[:] = [plan]
-            return self._write_by(plan, job, written)
+            return self._write_by_plan(plan, job, written)
 
         try:
             whole = self._planned(job.batch, write)
@@ -158,11 +158,13 @@ class SparkBatchWriter:
             delete_unannounced(plans[0], written)
             written.clear()
 
-    def _write_by(self, plan: WriterPlan, job: _Job, written: list[WrittenFile]) -> BatchOutcome:
+    def _write_by_plan(
+        self, plan: WriterPlan, job: _Job, written: list[WrittenFile]
+    ) -> BatchOutcome:
         shares = shares_of(job.batch, self._session.parallelism)
         with self._session.with_tag(job.tag):
             if not shares or (is_one_stage(plan) and not self._died):
-                return self._in_one_stage(plan, job.batch, shares, written)
+                return self._write_in_one_stage(plan, job.batch, shares, written)
             return self._write_around_poison(plan, job, written)
 
     def _failure_of(self, job: _Job, error: Exception) -> BatchFailed:
@@ -173,7 +175,7 @@ class SparkBatchWriter:
         gone = WriterGone(f"the Spark session has ended: {reason}", "start this process again")
         return BatchFailed(job.batch.number, reason, gone)
 
-    def _in_one_stage(
+    def _write_in_one_stage(
         self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], written: list[WrittenFile]
     ) -> BatchOutcome:
         """Write in one stage.
@@ -202,7 +204,7 @@ class SparkBatchWriter:
         self, plan: WriterPlan, job: _Job, written: list[WrittenFile]
     ) -> BatchOutcome:
         """Find the few records that make the job fail, with jobs over parts of the batch."""
-        write = self._in_shares if is_one_stage(plan) else self._in_stages
+        write = self._write_in_shares if is_one_stage(plan) else self._write_in_stages
 
         def attempt(plan: WriterPlan, part: Batch) -> BatchOutcome:
             if job is not self._current:
@@ -226,11 +228,13 @@ class SparkBatchWriter:
 
         return write_around_poison(attempt, plan, job.batch)
 
-    def _in_shares(self, plan: WriterPlan, part: Batch, written: list[WrittenFile]) -> BatchOutcome:
+    def _write_in_shares(
+        self, plan: WriterPlan, part: Batch, written: list[WrittenFile]
+    ) -> BatchOutcome:
         shares = shares_of(part, self._session.parallelism)
-        return self._in_one_stage(plan, part, shares, written)
+        return self._write_in_one_stage(plan, part, shares, written)
 
-    def _in_stages(
+    def _write_in_stages(
         self, plan: WriterPlan, batch: Batch, written: list[WrittenFile]
     ) -> BatchOutcome:
         shares = shares_of(batch, self._session.parallelism)

@@ -393,7 +393,7 @@ def write_source_ranges(
     return write_around_poison(attempt, plan, batch)
 
 
-def write_put(
+def write_put_records(
     plan: WriterPlan, batch: Batch, chunk: Chunk, *, abandoned: Callable[[], bool] = lambda: False
 ) -> BatchOutcome:
     """Write the chunk, which holds exactly the batch's ranges. Raises ``BatchAbandoned``."""

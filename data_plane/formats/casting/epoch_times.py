@@ -61,10 +61,10 @@ def count_of(number: Decimal, unit: str, target: pa.DataType) -> int:
 
 def count_of_text(text: str, unit: str, target: pa.DataType) -> int:
     """Convert a number given as text, likewise. Raises ``ValueError``."""
-    return count_of(_decimal(text), unit, target)
+    return count_of(_parse_decimal(text), unit, target)
 
 
-def _decimal(text: str) -> Decimal:
+def _parse_decimal(text: str) -> Decimal:
     try:
         number = Decimal(text)  # this constructor never rounds
     except ArithmeticError as error:

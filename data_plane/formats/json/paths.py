@@ -107,7 +107,7 @@ def _is_whole(text: str) -> bool:
 
 def _pick_one(value: bytes, path: Sequence[str]) -> _Pick:
     text = value.decode()
-    at = _behind_space(text, 0)
+    at = _skip_space(text, 0)
     for name in path:
         if text[at] != "{":
             return (NULL if text[at] == "n" else NO_OBJECT), ""
@@ -122,19 +122,19 @@ def _pick_one(value: bytes, path: Sequence[str]) -> _Pick:
 
 def _member(text: str, at: int, wanted: str) -> int | None:
     """Return where the value of this key begins, in the object that begins here."""
-    at = _behind_space(text, at + 1)
+    at = _skip_space(text, at + 1)
     while text[at] != "}":
         if text[at] == ",":
-            at = _behind_space(text, at + 1)
+            at = _skip_space(text, at + 1)
         key, at = _DECODER.raw_decode(text, at)
-        at = _behind_space(text, _behind_space(text, at) + 1)
+        at = _skip_space(text, _skip_space(text, at) + 1)
         if key == wanted:
             return at
-        at = _behind_space(text, _DECODER.raw_decode(text, at)[1])
+        at = _skip_space(text, _DECODER.raw_decode(text, at)[1])
     return None
 
 
-def _behind_space(text: str, at: int) -> int:
+def _skip_space(text: str, at: int) -> int:
     result = _SPACE.match(text, at)
     assert result is not None, "it matches nothing too"
     return result.end()

@@ -112,7 +112,7 @@ class Reader:
 
         Raises ``UnfitTypes`` for types that cannot be read.
         """
-        return self._message(Messages.whole(values, faults), kind, list(wanted), ())
+        return self._message(Messages.from_values(values, faults), kind, list(wanted), ())
 
     def _message(
         self,

@@ -44,7 +44,7 @@ class Messages:
         self.faults = faults
 
     @classmethod
-    def whole(cls, values: Sequence[bytes], faults: Faults) -> Messages:
+    def from_values(cls, values: Sequence[bytes], faults: Faults) -> Messages:
         """Take each value as a message."""
         raw, ends = Packed.pack(values).join_with(b"\0")
         begins = np.roll(ends, 1)
@@ -74,7 +74,7 @@ class Messages:
             self.fail(broken, "is not a message, or is cut off")
             result.values[:, broken] = 0
             result.sizes[:, broken] = -1
-            self._put_together(wanted, result)
+            self._merge_parts(wanted, result)
         return result
 
     def items(
@@ -88,7 +88,7 @@ class Messages:
             result = _items(self.data, self.spans, (number, wire), offsets)
         return offsets, *result
 
-    def _put_together(self, wanted: Slots, found: FieldScan) -> None:
+    def _merge_parts(self, wanted: Slots, found: FieldScan) -> None:
         """Merge a message that comes in several parts: it is the concatenation of its parts."""
         behind: list[bytes] = []
         end = len(self.data)
@@ -142,7 +142,7 @@ def fields(raw: bytes, at: int, end: int) -> Iterator[Read]:
         if read[1] == GROUP_END:
             raise Broken
         if read[1] == GROUP:
-            at = _behind_group(raw, at, end, read[0])
+            at = _skip_group(raw, at, end, read[0])
         else:
             yield read
 
@@ -179,7 +179,7 @@ def _field(raw: bytes, at: int, end: int) -> tuple[Read, int]:
     return (number, wire, value, size if wire == BYTES else 0), at + size
 
 
-def _behind_group(raw: bytes, at: int, end: int, number: int) -> int:
+def _skip_group(raw: bytes, at: int, end: int, number: int) -> int:
     open_ = [number]
     while open_:
         read, at = _field(raw, at, end)

@@ -44,7 +44,7 @@ from headgate.data_plane.routing import targets
 from headgate.data_plane.routing.table_lookup import LISTED_S, RoutedPlans
 from headgate.data_plane.routing.targets import NEW_MAX, REASONS_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_put
+from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.embedded_source import Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -138,7 +138,7 @@ class Desk:
         return self.plans.write_with_tables(batch, self.source, write)
 
     def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
-        return write_put(plan, batch, chunk)
+        return write_put_records(plan, batch, chunk)
 
     def write(self, topics: Mapping[str, Sequence[Any]]) -> dict[str, list[int]]:
         """By table, the ids of its rows; under ``q`` those that were quarantined."""
