@@ -160,18 +160,18 @@ def check_declaration(table: TableSettings) -> None:
     if schema is None:
         return
     from headgate.tables.iceberg.table_creation import (
-        check_version,
         partition_spec,
-        refuse_upkeep,
+        require_possible_upkeep,
+        require_possible_version,
         sort_order,
     )
 
     if table.create:
         try:
-            check_version(schema, table.properties)
+            require_possible_version(schema, table.properties)
         except ConfigurationError as error:
             raise ConfigurationError(f"table.properties: {error.message}", error.hint) from None
-        refuse_upkeep(table.properties, "table.properties")
+        require_possible_upkeep(table.properties, "table.properties")
     try:
         sort_order(schema, table.sort_by)
     except ConfigurationError as error:

@@ -31,7 +31,7 @@ from headgate.data_plane.formats.format_registry import ValueOptions, record_for
 from headgate.kafka import client_settings as kafka_keys
 from headgate.kafka.authentication import AUTH
 from headgate.participant.settings import Incompatible, UnknownFields
-from headgate.tables.jvm_start import refuse_arguments
+from headgate.tables.jvm_start import require_no_secret_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -201,7 +201,7 @@ def _check_structure(settings: SinkSections) -> None:
         ("spark.conf", settings.spark.conf),
         ("catalog.properties", settings.catalog.properties),
     ):
-        refuse_arguments(named, named.secret_names, section)
+        require_no_secret_arguments(named, named.secret_names, section)
     _check_quarantine(settings)
     _check_transform(settings)
     check_http(settings.telemetry, settings.http)

@@ -48,8 +48,8 @@ from headgate.tables.neutral_schema import schema_of, spec_of
 from headgate.tables.storage.object_stores import (
     for_files,
     life_s,
-    refuse_signing,
     renewal_s,
+    require_no_signing,
     temporary,
 )
 
@@ -318,7 +318,7 @@ def plan_for(
 ) -> WriterPlan:
     """Load the table, and plan for the schema and spec that START names."""
     table = _load(catalog, start)
-    refuse_signing(start.table, table.io.properties)
+    require_no_signing(start.table, table.io.properties)
     return plan_of_table(table, start, source, shaping)
 
 

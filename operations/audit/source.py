@@ -254,7 +254,7 @@ def describe_difference(what: str, where: str, offsets: BitMap64) -> list[Findin
     return [Finding(what, f"{where}: {len(offsets)} records, offsets {listed}{more}")]
 
 
-def examine_commit_counts(
+def check_commit_counts(
     history: History,
     witnesses: Mapping[TopicPartition, SourceOffsets],
     topic_ids: Mapping[str, TopicId],

@@ -25,7 +25,7 @@ def run(settings: SinkSettings, *, verbose: bool = False, sink_file: Path | None
     """
     keep_freed_memory()
     show_log([settings], verbose=verbose)
-    with log_life(settings):
+    with log_life(settings.name):
         run_sink(settings, measuring=_open_meters, sink_file=sink_file)
 
 

@@ -168,7 +168,7 @@ def _count_expired(record: CommitRecord, reader: TableReader) -> int:
 
 def _keyed_refused(tables: str) -> DeletionRefused:
     return DeletionRefused(
-        f"{tables} has a key: its rows are the fold of its source, which would bring them back",
+        f"{tables} has a key: its rows are what its source says, which would bring them back",
         "send a record that deletes the key (docs/guides/upserts-and-deletes.md), then headgate "
         "maintain; of other tables of the sink name the ones that are meant",
     )

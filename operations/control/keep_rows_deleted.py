@@ -40,7 +40,7 @@ def require_not_read_again(
             refuse_of_one(name, deleted, again, topic_ids, hint=BRING_BACK_HINT)
 
 
-def refuse_unknown_deletions(name: str) -> None:
+def require_known_deletions(name: str) -> None:
     """Raise ``DeletedBack`` where the table's list of what was deleted is gone with the table."""
     raise DeletedBack(
         f"{name}: records are read again, and the table that knew which of their rows people had "

@@ -93,7 +93,7 @@ def require_replayable(settings: SinkSettings, names: Collection[str] = ()) -> N
     table.
     """
     require_catalog(settings)
-    require_many_tables(settings)
+    require_many_tables(settings.tables)
     if not settings.quarantine.keeps_rejected:
         raise ReplayUnfit(
             f"sink {settings.name} keeps no records in a quarantine", "there is nothing to replay"
@@ -105,7 +105,7 @@ def require_replayable(settings: SinkSettings, names: Collection[str] = ()) -> N
             "send the rows of the quarantine to the topic again",
         )
     kept = "; the quarantine keeps the records"
-    require_unkeyed(settings, names, "the quarantine holds", kept)
+    require_unkeyed(settings.tables, names, "the quarantine holds", kept)
 
 
 def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[ReplayedTable, ...]:

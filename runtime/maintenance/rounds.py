@@ -166,8 +166,8 @@ class Round:
                 extra=about(LogEvent.TABLE_COMPACTED, table=self.table),
             )
             return True
-        told = "taken back" if replacement.take_back() else "left as orphans"
-        self.done.left.append(f"a compaction did not land ({outcome}); its files were {told}")
+        fate = "taken back" if replacement.take_back() else "left as orphans"
+        self.done.left.append(f"a compaction did not land ({outcome}); its files were {fate}")
         return False
 
     # ------------------------------------------------------------------------- expiry, and orphans

@@ -11,6 +11,7 @@ from functools import partial
 
 from pyiceberg.catalog import Catalog
 
+from headgate.config.multi_table_settings import TablesSettings
 from headgate.config.route_checks import section_of
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import UNNAMED
@@ -151,8 +152,8 @@ def begin_maintenance(tables: SinkTables, opening: ExitStack, ended: OnEnded | N
         settings.quarantine.table if settings.has_foreign_quarantine else tables.name
     )
     if settings.maintenance and found:
-        told = (ended,) if ended else ()
-        opening.callback(Maintenance(settings, found.catalog, found.commit_locks, *told).close)
+        callbacks = (ended,) if ended else ()
+        opening.callback(Maintenance(settings, found.catalog, found.commit_locks, *callbacks).close)
 
 
 def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> list[str]:
@@ -167,7 +168,11 @@ def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> lis
     names += [settings.quarantine.table] if settings.quarantine.keeps_rejected else []
     if primary is not None:
         names += sorted({*(primary.record.secondaries if primary.record else ()), *primary.filled})
-    return [name for name in dict.fromkeys(names) if name != UNNAMED and is_wanted(settings, name)]
+    return [
+        name
+        for name in dict.fromkeys(names)
+        if name != UNNAMED and is_wanted(settings.tables, name)
+    ]
 
 
 def suspension_reasons(primary: TableView | None) -> Mapping[str, str]:
@@ -177,8 +182,8 @@ def suspension_reasons(primary: TableView | None) -> Mapping[str, str]:
     return {each.table: each.why for each in record.suspended} if record else {}
 
 
-def is_wanted(settings: SinkSettings, name: str) -> bool:
-    section = section_of(settings.tables, name) if settings.tables else None
+def is_wanted(tables: TablesSettings, name: str) -> bool:
+    section = section_of(tables, name) if tables else None
     return section is None or section.maintain
 
 

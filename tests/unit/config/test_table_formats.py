@@ -631,7 +631,7 @@ def test_what_a_table_stamps_its_files_with_reaches_the_coordinator(
     monkeypatch.setattr(HudiFormat, "open", lambda *_: table)
     with ExitStack() as opening:
         found = SinkTables(hudi(), opening).coordinated(hudi(), topics, opening)
-    assert found.stamp() == ("/lake/trips/*_7.parquet" if stamps else "")
+    assert found.new_token() == ("/lake/trips/*_7.parquet" if stamps else "")
     assert found.table.read() == table.read()
 
 
