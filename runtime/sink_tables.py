@@ -112,7 +112,7 @@ Answer = TableAtRest | HeadgateError
 
 def secondary_names(settings: SinkSettings) -> tuple[str, ...]:
     """Return the tables that receive rows which the primary table decides (rule PENDING-1)."""
-    return (settings.quarantine.table,) if settings.quarantine.keeps else ()
+    return (settings.quarantine.table,) if settings.quarantine.keeps_rejected else ()
 
 
 def require_catalog(settings: SinkSettings) -> None:
@@ -160,7 +160,7 @@ class SinkTables:
         return self._formats[apart]
 
     def _is_apart(self, name: str) -> bool:
-        return self.settings.apart and name == self.settings.quarantine.table
+        return self.settings.has_foreign_quarantine and name == self.settings.quarantine.table
 
     def _open_format(self, name: str) -> TableFormat:
         settings = self.settings
@@ -197,7 +197,7 @@ class SinkTables:
     def supports_maintenance(self) -> SupportsMaintenance:
         """Return the format of the tables that headgate maintains: beside a table of another format
         it is the quarantine's."""
-        name = self.settings.quarantine.table if self.settings.apart else self.name
+        name = self.settings.quarantine.table if self.settings.has_foreign_quarantine else self.name
         if found := self.maintained(name):
             return found
         raise self._lacks(name)
@@ -448,7 +448,7 @@ class SinkTables:
         if not is_ready(self):
             self.primary.create(self.spec(self.name))
             self.refuse_unfit()
-        if self.settings.quarantine.keeps:
+        if self.settings.quarantine.keeps_rejected:
             self.ready_quarantine()
         return self
 
@@ -457,7 +457,7 @@ class SinkTables:
         from headgate.runtime.start_checks import refuse_place
 
         wanted = self.settings.quarantine
-        if self.settings.apart:
+        if self.settings.has_foreign_quarantine:
             refuse_place(wanted.location or wanted.catalog.properties.get("warehouse", ""))
         self.of(wanted.table).create(self.spec(wanted.table))
         self.refuse_unfit_quarantine()
@@ -467,7 +467,7 @@ class SinkTables:
         from headgate.data_plane.routing.table_lookup import TableLookup
         from headgate.runtime.write_planning import planning_of
 
-        aside = self._quarantine_plans() if self.settings.quarantine.keeps else None
+        aside = self._quarantine_plans() if self.settings.quarantine.keeps_rejected else None
         lookup = TableLookup(self.primary, self.spec)
         return planning_of(self.settings, self._plans(aside), lookup)
 
@@ -533,7 +533,7 @@ class SinkTables:
         maker = None
         if settings.tables:
             maker = TableMaker(settings, tables, filled=lambda: table.read().filled)
-        told = tables.dead_letters(opening) if settings.quarantine.keeps else lambda: None
+        told = tables.dead_letters(opening) if settings.quarantine.keeps_rejected else lambda: None
         secondaries = tables.secondaries(maker, told, Use.SECONDARY)
         opening.callback(secondaries.close)
         sources = MakingTopics(topics, maker) if maker else topics

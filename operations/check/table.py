@@ -431,7 +431,7 @@ def check_quarantine(
     ``refuse_replaced`` gets its UUID, and raises if it is not the one that the sink has filled.
     """
     wanted = settings.quarantine
-    catalog = wanted.catalog if settings.apart else settings.catalog
+    catalog = wanted.catalog if settings.has_foreign_quarantine else settings.catalog
     refuse_read_only(catalog)
     try:
         with look_at_tables(settings) as tables:
