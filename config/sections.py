@@ -73,7 +73,7 @@ class SourceSettings:
         return None if self.start_at in ("earliest", "latest") else timestamp_ms(self.start_at)
 
 
-def timestamp_ms(text: str) -> int:
+def timestamp_ms(text: str, key: str = "source.start_at") -> int:
     """Parse RFC 3339 with a zone, or epoch milliseconds. Raises ``ConfigurationError``."""
     if text.isdecimal() and int(text) <= _LATEST_MS:
         return int(text)
@@ -83,8 +83,9 @@ def timestamp_ms(text: str) -> int:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise ConfigurationError(
-            f"source.start_at cannot be {text!r}",
-            'write "earliest", "latest", a time like "2026-01-31T06:00:00Z", or epoch milliseconds',
+            f"{key} cannot be {text!r}",
+            ('write "earliest", "latest", ' if key == "source.start_at" else "write ")
+            + 'a time like "2026-01-31T06:00:00Z", or epoch milliseconds',
         )
     return int(moment.timestamp() * 1000)
 
