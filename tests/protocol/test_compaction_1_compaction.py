@@ -350,6 +350,22 @@ def test_a_delete_that_was_taken_back_meanwhile_ends_it(sink: Maintained) -> Non
     sink.assert_whole()
 
 
+def test_equality_deletes_without_a_partition_may_hide_rows_of_every_partition(
+    sink: Maintained,
+) -> None:
+    with sink.table.update_spec() as update:
+        update.add_identity("day")
+    sink.commits(5)
+    delete_by_equality(sink.table, "offset", 3)
+    one = sink.round()
+
+    one.compact()
+
+    assert one.done.left == ["5 small files have rows that others deleted by equality"]
+    seen = read_with_duckdb(sink.table.metadata_location)["offset"].to_pylist()
+    assert sorted(seen) == [offset for offset in range(25) if offset != 3]
+
+
 def test_equality_deletes_leave_all_that_they_may_hide_alone(sink: Maintained) -> None:
     sink.commits(5)
     found = written(sink)
