@@ -66,7 +66,7 @@ def is_sql(settings: CatalogSettings) -> bool:
 
 
 def require_locations(settings: SinkSettings) -> None:
-    """Refuse the catalog of the sink's table, if it has one. Raises as ``refuse_catalog``."""
+    """Refuse the catalog of the sink's table, if it has one. Raises as ``require_location``."""
     if settings.table.type == ICEBERG:
         require_location(settings.catalog)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.batch.transform_and_distribution import TransformPlan
 
-if TYPE_CHECKING:  # pyiceberg takes half a second: a mistake elsewhere in the file is told before
+if TYPE_CHECKING:  # pyiceberg takes half a second: other mistakes are reported before that
     from collections.abc import Mapping
 
     from pyiceberg.schema import Schema

@@ -38,7 +38,7 @@ from headgate.data_plane.write.in_process_writer import (
     RenewingWriter,
     chunk_of,
 )
-from headgate.data_plane.write.write_batch import write_put, write_source_ranges
+from headgate.data_plane.write.write_batch import write_put_records, write_source_ranges
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.kafka.embedded_source import (
@@ -123,7 +123,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         ) -> BatchOutcome:
             chunk = chunk_of(records)
             return planning.written(
-                batch, lambda plan: write_put(plan, batch, chunk, abandoned=abandoned)
+                batch, lambda plan: write_put_records(plan, batch, chunk, abandoned=abandoned)
             )
 
         writer = PutWriter(buffers, write)

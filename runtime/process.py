@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.config.reload import RefusedFile, Reload, applies_live
+from headgate.config.reload import RefusedFile, Reload, can_apply_live
 from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import (
@@ -319,7 +319,7 @@ def _turning(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | 
         if turn.process.on_progress:
             turn.process.on_progress(Progress(sink.state, sink.leads))
         read = turn.reloaded(settings, sink.state.sender)
-        if read and not applies_live(settings, read):
+        if read and not can_apply_live(settings, read):
             return read
         if read:
             sink.adopt(read)

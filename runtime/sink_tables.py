@@ -114,7 +114,7 @@ Answer = TableAtRest | HeadgateError
 
 def secondary_names(quarantine: QuarantineSettings) -> tuple[str, ...]:
     """Return the tables that receive rows which the primary table decides (rule PENDING-1)."""
-    return (quarantine.table,) if quarantine.keeps else ()
+    return (quarantine.table,) if quarantine.keeps_rejected else ()
 
 
 def require_catalog(settings: SinkSettings) -> None:
@@ -162,7 +162,7 @@ class SinkTables:
         return self._formats[apart]
 
     def _is_apart(self, name: str) -> bool:
-        return self.settings.apart and name == self.settings.quarantine.table
+        return self.settings.has_foreign_quarantine and name == self.settings.quarantine.table
 
     def _open_format(self, name: str) -> TableFormat:
         settings = self.settings
@@ -199,7 +199,7 @@ class SinkTables:
     def supports_maintenance(self) -> SupportsMaintenance:
         """Return the format of the tables that headgate maintains: beside a table of another format
         it is the quarantine's."""
-        name = self.settings.quarantine.table if self.settings.apart else self.name
+        name = self.settings.quarantine.table if self.settings.has_foreign_quarantine else self.name
         if found := self.maintained(name):
             return found
         raise self._lacks(name)
@@ -454,7 +454,7 @@ class SinkTables:
         if not is_ready(self):
             self.primary.create(self.spec(self.name))
             self.require_fit_table()
-        if self.settings.quarantine.keeps:
+        if self.settings.quarantine.keeps_rejected:
             self.ready_quarantine()
         return self
 
@@ -463,7 +463,7 @@ class SinkTables:
         from headgate.runtime.start_checks import require_writable_place
 
         wanted = self.settings.quarantine
-        if self.settings.apart:
+        if self.settings.has_foreign_quarantine:
             require_writable_place(
                 wanted.location or wanted.catalog.properties.get("warehouse", "")
             )
@@ -475,7 +475,7 @@ class SinkTables:
         from headgate.data_plane.routing.table_lookup import TableLookup
         from headgate.runtime.write_planning import planning_of
 
-        aside = self._quarantine_plans() if self.settings.quarantine.keeps else None
+        aside = self._quarantine_plans() if self.settings.quarantine.keeps_rejected else None
         lookup = TableLookup(self.primary, self.spec)
         return planning_of(self.settings, self._plans(aside), lookup)
 
@@ -541,7 +541,9 @@ class SinkTables:
         maker = None
         if settings.tables:
             maker = TableMaker(settings, tables, filled=lambda: table.read().filled)
-        on_commit = tables.dead_letters(opening) if settings.quarantine.keeps else lambda: None
+        on_commit = (
+            tables.dead_letters(opening) if settings.quarantine.keeps_rejected else lambda: None
+        )
         secondaries = tables.secondaries(maker, on_commit, Use.SECONDARY)
         opening.callback(secondaries.close)
         sources = MakingTopics(topics, maker) if maker else topics

@@ -246,7 +246,7 @@ class SinkAudit:
         )
         spans = {at: (began.get(at), end) for at, end in sorted(record.offsets.items())}
         seen = self._scan_secondaries(record) if self._many else self._scan_primary()
-        if settings.quarantine.keeps:
+        if settings.quarantine.keeps_rejected:
             found = check_quarantine(self._tables, self._history, self._on_progress)
             self._quarantine, self._findings = found, [*self._findings, *found.findings]
             self._remarks += found.remarks

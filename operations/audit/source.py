@@ -397,7 +397,7 @@ def assess_skipped_and_quarantined(
     elif skipped:
         unproven.append(f"{skipped} records were skipped: nothing tells which")
     kept = sum(commit.record.quarantined for commit in history.commits)
-    if kept and not settings.quarantine.keeps:
+    if kept and not settings.quarantine.keeps_rejected:
         evidence = f"{kept} records were quarantined, but this sink has no quarantine"
         findings.append(Finding("quarantined", evidence))
     return findings, unproven

@@ -144,9 +144,9 @@ def _ask_of_table(questions: _Questions, table: TableCheck, settings: SinkSettin
         _ask_state(questions, table)
     if table.has_lock:
         questions.ask("lock", table.lock)
-    if settings.quarantine.keeps and well:
+    if settings.quarantine.keeps_rejected and well:
         questions.ask("quarantine", table.quarantine)
-        if settings.apart and questions.are_well("quarantine"):
+        if settings.has_foreign_quarantine and questions.are_well("quarantine"):
             quarantine = settings.quarantine.table
             questions.ask("quarantine rights", lambda: check_rights(settings, quarantine))
     questions.ask("storage", table.storage)

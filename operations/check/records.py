@@ -140,7 +140,7 @@ def require_keys(settings: SinkSettings, topic: str, keys: Sequence[bytes | None
     own = (settings.tables or settings.table).record_columns.key
     if settings.format.key_type or not alike or alike.tombstones is not Tombstones.DELETE:
         return
-    if alike.keys_like_values(settings.format.type, own):
+    if alike.reads_keys_like_values(settings.format.type, own):
         return
     there = [key for key in keys if key is not None]
     if there and all(map(_is_object, there)):

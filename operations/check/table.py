@@ -435,7 +435,7 @@ def check_quarantine(
     ``require_same`` gets its UUID, and raises if it is not the one that the sink has filled.
     """
     wanted = settings.quarantine
-    catalog = wanted.catalog if settings.apart else settings.catalog
+    catalog = wanted.catalog if settings.has_foreign_quarantine else settings.catalog
     require_writable_catalog(catalog)
     try:
         with look_at_tables(settings) as tables:

@@ -60,6 +60,6 @@ def _deletions_of_tables(settings: SinkSettings) -> Iterator[tuple[str, DeletedR
                     raise error
                 for name, secondary in tables.tables.items():
                     yield name, secondary.reader.history(_HEAD).deleted
-        if settings.quarantine.keeps:
+        if settings.quarantine.keeps_rejected:
             with opened.at_rest(settings.quarantine.table) as quarantine:
                 yield settings.quarantine.table, quarantine.reader.history(_HEAD).deleted

@@ -202,7 +202,9 @@ class Round:
             self.table,
             ages,
             beside=self.beside,
-            deciding=partial(deciding_of, self.settings) if self.settings.apart else None,
+            deciding=partial(deciding_of, self.settings)
+            if self.settings.has_foreign_quarantine
+            else None,
         )
         if self.unread:
             self.done.left.append(

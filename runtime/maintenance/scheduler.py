@@ -81,7 +81,7 @@ class Maintenance:
     def _round(self, *, search: bool) -> bool:
         """Give each table its turn; return whether one has more to do. ``search``: for orphans."""
         primary = None
-        if not self._settings.apart:
+        if not self._settings.has_foreign_quarantine:
             settings = self._settings
             name, branch = settings.table.identifier, settings.table.branch
             primary = IcebergTable(self._catalog, name, settings.name, branch)
@@ -148,7 +148,9 @@ class Maintenance:
 def begin_maintenance(tables: SinkTables, opening: ExitStack, ended: OnEnded | None) -> None:
     """Maintain a coordinator's tables beside its commits, if wanted; ``opening`` ends it."""
     settings = tables.settings
-    found = tables.maintained(settings.quarantine.table if settings.apart else tables.name)
+    found = tables.maintained(
+        settings.quarantine.table if settings.has_foreign_quarantine else tables.name
+    )
     if settings.maintenance and found:
         callbacks = (ended,) if ended else ()
         opening.callback(Maintenance(settings, found.catalog, found.commit_locks, *callbacks).close)
@@ -160,10 +162,10 @@ def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> lis
     ``primary`` as read: of many tables it knows those that were filled (LEDGER-2). Beside a table
     of another format it is the Iceberg quarantine alone.
     """
-    if settings.apart:
+    if settings.has_foreign_quarantine:
         return [settings.quarantine.table]
     names = [] if settings.tables else [settings.table.identifier]
-    names += [settings.quarantine.table] if settings.quarantine.keeps else []
+    names += [settings.quarantine.table] if settings.quarantine.keeps_rejected else []
     if primary is not None:
         names += sorted({*(primary.record.secondaries if primary.record else ()), *primary.filled})
     return [
