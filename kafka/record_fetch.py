@@ -100,7 +100,7 @@ class Chunk:
             None if headers is None else _headers_of_rows(headers, np.flatnonzero(wanted).tolist()),
         )
 
-    def grouped(self, groups: Integers) -> Iterator[tuple[int, Chunk]]:
+    def split_by(self, groups: Integers) -> Iterator[tuple[int, Chunk]]:
         """Yield each group's number and records, in order; sorted once, then cut."""
         order = np.argsort(groups, kind="stable")
         numbers, begins = np.unique(groups[order], return_index=True)
@@ -123,12 +123,12 @@ class Chunk:
             )
             yield number, chunk
 
-    def kept(self) -> Chunk:
+    def detach(self) -> Chunk:
         """Return the same records, valid beyond the next chunk."""
         return self if self.headers is None else replace(self, headers=list(self.headers))
 
     @classmethod
-    def joined(cls, chunks: Sequence[Chunk]) -> Chunk:
+    def concat(cls, chunks: Sequence[Chunk]) -> Chunk:
         """Return one chunk of all their records, in order."""
         if len(chunks) == 1:
             return chunks[0]
