@@ -22,8 +22,8 @@ from headgate.control_protocol.commit_record_codec import sink_of
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused
 from headgate.operations.audit.audit import audit
-from headgate.operations.audit.audited_table import examine_chain
-from headgate.operations.audit.files import examine_commits, examine_live_files
+from headgate.operations.audit.audited_table import check_chain
+from headgate.operations.audit.files import check_commits, check_live_files
 from headgate.runtime.maintenance.rounds import Round
 from headgate.tables.iceberg.history import read_history, summary_of
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
@@ -582,9 +582,9 @@ def test_the_audits_sentences_stay_true(sink: Maintained) -> None:
     reader = IcebergReader(sink.table, SinkName("trips"), "main")
     history, files = reader.history(), reader.live_files()
 
-    assert examine_chain(history) == []
-    assert examine_commits(reader, history, lambda *_: None) == []
-    assert examine_live_files(reader, files, lambda *_: None)[0] == []
+    assert check_chain(history) == []
+    assert check_commits(reader, history, lambda *_: None) == []
+    assert check_live_files(reader, files, lambda *_: None)[0] == []
     assert sum(file.records for file in files) == sink.next_offset
     assert [found.sink for found in history.foreign] == [None] * 3
     assert sum(found.removed_rows for found in history.foreign) == 0
