@@ -260,17 +260,16 @@ def _on_secondaries(
 
 
 def _on_leadership(state: State, now_ms: int) -> Step:
-    """EPOCH-4: after being superseded, claim only when the rival has been silent for long
-    enough."""
+    """EPOCH-4: after being superseded, claim only after a fixed wait."""
     if state.phase is not Phase.FOLLOWING:
         return state, ()
-    if state.rival_heard_ms is not None and now_ms < state.rival_heard_ms + _silence_ms(state):
+    if state.superseded_ms is not None and now_ms < state.superseded_ms + _wait_ms(state):
         return state, ()
     return recover(state, "leading: reads table and sources")
 
 
-def _silence_ms(state: State) -> int:
-    """Return how long a rival must be silent: a live one speaks once per interval and time-out."""
+def _wait_ms(state: State) -> int:
+    """Return how long others lead at least: by then a live one has finished a transaction."""
     settings = state.settings
     return settings.election_timeout_ms + settings.commit_interval_ms + settings.commit_timeout_ms
 
@@ -347,11 +346,7 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
     coordinates = isinstance(said.event, StartCommit | EndCommit | Settlement | Tables)
     rival = coordinates and said.sender != state.identity.sender
     if said.epoch > state.highest_epoch:
-        state = replace(state, highest_epoch=said.epoch, rivals={})
-    if rival and said.epoch == state.highest_epoch:
-        state, fresh = with_rival_event(state, said)
-        if fresh and state.term is None and state.rival_heard_ms is not None:
-            state = replace(state, rival_heard_ms=now_ms)
+        state = replace(state, highest_epoch=said.epoch)
     if state.term is None:
         return state, ()
     if said.epoch > state.term.epoch:
@@ -922,9 +917,6 @@ _GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
 _GAINS_KEPT = 256
 """Repeating an older one makes an END come soon once more, which is harmless."""
 
-_RIVALS_KEPT = 256
-"""Repeating an older one's words makes the claim wait for it once more (EPOCH-4)."""
-
 
 def is_repeated_gain(state: State, said: Envelope) -> bool:
     """COMMIT-2: return whether a gain is a repetition: it would make ENDs come soon for nothing.
@@ -959,16 +951,6 @@ def is_unknown_transaction(term: Term, said: Envelope) -> bool:
     open_one = isinstance(said.event, StartCommit | Tables)
     newest = term.progress.number if open_one else term.closing
     return said.epoch == term.epoch and said.transaction > newest
-
-
-def with_rival_event(state: State, said: Envelope) -> tuple[State, bool]:
-    """EPOCH-4: return whether the event is new; a repetition is no sign that its speaker is
-    alive."""
-    if said.sequence <= state.rivals.get(said.sender, -1):
-        return state, False
-    others = [rival for rival in state.rivals.items() if rival[0] != said.sender]
-    rivals = dict([*others, (said.sender, said.sequence)][-_RIVALS_KEPT:])
-    return replace(state, rivals=rivals), True
 
 
 # Decides when a transaction holds enough to be ended before its time (rule COMMIT-5).

@@ -496,9 +496,10 @@ class State:
     ``topics`` are the source topics as last described (a configured pattern names several);
     ``highest_epoch`` is the highest heard, ``table_epoch`` the highest that tables are known to
     hold; ``pause_asked`` is what an operator said while there was no term to remember it;
-    ``rivals`` the newest word (sequence) of each other coordinator of the highest epoch, ``gains``
-    the newest PRESENCE with a gain of each participant. ``wall_ahead_ms``: what the wall clock is
-    ahead of the monotonic one, as of the last claim: where it jumps later, nothing grows older.
+    ``gains`` the newest PRESENCE with a gain of each participant; ``superseded_ms``: since when a
+    term of others ended its own, until it claims again (EPOCH-4). ``wall_ahead_ms``: what the wall
+    clock is ahead of the monotonic one, as of the last claim: where it jumps later, nothing grows
+    older.
     ``doubted``: what a look at the secondary tables found wrong, to be confirmed by another;
     ``suspects``: tables that hold more than the primary table has decided, as far as it was known;
     ``troubled``: tables that the next claim suspends besides those of the record;
@@ -515,8 +516,7 @@ class State:
     phase: Phase = Phase.FOLLOWING
     highest_epoch: Epoch = Epoch(0)
     table_epoch: Epoch = Epoch(0)
-    rival_heard_ms: int | None = None
-    rivals: Mapping[Sender, int] = field(default_factory=dict)
+    superseded_ms: int | None = None
     gains: tuple[tuple[Sender, int], ...] = ()
     topics: frozenset[str] = frozenset()
     pause_asked: PauseRequest | None = None

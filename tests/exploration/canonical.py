@@ -123,7 +123,7 @@ class Canon:
             state.identity.sender,
             self._cut(seat.position) if not seat.broken else -1,
             self._in(self._epochs, state.highest_epoch),
-            state.rival_heard_ms is None,
+            state.superseded_ms is None,
             frozenset((s, self._sequence(s, n)) for s, n in state.gains),
             state.retry_at_ms is None,
             state.failures,

@@ -125,10 +125,10 @@ def test_a_rival_that_died_is_not_kept_alive_by_its_old_words() -> None:
     coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH + 1, transaction=1, sequence=5)
     assert coordinator.phase is Phase.FOLLOWING
     waited_ms = SETTINGS.election_timeout_ms + SETTINGS.commit_interval_ms
-    for sequence in (3, 4, 5):
-        coordinator.waits(waited_ms // 3)
+    for sequence in (3, 4, 5, 6):
+        coordinator.waits(waited_ms // 4)
         coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH + 1, transaction=1, sequence=sequence)
-    coordinator.waits(SETTINGS.commit_timeout_ms + waited_ms // 3)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
     coordinator.given(LeadershipGained())
     assert coordinator.phase is Phase.RECOVERING
 
