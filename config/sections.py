@@ -11,11 +11,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from headgate.config.catalog_settings import CatalogSettings
 from headgate.config.cdc_settings import ChangesSettings
 from headgate.config.http_settings import HttpSettings, TelemetrySettings
+from headgate.config.kafka_auth_settings import KafkaAuthSettings
 from headgate.config.maintenance_settings import MaintenanceSettings
 from headgate.config.multi_table_settings import NO_TABLE, TablesSettings, with_ledger
 from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
@@ -181,6 +182,9 @@ class SinkSections:
     """The topics to read."""
     kafka: Properties
     """Client settings in librdkafka's names, limited to an allow-list."""
+    kafka_auth: Annotated[KafkaAuthSettings, Field(alias="kafka.auth")] = KafkaAuthSettings()
+    """How clients of Kafka get tokens; docs/guides/kafka-authentication.md has an example of each.
+    """
     control: ControlSettings = ControlSettings()
     """The control topic."""
     catalog: CatalogSettings = CatalogSettings()
@@ -215,6 +219,7 @@ class SinkSections:
         app_name = self.spark.app_name or f"headgate-{self.name}"
         object.__setattr__(self, "source", replace(self.source, group_id=group_id))
         object.__setattr__(self, "spark", replace(self.spark, app_name=app_name))
+        object.__setattr__(self, "kafka", self.kafka_auth.in_kafka(self.kafka))
         object.__setattr__(self, "table", with_ledger(self.table, self.tables))
         aside = self.quarantine.table or f"{self.table.identifier}_quarantine"
         named = replace(self.quarantine, table=aside)
@@ -265,6 +270,7 @@ class SinkSections:
         catalogs = (self.catalog.properties, self.quarantine.catalog.properties)
         some = (*catalogs, self.spark.conf, self.telemetry.otlp_headers)
         tokens = (self.http.viewer_token.text, self.http.operator_token.text)
+        tokens = (*tokens, self.kafka_auth.client_secret.text)
         tokens = (*tokens, *_REMOTE_TOKEN.findall(self.spark.remote))
         keys = frozenset((*self.control.keys.texts, *filter(None, tokens)))
         read_with = self.redaction_of_records.secrets

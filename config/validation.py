@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from headgate.config.catalog_settings import Backend
 from headgate.config.column_options import check_rules
 from headgate.config.http_settings import check_http
+from headgate.config.kafka_auth_settings import check_auth
 from headgate.config.keyed_table_checks import check_keyed
 from headgate.config.maintenance_settings import check_maintenance
 from headgate.config.route_checks import check_tables
@@ -28,6 +29,7 @@ from headgate.control_protocol.schema_evolution import RESERVED
 from headgate.control_protocol.signatures import KEY_CHARACTERS_MIN
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.kafka import client_settings as kafka_keys
+from headgate.kafka.authentication import AUTH
 from headgate.participant.settings import Incompatible, UnknownFields
 from headgate.tables.jvm_start import refuse_arguments
 
@@ -298,6 +300,8 @@ def _check_kafka(settings: SinkSections) -> None:
             'kafka."bootstrap.servers" is missing', 'write "bootstrap.servers" = "host:port"'
         )
     for key in settings.kafka:
+        if key == AUTH:
+            continue
         reason = kafka_keys.refusal_of_key(key)
         if reason is not None:
             _wrong_setting(
@@ -307,11 +311,13 @@ def _check_kafka(settings: SinkSections) -> None:
             _wrong_setting(f'kafka."{key}" is blank', "write its value, or remove the key")
     protocol = settings.kafka.get("security.protocol", "").lower()
     mechanisms = {"sasl.mechanism", "sasl.mechanisms"} & {*settings.kafka}
-    if protocol.startswith("sasl") and not mechanisms:
+    if protocol.startswith("sasl") and not mechanisms and not settings.kafka_auth:
         _wrong_setting(
             f'kafka."security.protocol" is {protocol}, and kafka."sasl.mechanism" is not set',
-            'set it to what the brokers offer, such as "SCRAM-SHA-512" or "PLAIN"',
+            'set it to what the brokers offer, such as "SCRAM-SHA-512" or "PLAIN", or write '
+            "[kafka.auth]",
         )
+    check_auth(settings)
 
 
 def _check_table(table: TableSettings) -> None:

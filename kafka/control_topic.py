@@ -8,7 +8,6 @@ from typing import Any
 
 import confluent_kafka as kafka
 from confluent_kafka.admin import (
-    AdminClient,
     ConfigResource,
     NewTopic,
     ResourceType,
@@ -22,6 +21,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.messages import MESSAGE_BYTES_MAX
 from headgate.kafka.client_settings import for_other_clients, quiet, settings_error
+from headgate.kafka.clients import new_admin
 
 REQUEST_TIMEOUT_MS = 10_000
 
@@ -81,7 +81,7 @@ class _Cluster:
         self._topic = topic
         self._timeout_s = timeout_ms / 1000
         try:
-            self._admin = AdminClient(for_other_clients(quiet(kafka_config)))
+            self._admin = new_admin(for_other_clients(quiet(kafka_config)))
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, kafka_config) from error
 

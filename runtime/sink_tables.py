@@ -23,11 +23,14 @@ from headgate.control_protocol.commit_tokens import SupportsCommitTokens
 from headgate.control_protocol.errors import (
     HeadgateError,
     RetryLater,
+    TableFormatLacks,
     TableMissing,
     TableRecreated,
 )
 from headgate.control_protocol.ports import (
     AllSecondaryTables,
+    CommitAttempt,
+    CommitOutcome,
     PrimaryTable,
     SecondaryTable,
     SinkTable,
@@ -35,17 +38,23 @@ from headgate.control_protocol.ports import (
     TableView,
 )
 from headgate.control_protocol.table_format import (
+    AtomicCommits,
     Capability,
     FileSchema,
+    RollbackSnapshot,
     SupportsAtomicCommit,
     SupportsCatalog,
     SupportsColumnCheck,
     SupportsDeadLetters,
     SupportsDelivery,
+    SupportsLock,
     SupportsMaintenance,
+    SupportsRollback,
+    SupportsRowDeletion,
     SupportsStagedRows,
     SupportsStaging,
     TableFormat,
+    TablePast,
     TableSpec,
     Use,
 )
@@ -106,6 +115,13 @@ def secondary_names(settings: SinkSettings) -> tuple[str, ...]:
     return (settings.quarantine.table,) if settings.quarantine.keeps else ()
 
 
+def require_catalog(settings: SinkSettings) -> None:
+    """Raise ``TableFormatLacks`` unless a catalog lists the sink's tables; nothing is opened."""
+    with look_at_tables(settings) as tables:
+        if not tables.has_catalog:
+            tables.supports_catalog()
+
+
 def routing(settings: SinkSettings) -> str:
     """Fingerprint what decides a row and its table; all members must agree on it (CONFIG-1,
     PENDING-3)."""
@@ -164,6 +180,63 @@ class SinkTables:
     def primary(self) -> TableFormat:
         return self.of(self.name)
 
+    # What only some formats support, for commands that need it: they raise ``TableFormatLacks``.
+
+    def supports_rollback(self) -> SupportsRollback:
+        """Return the format as one whose tables go back to older snapshots."""
+        if isinstance(found := self.primary, SupportsRollback):
+            return found
+        raise self._lacks(self.name)
+
+    def supports_row_deletion(self) -> SupportsRowDeletion:
+        """Return the format as one from whose tables people delete rows."""
+        if isinstance(found := self.primary, SupportsRowDeletion):
+            return found
+        raise self._lacks(self.name)
+
+    def supports_maintenance(self) -> SupportsMaintenance:
+        """Return the format of the tables that headgate maintains: beside a table of another format
+        it is the quarantine's."""
+        name = self.settings.quarantine.table if self.settings.apart else self.name
+        if found := self.maintained(name):
+            return found
+        raise self._lacks(name)
+
+    def maintained(self, name: str = "") -> SupportsMaintenance | None:
+        """Return a table's format, or the sink's, if headgate maintains its tables."""
+        found = self.of(name or self.name)
+        return found if isinstance(found, SupportsMaintenance) else None
+
+    def catalog_of(self, name: str = "") -> SupportsCatalog | None:
+        """Return a table's format, or the sink's, if a catalog lists its tables."""
+        found = self.of(name or self.name)
+        return found if isinstance(found, SupportsCatalog) else None
+
+    @property
+    def has_catalog(self) -> bool:
+        """Return whether a catalog lists the sink's tables; nothing is opened for the answer."""
+        return plugin_format_of(self.settings, self.name) is None
+
+    @property
+    def lock(self) -> SupportsLock | None:
+        """Return the format as one whose commits need an external lock, if they do."""
+        if self.has_catalog:  # to open one would need its answer
+            return None
+        return found if isinstance(found := self.primary, SupportsLock) else None
+
+    def supports_catalog(self, name: str = "") -> SupportsCatalog:
+        """Return a table's format, or the sink's, as one whose tables a catalog lists."""
+        if found := self.catalog_of(name):
+            return found
+        raise self._lacks(name or self.name)
+
+    def _lacks(self, name: str) -> TableFormatLacks:
+        return TableFormatLacks(
+            f"this works with Iceberg tables only, and {name} is a table of format "
+            f"{self.settings.type_of(name)}",
+            "use the tools of its own format",
+        )
+
     # --------------------------------------------------------------------------------- its tables
 
     def open(self, name: str, use: Use = Use.CLAIM) -> SecondaryTable:
@@ -173,7 +246,7 @@ class SinkTables:
         """
         settings, found = self.settings, self.of(name)
         is_primary = name == self.name
-        if not (isinstance(found, SupportsCatalog) or is_primary or settings.tables):
+        if not (is_primary or settings.tables or self.catalog_of(name)):
             self._require_former(name)
         spec = self.spec(name)
         table = found.open(spec, settings.name, use)
@@ -243,8 +316,7 @@ class SinkTables:
 
         One that does not answer keeps no other from it.
         """
-        found = self.primary
-        if isinstance(found, SupportsCatalog):
+        if found := self.catalog_of():
             readers = found.readers([self.spec(name) for name in names], self.settings.name)
         else:
             readers = self._readers(names)
@@ -278,15 +350,15 @@ class SinkTables:
     def missing(self, names: Collection[str]) -> list[str]:
         """Return, sorted, the names of routed tables that do not exist."""
         wanted = set(names)
-        if isinstance(self.primary, SupportsCatalog):  # a list takes one call for all of them
+        if self.catalog_of():  # a list takes one call for all of them
             spaces = {name.rpartition(".")[0] for name in names}
             wanted -= {f"{space}.{short}" for space in spaces for short in self.names(space)}
         return sorted(name for name in wanted if not self.exists(name))
 
     def named_by_routes(self) -> set[str]:
         """Return existing tables whose names a route can produce, where a catalog lists them."""
-        found = self.primary
-        if not isinstance(found, SupportsCatalog):
+        found = self.catalog_of()
+        if found is None:
             return set()
         targets = [route.to for route in self.settings.tables.route]
         names = [pattern_of(to) for to in targets]
@@ -332,11 +404,24 @@ class SinkTables:
                 continue
         return find_undelivered(record.pending_commits, views, self.reader.view().uuid)
 
+    def past(self, name: str) -> TablePast:
+        """Return the snapshots of a table. Raises as ``SinkTable.read``."""
+        return self.supports_rollback().read_past(self.spec(name), self.settings.name)
+
+    def past_of(self, found: TableAtRest) -> TablePast:
+        """Return the snapshots of a table that is open for reading."""
+        return self.supports_rollback().past_of(found.reader)
+
+    def roll_back(self, attempt: CommitAttempt, back: RollbackSnapshot) -> CommitOutcome:
+        """Commit a claim that continues an older snapshot of the table that it was read from."""
+        spec = self.spec(attempt.base.table)
+        return self.supports_rollback().roll_back(spec, self.settings.name, attempt, back)
+
     def refuse_unfit(self) -> None:
         """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""
         from headgate.runtime.start_checks import refuse_unfit
 
-        refuse_unfit(self.primary, self.spec(self.name), self.settings)
+        refuse_unfit(self)
 
     def refuse_unfit_quarantine(self) -> str:
         """Return the quarantine's UUID. Raises ``TableMissing``, and where it cannot be filled."""
@@ -360,9 +445,8 @@ class SinkTables:
         """Create what may be created. Raises if a table cannot take its records."""
         from headgate.runtime.start_checks import is_ready
 
-        found, spec = self.primary, self.spec(self.name)
-        if not is_ready(found, spec, self.settings):
-            found.create(spec)
+        if not is_ready(self):
+            self.primary.create(self.spec(self.name))
             self.refuse_unfit()
         if self.settings.quarantine.keeps:
             self.ready_quarantine()
@@ -392,8 +476,8 @@ class SinkTables:
         from headgate.data_plane.batch.write_plan import Plans
         from headgate.runtime.write_planning import shaping
 
-        found, shape = self.primary, shaping(self.settings)
-        if isinstance(found, SupportsCatalog):  # it has the quarantine, too
+        shape = shaping(self.settings)
+        if found := self.catalog_of():  # it has the quarantine, too
             return Plans(found.catalog, shape)
         return PluginPlans(partial(self.file_schema, self.name), shape, aside)
 
@@ -402,11 +486,20 @@ class SinkTables:
         from headgate.data_plane.batch.write_plan import Plans
 
         name = self.settings.quarantine.table
-        found = self.of(name)
-        if isinstance(found, SupportsCatalog):
+        if found := self.catalog_of(name):
             return Plans(found.catalog)
-        read = partial(found.reader, self.spec(name), self.settings.name)
+        read = partial(self.of(name).reader, self.spec(name), self.settings.name)
         return PluginQuarantinePlans(partial(self.file_schema, name), read)
+
+    def atomic_commits(self) -> AtomicCommits | None:
+        """Return what delivers to several tables in one call, if the sink file asks for that.
+
+        Raises ``NotAtomic`` if the catalog has no such call.
+        """
+        found = self.primary
+        if not (self.settings.tables.atomic and isinstance(found, SupportsAtomicCommit)):
+            return None
+        return found.atomic_commits()
 
     def secondaries(
         self,
@@ -418,15 +511,14 @@ class SinkTables:
 
         ``maker`` creates those that are missing; ``told`` hears of commits to them.
         """
-        settings, found = self.settings, self.primary
-        atomic = maker is not None and settings.tables.atomic
+        settings = self.settings
         return SecondaryTables(
             partial(self.open, use=use),
             told,
             required=secondary_names(settings) if settings.tables else None,
             make=maker.wanted if maker else None,
             listed=maker.listed if maker else lambda _: (),
-            joint=found.together() if atomic and isinstance(found, SupportsAtomicCommit) else None,
+            together=self.atomic_commits() if maker else None,
         )
 
     def coordinated(
@@ -456,8 +548,8 @@ class SinkTables:
         tables, made = SinkTables(settings, opening), dict[int, TableFormat]()
         for name in (self.name, *secondary_names(settings)):
             found = self.of(name)
-            if isinstance(found, SupportsMaintenance) and id(found) not in made:
-                made[id(found)] = found.for_coordinator()
+            if id(found) not in made and (maintained := self.maintained(name)):
+                made[id(found)] = maintained.for_coordinator()
             tables._formats[tables._is_apart(name)] = made.get(id(found), found)
         return tables
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -31,12 +32,7 @@ from headgate.control_protocol.errors import (
     TableUnfit,
     Unreachable,
 )
-from headgate.control_protocol.table_format import (
-    FileSchema,
-    SupportsCatalog,
-    TableFormat,
-    TableSpec,
-)
+from headgate.control_protocol.table_format import FileSchema
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.write_plan import RECORD_PARTS, STRUCT
 from headgate.data_plane.files.format_choice import (
@@ -48,7 +44,6 @@ from headgate.data_plane.files.partitioning import Partitioner
 from headgate.data_plane.files.store_write_check import try_store
 from headgate.runtime.missing_tables import PATIENCE_S, open_topics, refuse_vanished, with_patience
 from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
-from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
 from headgate.tables.iceberg.supported_tables import refuse_unread
 from headgate.tables.iceberg.table_creation import (
     key_ids,
@@ -58,6 +53,9 @@ from headgate.tables.iceberg.table_creation import (
     with_defaults,
 )
 from headgate.tables.iceberg.type_parser import parse_columns
+
+if TYPE_CHECKING:
+    from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.neutral_schema import schema_of
 from headgate.tables.storage.file_io import is_far
 from headgate.tables.storage.local_file_io import local_path
@@ -267,32 +265,29 @@ def require_sources(settings: SinkSettings) -> None:
         with_patience(topics.describe, PATIENCE_S)
 
 
-def refuse_apart(catalog: Catalog, settings: SinkSettings) -> None:
-    """Raise ``NotAtomic`` if tables must be delivered together, and the catalog cannot do that."""
-    if settings.tables.atomic:
-        MultiTableCommits(catalog)
-
-
-def refuse_unfit(found: TableFormat, spec: TableSpec, settings: SinkSettings) -> None:
+def refuse_unfit(tables: SinkTables) -> None:
     """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""
-    if isinstance(found, SupportsCatalog):
-        refuse_apart(found.catalog, settings)
+    settings = tables.settings
+    if found := tables.catalog_of():
+        tables.atomic_commits()
         refuse_there(found.catalog, settings)
     else:
-        refuse_layout(found.file_schema(spec), settings)
+        refuse_layout(tables.file_schema(tables.name), settings)
 
 
-def is_ready(found: TableFormat, spec: TableSpec, settings: SinkSettings) -> bool:
+def is_ready(tables: SinkTables) -> bool:
     """Return whether the sink's table exists.
 
     Raises if it, or the place where it would be created, cannot take the records.
     """
     # Keys that come with the table may have expired just now, and are renewed.
-    renewable = isinstance(found, SupportsCatalog) and temporary(settings.catalog.properties)
+    settings, found = tables.settings, tables.catalog_of()
+    renewable = found is not None and temporary(settings.catalog.properties)
     try:
-        with_patience(lambda: refuse_unfit(found, spec, settings), PATIENCE_S if renewable else 0.0)
+        with_patience(lambda: refuse_unfit(tables), PATIENCE_S if renewable else 0.0)
     except TableMissing:
-        if isinstance(found, SupportsCatalog):
+        spec = tables.spec(tables.name)
+        if found is not None:
             refuse_vanished(settings, PATIENCE_S)
             refuse_new(settings, found.catalog)
             refuse_silent_store(settings)

@@ -25,8 +25,8 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.sink_context import for_the_same_sink
+from headgate.control_protocol.table_format import AtomicCommits, Delivery, DeliveryOutcome
 from headgate.tables.iceberg.catalog import revoked_rights
-from headgate.tables.iceberg.multi_table_commit import Delivery, MultiTableCommits, Outcome
 
 AT_ONCE = 16
 
@@ -41,7 +41,7 @@ class SecondaryTables:
     time and after every delivery: there may be new rows. Without ``threads`` the caller makes one
     call after another. ``required``: an error of any other secondary table is an answer (rule
     SUSPEND-1). ``make`` creates a requested table, or says why it does not. ``listed`` names the
-    tables of a namespace. ``joint`` delivers several in one call.
+    tables of a namespace. ``together`` delivers several in one call.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class SecondaryTables:
         required: Collection[str] | None = None,
         make: Callable[[Want], Changed | None] | None = None,
         listed: Callable[[str], Collection[str]] = lambda _: (),
-        joint: MultiTableCommits | None = None,
+        together: AtomicCommits | None = None,
     ) -> None:
         self._open = open_table
         self._told = told
@@ -61,10 +61,10 @@ class SecondaryTables:
         self._required = required
         self._make = make
         self._listed = listed
-        self._joint = joint
+        self._together = together
         self._pool: ThreadPoolExecutor | None = None
         self._opened: dict[str, SecondaryTable] = {}
-        self._delivering: dict[str, Future[Mapping[str, Outcome]]] = {}
+        self._delivering: dict[str, Future[Mapping[str, DeliveryOutcome]]] = {}
         self._looked = False
 
     def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
@@ -104,7 +104,7 @@ class SecondaryTables:
             if not self._busy(delivery.base.table)
         ]
         together = [[delivery] for delivery in begun]
-        if self._joint and begun:
+        if self._together and begun:
             together = [begun]
         if not self._threads:
             outcomes = [self._deliver(group) for group in together]
@@ -202,11 +202,11 @@ class SecondaryTables:
         name = staging.table.table
         return self.guarded(name, lambda: self._table(name).stage(staging))
 
-    def _deliver(self, deliveries: Sequence[Delivery]) -> Mapping[str, Outcome]:
-        if self._joint:
-            outcomes = self._joint.delivered(deliveries, self)
+    def _deliver(self, deliveries: Sequence[Delivery]) -> Mapping[str, DeliveryOutcome]:
+        if self._together:
+            outcomes = self._together.deliver(deliveries, self)
             return {p.name: outcome for p, outcome in zip(deliveries, outcomes, strict=True)}
-        return {p.name: self.guarded(p.name, p.delivered) for p in deliveries}
+        return {p.name: self.guarded(p.name, p.deliver) for p in deliveries}
 
     def _trouble(self, name: str, error: HeadgateError) -> HeadgateError | None:
         """Return the trouble of a table that the sink can do without; ``None``: unreachable."""

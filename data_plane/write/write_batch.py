@@ -121,14 +121,14 @@ class _Table:
 
         ``collect_only``: nothing of this attempt will count, only what records need."""
         if self.waiting:
-            chunk = Chunk.joined(self.waiting)
+            chunk = Chunk.concat(self.waiting)
             self.waiting, self.waiting_records, self.waiting_bytes = [], 0, 0
             self.decoder.take(chunk, collect_only=collect_only)
 
     def keep(self) -> None:
         """Keep what waits beyond the chunk that it came with, which may have brought several: one
         for each topic."""
-        self.waiting = [chunk.kept() for chunk in self.waiting]
+        self.waiting = [chunk.detach() for chunk in self.waiting]
 
 
 def join_table_needs(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:

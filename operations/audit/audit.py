@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 from pyroaring import BitMap64
 
@@ -29,7 +30,6 @@ from headgate.data_plane.quarantine.diverted_records import DivertedRecords, is_
 from headgate.operations.access.kafka_connection import compacted_topics, scan_source, source_topics
 from headgate.operations.access.tables import (
     count_decided_rows,
-    iceberg_of,
     open_every_table,
     open_for_audit,
 )
@@ -84,7 +84,6 @@ from headgate.operations.audit.source import (
 from headgate.operations.status.deferred_partitions import HeldPartition, describe_held, select_held
 from headgate.runtime.sink_tables import SinkTables, TableAtRest
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.reader import IcebergReader
 
 _TRIES = 3
 
@@ -514,11 +513,9 @@ class SinkAudit:
         if not any(marks.values()):
             return found
         name = self._settings.quarantine.table
-        catalog = iceberg_of(self._reader).table.catalog
-        reader = IcebergReader(
-            catalog.load_table(name), self._settings.name, self._settings.table.branch
-        )
-        record = reader.view().record
+        with self._tables.at_rest(name) as at_rest:
+            reader = cast("Any", at_rest.reader)  # replays are of tables in a catalog
+            record = reader.view().record
         if record is None:
             return found
         quarantine = DivertedRecords(

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from headgate.config.sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import format_traits, plugin_format
+from headgate.config.table_formats import format_traits
 from headgate.control_protocol.errors import (
     ClockDiffers,
     ConfigurationError,
@@ -27,9 +27,12 @@ from headgate.control_protocol.errors import (
     MissingRights,
     Unreachable,
 )
+from headgate.control_protocol.redaction import printable
+from headgate.kafka.authentication import keeper_for
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_append_time, silent
 from headgate.kafka.consumer_group import require_group_settings
 from headgate.kafka.control_topic import control_topic_exists, takes_append_time
+from headgate.kafka.token_providers import claims_of
 from headgate.native.kernels import InPython, loops
 from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.tables import check_routed_tables
@@ -37,11 +40,9 @@ from headgate.operations.check.keys_and_transform import check_keys, check_trans
 from headgate.operations.check.records import can_dry_run, check_records, check_rows, shows_records
 from headgate.operations.check.required_grants import RIGHTS, Rights, Role
 from headgate.operations.check.table import (
-    KindCheck,
     NotChecked,
-    StateCheck,
     TableCheck,
-    check_quarantine_rights,
+    check_rights,
 )
 from headgate.operations.http.app import require_server
 from headgate.operations.http.certificates import tls_of
@@ -91,7 +92,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         return _check_role(settings, RIGHTS[role])
     questions = _Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
-    cluster = questions.ask_for("broker", lambda: Cluster(settings.kafka), _check_brokers)
+    cluster = _ask_brokers(questions, settings)
     if cluster:
         questions.ask("source topics", lambda: _check_source(settings, cluster))
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster))
@@ -107,7 +108,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         if settings.tables and questions.are_well("source topics"):
             _ask_routes(questions, settings)
     asks_group = questions.are_well("source topics", "consumer group")
-    table = _table_check(settings, asks_group=asks_group)
+    table = TableCheck(settings, asks_group=asks_group)
     _ask_of_table(questions, table, settings)
     if can_dry_run(settings) and questions.are_well("source topics", "table"):
         questions.ask("rows", lambda: check_rows(settings))
@@ -121,35 +122,30 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     return tuple(questions.answers)
 
 
-def _table_check(settings: SinkSettings, *, asks_group: bool = False) -> StateCheck:
-    if plugin := plugin_format(settings):
-        return KindCheck(settings, plugin, asks_group=asks_group)
-    return TableCheck(settings, asks_group=asks_group)
-
-
-def _ask_of_table(questions: _Questions, table: StateCheck, settings: SinkSettings) -> None:
+def _ask_of_table(questions: _Questions, table: TableCheck, settings: SinkSettings) -> None:
     """Ask about the sink's table and its quarantine, as far as their format has the question."""
-    if table.catalog:
+    if table.has_catalog:
         questions.ask("catalog", table.catalog)
         if not questions.are_well("catalog"):
             return
     questions.ask("table", table.table)
     well = questions.are_well("table")
-    if well and table.rights:
+    if well and table.has_catalog:
         questions.ask("catalog rights", table.rights)
     if well and table.exists:
         questions.ask("columns", table.columns)
-        if table.files:
+        if table.has_catalog:
             questions.ask("files", table.files)
         if settings.tables:
             questions.ask("routed tables", lambda: check_routed_tables(settings))
         _ask_state(questions, table)
-    if table.lock:
+    if table.has_lock:
         questions.ask("lock", table.lock)
     if settings.quarantine.keeps and well:
         questions.ask("quarantine", table.quarantine)
         if settings.apart and questions.are_well("quarantine"):
-            questions.ask("quarantine rights", lambda: check_quarantine_rights(settings))
+            quarantine = settings.quarantine.table
+            questions.ask("quarantine rights", lambda: check_rights(settings, quarantine))
     questions.ask("storage", table.storage)
 
 
@@ -159,7 +155,7 @@ def _ask_routes(questions: _Questions, settings: SinkSettings) -> None:
         questions.ask("keys", lambda: check_keys(settings))
 
 
-def _ask_state(questions: _Questions, table: StateCheck) -> None:
+def _ask_state(questions: _Questions, table: TableCheck) -> None:
     questions.ask("sink state", table.sink_state)
     if questions.are_well("sink state", "source topics"):
         questions.ask("stored offsets", table.stored_offsets)
@@ -168,17 +164,17 @@ def _ask_state(questions: _Questions, table: StateCheck) -> None:
 def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
     questions = _Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
-    cluster = questions.ask_for("broker", lambda: Cluster(settings.kafka), _check_brokers)
+    cluster = _ask_brokers(questions, settings)
     if cluster:
         questions.ask("source topics", lambda: _check_source(settings, cluster, rights))
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster, rights))
         questions.ask("consumer group", lambda: _check_group(settings, cluster, rights))
-    table = _table_check(settings)
-    if table.catalog:
+    table = TableCheck(settings)
+    if table.has_catalog:
         questions.ask("catalog", table.catalog)
-    if not table.catalog or questions.are_well("catalog"):
+    if not table.has_catalog or questions.are_well("catalog"):
         questions.ask("table", table.table)
-        if table.rights and questions.are_well("table") and rights.commits:
+        if table.has_catalog and questions.are_well("table") and rights.commits:
             questions.ask("catalog rights", table.rights)
     return tuple(questions.answers)
 
@@ -229,6 +225,27 @@ class _Questions:
         """Return whether all of these were asked and none is wrong."""
         states = {answer.what: answer.state for answer in self.answers}
         return all(states.get(name, State.WRONG) is not State.WRONG for name in names)
+
+
+def _ask_brokers(questions: _Questions, settings: SinkSettings) -> Cluster | None:
+    """Ask for a token first, if there is to be one: so it is known which half has failed."""
+    if keeper_for(settings.kafka):
+        questions.ask("token", lambda: _check_token(settings))
+        if not questions.are_well("token"):
+            return None
+    return questions.ask_for("broker", lambda: Cluster(settings.kafka), _check_brokers)
+
+
+def _check_token(settings: SinkSettings) -> str:
+    keeper = keeper_for(settings.kafka)
+    assert keeper is not None
+    token = keeper.require()
+    audience = claims_of(token.text).get("aud", "")
+    to = f", audience {audience}" if isinstance(audience, str) and audience else ""
+    left_s = token.expires_s - time.time()
+    return printable(
+        f"a token for {token.principal}{to}, valid for {left_s:.0f} s; renewed at half of its life"
+    )
 
 
 def _describe_settings(settings: SinkSettings) -> str:

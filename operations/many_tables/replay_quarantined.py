@@ -57,9 +57,8 @@ from headgate.operations.access.secondary_tables import (
     table_start,
     with_schema_changes,
 )
-from headgate.operations.access.tables import open_catalog, require_iceberg
 from headgate.operations.control.operator_claim import actor, announce
-from headgate.runtime.sink_tables import SinkTables
+from headgate.runtime.sink_tables import SinkTables, look_at_tables, require_catalog
 from headgate.tables.iceberg.catalog import naming_table
 
 PORTION = 10_000
@@ -93,7 +92,7 @@ def require_replayable(settings: SinkSettings, names: Collection[str] = ()) -> N
     key: what they have taken since may be newer. Raises ``ConfigurationError`` for a sink of one
     table.
     """
-    require_iceberg(settings)
+    require_catalog(settings)
     require_many_tables(settings)
     if not settings.quarantine.keeps:
         raise ReplayUnfit(
@@ -116,7 +115,8 @@ def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Repla
     opening and writing tables raises. What was replayed by then is in the tables once.
     """
     require_replayable(settings, names)
-    with open_catalog(settings) as catalog:
+    with look_at_tables(settings) as tables:
+        catalog = tables.supports_catalog().catalog
         session = _ReplaySession(settings, catalog)
         given = tuple(
             map(session.replay, sorted(names) if names else session.tables_with_records())

@@ -18,7 +18,6 @@ from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_context import for_the_same_sink
-from headgate.control_protocol.table_format import SupportsMaintenance
 from headgate.runtime.maintenance.rounds import Done, Round
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.commit_lock import CommitLocks
@@ -148,8 +147,8 @@ class Maintenance:
 def begin_maintenance(tables: SinkTables, opening: ExitStack, ended: OnEnded | None) -> None:
     """Maintain a coordinator's tables beside its commits, if wanted; ``opening`` ends it."""
     settings = tables.settings
-    found = tables.of(settings.quarantine.table if settings.apart else tables.name)
-    if settings.maintenance and isinstance(found, SupportsMaintenance):
+    found = tables.maintained(settings.quarantine.table if settings.apart else tables.name)
+    if settings.maintenance and found:
         told = (ended,) if ended else ()
         opening.callback(Maintenance(settings, found.catalog, found.commit_locks, *told).close)
 

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pyarrow.fs import AwsStandardS3RetryStrategy
@@ -240,7 +241,7 @@ def _glue_catalog(name: str, properties: RecursiveDict) -> Catalog:
         from botocore.session import Session as ClientSession
         from pyiceberg.catalog.glue import GlueCatalog
     except ImportError as error:
-        raise NotInstalledError("Glue needs pip install 'headgate[glue]'") from error
+        raise _not_installed("Glue", error, "glue") from error
     session = ClientSession()
     session.set_default_client_config(
         ClientConfig(
@@ -254,7 +255,16 @@ def _glue_catalog(name: str, properties: RecursiveDict) -> Catalog:
     return GlueCatalog(name, **known)
 
 
+def require_sql() -> None:
+    """Raise ``ConfigurationError`` if what a SQL catalog needs is not installed."""
+    try:
+        import_module("sqlalchemy")
+    except ImportError as error:
+        raise _not_installed("a SQL catalog", error, "sql") from error
+
+
 def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> Catalog:
+    require_sql()
     from sqlalchemy.event import listen
     from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
@@ -270,6 +280,13 @@ def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> 
     if engine is not None and engine.dialect.name == "postgresql":
         listen(engine, "begin", partial(_bound_transaction, round(timeout_s * 1000)))
     return catalog
+
+
+def _not_installed(what: str, error: ImportError, extra: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{what} needs a library that is not installed: {error.name}",
+        f"pip install 'headgate[{extra}]'",
+    )
 
 
 class _Version3(TableMetadataV3):

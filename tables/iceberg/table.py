@@ -57,8 +57,9 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.control_protocol.table_format import RollbackSnapshot
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.commit_request import CommitRequest, RollbackSnapshot
+from headgate.tables.iceberg.commit_request import CommitRequest
 from headgate.tables.iceberg.expired_lineage import decide_lineage
 from headgate.tables.iceberg.kept_columns import refuse_lost, refuse_lost_staged
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
@@ -159,12 +160,20 @@ class IcebergTable:
             return view
         return replace(view, lineage=self._decide_lineage(table))
 
-    def commit(self, attempt: CommitAttempt, back: RollbackSnapshot | None = None) -> CommitOutcome:
-        """Commit. ``back``: a person's claim that continues an older snapshot; it adds no rows."""
-        prepared = self.prepared(attempt, back)
-        return self.sent(prepared) if isinstance(prepared, PreparedCommit) else prepared
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        return self._commit(attempt)
 
-    def prepared(
+    def roll_back(self, attempt: CommitAttempt, back: RollbackSnapshot) -> CommitOutcome:
+        """Commit a person's claim that continues an older snapshot; it adds no rows."""
+        return self._commit(attempt, back)
+
+    def _commit(
+        self, attempt: CommitAttempt, back: RollbackSnapshot | None = None
+    ) -> CommitOutcome:
+        prepared = self.prepare(attempt, back)
+        return self.send(prepared) if isinstance(prepared, PreparedCommit) else prepared
+
+    def prepare(
         self, attempt: CommitAttempt, back: RollbackSnapshot | None = None
     ) -> PreparedCommit | CommitOutcome:
         """Write what the call needs; return an outcome if there is nothing to send."""
@@ -373,7 +382,7 @@ class IcebergTable:
         """Return the lock that is held while a call changes the table."""
         return self._upkeep.calling
 
-    def sent(self, call: PreparedCommit) -> CommitOutcome:
+    def send(self, call: PreparedCommit) -> CommitOutcome:
         """Make the call, and check its answer against the table."""
         try:
             with self.calling:

@@ -329,6 +329,7 @@ def test_a_commit_has_landed_whatever_cleaning_up_meets(
 # ------------------------------------------------------------------------------------ other worlds
 
 
+@pytest.mark.wide
 def test_through_a_rest_catalog(lying_proxy: LyingProxy, unique_name: str) -> None:
     identifier = f"{unique_name.replace('-', '_')}.trips"
     with load_catalog("rest", {"type": "rest", "uri": lying_proxy.uri}) as catalog:

@@ -80,6 +80,7 @@ def test_damage_is_found_by_the_one_request(world: IcebergWorld, object_store: O
     }
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("files", "mb"),
     [(5_000, 40), pytest.param(100_000, 200, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],

@@ -43,15 +43,13 @@ from headgate.control_protocol.testing import FakeCatalog, FakeSource, FakeTable
 from headgate.control_protocol.testing.contract.world import record
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.operations.access.tables import (
-    open_catalog,
     open_primary,
     open_reader,
-    open_table,
 )
 from headgate.operations.status.status import status
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.process import is_stopped
-from headgate.runtime.sink_tables import SinkTables
+from headgate.runtime.sink_tables import SinkTables, look_at_tables
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import HudiLocation
 
@@ -578,9 +576,16 @@ def test_a_delta_table_is_found_by_its_location(location: str) -> None:
 
 def test_hg151_commands_for_iceberg_alone_say_so() -> None:
     said = r"city\.trips is a table of format delta"
-    for opening in (open_catalog, open_table):
-        with pytest.raises(TableFormatLacks, match=said), opening(delta()):
-            pass
+    with look_at_tables(delta()) as tables:
+        needed = (
+            tables.supports_catalog,
+            tables.supports_maintenance,
+            tables.supports_rollback,
+            tables.supports_row_deletion,
+        )
+        for each in needed:
+            with pytest.raises(TableFormatLacks, match=said):
+                each()
 
 
 def test_the_page_of_kinds_says_what_they_declare() -> None:

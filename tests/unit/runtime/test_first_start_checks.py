@@ -9,10 +9,9 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import spec_of
 from headgate.control_protocol.errors import MissingRights, Unreachable
 from headgate.runtime import missing_tables, start_checks
-from headgate.tables.iceberg.table_format import IcebergFormat
+from headgate.runtime.sink_tables import SinkTables
 
 FILE = """
 name = "trips"
@@ -47,7 +46,7 @@ def settings(more: str) -> SinkSettings:
 
 
 def is_ready(catalog: Any, settings: SinkSettings) -> bool:
-    return start_checks.is_ready(IcebergFormat(catalog), spec_of(settings, "db.trips"), settings)
+    return start_checks.is_ready(SinkTables.in_catalog(settings, catalog))
 
 
 def test_a_start_waits_for_temporary_keys_that_have_expired(
