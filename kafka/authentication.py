@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
-
-import confluent_kafka as kafka
+from typing import TYPE_CHECKING, Any
 
 from headgate.control_protocol.errors import KerberosMissing
 from headgate.kafka.token_keeper import TokenKeeper, keeper_of
 
+if TYPE_CHECKING:  # settings are read without any client
+    from confluent_kafka import KafkaError
+
 AUTH = "headgate.auth"
 """The key of the description; librdkafka never sees it."""
 
-_AUTHENTICATION = kafka.KafkaError._AUTHENTICATION  # noqa: SLF001 - its name for a local error
 _PROTOCOL = "security.protocol"
 
 
@@ -98,21 +98,24 @@ def trouble_of(settings: Mapping[str, Any]) -> str:
 
 
 def _reasoned(
-    told: Callable[[kafka.KafkaError], Any], keeper: TokenKeeper
-) -> Callable[[kafka.KafkaError], None]:
+    told: Callable[[KafkaError], Any], keeper: TokenKeeper
+) -> Callable[[KafkaError], None]:
     """Replace what the client says of an expired token, which names anything but that.
 
     It says so with every attempt to connect; the reason is told once.
     """
+    from confluent_kafka import KafkaError
+
+    expired = KafkaError._AUTHENTICATION  # noqa: SLF001 - its name for a local error
     last: list[str] = []
 
-    def tell(error: kafka.KafkaError) -> None:
+    def tell(error: KafkaError) -> None:
         reason = keeper.trouble
-        if error.code() != _AUTHENTICATION or not reason:
+        if error.code() != expired or not reason:
             last.clear()
             told(error)
         elif last != [reason]:
             last[:] = [reason]
-            told(kafka.KafkaError(_AUTHENTICATION, reason))
+            told(KafkaError(expired, reason))
 
     return tell

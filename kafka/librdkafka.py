@@ -301,7 +301,7 @@ class BatchConsumer:
             self._lent.end()  # first: whoever still asks gets an error, not freed memory
         # Forgotten before they are freed, so that an interrupt in between frees nothing twice.
         taken, self._taken, self._lent = self._taken, _NONE, None
-        loops().give_back(self._library.message_destroy, taken)
+        loops().destroy_messages(self._library.message_destroy, taken)
 
     def _columns(self, taken: Addresses, *, keys: bool, headers: bool) -> Messages:
         structs = _read_structs(taken)
@@ -318,8 +318,8 @@ class BatchConsumer:
             offsets=structs["offset"].astype(np.int64),
             timestamps=loops().timestamps(self._library.message_timestamp, taken),
             sizes=sizes,
-            values=Packed.copied(structs["value"], sizes),
-            keys=Packed.copied(structs["key"], structs["key_size"].astype(np.int64))
+            values=Packed.copy_from(structs["value"], sizes),
+            keys=Packed.copy_from(structs["key"], structs["key_size"].astype(np.int64))
             if keys
             else None,
             headers=LentHeaders(self._library, taken.tolist()) if headers else None,
@@ -405,5 +405,5 @@ def _settings_refused(text: ctypes.Array[ctypes.c_char]) -> WriteFailed:
 
 
 def _read_structs(pointers: Addresses) -> np.ndarray[Any, Any]:
-    octets = Packed.copied(pointers, np.full(len(pointers), _MESSAGE.itemsize, np.int64)).array
+    octets = Packed.copy_from(pointers, np.full(len(pointers), _MESSAGE.itemsize, np.int64)).array
     return np.frombuffer(octets.buffers()[2] or b"", _MESSAGE, len(pointers))

@@ -16,19 +16,21 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
-
-import requests
 
 from headgate.control_protocol.errors import (
     AuthenticationUnfit,
+    ConfigurationError,
     HeadgateError,
     TokenAway,
     TokenRefused,
     TokenUnfit,
 )
 from headgate.control_protocol.redaction import Redaction, printable
+
+if TYPE_CHECKING:
+    import requests
 
 REQUEST_S = 5.0
 _BODY_BYTES_MAX = 256 * 1024
@@ -255,10 +257,16 @@ def _aws_msk_iam(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]
 
 def msk_token(region: str, role: str = "") -> Token:
     """Return MSK's token: a presigned request for ``kafka-cluster:Connect``. botocore signs it."""
-    import botocore.session
-    from botocore.auth import SigV4QueryAuth
-    from botocore.awsrequest import AWSRequest
-    from botocore.exceptions import BotoCoreError, ClientError
+    try:
+        import botocore.session
+        from botocore.auth import SigV4QueryAuth
+        from botocore.awsrequest import AWSRequest
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError as error:
+        raise ConfigurationError(
+            f"aws-msk-iam needs a library that is not installed: {error.name}",
+            "pip install 'headgate[s3]'",
+        ) from error
 
     try:
         session = botocore.session.get_session()
@@ -369,6 +377,8 @@ def _body(
     secret: str,
     inside: bool,
 ) -> bytes:
+    import requests  # not for those who only read settings
+
     deadline_s = time.monotonic() + REQUEST_S
     with requests.Session() as session:
         session.trust_env = not inside
@@ -428,6 +438,8 @@ def _refusal(status: int, body: bytes, secret: str) -> HeadgateError:
 
 def _reason(error: requests.RequestException) -> str:
     """Return what failed, in words without the address's query."""
+    import requests
+
     if isinstance(error, requests.Timeout):
         return f"timed out after {REQUEST_S:.0f} s"
     if isinstance(error, requests.exceptions.SSLError):

@@ -1,4 +1,4 @@
-"""Rehearses a sink: real records through its real writer, into tables that are thrown away.
+"""Dry-runs a sink: real records through its real writer, into tables that are thrown away.
 
 The tables are created in a separate catalog in a temporary folder, like the real ones or as those
 would be created (``dry_run_tables``). No group is joined, and nothing is created, committed or
@@ -55,12 +55,12 @@ from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.secondary_tables import with_schema_changes
 from headgate.runtime.assembly import batch_writer
 from headgate.runtime.sink_tables import SinkTables, look_at_tables
-from headgate.runtime.start_checks import refuse_table
+from headgate.runtime.start_checks import require_fillable_table
 from headgate.runtime.table_creation import TableMaker
 from headgate.tables.iceberg.catalog import writing_version_3
 from headgate.tables.iceberg.table_creation import ensure_namespaces, ensure_table
 
-# Provides a rehearsal's catalog: empty copies of the real tables, in a temporary folder.
+# Provides a dry run's catalog: empty copies of the real tables, in a temporary folder.
 #
 # A table is copied when it is first loaded. What the sink would create is created here instead.
 
@@ -168,7 +168,7 @@ class DryRunCatalog(NoopCatalog, MetastoreCatalog):
 ROWS_SHOWN = 10
 BAD_SHOWN = 20
 _TURN_MS = 200
-_QUARANTINE = "rehearsal.quarantine"
+_QUARANTINE = "dry_run.quarantine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def try_records(settings: SinkSettings, records: int) -> DryRun:
     records.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="headgate-rehearsal-") as folder,
+        tempfile.TemporaryDirectory(prefix="headgate-dry-run-") as folder,
         _catalog(settings, Path(folder)) as catalog,
     ):
         batch = _batch(settings, catalog, records)
@@ -305,7 +305,7 @@ def _catalog(settings: SinkSettings, folder: Path) -> Iterator[DryRunCatalog]:
         catalog = DryRunCatalog(folder, real)
         stack.callback(catalog.close)
         if real is not None and real.table_exists(settings.table.identifier):
-            refuse_table(real.load_table(settings.table.identifier), settings)
+            require_fillable_table(real.load_table(settings.table.identifier), settings)
         ensure_table(catalog, settings.table.identifier, declaration(settings.table))
         catalog.load_table(settings.table.identifier)
         ensure_table(catalog, _QUARANTINE, quarantine_declaration())
@@ -331,7 +331,7 @@ def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
         target_file_bytes=settings.coordinator.target_file_bytes,
         topic_ids={topic: state.topic_id for topic, state in described.items()},
         quarantine=_start(catalog, _QUARANTINE),
-        folder="rehearsal" if settings.tables else "",
+        folder="dry-run" if settings.tables else "",
     )
 
 
@@ -352,7 +352,7 @@ def _start(catalog: Catalog, identifier: str) -> TableStart:
         uuid=str(table.metadata.table_uuid),
         schema_id=table.schema().schema_id,
         spec_id=table.spec().spec_id,
-        file_prefix=f"{table.location()}/data/rehearsal",
+        file_prefix=f"{table.location()}/data/dry-run",
     )
 
 
@@ -366,8 +366,8 @@ def _write(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWritt
         raise outcome.fatal or WriteFailed(outcome.reason)
     if isinstance(outcome, BatchNeeds) and settings.tables:
         maker = _maker(settings, catalog)
-        told = with_schema_changes(settings, catalog, batch, outcome, maker=maker)
-        return _write(settings, catalog, told)
+        changed = with_schema_changes(settings, catalog, batch, outcome, maker=maker)
+        return _write(settings, catalog, changed)
     if isinstance(outcome, BatchNeeds):
         copied = SinkTables.in_catalog(settings, catalog).open_primary(Use.SECONDARY)
         copied.evolve(copied.read(), outcome.columns)

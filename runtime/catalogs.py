@@ -50,7 +50,7 @@ def open_iceberg(
 
     With ``looking`` it is left as it is: raises ``TableMissing`` if its file does not exist.
     """
-    from headgate.runtime.missing_tables import PATIENCE_S, refuse_vanished
+    from headgate.runtime.missing_tables import PATIENCE_S, require_never_filled
     from headgate.tables.iceberg.table_format import IcebergFormat
 
     require_location(of)
@@ -63,7 +63,7 @@ def open_iceberg(
                 "the first start creates it, or correct catalog.properties.uri",
             )
         if of is settings.catalog:
-            refuse_vanished(settings, PATIENCE_S)
+            require_never_filled(settings, PATIENCE_S)
     timeout_s = ANSWER_S_MAX if looking else TIMEOUT_S
     catalog = open_catalog(settings, timeout_s, of=of, looking=looking)
     opening.callback(catalog.close)

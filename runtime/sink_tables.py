@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, cast
 
+from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.route_checks import pattern_of
 from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
@@ -80,15 +81,16 @@ if TYPE_CHECKING:  # a reader creates no tables and writes no files
 class Coordinated:
     """A coordinator's ports: the primary table, the secondary ones, and the sources.
 
-    Describing the sources may create tables for their topics. ``stamp``: the table's, if it stamps
-    its files (TOKEN-2). ``tables``: those of this coordinator, for their maintenance.
+    Describing the sources may create tables for their topics. ``new_token`` returns a commit token,
+    if the table asks for them (TOKEN-2). ``tables``: those of this coordinator, for their
+    maintenance.
     """
 
     table: PrimaryTable
     secondaries: AllSecondaryTables
     sources: SourceTopics
     tables: SinkTables
-    stamp: Callable[[], str] = lambda: ""
+    new_token: Callable[[], str] = lambda: ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +112,9 @@ class TableAtRest:
 Answer = TableAtRest | HeadgateError
 
 
-def secondary_names(settings: SinkSettings) -> tuple[str, ...]:
+def secondary_names(quarantine: QuarantineSettings) -> tuple[str, ...]:
     """Return the tables that receive rows which the primary table decides (rule PENDING-1)."""
-    return (settings.quarantine.table,) if settings.quarantine.keeps else ()
+    return (quarantine.table,) if quarantine.keeps_rejected else ()
 
 
 def require_catalog(settings: SinkSettings) -> None:
@@ -160,7 +162,7 @@ class SinkTables:
         return self._formats[apart]
 
     def _is_apart(self, name: str) -> bool:
-        return self.settings.apart and name == self.settings.quarantine.table
+        return self.settings.has_foreign_quarantine and name == self.settings.quarantine.table
 
     def _open_format(self, name: str) -> TableFormat:
         settings = self.settings
@@ -197,7 +199,7 @@ class SinkTables:
     def supports_maintenance(self) -> SupportsMaintenance:
         """Return the format of the tables that headgate maintains: beside a table of another format
         it is the quarantine's."""
-        name = self.settings.quarantine.table if self.settings.apart else self.name
+        name = self.settings.quarantine.table if self.settings.has_foreign_quarantine else self.name
         if found := self.maintained(name):
             return found
         raise self._lacks(name)
@@ -251,28 +253,30 @@ class SinkTables:
         spec = self.spec(name)
         table = found.open(spec, settings.name, use)
         if use is Use.PRIMARY and isinstance(table, SupportsColumnCheck):
-            self._check_columns_of(table)
+            self._require_columns_of(table)
         if isinstance(table, SupportsStaging):
             return cast("SecondaryTable", table)
         evolves = Capability.EVOLUTION in found.capabilities
         primary = cast("PrimaryTable", table) if evolves else FixedColumns(table)
-        if is_primary:  # nothing is ever pending for it, so nobody asks it for drafts
+        if is_primary:  # nothing is ever pending for it, so nobody asks it to stage files
             return cast("SecondaryTable", primary)
-        return FileListSecondaryTable(cast("SupportsDelivery", table), primary, self._drafts(spec))
+        return FileListSecondaryTable(
+            cast("SupportsDelivery", table), primary, self._staged_lists(spec)
+        )
 
     def open_primary(self, use: Use = Use.CLAIM) -> PrimaryTable:
         """Return the sink's table, which the caller closes."""
         return self.open(self.name, use)
 
-    def _check_columns_of(self, table: SupportsColumnCheck) -> None:
+    def _require_columns_of(self, table: SupportsColumnCheck) -> None:
         """Raise at a commit what a start would; not where the sink itself changes columns
         (SCHEMA-5)."""
-        from headgate.runtime.start_checks import refuse_schema  # not for readers
+        from headgate.runtime.start_checks import require_fitting_schema  # not for readers
 
         if self.settings.table.schema.unknown_fields is not UnknownFields.EVOLVE:
-            table.check_columns_by(partial(refuse_schema, settings=self.settings))
+            table.check_columns_by(partial(require_fitting_schema, settings=self.settings))
 
-    def _drafts(self, spec: TableSpec) -> StagedFileLists:
+    def _staged_lists(self, spec: TableSpec) -> StagedFileLists:
         """Return what is pending for a table whose format does not stage files by itself."""
         return StagedFileLists(spec.storage, spec.location, self.settings.name)
 
@@ -282,7 +286,7 @@ class SinkTables:
 
         Raises ``TableRecreated`` if it cannot be found.
         """
-        if name in secondary_names(self.settings):
+        if name in secondary_names(self.settings.quarantine):
             return
         if name == self.settings.quarantine.table:
             with suppress(TableMissing):
@@ -307,7 +311,9 @@ class SinkTables:
             return TableAtRest(
                 reader, reader.staged_rows, lambda: reader.schema_id, reader.uuid, reader.tagged
             )
-        staged_rows = _nothing_pending if name == self.name else self._drafts(self.spec(name)).rows
+        staged_rows = (
+            _nothing_pending if name == self.name else self._staged_lists(self.spec(name)).rows
+        )
         return TableAtRest(reader, staged_rows, lambda: reader.view().schema_id)
 
     def each_at_rest(self, names: Collection[str]) -> Iterator[tuple[str, Answer]]:
@@ -417,18 +423,18 @@ class SinkTables:
         spec = self.spec(attempt.base.table)
         return self.supports_rollback().roll_back(spec, self.settings.name, attempt, back)
 
-    def refuse_unfit(self) -> None:
+    def require_fit_table(self) -> None:
         """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""
-        from headgate.runtime.start_checks import refuse_unfit
+        from headgate.runtime.start_checks import require_fit_table
 
-        refuse_unfit(self)
+        require_fit_table(self)
 
-    def refuse_unfit_quarantine(self) -> str:
+    def require_fit_quarantine(self) -> str:
         """Return the quarantine's UUID. Raises ``TableMissing``, and where it cannot be filled."""
-        from headgate.runtime.start_checks import refuse_quarantine
+        from headgate.runtime.start_checks import require_quarantine_schema
 
         layout = self.file_schema(self.settings.quarantine.table)
-        refuse_quarantine(layout, self.settings)
+        require_quarantine_schema(layout, self.settings.quarantine)
         return layout.uuid
 
     def plan(self, source: SourcePlan) -> WriterPlan:
@@ -447,27 +453,29 @@ class SinkTables:
 
         if not is_ready(self):
             self.primary.create(self.spec(self.name))
-            self.refuse_unfit()
-        if self.settings.quarantine.keeps:
+            self.require_fit_table()
+        if self.settings.quarantine.keeps_rejected:
             self.ready_quarantine()
         return self
 
     def ready_quarantine(self) -> None:
         """Create the quarantine if it is missing. Raises if it cannot take rejected records."""
-        from headgate.runtime.start_checks import refuse_place
+        from headgate.runtime.start_checks import require_writable_place
 
         wanted = self.settings.quarantine
-        if self.settings.apart:
-            refuse_place(wanted.location or wanted.catalog.properties.get("warehouse", ""))
+        if self.settings.has_foreign_quarantine:
+            require_writable_place(
+                wanted.location or wanted.catalog.properties.get("warehouse", "")
+            )
         self.of(wanted.table).create(self.spec(wanted.table))
-        self.refuse_unfit_quarantine()
+        self.require_fit_quarantine()
 
     def planning(self) -> Planning:
         """Return how batches are written."""
         from headgate.data_plane.routing.table_lookup import TableLookup
         from headgate.runtime.write_planning import planning_of
 
-        aside = self._quarantine_plans() if self.settings.quarantine.keeps else None
+        aside = self._quarantine_plans() if self.settings.quarantine.keeps_rejected else None
         lookup = TableLookup(self.primary, self.spec)
         return planning_of(self.settings, self._plans(aside), lookup)
 
@@ -504,18 +512,18 @@ class SinkTables:
     def secondaries(
         self,
         maker: TableMaker | None = None,
-        told: Callable[[], None] = lambda: None,
+        on_commit: Callable[[], None] = lambda: None,
         use: Use = Use.CLAIM,
     ) -> SecondaryTables:
         """Return all tables but the primary one, which the caller closes.
 
-        ``maker`` creates those that are missing; ``told`` hears of commits to them.
+        ``maker`` creates those that are missing; ``on_commit`` is called at commits to them.
         """
         settings = self.settings
         return SecondaryTables(
             partial(self.open, use=use),
-            told,
-            required=secondary_names(settings) if settings.tables else None,
+            on_commit,
+            required=secondary_names(settings.quarantine) if settings.tables else None,
             make=maker.wanted if maker else None,
             listed=maker.listed if maker else lambda _: (),
             together=self.atomic_commits() if maker else None,
@@ -533,20 +541,22 @@ class SinkTables:
         maker = None
         if settings.tables:
             maker = TableMaker(settings, tables, filled=lambda: table.read().filled)
-        told = tables.dead_letters(opening) if settings.quarantine.keeps else lambda: None
-        secondaries = tables.secondaries(maker, told, Use.SECONDARY)
+        on_commit = (
+            tables.dead_letters(opening) if settings.quarantine.keeps_rejected else lambda: None
+        )
+        secondaries = tables.secondaries(maker, on_commit, Use.SECONDARY)
         opening.callback(secondaries.close)
         sources = MakingTopics(topics, maker) if maker else topics
         coordinated = Coordinated(table, secondaries, sources, tables)
         bare: SinkTable = getattr(table, "bare", table)  # a wrapper does not show what it supports
         if isinstance(bare, SupportsCommitTokens) and not settings.tables:  # a ledger has no files
-            return replace(coordinated, stamp=bare.new_token)
+            return replace(coordinated, new_token=bare.new_token)
         return coordinated
 
     def _for_coordinator(self, settings: SinkSettings, opening: ExitStack) -> SinkTables:
         """Return the same tables for one coordinator life."""
         tables, made = SinkTables(settings, opening), dict[int, TableFormat]()
-        for name in (self.name, *secondary_names(settings)):
+        for name in (self.name, *secondary_names(settings.quarantine)):
             found = self.of(name)
             if id(found) not in made and (maintained := self.maintained(name)):
                 made[id(found)] = maintained.for_coordinator()

@@ -37,8 +37,8 @@ _Answer = TypeVar("_Answer")
 class SecondaryTables:
     """Implements ``ports.Secondaries``. ``open_table`` opens one by name.
 
-    ``told`` is called, and must not block, when the secondary tables are looked at for the first
-    time and after every delivery: there may be new rows. Without ``threads`` the caller makes one
+    ``on_commit`` is called, and must not block, when the tables are first looked at and after
+    every delivery: there may be new rows. Without ``threads`` the caller makes one
     call after another. ``required``: an error of any other secondary table is an answer (rule
     SUSPEND-1). ``make`` creates a requested table, or says why it does not. ``listed`` names the
     tables of a namespace. ``together`` delivers several in one call.
@@ -47,7 +47,7 @@ class SecondaryTables:
     def __init__(
         self,
         open_table: Callable[[str], SecondaryTable],
-        told: Callable[[], None] = lambda: None,
+        on_commit: Callable[[], None] = lambda: None,
         *,
         threads: bool = True,
         required: Collection[str] | None = None,
@@ -56,7 +56,7 @@ class SecondaryTables:
         together: AtomicCommits | None = None,
     ) -> None:
         self._open = open_table
-        self._told = told
+        self._on_commit = on_commit
         self._threads = threads
         self._required = required
         self._make = make
@@ -72,7 +72,7 @@ class SecondaryTables:
         views = self.each(self._read, free)
         if not self._looked:
             self._looked = True
-            self._told()
+            self._on_commit()
         return {name: view for name, view in zip(free, views, strict=True) if view is not None}
 
     def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
@@ -108,13 +108,13 @@ class SecondaryTables:
             together = [begun]
         if not self._threads:
             outcomes = [self._deliver(group) for group in together]
-            self._told()
+            self._on_commit()
             return {name: outcome for group in outcomes for name, outcome in group.items()}
         for group in together:
             delivering = self._executor().submit(self._deliver, group)
             self._delivering |= {delivery.name: delivering for delivery in group}
         wait(self._delivering.values(), timeout_ms / 1000)
-        self._told()
+        self._on_commit()
         return {p.base.table: self._outcome(p.base.table) for p in deliveries}
 
     def tidy(self, before: Epoch, pending: frozenset[str]) -> None:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 from headgate.config.multi_table_settings import OnMissing
+from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import PendingCommit, refuse_unfinished
 from headgate.control_protocol.errors import (
@@ -23,7 +24,7 @@ from headgate.control_protocol.ports import AllSecondaryTables, PrimaryTable
 from headgate.control_protocol.table_history import History, TableReader
 from headgate.coordinator.recovery import record_to_resume
 from headgate.operations.status.report import MEND_TABLES
-from headgate.runtime.missing_tables import refuse_vanished
+from headgate.runtime.missing_tables import require_never_filled
 from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, look_at_tables
 
 
@@ -86,7 +87,7 @@ def error_of_missing_table(settings: SinkSettings) -> StopSink | None:
     ``None`` too if Kafka does not answer or lacks something: that is reported by itself.
     """
     try:
-        refuse_vanished(settings)
+        require_never_filled(settings)
     except StopSink as error:
         return error
     except (RetryLater, ConfigurationError):
@@ -162,9 +163,11 @@ def open_one_by_one(
 def _names_in_ledger(settings: SinkSettings, history: History) -> set[str]:
     """Return the tables that the ledger has decided for, and those with pending commits."""
     pending = (pending_commit.table for pending_commit in _pending_commits(history))
-    return {*history.filled, *count_decided_rows(settings, history), *pending} - own_tables(
-        settings
-    )
+    return {
+        *history.filled,
+        *count_decided_rows(settings.quarantine, history),
+        *pending,
+    } - own_tables(settings)
 
 
 def _is_ours(name: str, table: TableAtRest, history: History) -> bool:
@@ -209,7 +212,7 @@ def check_routed_tables(settings: SinkSettings) -> str:
     return f"{len(history.filled)} were filled, and none of them is gone or suspended"
 
 
-def count_decided_rows(settings: SinkSettings, history: History) -> dict[str, int]:
+def count_decided_rows(quarantine: QuarantineSettings, history: History) -> dict[str, int]:
     """Return, by name, how many rows the ledger's retained records decided for a routed table.
 
     Each pending commit counts once; commits that name it again only carry it on.
@@ -222,6 +225,6 @@ def count_decided_rows(settings: SinkSettings, history: History) -> dict[str, in
     }
     rows: dict[str, int] = {}
     for pending_commit in pending_commits:
-        if pending_commit.table != settings.quarantine.table:
+        if pending_commit.table != quarantine.table:
             rows[pending_commit.table] = rows.get(pending_commit.table, 0) + pending_commit.rows
     return rows

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headgate.config.sections import WriterKind
+from headgate.config.quarantine_settings import QuarantineSettings
+from headgate.config.sections import ControlSettings, SparkSettings, WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_formats import format_traits
 from headgate.control_protocol.errors import (
@@ -98,11 +99,13 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster))
         questions.ask("consumer group", lambda: _check_group(settings, cluster))
         if questions.are_well("control topic"):
-            questions.ask("control events", lambda: _check_events(settings, cluster))
+            questions.ask("control events", lambda: _check_events(settings.control, cluster))
             questions.ask("participants", lambda: _check_participants(settings))
             questions.ask("clock", lambda: _check_clock(settings))
         if settings.quarantine.dead_letter_topic:
-            questions.ask("dead-letter topic", lambda: _check_dead_letter_topic(settings, cluster))
+            questions.ask(
+                "dead-letter topic", lambda: _check_dead_letter_topic(settings.quarantine, cluster)
+            )
         if shows_records(settings) and questions.are_well("source topics"):
             questions.ask("records", lambda: check_records(settings))
         if settings.tables and questions.are_well("source topics"):
@@ -141,9 +144,9 @@ def _ask_of_table(questions: _Questions, table: TableCheck, settings: SinkSettin
         _ask_state(questions, table)
     if table.has_lock:
         questions.ask("lock", table.lock)
-    if settings.quarantine.keeps and well:
+    if settings.quarantine.keeps_rejected and well:
         questions.ask("quarantine", table.quarantine)
-        if settings.apart and questions.are_well("quarantine"):
+        if settings.has_foreign_quarantine and questions.are_well("quarantine"):
             quarantine = settings.quarantine.table
             questions.ask("quarantine rights", lambda: check_rights(settings, quarantine))
     questions.ask("storage", table.storage)
@@ -348,9 +351,9 @@ def _check_participants(settings: SinkSettings) -> str:
     return f"{len(alive)} at work, with this sink file" if alive else "none is at work"
 
 
-def _check_events(settings: SinkSettings, cluster: Cluster) -> str:
+def _check_events(control: ControlSettings, cluster: Cluster) -> str:
     """Report who could speak for the sink, and whether this principal may do more than it needs."""
-    name = settings.control.topic
+    name = control.topic
     granted = cluster.topic(name)
     wide = sorted(_TOO_WIDE & (granted.operations or frozenset())) if granted else []
     if wide:
@@ -358,7 +361,7 @@ def _check_events(settings: SinkSettings, cluster: Cluster) -> str:
             f"this principal may {', '.join(wide)} control topic {name}, which no role needs "
             "(docs/guides/security.md)"
         )
-    if settings.control.keys:
+    if control.keys:
         return "signed: only members with control.key are heard"
     return f"not signed: anybody who may write to {name} is heard (docs/guides/security.md)"
 
@@ -385,8 +388,8 @@ def _join_words(operations: tuple[str, ...]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _check_dead_letter_topic(settings: SinkSettings, cluster: Cluster) -> str:
-    name = settings.quarantine.dead_letter_topic
+def _check_dead_letter_topic(quarantine: QuarantineSettings, cluster: Cluster) -> str:
+    name = quarantine.dead_letter_topic
     topic = cluster.topic(name)
     if topic is None:
         raise ConfigurationError(
@@ -405,7 +408,7 @@ def _check_writer(settings: SinkSettings) -> str:
     without = (
         "; installed without a C compiler, which makes it slower (docs/reference/performance.md)"
     )
-    return _check_engine(settings) + (without if isinstance(loops(), InPython) else "")
+    return _check_engine(settings.spark) + (without if isinstance(loops(), InPython) else "")
 
 
 def _check_connect_server(remote: str) -> str:
@@ -423,7 +426,7 @@ def _check_connect_server(remote: str) -> str:
     return f"Spark Connect: {host}:{port} accepts connections"
 
 
-def _check_standalone_master(master: str) -> None:
+def _require_standalone_master(master: str) -> None:
     """Raise ``Unreachable`` if none of a standalone cluster's masters accepts a connection."""
     if not master.startswith("spark://"):
         return
@@ -459,8 +462,8 @@ def _check_http(settings: SinkSettings) -> str:
     return "; ".join(filter(None, (where, sent))) or "the certificate can be used"
 
 
-def _check_engine(settings: SinkSettings) -> str:
-    if settings.spark.writer is WriterKind.IN_PROCESS:
+def _check_engine(spark: SparkSettings) -> str:
+    if spark.writer is WriterKind.IN_PROCESS:
         return "in-process, without Spark"
     for module, extra in (("pyspark", "spark"), ("pandas", "spark")):
         if importlib.util.find_spec(module) is None:
@@ -468,13 +471,13 @@ def _check_engine(settings: SinkSettings) -> str:
                 f"spark.writer is spark, but {module} is not installed",
                 f"pip install 'headgate[{extra}]', or set spark.writer to in-process",
             )
-    if settings.spark.remote:
+    if spark.remote:
         if importlib.util.find_spec("grpc") is None:
             raise ConfigurationError(
                 "spark.remote is set, but grpcio is not installed",
                 "pip install 'headgate[spark-connect]'",
             )
-        return _check_connect_server(settings.spark.remote)
-    _check_standalone_master(settings.spark.master or settings.spark.conf.get("spark.master", ""))
+        return _check_connect_server(spark.remote)
+    _require_standalone_master(spark.master or spark.conf.get("spark.master", ""))
     require_java()
     return f"Spark with Java {java_version()}"

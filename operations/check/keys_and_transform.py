@@ -23,7 +23,7 @@ from headgate.operations.check.table import NotChecked
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import look_at_tables, require_catalog
 from headgate.runtime.write_planning import record_columns, shaping
-from headgate.tables.iceberg.upsert.key_property import key_text, refuse_other_key
+from headgate.tables.iceberg.upsert.key_property import key_text, require_same_key
 
 
 def check_keys(settings: SinkSettings) -> str:
@@ -84,7 +84,7 @@ def _require_key(settings: SinkSettings, name: str, table: Table) -> None:
     require_format_for_keys(name, table.properties)
     stored = table.properties.get(key_property(settings.name))
     filled = marker_property(settings.name) in table.properties
-    refuse_other_key(name, stored, wanted, filled=filled)
+    require_same_key(name, stored, wanted, filled=filled)
 
 
 # Asks the question of ``headgate check`` about a transform: Spark's own answer, on no rows.

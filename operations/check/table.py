@@ -50,13 +50,13 @@ from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import look_at_tables
 from headgate.runtime.start_checks import (
     future_location,
-    refuse_layout,
-    refuse_new,
-    refuse_place,
-    refuse_read_only,
-    refuse_table,
+    require_creatable,
+    require_fillable_table,
+    require_fitting_file_schema,
+    require_writable_catalog,
+    require_writable_place,
 )
-from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
+from headgate.tables.iceberg.catalog import catalog_failure, require_atomic_swap
 from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.storage.local_file_io import local_path
@@ -126,7 +126,7 @@ class TableCheck:
                 raise
             self._require_not_dropped()
             return f"{error.message}: the first start creates it"
-        refuse_read_only(catalog)
+        require_writable_catalog(catalog)
         in_java = ", in Java" if catalog.backend is Backend.JAVA else ""
         return f"{catalog.name!r} ({catalog.properties.get('type', 'by its uri')}) opens{in_java}"
 
@@ -141,21 +141,25 @@ class TableCheck:
                     self._layout = tables.file_schema(tables.name)
         except TableMissing as error:
             if not wanted.create:
-                advice = "create it, correct table.identifier, or set table.create with its columns"
-                raise TableMissing(error.message, error.hint or advice) from None
+                if not self.has_catalog:
+                    raise
+                raise TableMissing(
+                    error.message,
+                    "create it, correct table.identifier, or set table.create with its columns",
+                ) from None
             self._require_not_dropped()
             if self.has_catalog:
-                self._refuse_new()
+                self._require_creatable()
             return f"{wanted.identifier} does not exist yet; the first start creates it"
         of = "" if self.has_catalog else f"{wanted.type}, "
         return f"{wanted.identifier} exists ({of}UUID {self._layout.uuid})"
 
-    def _refuse_new(self) -> None:
+    def _require_creatable(self) -> None:
         try:
             with look_at_tables(self._settings) as tables:
-                refuse_new(self._settings, tables.supports_catalog().catalog)
+                require_creatable(self._settings, tables.supports_catalog().catalog)
         except TableMissing:
-            refuse_new(self._settings)
+            require_creatable(self._settings)
 
     def rights(self) -> str:
         """Check that the catalog lets this principal do what the sink will do."""
@@ -165,9 +169,9 @@ class TableCheck:
         """Check that every declared column exists with the declared type, and can be written."""
         assert self._layout is not None  # asked only if the table exists
         if self._found is not None:
-            refuse_table(self._found, self._settings)
+            require_fillable_table(self._found, self._settings)
         else:
-            refuse_layout(self._layout, self._settings)
+            require_fitting_file_schema(self._layout, self._settings)
         wanted = len(declared_table(self._settings.table).columns)
         there = len(self._layout.columns.fields)
         return f"{there} in the table, {wanted} of them declared here and equal"
@@ -249,7 +253,7 @@ class TableCheck:
     def storage(self) -> str:
         """Check a local folder's rights; on an object store, write, read and remove a file."""
         location = self._location()
-        refuse_place(location)
+        require_writable_place(location)
         if (folder := local_path(location)) is not None:
             _require_room(folder)
             return f"{folder} may be written"
@@ -317,7 +321,7 @@ def check_may_commit(table: Table) -> str:
         return _check_database(engine, name, "UPDATE iceberg_tables SET table_name = table_name")
     if _is_metastore(table.catalog):
         try:
-            refuse_swapless(table.catalog, name)
+            require_atomic_swap(table.catalog, name)
         except Exception as error:
             raise _missing_rights(error, f"table {name} may not be committed") from error
         return f"{name} may be altered, and its metastore compares and sets (it was asked)"
@@ -345,7 +349,7 @@ def check_may_create(catalog: Catalog, identifier: str) -> str:
         return _check_database(engine, identifier, fields)
     if isinstance(catalog, JavaCatalog) and catalog.kind == "hive":
         try:
-            catalog.refuse_swapless_for(identifier)
+            catalog.require_atomic_swap_for(identifier)
         except Exception as error:
             raise _missing_rights(error, f"table {identifier} may not be created") from error
         return (
@@ -424,23 +428,23 @@ def _find_wide_rights(connection: Connection) -> list[str]:
 
 
 def check_quarantine(
-    settings: SinkSettings, refuse_replaced: Callable[[str | None], None] = lambda _: None
+    settings: SinkSettings, require_same: Callable[[str | None], None] = lambda _: None
 ) -> str:
     """Say whether the quarantine is there, and can be filled. Raises what opening it raises.
 
-    ``refuse_replaced`` gets its UUID, and raises if it is not the one that the sink has filled.
+    ``require_same`` gets its UUID, and raises if it is not the one that the sink has filled.
     """
     wanted = settings.quarantine
-    catalog = wanted.catalog if settings.apart else settings.catalog
-    refuse_read_only(catalog)
+    catalog = wanted.catalog if settings.has_foreign_quarantine else settings.catalog
+    require_writable_catalog(catalog)
     try:
         with look_at_tables(settings) as tables:
-            uuid = tables.refuse_unfit_quarantine()
+            uuid = tables.require_fit_quarantine()
     except TableMissing:
-        refuse_place(wanted.location or catalog.properties.get("warehouse", ""))
-        refuse_replaced(None)
+        require_writable_place(wanted.location or catalog.properties.get("warehouse", ""))
+        require_same(None)
         return f"{wanted.table} does not exist yet; the next start creates it"
-    refuse_replaced(uuid)
+    require_same(uuid)
     return f"{wanted.table} exists ({settings.type_of(wanted.table)}, UUID {uuid})"
 
 

@@ -148,7 +148,7 @@ def _open_tables(
 def _require_deletable(settings: SinkSettings, asked: RowDeletion) -> None:
     if settings.table.key:
         raise _keyed_refused(settings.table.identifier)
-    if asked.aside is not None and not settings.quarantine.keeps:
+    if asked.aside is not None and not settings.quarantine.keeps_rejected:
         raise DeletionRefused(
             f"sink {settings.name} has no quarantine", "leave --quarantine-where out"
         )
@@ -168,7 +168,7 @@ def _count_expired(record: CommitRecord, reader: TableReader) -> int:
 
 def _keyed_refused(tables: str) -> DeletionRefused:
     return DeletionRefused(
-        f"{tables} has a key: its rows are the fold of its source, which would bring them back",
+        f"{tables} has a key: its rows are what its source says, which would bring them back",
         "send a record that deletes the key (docs/guides/upserts-and-deletes.md), then headgate "
         "maintain; of other tables of the sink name the ones that are meant",
     )
@@ -184,7 +184,7 @@ def _deletion(tables: SinkTables, table: str, predicate: str) -> PredicateDeleti
 
 def _columns(settings: SinkSettings, table: str) -> tuple[str, str, str] | None:
     """Return the columns that say of which record a row of the table is."""
-    if settings.quarantine.keeps and table == settings.quarantine.table:
+    if settings.quarantine.keeps_rejected and table == settings.quarantine.table:
         return COLUMNS
     part = settings.tables or settings.table
     return part.record_columns.coordinates

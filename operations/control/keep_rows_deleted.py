@@ -40,7 +40,7 @@ def require_not_read_again(
             refuse_of_one(name, deleted, again, topic_ids, hint=BRING_BACK_HINT)
 
 
-def refuse_unknown_deletions(name: str) -> None:
+def require_known_deletions(name: str) -> None:
     """Raise ``DeletedBack`` where the table's list of what was deleted is gone with the table."""
     raise DeletedBack(
         f"{name}: records are read again, and the table that knew which of their rows people had "
@@ -60,6 +60,6 @@ def _deletions_of_tables(settings: SinkSettings) -> Iterator[tuple[str, DeletedR
                     raise error
                 for name, secondary in tables.tables.items():
                     yield name, secondary.reader.history(_HEAD).deleted
-        if settings.quarantine.keeps:
+        if settings.quarantine.keeps_rejected:
             with opened.at_rest(settings.quarantine.table) as quarantine:
                 yield settings.quarantine.table, quarantine.reader.history(_HEAD).deleted

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
+from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord, PendingCommit
@@ -82,14 +83,12 @@ def make_claim(before: CommitRecord, command: str, **changes: Any) -> CommitReco
     )
 
 
-def with_secondary_claims(settings: SinkSettings, claim: CommitRecord) -> CommitRecord:
+def with_secondary_claims(quarantine: QuarantineSettings, claim: CommitRecord) -> CommitRecord:
     """PENDING-9: claim the secondary tables too, because records are read again before the next
     START."""
     uuids = set(claim.secondaries.values())
     claims = tuple(
-        PendingCommit(
-            claim.transaction, claim.coordinator, uuid_, name or settings.quarantine.table
-        )
+        PendingCommit(claim.transaction, claim.coordinator, uuid_, name or quarantine.table)
         for name, uuid_ in sorted(claim.secondaries.items())
     )
     kept = tuple(

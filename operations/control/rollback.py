@@ -20,6 +20,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord, refuse_unfinished
 from headgate.control_protocol.errors import (
@@ -289,10 +290,12 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
         topic_ids=plan.record.topic_ids,
         valid_through_ms=plan.record.valid_through_ms,
         cohorts=plan.record.cohorts,
-        **(_pending_at_target(settings, goal) if settings.tables else {}),
+        **(_pending_at_target(settings.quarantine, goal) if settings.tables else {}),
     )
     back = RollbackSnapshot(plan.target, plan.kept_as, KEPT_MS)
-    commit_claim(settings, view, with_secondary_claims(settings, claim), failed, back=back)
+    commit_claim(
+        settings, view, with_secondary_claims(settings.quarantine, claim), failed, back=back
+    )
 
 
 def _fence(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> TableView:
@@ -310,9 +313,9 @@ def _fence(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> Ta
     return view
 
 
-def _pending_at_target(settings: SinkSettings, goal: RollbackTarget) -> Mapping[str, Any]:
+def _pending_at_target(wanted: QuarantineSettings, goal: RollbackTarget) -> Mapping[str, Any]:
     """Return the ledger's pending commits there: the quarantine's as of now (O4), and no others."""
-    quarantine, before = settings.quarantine.table, goal.before
+    quarantine, before = wanted.table, goal.before
     expired = (d for d in before.expired if d.table == quarantine or goal.reaches(d.transaction))
     return {
         "going_back": None,

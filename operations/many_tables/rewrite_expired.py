@@ -81,8 +81,8 @@ def require_rewritable(settings: SinkSettings, names: Collection[str] = ()) -> C
     may be newer. Raises ``ConfigurationError`` for a sink of one table.
     """
     require_catalog(settings)
-    require_many_tables(settings)
-    require_unkeyed(settings, names, "expired", "")
+    require_many_tables(settings.tables)
+    require_unkeyed(settings.tables, names, "expired", "")
     columns = settings.tables.record_columns.coordinates
     if columns is None:
         raise ReplayUnfit(

@@ -34,11 +34,11 @@ from headgate.tables.iceberg.commit_lock import CommitLocks
 from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.reader import IcebergReader
-from headgate.tables.iceberg.supported_tables import refuse_unread
+from headgate.tables.iceberg.supported_tables import require_readable
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_loading import load_each
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
-from headgate.tables.storage.object_stores import refuse_signing, refused_operation
+from headgate.tables.storage.object_stores import refused_operation, require_no_signing
 
 if TYPE_CHECKING:
     from headgate.tables.iceberg.dead_letter_rows import UnsentRows
@@ -136,12 +136,12 @@ class IcebergFormat(TableFormat):
         try:
             table = self.catalog.load_table(spec.name)
         except Exception as error:
-            refuse_unread(spec.name, error)
+            require_readable(spec.name, error)
             failure = catalog_failure(error, f"table {spec.name} cannot be read")
             if not isinstance(failure, (MissingRights, TableMissing, StopSink)):
                 failure = Unreachable(failure.message, failure.hint)
             raise failure from error
-        refuse_signing(spec.name, table.io.properties)
+        require_no_signing(spec.name, table.io.properties)
         return file_schema_of(table)
 
     def load(self, name: str) -> Table:

@@ -226,8 +226,8 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any], int]] = {
     "H3 nothing is rolled back": (HudiSinkTable, "_unfinished", nobody, 2),
     "H3 what is rolled back is not condemned": (Reservations, "condemn", nothing, 17),
     "H8 ghosts are not looked for": (LeasedJava, "ghosts", nobody, 17),
-    "H9 what rose again stops nobody": (lost_lock_detection, "refuse_risen", nothing, 234),
-    "H9 no commit names the one before": (lost_lock_detection, "refuse_fork", nothing, 44),
+    "H9 what rose again stops nobody": (lost_lock_detection, "require_none_risen", nothing, 234),
+    "H9 no commit names the one before": (lost_lock_detection, "require_chain", nothing, 44),
     "H10 what is archived is taken for a ghost": (LeasedJava, "archived", nothing, 4),
 }
 """What is falsified, and a seed that notices it."""

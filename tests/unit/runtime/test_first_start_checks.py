@@ -54,7 +54,7 @@ def test_a_start_waits_for_temporary_keys_that_have_expired(
 ) -> None:
     """As whoever runs already does; ending with 2 would keep it from being started again."""
     monkeypatch.setattr(missing_tables, "_AGAIN_S", 0.0)
-    monkeypatch.setattr(start_checks, "refuse_new", lambda *_: None)
+    monkeypatch.setattr(start_checks, "require_creatable", lambda *_: None)
     catalog: Any = Expired(3)
     assert not is_ready(catalog, settings(TOKEN))
     assert catalog.calls == 4
@@ -63,7 +63,7 @@ def test_a_start_waits_for_temporary_keys_that_have_expired(
 def test_in_the_end_it_is_what_may_be_tried_again() -> None:
     catalog: Any = Expired(1)
     with pytest.raises(Unreachable, match="GetObject is refused"):
-        start_checks.refuse_there(catalog, settings(TOKEN))
+        start_checks.require_fit_existing(catalog, settings(TOKEN))
 
 
 def test_keys_that_nobody_renews_end_the_start_at_once() -> None:

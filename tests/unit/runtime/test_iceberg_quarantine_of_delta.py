@@ -103,7 +103,7 @@ def test_whoever_comes_next_delivers_what_a_dead_coordinator_decided(
     shop.produce(30)
     shop.until_settled()
     with monkeypatch.context() as catalog_down:
-        catalog_down.setattr(IcebergTable, "sent", _lost)
+        catalog_down.setattr(IcebergTable, "send", _lost)
         shop.produce(30)
         shop.until(lambda: shop.lag() == 0 and shop.pending() == {"db.orders_quarantine"})
         assert len(kept(lake)) == 9
@@ -255,7 +255,7 @@ def test_check_asks_the_quarantines_catalog_and_shows_no_secret(
     shop: SinkInProcess, lake: Path
 ) -> None:
     assert "does not exist yet" in check_quarantine(shop.settings)
-    with pytest.raises(NotChecked, match="the next start makes it"):
+    with pytest.raises(NotChecked, match="the next start creates it"):
         check_rights(shop.settings, shop.settings.quarantine.table)
     shop.begin()
     assert "may be committed" in check_rights(shop.settings, shop.settings.quarantine.table)
@@ -310,7 +310,7 @@ def test_orphan_1_orphans_go_and_what_the_delta_table_owes_stays(
     shop.produce(30)
     shop.until_settled()
     with monkeypatch.context() as catalog_down:
-        catalog_down.setattr(IcebergTable, "sent", _lost)
+        catalog_down.setattr(IcebergTable, "send", _lost)
         shop.produce(30)
         shop.until(lambda: shop.lag() == 0 and shop.pending() == {"db.orders_quarantine"})
         shop.die()
