@@ -12,7 +12,7 @@ HUDI_PYTEST := $(HUDI)/bin/python -m pytest -c $(HUDI_TESTS)/pytest.ini --rootdi
 FAST := not integration and not spark and not wide and not soak
 WORKERS ?= 4
 TESTED = -m 'not wide and not soak' --numprocesses $(WORKERS) $(ARGS)
-WIDE = -m 'wide and not soak' --numprocesses $(WORKERS) $(ARGS)
+WIDE = -m '(wide or hypothesis) and not soak' --hypothesis-profile all --numprocesses $(WORKERS) $(ARGS)
 AGAIN := $(BIN)/python tests/second_run.py
 HUDI_WORKERS ?= 2
 RELEASE := build/release
@@ -36,7 +36,7 @@ demo: $(VENV)/.demo $(if $(findstring s3,$(ARGS)),$(VENV)/.store) ## Kafka to Ic
 test: $(VENV)/.dev ## The tests, on a real broker (needs Java 17 or 21, or Docker for the broker)
 	$(BIN)/pytest $(TESTED) || $(AGAIN) $$? $(TESTED)
 
-wide: $(VENV)/.dev ## What `make test` shows, in more settings: every mutant, older formats, other catalogs and sessions
+wide: $(VENV)/.dev ## What `make test` shows, in more settings: every mutant, all examples, other formats, catalogs and sessions
 	$(BIN)/pytest $(WIDE) || $(AGAIN) $$? $(WIDE)
 
 soak: $(VENV)/.dev ## The long tests: two million records, a zombie of a minute, twenty rolling restarts
