@@ -12,8 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
-import confluent_kafka
-
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import (
     ClockDiffers,
@@ -24,7 +22,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.kafka.cluster import Cluster
-from headgate.kafka.cluster_trial import NO_ID, ClusterTrial
+from headgate.kafka.cluster_trial import NO_ID, ClusterTrial, describe_client
 from headgate.kafka.control_topic import APPEND_TIME, CONTROL_SETTINGS
 from headgate.kafka.record_samples import newest_records
 from headgate.operations.check.check import (
@@ -56,7 +54,7 @@ class _Advice:
 def check_kafka(settings: SinkSettings) -> tuple[Check, ...]:
     """Ask the cluster of a sink file. Raises nothing foreseeable."""
     questions, advice = Questions(settings), _Advice()
-    questions.ask("client", _describe_client)
+    questions.ask("client", describe_client)
     cluster = ask_brokers(questions, settings)
     if cluster:
         with ExitStack() as stack:
@@ -81,11 +79,6 @@ def _delete(questions: Questions, trial: ClusterTrial) -> None:
 def _delete_topic(trial: ClusterTrial) -> str:
     trial.delete()
     return f"topic {trial.name} was deleted; its groups expire by themselves"
-
-
-def _describe_client() -> str:
-    version, library = confluent_kafka.version(), confluent_kafka.libversion()[0]
-    return f"confluent-kafka {version}, librdkafka {library}"
 
 
 def _describe_cluster(trial: ClusterTrial) -> str:
