@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 import confluent_kafka
 
@@ -98,7 +99,7 @@ def _ask_of_sink(
     """Describe what the sink names, as far as it is there."""
     for topic in settings.source.topics:
         if not topic.startswith("^"):
-            questions.ask(f"source {topic}", lambda topic=topic: _describe(cluster, trial, topic))
+            questions.ask(f"source {topic}", partial(_describe, cluster, trial, topic))
     control, group = settings.control.topic, settings.source.group_id
     questions.ask(f"control {control}", lambda: _describe(cluster, trial, control, control=True))
     questions.ask(f"group {group}", lambda: _describe_group(cluster, group))
