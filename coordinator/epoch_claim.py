@@ -89,6 +89,7 @@ from headgate.coordinator.state import (
     State,
     StatusCollection,
     Suspensions,
+    Suspicion,
     Term,
 )
 
@@ -151,7 +152,7 @@ def on_table_found(state: State, view: TableView) -> Step:
     refuse_stopped(record, state.identity.sink)
     refuse_unfinished(record, state.identity.sink)
     stored = {suspended.table: suspended for suspended in (record.suspended if record else ())}
-    suspended = {**stored, **state.troubled} if state.identity.routed else {}
+    suspended = {**stored, **state.suspicion.troubled} if state.identity.routed else {}
     found = replace(state, recovery=Recovery(Looked(view), suspended))
     names = _secondaries_to_read(state, record)
     filled = filled_tables(state, view, suspended) if state.identity.routed else frozenset[str]()
@@ -174,7 +175,8 @@ def _secondaries_to_read(state: State, record: CommitRecord | None) -> tuple[str
     """Return the secondary tables of the settings, and those for which something is, or may be,
     pending."""
     pending = [pending_commit.table for pending_commit in record.pending_commits] if record else []
-    return tuple(dict.fromkeys((*state.identity.secondaries, *pending, *sorted(state.suspects))))
+    beyond = sorted(state.suspicion.beyond)
+    return tuple(dict.fromkeys((*state.identity.secondaries, *pending, *beyond)))
 
 
 def on_tables_found(state: State, found: Looked, now_ms: int) -> Step:
@@ -190,8 +192,9 @@ def on_tables_found(state: State, found: Looked, now_ms: int) -> Step:
         error = _foreign_error(state, found.secondaries)
         # Others may have claimed and delivered between the two reads: the error is believed when
         # a second pair of reads shows it again.
-        if error is not None and error.message not in state.doubted:
-            return ask(replace(state, doubted=frozenset({error.message})), Look(primary=True))
+        if error is not None and error.message != state.suspicion.doubted:
+            doubting = replace(state, suspicion=state.suspicion.with_doubt(error.message))
+            return ask(doubting, Look(primary=True))
         if error is not None:
             raise error
     assert found.sources is not None
@@ -447,9 +450,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         superseded_ms=None,
         pause_asked=None,
         recovery=None,
-        doubted=frozenset(),
-        suspects=frozenset(),
-        troubled={},
+        suspicion=Suspicion(),
     )
     began = LogLine(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
     if any(pending_commit.claim for pending_commit in record.pending_commits):

@@ -574,7 +574,7 @@ def on_look_at_claims(state: State, found: Looked, now_ms: int) -> Step:
                 f"{', '.join(sorted(beyond))} was delivered by a later transaction: reads the "
                 "primary table again"
             )
-            return recover(replace(state, suspects=beyond), why)
+            return recover(replace(state, suspicion=state.suspicion.with_beyond(beyond)), why)
         state, tells = with_tables(state, given, now_ms)
     if found.sources is not None:
         state = with_ends(state, found.sources.topics)

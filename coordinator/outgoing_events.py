@@ -84,7 +84,7 @@ def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
         attempt=None,
         superseded_ms=now_ms,
         highest_epoch=max(state.highest_epoch, epoch),
-        troubled={},
+        suspicion=state.suspicion.without_troubled(),
     )
     why = f"{StepDown.code} superseded by epoch {epoch}: steps down"
     return followed, (LogLine(why, trouble=True, event=LogEvent.EPOCH_SUPERSEDED),)

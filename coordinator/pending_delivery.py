@@ -417,7 +417,7 @@ def _on_staging_failed(state: State, troubles: Mapping[str, HeadgateError], now_
     recovering, actions = recover(
         state, f"no manifest for {', '.join(sorted(troubles))}: begins again"
     )
-    return replace(recovering, troubled={**state.troubled, **found}), (
+    return replace(recovering, suspicion=state.suspicion.with_troubled(found)), (
         *log_suspended(found),
         *actions,
     )

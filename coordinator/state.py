@@ -533,6 +533,34 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspicion:
+    """What an epoch found out that the next claim looks into; a recovery does not end it."""
+
+    doubted: str = ""
+    """What the last look at the secondary tables found wrong; another confirms it (PENDING-9)."""
+
+    beyond: frozenset[str] = frozenset()
+    """Tables that hold more than the primary table has decided, as far as it was known: the claim
+    reads them, though nothing is pending for them (LEDGER-1)."""
+
+    troubled: Mapping[str, Suspended] = field(default_factory=dict)
+    """Tables that the claim suspends besides those of the record (SUSPEND-1); a coordinator that
+    is superseded leaves them to the next one."""
+
+    def with_doubt(self, message: str) -> Suspicion:
+        return replace(self, doubted=message)
+
+    def with_beyond(self, tables: frozenset[str]) -> Suspicion:
+        return replace(self, beyond=tables)
+
+    def with_troubled(self, found: Mapping[str, Suspended]) -> Suspicion:
+        return replace(self, troubled={**self.troubled, **found})
+
+    def without_troubled(self) -> Suspicion:
+        return replace(self, troubled={})
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """``attempt`` is set while a commit's outcome is not known; ``retry_at_ms`` while waiting.
 
@@ -540,17 +568,13 @@ class State:
     ``highest_epoch`` is the highest heard, ``table_epoch`` the highest that tables are known to
     hold; ``pause_asked`` is what an operator said while there was no term to remember it;
     ``windows``: what each participant was heard saying, the one heard last at the end (LOG-5);
-    ``superseded_ms``: since when a
-    term of others ended its own, until it claims again (EPOCH-4). ``wall_ahead_ms``: what the wall
-    clock is ahead of the monotonic one, as of the last claim: where it jumps later, nothing grows
-    older.
-    ``doubted``: what a look at the secondary tables found wrong, to be confirmed by another;
-    ``suspects``: tables that hold more than the primary table has decided, as far as it was known;
-    ``troubled``: tables that the next claim suspends besides those of the record; ``asked``: the
-    question whose answer it waits for, which is repeated after a failure; ``held``: partitions that
-    nobody reads yet, in their order (KEY-8). ``unanswered_since_ms``: since when what it asks for
-    fails; ``peers``: when other participants were heard last (ELECTION-2). ``refused``: partitions
-    whose claims are refused again and again, in this epoch or before (RANGE-3).
+    ``superseded_ms``: since when a term of others ended its own, until it claims again (EPOCH-4).
+    ``wall_ahead_ms``: what the wall clock is ahead of the monotonic one, as of the last claim:
+    where it jumps later, nothing grows older. ``asked``: the question whose answer it waits for,
+    which is repeated after a failure; ``held``: partitions that nobody reads yet, in their order
+    (KEY-8). ``unanswered_since_ms``: since when what it asks for fails; ``peers``: when other
+    participants were heard last (ELECTION-2). ``refused``: partitions whose claims are refused
+    again and again, in this epoch or before (RANGE-3).
     """
 
     identity: Identity
@@ -566,9 +590,7 @@ class State:
     table_uuid: str | None = None
     recovery: Recovery | None = None
     wall_ahead_ms: int = 0
-    doubted: frozenset[str] = frozenset()
-    suspects: frozenset[str] = frozenset()
-    troubled: Mapping[str, Suspended] = field(default_factory=dict)
+    suspicion: Suspicion = field(default_factory=Suspicion)
     held: tuple[DeferredPartitions, ...] = ()
     unanswered_since_ms: int | None = None
     peers: Mapping[str, int] = field(default_factory=dict)

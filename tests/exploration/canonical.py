@@ -154,7 +154,7 @@ class Canon:
             state.attempt and self._attempt(state.attempt),
             tuple(map(self._attempt, seat.calls)),
             tuple((name, type(answer)) for name, answer in seat.answers),
-            state.doubted,
+            state.suspicion.doubted,
             frozenset(map(self._envelope, seat.held)),
             state.pause_asked and (state.pause_asked.paused, self._seen(state.pause_asked.seen)),
         )
