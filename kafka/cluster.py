@@ -133,15 +133,18 @@ class Cluster:
         except kafka.KafkaException as error:
             raise _description_error(f"topic {name}", error) from error
 
-    def compacts(self, topic: str) -> bool:
-        """Return whether the brokers remove records of a topic for newer ones with the same key."""
+    def compacts(self, topic: str) -> bool | None:
+        """Return whether the brokers remove records of a topic for newer ones with the same key.
+
+        ``None``: they do not say.
+        """
         resource = ConfigResource(ResourceType.TOPIC, topic)
         futures = self._admin.describe_configs([resource], request_timeout=ANSWER_S_MAX)
         try:
-            policy = futures[resource].result()["cleanup.policy"].value
+            policy = futures[resource].result().get("cleanup.policy")
         except kafka.KafkaException as error:
             raise _description_error(f"the settings of topic {topic}", error) from error
-        return "compact" in str(policy)
+        return None if policy is None else "compact" in str(policy.value)
 
     def group(self, name: str) -> ResourceRights:
         """Return a group, whether or not it exists. A new cluster's first group takes a moment."""

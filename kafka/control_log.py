@@ -63,7 +63,7 @@ _CONSUMER = {
     "queued.max.messages.kbytes": 16 * 1024,
 }
 
-_PRODUCER = {
+PRODUCER = {
     "enable.idempotence": True,
     "acks": "all",
     "linger.ms": 0,
@@ -231,7 +231,7 @@ class KafkaLog:
         return new_producer(
             {
                 **for_other_clients(self._config),
-                **_PRODUCER,
+                **PRODUCER,
                 "delivery.timeout.ms": times.delivery_ms,
             }
         )

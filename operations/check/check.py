@@ -91,9 +91,9 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     """
     if role is not Role.SINK:
         return _check_role(settings, RIGHTS[role])
-    questions = _Questions(settings)
+    questions = Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
-    cluster = _ask_brokers(questions, settings)
+    cluster = ask_brokers(questions, settings)
     if cluster:
         questions.ask("source topics", lambda: _check_source(settings, cluster))
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster))
@@ -125,7 +125,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     return tuple(questions.answers)
 
 
-def _ask_of_table(questions: _Questions, table: TableCheck, settings: SinkSettings) -> None:
+def _ask_of_table(questions: Questions, table: TableCheck, settings: SinkSettings) -> None:
     """Ask about the sink's table and its quarantine, as far as their format has the question."""
     if table.has_catalog:
         questions.ask("catalog", table.catalog)
@@ -152,22 +152,22 @@ def _ask_of_table(questions: _Questions, table: TableCheck, settings: SinkSettin
     questions.ask("storage", table.storage)
 
 
-def _ask_routes(questions: _Questions, settings: SinkSettings) -> None:
+def _ask_routes(questions: Questions, settings: SinkSettings) -> None:
     questions.ask("routes", lambda: check_routes(settings))
     if settings.tables.keyed:
         questions.ask("keys", lambda: check_keys(settings))
 
 
-def _ask_state(questions: _Questions, table: TableCheck) -> None:
+def _ask_state(questions: Questions, table: TableCheck) -> None:
     questions.ask("sink state", table.sink_state)
     if questions.are_well("sink state", "source topics"):
         questions.ask("stored offsets", table.stored_offsets)
 
 
 def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
-    questions = _Questions(settings)
+    questions = Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
-    cluster = _ask_brokers(questions, settings)
+    cluster = ask_brokers(questions, settings)
     if cluster:
         questions.ask("source topics", lambda: _check_source(settings, cluster, rights))
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster, rights))
@@ -188,7 +188,7 @@ def exit_code(answers: tuple[Check, ...]) -> int:
     return next((code for code in (2, 1, 3) if code in found), 0)
 
 
-class _Questions:
+class Questions:
     """Asks, and keeps the answers."""
 
     def __init__(self, settings: SinkSettings) -> None:
@@ -230,7 +230,7 @@ class _Questions:
         return all(states.get(name, State.WRONG) is not State.WRONG for name in names)
 
 
-def _ask_brokers(questions: _Questions, settings: SinkSettings) -> Cluster | None:
+def ask_brokers(questions: Questions, settings: SinkSettings) -> Cluster | None:
     """Ask for a token first, if there is to be one: so it is known which half has failed."""
     if keeper_for(settings.kafka):
         questions.ask("token", lambda: _check_token(settings))

@@ -159,19 +159,22 @@ def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
 @sink_file
 @as_json_option
 @click.option("--role", default="sink", type=_ROLES, help="Check only what this role needs.")
+@click.option("--kafka", is_flag=True, help="Report what its cluster can do, tried on a new topic.")
 @click.pass_context
-def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
+def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str, kafka: bool) -> None:
     """Check settings, reachability and rights.
 
-    Nothing that it writes as a test stays (docs/guides/catalogs.md).
+    Nothing that it writes as a test stays (docs/guides/catalogs.md). With --kafka, only the cluster
+    is asked, on a topic that is made for it and deleted.
     """
     settings = load_settings(ctx, sink)
     from headgate.operations.check.check import check as ask
     from headgate.operations.check.check import exit_code
+    from headgate.operations.check.cluster_report import check_kafka
     from headgate.operations.check.required_grants import Role
     from headgate.operations.render_results import show_checks
 
-    answers = ask(settings, Role(role))
+    answers = check_kafka(settings) if kafka else ask(settings, Role(role))
     if as_json:
         print_json([asdict(answer) for answer in answers])
     else:

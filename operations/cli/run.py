@@ -42,7 +42,7 @@ def run_until_latest(settings: SinkSettings, *, verbose: bool = False) -> UntilL
     show_log([settings], verbose=verbose)
     interval_ms = min(settings.coordinator.commit_interval_ms, _SOON_MS)
     soon = replace(settings.coordinator, commit_interval_ms=interval_ms)
-    with UntilLatest(settings) as latest, log_life(settings):
+    with UntilLatest(settings) as latest, log_life(settings.name):
         run_sink(replace(settings, coordinator=soon), stop=latest.stop, measuring=_open_meters)
     return latest
 

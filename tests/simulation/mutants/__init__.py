@@ -86,8 +86,6 @@ UNSHOWN = {
     "unit/operations/test_replay_tables.py",
     "BATCH-1": "a writer that hangs, or fails for no reason of others, is not in the simulation: "
     "protocol/test_batch_1_hopeless.py",
-    "LOG-5": "its parts are EPOCH-2, COMMIT-2, COMMIT-3, EPOCH-4, PAUSE-1 and POSITION-3, and each "
-    "is judged by itself: protocol/test_log_5_replays.py",
     "QUARANTINE-4": "what a writer makes of a record is not the machines': "
     "protocol/test_quarantine_4_disposal.py and "
     "unit/data_plane/quarantine/test_rejected_records.py",
