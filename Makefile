@@ -12,9 +12,12 @@ HUDI_PYTEST := $(HUDI)/bin/python -m pytest -c $(HUDI_TESTS)/pytest.ini --rootdi
 FAST := not integration and not spark and not wide and not soak
 WORKERS ?= 4
 TESTED = -m 'not wide and not soak' --numprocesses $(WORKERS) $(ARGS)
-WIDE = -m 'wide and not soak' --numprocesses $(WORKERS) $(ARGS)
+WIDE = -m '(wide or hypothesis) and not soak' --hypothesis-profile all --numprocesses $(WORKERS) $(ARGS)
 AGAIN := $(BIN)/python tests/second_run.py
 HUDI_WORKERS ?= 2
+RELEASE := build/release
+IMAGE_EXTRAS := --extra avro --extra glue --extra metrics --extra postgres
+LOCK := $(RELEASE)/bin/python -m uv pip compile --quiet --no-header --universal --generate-hashes --python-version 3.11
 # PySpark comes as its source: pip warns of the older way to build it.
 QUIETLY := --quiet --disable-pip-version-check --use-pep517
 
@@ -22,7 +25,7 @@ QUIETLY := --quiet --disable-pip-version-check --use-pep517
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test wide soak check lint search hudi hudisoak hudi-env bench simulate explore chaos format durations coverage env
+.PHONY: help demo test wide soak check lint search hudi hudisoak hudi-env bench simulate explore chaos format durations coverage env release image docs lock
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -33,7 +36,7 @@ demo: $(VENV)/.demo $(if $(findstring s3,$(ARGS)),$(VENV)/.store) ## Kafka to Ic
 test: $(VENV)/.dev ## The tests, on a real broker (needs Java 17 or 21, or Docker for the broker)
 	$(BIN)/pytest $(TESTED) || $(AGAIN) $$? $(TESTED)
 
-wide: $(VENV)/.dev ## What `make test` shows, in more settings: every mutant, older formats, other catalogs and sessions
+wide: $(VENV)/.dev ## What `make test` shows, in more settings: every mutant, all examples, other formats, catalogs and sessions
 	$(BIN)/pytest $(WIDE) || $(AGAIN) $$? $(WIDE)
 
 soak: $(VENV)/.dev ## The long tests: two million records, a zombie of a minute, twenty rolling restarts
@@ -78,6 +81,22 @@ format: $(VENV)/.dev ## Format the code, and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+release: $(RELEASE)/.made ## The files of a release in dist/: sdist, wheels for each platform, SBOM, sums. Uploads nothing
+	rm -rf dist
+	$(RELEASE)/bin/python deploy/release/release.py dist $(ARGS)
+
+image: $(RELEASE)/.made ## A container image of the wheel in dist/, in build/image, without an engine (needs mmdebstrap, root)
+	rm -rf build/image
+	$(RELEASE)/bin/python deploy/release/image.py dist/*manylinux2014_x86_64*.whl deploy/requirements.lock build/image
+
+docs: $(RELEASE)/.made ## The documentation as a site, a folder for each version, in build/site
+	$(RELEASE)/bin/python deploy/release/site.py build/site $(ARGS)
+
+lock: $(RELEASE)/.made ## Resolves anew what images install, with hashes
+	$(LOCK) pyproject.toml $(IMAGE_EXTRAS) --output-file deploy/requirements.lock
+	$(LOCK) pyproject.toml $(IMAGE_EXTRAS) --extra spark --output-file deploy/requirements-spark.lock
+	$(LOCK) deploy/release/requirements.in --output-file deploy/release/requirements.txt
+
 durations: $(VENV)/.dev ## Measures every test, and keeps in tests/durations.json what the others sort by
 	$(BIN)/pytest -m 'not soak' --numprocesses $(WORKERS) --keep-durations $(ARGS)
 
@@ -95,7 +114,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml setup.py native/loops.c
 	@echo 'Installing headgate and Spark into $(VENV), once; Spark is large'
-	$(BIN)/python -m pip install $(QUIETLY) --editable '.[spark]'
+	$(BIN)/python -m pip install $(QUIETLY) --editable '.[spark,sql]'
 	@touch $@
 
 $(VENV)/.store: $(VENV)/.demo
@@ -106,6 +125,11 @@ $(VENV)/.store: $(VENV)/.demo
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml setup.py native/loops.c
 	$(BIN)/python -m pip install $(QUIETLY) --editable '.[dev]'
 	@touch $@ $(VENV)/.demo
+
+$(RELEASE)/.made: deploy/release/requirements.txt
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip install $(QUIETLY) --require-hashes --requirement $<
+	@touch $@
 
 # A JVM of an older Spark: no environment can have both.
 $(HUDI)/.made: pyproject.toml setup.py native/loops.c

@@ -123,7 +123,7 @@ class Shop:
         self.secondaries = TimedTables(
             lambda name: IcebergTable(self.catalog, name, SINK),
             required=(ASIDE,),
-            joint=joint,
+            together=joint,
             listed=lambda space: [found[-1] for found in self.catalog.list_tables(space)],
         )
         sender = Sender(f"member-{self.lives}", "a")

@@ -1,1 +1,1 @@
-"""Contains what a sink file says: its settings, how they are read, checked and told."""
+"""Contains what a sink file says: its settings, how they are read, checked and described."""

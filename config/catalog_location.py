@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.table_settings import ICEBERG
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.tables.iceberg.catalog_types import SQL_SCHEMES, refuse_java_kind, refuse_kind
+from headgate.tables.iceberg.catalog_types import (
+    SQL_SCHEMES,
+    require_java_type,
+    require_supported_type,
+)
 
 if TYPE_CHECKING:
     from headgate.config.sink_settings import SinkSettings
@@ -22,9 +26,9 @@ def require_location(settings: CatalogSettings) -> None:
     Raises ``CatalogRefused`` or ``ConfigurationError``.
     """
     if settings.backend is Backend.JAVA:
-        refuse_java_kind(settings.name, settings.properties)
+        require_java_type(settings.name, settings.properties)
         return
-    refuse_kind(settings.name, settings.properties)
+    require_supported_type(settings.name, settings.properties)
     database = sqlite_file(settings)
     if database and not database.parent.is_dir():
         raise ConfigurationError(
@@ -62,7 +66,7 @@ def is_sql(settings: CatalogSettings) -> bool:
 
 
 def require_locations(settings: SinkSettings) -> None:
-    """Refuse the catalog of the sink's table, if it has one. Raises as ``refuse_catalog``."""
+    """Refuse the catalog of the sink's table, if it has one. Raises as ``require_location``."""
     if settings.table.type == ICEBERG:
         require_location(settings.catalog)
 

@@ -27,5 +27,5 @@ class CatalogSettings:
     machine), for Hive metastores (docs/guides/catalogs.md)."""
     properties: Properties = Properties()
     """Catalog properties such as type, uri and warehouse, with pyiceberg's names; with backend
-    java, those of Iceberg's Java library, plus pyiceberg's for file stores. For a kind of table
-    without a catalog: the properties of its store."""
+    java, those of Iceberg's Java library, plus pyiceberg's for file stores. For a table
+    format without a catalog: the properties of its store."""

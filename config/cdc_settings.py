@@ -61,9 +61,9 @@ class ChangesSettings:
     tables together; if it needs more, the sink stops, or suspends the table."""
 
     @property
-    def skips(self) -> bool:
-        """Return ``Changes.skips``, which does not depend on the key."""
-        return Changes((), self.envelope, self.tombstones).skips
+    def may_skip(self) -> bool:
+        """Return ``Changes.may_skip``, which does not depend on the key."""
+        return Changes((), self.envelope, self.tombstones).may_skip
 
     @property
     def hold_ms(self) -> int | None:

@@ -238,7 +238,7 @@ def _check_message_keys(settings: SinkSections, table: TableSettings) -> None:
     if changes is None or changes.tombstones is not Tombstones.DELETE:
         return
     values, own = settings.format, table.record_columns.key
-    if values.key_type or changes.keys_like_values(values.type, own):
+    if values.key_type or changes.reads_keys_like_values(values.type, own):
         return
     if len(table.key) > 1:
         raise KeyUnfit(

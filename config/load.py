@@ -59,6 +59,8 @@ def parse(text: str) -> SinkSettings:
         raise ConfigurationError(f"is not valid TOML: {error}") from None
     kafka = document.get("kafka")
     if isinstance(kafka, dict):
+        if isinstance(kafka.get("auth"), dict):
+            document["kafka.auth"] = kafka.pop("auth")
         _check_kafka_keys(kafka)
     source = document.get("source")
     if isinstance(source, dict) and isinstance(source.get("start_at"), datetime):

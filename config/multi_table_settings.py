@@ -124,7 +124,7 @@ class TablesSettings:
     """Many tables, instead of [table]; see docs/guides/many-tables.md."""
 
     type: Text = ICEBERG
-    """Kind of all tables, including the ledger, as in table.type; see
+    """Format of all tables, including the ledger, as in table.type; see
     docs/table-formats/comparison.md."""
     ledger: Text = ""
     """Name of a table without rows, as "namespace.table", whose commits decide for all other

@@ -93,7 +93,9 @@ def _type_words(hint: Any) -> str:
         return "section of texts"
     if typing.get_origin(hint) is tuple:
         return "list of texts"
-    return {str: "text", Secret: "text", int: "whole number", bool: "boolean"}[hint]
+    if isinstance(hint, type) and issubclass(hint, Secret):
+        return "text"
+    return {str: "text", int: "whole number", bool: "boolean"}[hint]
 
 
 def _default(key: Key) -> str:

@@ -21,18 +21,18 @@ _NUMBERED = ("coordinator", "participant")
 """Sections whose numbers are intervals, sizes and limits."""
 
 
-def applies_live(before: SinkSettings, now: SinkSettings) -> bool:
+def can_apply_live(before: SinkSettings, now: SinkSettings) -> bool:
     """Return whether only intervals and limits differ, which participants need not agree on."""
     for section in fields(SinkSettings):
         was, will = getattr(before, section.name), getattr(now, section.name)
         if was == will:
             continue
-        if section.name not in _NUMBERED or not _differ_in_numbers(was, will):
+        if section.name not in _NUMBERED or not _differs_only_in_numbers(was, will):
             return False
     return True
 
 
-def _differ_in_numbers(was: object, will: object) -> bool:
+def _differs_only_in_numbers(was: object, will: object) -> bool:
     assert type(was) is type(will)
     pairs = [
         (getattr(was, f.name), getattr(will, f.name))
@@ -50,21 +50,23 @@ class RefusedFile:
 
 def describe_when_adopted(before: SinkSettings, now: SinkSettings) -> str:
     """Describe, for people, when a participant adopts the other settings."""
-    return "at the next START" if applies_live(before, now) else "after leaving in order"
+    return "at the next START" if can_apply_live(before, now) else "after leaving in order"
 
 
 class Reload:
-    """One sink file, and its content when it was last read. A signal handler may call ``ask``.
+    """One sink file, and its content when it was last read. A signal handler may call ``request``.
 
-    ``holds`` tells when new settings apply, and raises a ``HeadgateError`` for invalid ones.
+    ``describe`` says when new settings apply, and raises a ``HeadgateError`` for invalid ones.
     """
 
     def __init__(
-        self, path: Path, holds: Callable[[SinkSettings, SinkSettings], str] = describe_when_adopted
+        self,
+        path: Path,
+        describe: Callable[[SinkSettings, SinkSettings], str] = describe_when_adopted,
     ) -> None:
         self._path = path
-        self._holds = holds
-        self._seen = self._stamp()
+        self._describe = describe
+        self._last_state = self._file_state()
         self._due_s = time.monotonic() + LOOKED_AT_S
         self._requested = threading.Event()
 
@@ -80,7 +82,7 @@ class Reload:
             read = self.read(settings)
             if read == settings:
                 return None
-            how = self._holds(settings, read)
+            how = self._describe(settings, read)
         except HeadgateError as error:
             text = f"{self._path.name} was not adopted: {error}"
             _log.error("sink %s: %s", settings.name, text, extra=about(LogEvent.SINK_NOT_RELOADED))
@@ -106,15 +108,15 @@ class Reload:
         """Return whether the file was written, or a reread requested, since the last look."""
         if self._requested.is_set():
             self._requested.clear()
-            self._seen = self._stamp()
+            self._last_state = self._file_state()
             return True
         if time.monotonic() < self._due_s:
             return False
         self._due_s = time.monotonic() + LOOKED_AT_S
-        before, self._seen = self._seen, self._stamp()
-        return self._seen not in (before, None)
+        before, self._last_state = self._last_state, self._file_state()
+        return self._last_state not in (before, None)
 
-    def _stamp(self) -> tuple[int, int, int] | None:
+    def _file_state(self) -> tuple[int, int, int] | None:
         """Return what changes with the file, even if a link points elsewhere; ``None``: missing."""
         try:
             found = self._path.stat()

@@ -29,7 +29,7 @@ from headgate.data_plane.batch.routes import TABLE_COLUMN, Route, fold_case, req
 from headgate.data_plane.formats.column_options import FROM, path_of
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFields
-from headgate.tables.iceberg.catalog_types import not_atomic, refuse_kind
+from headgate.tables.iceberg.catalog_types import not_atomic, require_supported_type
 
 if TYPE_CHECKING:
     from headgate.config.sections import SinkSections
@@ -68,7 +68,7 @@ def check_tables(settings: SinkSections) -> None:
 def _check_own(settings: SinkSections, route: Route, number: int) -> None:
     """ROUTE-5: refuse a route that leads nowhere but into one of the sink's own tables."""
     own = [settings.tables.ledger]
-    own += [settings.quarantine.table] if settings.quarantine.keeps else []
+    own += [settings.quarantine.table] if settings.quarantine.keeps_rejected else []
     if fold_case(route.to) in map(fold_case, own):
         raise RouteUnfit(
             f"route {number} leads to {route.to}, which is one of the sink's own tables",
@@ -182,7 +182,10 @@ def _check_places(settings: SinkSections) -> None:
     tables = settings.tables
     names = [route.to for route in tables.routing.routes]
     if tables.type != ICEBERG:
-        names += [tables.ledger, *([] if settings.apart else [settings.quarantine.table])]
+        names += [
+            tables.ledger,
+            *([] if settings.has_foreign_quarantine else [settings.quarantine.table]),
+        ]
     elif tables.create.schema is CreateFrom.OFF:
         return
     places = [("tables.create", tables.create.location)]
@@ -249,7 +252,7 @@ def _check_atomic(settings: SinkSections) -> None:
         return
     catalog = settings.catalog
     java = catalog.backend is Backend.JAVA
-    if java or refuse_kind(catalog.name, catalog.properties) not in ("rest", ""):
+    if java or require_supported_type(catalog.name, catalog.properties) not in ("rest", ""):
         raise not_atomic(catalog.name)
     for each in settings.tables.table:
         if each.delivery_linger_ms:
@@ -346,7 +349,7 @@ def pick_partition(text: str, columns: set[str], what: str = "partition") -> str
 
 
 class DeclaredTables:
-    """What the sink file declares for each routed table: implements ``routed_plans.OfTable``."""
+    """Says what the sink file declares for each routed table: a ``TableDeclarations``."""
 
     def __init__(self, settings: SinkSections) -> None:
         self._settings = settings
@@ -355,10 +358,10 @@ class DeclaredTables:
         return source_of(self._settings, source, table)
 
     @property
-    def makes_anew(self) -> bool:
+    def recreates_missing(self) -> bool:
         return self._settings.tables.on_missing is OnMissing.CREATE
 
-    def making(self, source: SourcePlan, table: str) -> CreationSource | None:
+    def creation(self, source: SourcePlan, table: str) -> CreationSource | None:
         """CREATE-1: use the declared columns, else those that records show, if allowed."""
         wanted = self._settings.tables.create.schema
         each = section_of(self._settings.tables, table)

@@ -1,4 +1,4 @@
-"""Tells what a section of the sink file holds: each key, its type, its unit, and the text below."""
+"""Describes a section of the sink file: each key, its type, its unit, and the text below."""
 
 from __future__ import annotations
 

@@ -11,11 +11,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from headgate.config.catalog_settings import CatalogSettings
 from headgate.config.cdc_settings import ChangesSettings
 from headgate.config.http_settings import HttpSettings, TelemetrySettings
+from headgate.config.kafka_auth_settings import KafkaAuthSettings
 from headgate.config.maintenance_settings import MaintenanceSettings
 from headgate.config.multi_table_settings import NO_TABLE, TablesSettings, with_ledger
 from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
@@ -72,7 +73,7 @@ class SourceSettings:
         return None if self.start_at in ("earliest", "latest") else timestamp_ms(self.start_at)
 
 
-def timestamp_ms(text: str) -> int:
+def timestamp_ms(text: str, key: str = "source.start_at") -> int:
     """Parse RFC 3339 with a zone, or epoch milliseconds. Raises ``ConfigurationError``."""
     if text.isdecimal() and int(text) <= _LATEST_MS:
         return int(text)
@@ -82,8 +83,9 @@ def timestamp_ms(text: str) -> int:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise ConfigurationError(
-            f"source.start_at cannot be {text!r}",
-            'write "earliest", "latest", a time like "2026-01-31T06:00:00Z", or epoch milliseconds',
+            f"{key} cannot be {text!r}",
+            ('write "earliest", "latest", ' if key == "source.start_at" else "write ")
+            + 'a time like "2026-01-31T06:00:00Z", or epoch milliseconds',
         )
     return int(moment.timestamp() * 1000)
 
@@ -181,6 +183,9 @@ class SinkSections:
     """The topics to read."""
     kafka: Properties
     """Client settings in librdkafka's names, limited to an allow-list."""
+    kafka_auth: Annotated[KafkaAuthSettings, Field(alias="kafka.auth")] = KafkaAuthSettings()
+    """How clients of Kafka get tokens; docs/guides/kafka-authentication.md has an example of each.
+    """
     control: ControlSettings = ControlSettings()
     """The control topic."""
     catalog: CatalogSettings = CatalogSettings()
@@ -215,9 +220,10 @@ class SinkSections:
         app_name = self.spark.app_name or f"headgate-{self.name}"
         object.__setattr__(self, "source", replace(self.source, group_id=group_id))
         object.__setattr__(self, "spark", replace(self.spark, app_name=app_name))
+        object.__setattr__(self, "kafka", self.kafka_auth.in_kafka(self.kafka))
         object.__setattr__(self, "table", with_ledger(self.table, self.tables))
-        aside = self.quarantine.table or f"{self.table.identifier}_quarantine"
-        named = replace(self.quarantine, table=aside)
+        quarantine = self.quarantine.table or f"{self.table.identifier}_quarantine"
+        named = replace(self.quarantine, table=quarantine)
         if self.tables and self.tables.unmatched is Disposal.QUARANTINE:
             named = RoutedQuarantine(**{f.name: getattr(named, f.name) for f in fields(named)})
         object.__setattr__(self, "quarantine", named)
@@ -227,18 +233,18 @@ class SinkSections:
         """Return what a coordinator tolerates: it refuses a claim beyond these settings."""
         disposals = [self.quarantine.policy, self.quarantine.tombstones]
         disposals += [self.tables.unmatched] if self.tables else []
-        passes = bool(self.transform) or (self.keyed and self.changes.skips)
+        passes = bool(self.transform) or (self.keyed and self.changes.may_skip)
         return replace(self.quarantine.limits, may_skip=passes or Disposal.SKIP in disposals)
 
     @property
-    def apart(self) -> bool:
-        """Whether the quarantine is of another format than the table."""
-        return self.quarantine.keeps and self.quarantine.type not in ("", self.table.type)
+    def has_foreign_quarantine(self) -> bool:
+        """Return whether the quarantine is of another format than the table."""
+        return self.quarantine.keeps_rejected and self.quarantine.type not in ("", self.table.type)
 
     def type_of(self, table: str) -> str:
         """Return the format of a table of this sink."""
-        aside = self.apart and table == self.quarantine.table
-        return self.quarantine.type if aside else self.table.type
+        is_foreign = self.has_foreign_quarantine and table == self.quarantine.table
+        return self.quarantine.type if is_foreign else self.table.type
 
     @property
     def keyed(self) -> bool:
@@ -264,8 +270,10 @@ class SinkSections:
         """Return the mask for this sink's secrets; tasks have ``redaction_of_records`` instead."""
         catalogs = (self.catalog.properties, self.quarantine.catalog.properties)
         some = (*catalogs, self.spark.conf, self.telemetry.otlp_headers)
-        tokens = (self.http.viewer_token.text, self.http.operator_token.text)
-        tokens = (*tokens, *_REMOTE_TOKEN.findall(self.spark.remote))
+        tokens = (
+            *(self.http.viewer_token.text, self.http.operator_token.text),
+            *(self.kafka_auth.client_secret.text, *_REMOTE_TOKEN.findall(self.spark.remote)),
+        )
         keys = frozenset((*self.control.keys.texts, *filter(None, tokens)))
         read_with = self.redaction_of_records.secrets
         return Redaction(keys.union(read_with, *(each.secrets for each in some)))

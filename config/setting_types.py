@@ -143,6 +143,22 @@ class Secret:
         return cls(resolve(value))
 
 
+class SecretReference(Secret):
+    """A secret that is read again where and when it is used; ``reference`` says from where."""
+
+    __slots__ = ("reference",)
+
+    def __init__(self, text: str = "", reference: str = "") -> None:
+        super().__init__(text)
+        self.reference = reference
+
+    @classmethod
+    def from_reference(cls, value: object) -> SecretReference:
+        """Read it now as well, so that a reference to nothing is an error of the sink file."""
+        found = Secret.from_reference(value)
+        return cls(found.text, str(value))
+
+
 class Properties(Mapping[str, str]):
     """Immutable names and values for a foreign client. ``repr`` and ``shown`` mask secrets.
 
@@ -203,6 +219,14 @@ class Properties(Mapping[str, str]):
                 parts.update(resolve(each[0], key=name) for each in texts)
                 withhold_variables(text)
         return cls(values, frozenset(secret_names), frozenset(parts))
+
+    def with_value(self, name: str, value: str) -> Properties:
+        """Return these and one more, which is no secret."""
+        return Properties({**self._values, name: value}, self._secret_names, self._parts)
+
+    def without(self, name: str) -> Properties:
+        left = {key: value for key, value in self._values.items() if key != name}
+        return Properties(left, self._secret_names, self._parts)
 
     def masked(self) -> dict[str, str]:
         """Return the properties with secrets masked."""

@@ -52,8 +52,8 @@ def agreed_settings(settings: SinkSettings) -> Mapping[str, str]:
         ),
         "quarantine.policy": quarantine.policy.value,
         "quarantine.tombstones": quarantine.tombstones.value,
-        "quarantine.table": _text(quarantine.table if quarantine.keeps else ""),
-        **({"quarantine.type": quarantine.type} if settings.apart else {}),
+        "quarantine.table": _text(quarantine.table if quarantine.keeps_rejected else ""),
+        **({"quarantine.type": quarantine.type} if settings.has_foreign_quarantine else {}),
         "transform": _digest(asdict(transform)) if transform else "",
         **_route_settings(settings),
     }

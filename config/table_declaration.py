@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.batch.transform_and_distribution import TransformPlan
 
-if TYPE_CHECKING:  # pyiceberg takes half a second: a mistake elsewhere in the file is told before
+if TYPE_CHECKING:  # pyiceberg takes half a second: other mistakes are reported before that
     from collections.abc import Mapping
 
     from pyiceberg.schema import Schema
@@ -160,18 +160,18 @@ def check_declaration(table: TableSettings) -> None:
     if schema is None:
         return
     from headgate.tables.iceberg.table_creation import (
-        check_version,
         partition_spec,
-        refuse_upkeep,
+        require_possible_upkeep,
+        require_possible_version,
         sort_order,
     )
 
     if table.create:
         try:
-            check_version(schema, table.properties)
+            require_possible_version(schema, table.properties)
         except ConfigurationError as error:
             raise ConfigurationError(f"table.properties: {error.message}", error.hint) from None
-        refuse_upkeep(table.properties, "table.properties")
+        require_possible_upkeep(table.properties, "table.properties")
     try:
         sort_order(schema, table.sort_by)
     except ConfigurationError as error:

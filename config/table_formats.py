@@ -93,12 +93,12 @@ def format_names() -> list[str]:
     return sorted({ICEBERG, *registered})
 
 
-def _find_format(name: str, said_by: str) -> TableFormat:
+def _find_format(name: str, setting: str) -> TableFormat:
     factory = _registered_formats(name)
     if factory is None:
         known = format_names()
         raise TableFormatUnknown(
-            f"{said_by} cannot be {name!r}",
+            f"{setting} cannot be {name!r}",
             f"known formats: {', '.join(known)}{suggestion(name, known)}",
         )
     return factory()
@@ -257,9 +257,9 @@ def check_format(settings: SinkSections) -> None:
         _check_places(settings, plugin)
     plugin.refuse(table_spec(settings))
     _check_session(settings)
-    if settings.quarantine.keeps:
+    if settings.quarantine.keeps_rejected:
         _check_quarantine_location(settings)
-    if settings.quarantine.keeps and not settings.apart:
+    if settings.quarantine.keeps_rejected and not settings.has_foreign_quarantine:
         _refuse_quarantine(settings, plugin)
 
 
@@ -352,7 +352,11 @@ def _check_quarantine_format(settings: SinkSections) -> None:
 
 def _check_quarantine_location(settings: SinkSections) -> None:
     quarantine = settings.quarantine
-    place = quarantine.location if settings.apart else quarantine_spec(settings).location
+    place = (
+        quarantine.location
+        if settings.has_foreign_quarantine
+        else quarantine_spec(settings).location
+    )
     if place.rstrip("/") == settings.table.location.rstrip("/") != "":
         raise ConfigurationError(
             "quarantine.location is table.location", "the quarantine is a table of its own"
@@ -374,9 +378,9 @@ def _needed_capabilities(settings: SinkSections) -> list[tuple[Capability | None
     table, tables, catalog = settings.table, settings.tables, settings.catalog
     evolves = table.schema.unknown_fields is UnknownFields.EVOLVE
     upkeep = settings.maintenance or settings.maintenance.expire_after_ms
-    upkeep = upkeep and not settings.apart
+    upkeep = upkeep and not settings.has_foreign_quarantine
     quarantine = settings.quarantine
-    letters = quarantine.dead_letter_topic and not settings.apart
+    letters = quarantine.dead_letter_topic and not settings.has_foreign_quarantine
     asked = {
         "[tables]": (Capability.MANY_TABLES, tables),
         "tables.atomic": (None, tables.atomic),
@@ -384,7 +388,10 @@ def _needed_capabilities(settings: SinkSections) -> list[tuple[Capability | None
         'tables.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, _may_evolve(tables)),
         "tables.create.sort_by": (None, tables.create.sort_by),
         "quarantine.dead_letter_topic": (None, letters),
-        "a quarantine": (Capability.SECONDARY_TABLES, quarantine.keeps and not settings.apart),
+        "a quarantine": (
+            Capability.SECONDARY_TABLES,
+            quarantine.keeps_rejected and not settings.has_foreign_quarantine,
+        ),
         "table.branch": (Capability.BRANCHES, table.branch != "main"),
         'table.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, evolves),
         "[maintenance]": (None, upkeep),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from headgate.config.catalog_settings import Backend
 from headgate.config.column_options import check_rules
 from headgate.config.http_settings import check_http
+from headgate.config.kafka_auth_settings import check_auth
 from headgate.config.keyed_table_checks import check_keyed
 from headgate.config.maintenance_settings import check_maintenance
 from headgate.config.route_checks import check_tables
@@ -28,8 +29,9 @@ from headgate.control_protocol.schema_evolution import RESERVED
 from headgate.control_protocol.signatures import KEY_CHARACTERS_MIN
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.kafka import client_settings as kafka_keys
+from headgate.kafka.authentication import AUTH
 from headgate.participant.settings import Incompatible, UnknownFields
-from headgate.tables.jvm_start import refuse_arguments
+from headgate.tables.jvm_start import require_no_secret_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,22 +130,22 @@ def _choice(where: str, kind: type[_Choice], text: str) -> _Choice:
 def _check_fields(settings: SinkSections, where: str, wanted: UnknownFields) -> None:
     if wanted is UnknownFields.IGNORE:
         return
-    said = f'{where}unknown_fields = "{wanted}"'
+    described = f'{where}unknown_fields = "{wanted}"'
     if settings.transform:
         raise ColumnsCannotEvolve(
-            f"{said} and a transform cannot be combined",
+            f"{described} and a transform cannot be combined",
             "a transform declares its own result: leave the transform out, or ignore",
         )
     name = settings.format.type
     made = record_format(name, ValueOptions.from_options(settings.format.options).of_format)
     if not hasattr(made, "unknown_columns"):
         raise ColumnsCannotEvolve(
-            f"{said}: the format {name} does not report fields that a table lacks",
+            f"{described}: the format {name} does not report fields that a table lacks",
             "use json, connect-json, or a format of Avro or Protobuf; or ignore",
         )
     if wanted is UnknownFields.QUARANTINE and settings.quarantine.policy is Disposal.FAIL:
         raise ConfigurationError(
-            f"{said}, but quarantine.policy stops the sink at a bad record",
+            f"{described}, but quarantine.policy stops the sink at a bad record",
             'set quarantine.policy = "quarantine", or unknown_fields = "fail"',
         )
 
@@ -159,14 +161,14 @@ _MAX_POLL_INTERVAL_MS = 300_000
 _SESSION_TIMEOUT_MS = 45_000
 """Both are librdkafka's defaults."""
 _ROUNDS_MIN = 4
-"""Two rounds and a time-out can pass before a late status is judged; ageing rounds by a quarter."""
+"""Two rounds and a time-out can pass before a late status is validated; ageing adds a quarter."""
 
 
 def check_sink(settings: SinkSections) -> None:
     """Raises ``ConfigurationError`` for the first contradiction.
 
-    What needs no library comes first: such a mistake is told at once. Then the formats of records
-    and of tables are asked, and each of them imports what it is made of.
+    What needs no library comes first: such mistakes are reported at once. Then the formats of
+    records and of tables are asked, and each of them imports what it is made of.
     """
     _check_structure(settings)
     iceberg = settings.table.type == ICEBERG
@@ -199,7 +201,7 @@ def _check_structure(settings: SinkSections) -> None:
         ("spark.conf", settings.spark.conf),
         ("catalog.properties", settings.catalog.properties),
     ):
-        refuse_arguments(named, named.secret_names, section)
+        require_no_secret_arguments(named, named.secret_names, section)
     _check_quarantine(settings)
     _check_transform(settings)
     check_http(settings.telemetry, settings.http)
@@ -298,6 +300,8 @@ def _check_kafka(settings: SinkSections) -> None:
             'kafka."bootstrap.servers" is missing', 'write "bootstrap.servers" = "host:port"'
         )
     for key in settings.kafka:
+        if key == AUTH:
+            continue
         reason = kafka_keys.refusal_of_key(key)
         if reason is not None:
             _wrong_setting(
@@ -307,16 +311,18 @@ def _check_kafka(settings: SinkSections) -> None:
             _wrong_setting(f'kafka."{key}" is blank', "write its value, or remove the key")
     protocol = settings.kafka.get("security.protocol", "").lower()
     mechanisms = {"sasl.mechanism", "sasl.mechanisms"} & {*settings.kafka}
-    if protocol.startswith("sasl") and not mechanisms:
+    if protocol.startswith("sasl") and not mechanisms and not settings.kafka_auth:
         _wrong_setting(
             f'kafka."security.protocol" is {protocol}, and kafka."sasl.mechanism" is not set',
-            'set it to what the brokers offer, such as "SCRAM-SHA-512" or "PLAIN"',
+            'set it to what the brokers offer, such as "SCRAM-SHA-512" or "PLAIN", or write '
+            "[kafka.auth]",
         )
+    check_auth(settings)
 
 
 def _check_table(table: TableSettings) -> None:
     parts = table.identifier.split(".")
-    if len(parts) < 2 or not _check_are_names(parts):
+    if len(parts) < 2 or not _are_names(parts):
         _wrong_setting(
             f"table.identifier cannot be {table.identifier!r}",
             'write "namespace.table", without control characters and without blanks at the ends',
@@ -337,7 +343,7 @@ def _check_table(table: TableSettings) -> None:
         _wrong_setting("table.create is on, but no column is declared", "add [[table.columns]]")
 
 
-def _check_are_names(parts: Sequence[str]) -> bool:
+def _are_names(parts: Sequence[str]) -> bool:
     """Return whether people see of each part what it is."""
     return all(part and part == part.strip() and part.isprintable() for part in parts)
 
@@ -396,7 +402,7 @@ def _check_format(settings: SinkSections) -> None:
 def _check_quarantine(settings: SinkSections) -> None:
     wanted = settings.quarantine
     parts = wanted.table.split(".")
-    if len(parts) < 2 or not _check_are_names(parts) or wanted.table == settings.table.identifier:
+    if len(parts) < 2 or not _are_names(parts) or wanted.table == settings.table.identifier:
         _wrong_setting(
             f"quarantine.table cannot be {wanted.table!r}",
             'write "namespace.table", and another one than table.identifier',
@@ -416,7 +422,7 @@ def _check_quarantine(settings: SinkSections) -> None:
 
 def _check_dead_letters(settings: SinkSections) -> None:
     topic = settings.quarantine.dead_letter_topic
-    if not settings.quarantine.keeps:
+    if not settings.quarantine.keeps_rejected:
         _wrong_setting(
             "quarantine.dead_letter_topic is set, but nothing comes into the quarantine",
             'set quarantine.policy = "quarantine", or leave the topic out',
@@ -487,7 +493,7 @@ def _check_times(settings: SinkSections) -> None:
             f"coordinator.election_timeout_ms ({coordinator.election_timeout_ms})",
             "signs of life must come more often than that silence",
         )
-    # A file is as old as its START; a late status is judged one round later (POSITION-4, TOKEN-1).
+    # A file is as old as its START; a late status is validated a round later (POSITION-4, TOKEN-1).
     least_ms = _ROUNDS_MIN * (coordinator.commit_interval_ms + coordinator.commit_timeout_ms)
     if coordinator.claim_age_max_ms < least_ms:
         _wrong_setting(

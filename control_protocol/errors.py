@@ -6,6 +6,7 @@ codes    base                    exit code  what follows
 HG-1..   ``ConfigurationError``  2          the reader fixes a setting; nothing has begun
 HG-2..   ``StopSink``            1          the sink stops, for going on could lose or double
                                             rows; a person decides
+HG-28.   ``ConfigurationError``  2          as HG-1..: how clients authenticate
 HG-3..   ``StepDown``            1          this coordinator ends, another one may go on
 HG-4..   ``RetryLater``          3          what did not answer is asked again
 =======  ======================  =========  ====================================================
@@ -580,6 +581,33 @@ class BatchTooOld(StopSink):
     code = "HG-276"
 
 
+# ------------------------------------------------------------ HG-28.: how clients authenticate
+
+
+class AuthenticationUnfit(ConfigurationError):
+    """The section of authentication lacks something, or contradicts the client's settings."""
+
+    code = "HG-280"
+
+
+class KerberosMissing(ConfigurationError):
+    """Tickets are to be used, and the Kafka client of this installation was built without them."""
+
+    code = "HG-281"
+
+
+class TokenRefused(MissingRights):
+    """The token server refuses the client: nothing was sent to a broker."""
+
+    code = "HG-282"
+
+
+class TokenUnfit(ConfigurationError):
+    """What came instead of a token has no life, is over, or is none."""
+
+    code = "HG-283"
+
+
 # -------------------------------------------------------------- HG-3..: this coordinator steps down
 
 
@@ -609,6 +637,10 @@ class Unreachable(RetryLater):
     """A broker or catalog cannot be reached."""
 
     code = "HG-401"
+
+
+class TokenAway(Unreachable):
+    """The token server gives no token now; it is asked again."""
 
 
 class AppendUnconfirmed(RetryLater):

@@ -50,6 +50,8 @@ class LogEvent(StrEnum):
     COLUMNS_AWAITED = "columns.awaited"
     FIELDS_IGNORED = "fields.ignored"
     CONTROL_TOPIC_UNAVAILABLE = "control-topic.unavailable"
+    TOKEN_NOT_RENEWED = "token.not-renewed"  # noqa: S105 - a name
+    TOKEN_RENEWED = "token.renewed"  # noqa: S105
     SETTINGS_CHANGED = "settings.changed"
     TABLE_COMPACTED = "table.compacted"
     ORPHANS_DELETED = "orphans.deleted"

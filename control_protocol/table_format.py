@@ -12,14 +12,21 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from headgate.control_protocol.columns import Struct
-from headgate.control_protocol.commit_record import PendingCommit
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import Epoch, SinkName
-from headgate.control_protocol.ports import CommitAttempt, SinkTable, Staging
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    SecondaryTable,
+    SinkTable,
+    Staging,
+    TableView,
+)
 from headgate.control_protocol.table_history import ONLY_BRANCH, FileRows, TableReader
 
 
@@ -333,6 +340,12 @@ class SupportsCatalog(Protocol):
     def namespaces(self) -> Collection[str]:
         """Return all namespaces. Raises what the catalog raises."""
 
+    def load(self, name: str) -> Any:
+        """Load a table for reading, as the catalog's library has it.
+
+        Raises ``TableMissing``, and what reading a catalog raises.
+        """
+
     def readers(
         self, specs: Sequence[TableSpec], sink: SinkName
     ) -> Iterator[tuple[str, TableReader | HeadgateError]]:
@@ -353,19 +366,192 @@ class SupportsMaintenance(Protocol):
     def commit_locks(self) -> Any:
         """Return where commits and maintenance of the same table wait for each other."""
 
+    def newest_commit(self, spec: TableSpec, sink: SinkName) -> tuple[int, float] | None:
+        """Return the snapshot of the sink's last commit, and its time in seconds; ``None``: none.
+
+        Raises what the catalog raises.
+        """
+
     def for_coordinator(self) -> TableFormat:
         """Return the same tables for one coordinator, whose commits and maintenance wait for each
         other and share the memory of indexes."""
+
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
+DeliveryOutcome = CommitOutcome | HeadgateError
+
+
+class Calls(Protocol):
+    """Calls the tables of a sink."""
+
+    def each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
+        """Call with each of the items, several at a time; the answers are in their order."""
+
+    def guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
+        """Return the error that is this table's own trouble; raise any other (SUSPEND-1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One table's delivery."""
+
+    table: SecondaryTable
+    attempt: CommitAttempt
+
+    @property
+    def name(self) -> str:
+        return self.attempt.base.table
+
+    def deliver(self) -> CommitOutcome:
+        """Deliver to it by a call of its own."""
+        return self.table.commit(self.attempt)
+
+
+class AtomicCommits(Protocol):
+    """Delivers to several tables in one call of their catalog (PENDING-5)."""
+
+    def deliver(self, deliveries: Sequence[Delivery], calls: Calls) -> list[DeliveryOutcome]:
+        """Return the outcome for each table. Raises as its own commit would."""
 
 
 @runtime_checkable
 class SupportsAtomicCommit(Protocol):
     """A format that can commit to several tables in one call."""
 
-    def together(self) -> Any:
+    def atomic_commits(self) -> AtomicCommits:
         """Return what delivers to several tables in one call.
 
         Raises ``NotAtomic`` if the catalog has no such call.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackSnapshot:
+    """A person's move: the new snapshot continues ``snapshot_id``, and the tag ``kept_as`` keeps
+    the branch's former head, for ``kept_ms``. ``None``: an empty table, as at first."""
+
+    snapshot_id: int | None
+    kept_as: str
+    kept_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PastSnapshot:
+    """A snapshot that a table still has. ``record``: the sink's, if it is the sink's own commit.
+
+    ``deleted``: how many rows people deleted with it; ``by_others``: names a snapshot that is not
+    the sink's commit; ``first``: no earlier one has been removed from the table.
+    """
+
+    snapshot_id: int
+    parent: int | None
+    record: CommitRecord | None
+    deleted: int = 0
+    by_others: str = ""
+    first: bool = False
+
+
+class TablePast(Protocol):
+    """The snapshots of a table, as it was when it was read.
+
+    ``deleted``: how many rows people deleted from it in all.
+    """
+
+    @property
+    def view(self) -> TableView:
+        """Return the table itself. Raises as ``SinkTable.read``."""
+
+    @property
+    def uuid(self) -> str: ...
+
+    @property
+    def head(self) -> int | None:
+        """Return the newest snapshot of the branch."""
+
+    @property
+    def deleted(self) -> int: ...
+
+    def snapshot(self, snapshot_id: int | None) -> PastSnapshot | None: ...
+
+    def kept(self, name: str) -> PastSnapshot | None:
+        """Return the snapshot that a branch or tag of this name keeps."""
+
+    def newest_first(self) -> Iterator[PastSnapshot]:
+        """Yield all snapshots, those on no branch among them."""
+
+    def ancestors(self, snapshot_id: int | None) -> Iterator[PastSnapshot]:
+        """Yield the snapshot and those before it, as far as the table still has them."""
+
+
+@runtime_checkable
+class SupportsRollback(Protocol):
+    """A format whose tables go back to an older snapshot, by one commit (rule ROLLBACK-1)."""
+
+    def past_of(self, reader: TableReader) -> TablePast:
+        """Return the snapshots of the table that this format's reader reads."""
+
+    def read_past(self, spec: TableSpec, sink: SinkName) -> TablePast:
+        """Return the table's snapshots as they are now. Raises as ``SinkTable.read``."""
+
+    def roll_back(
+        self, spec: TableSpec, sink: SinkName, attempt: CommitAttempt, back: RollbackSnapshot
+    ) -> CommitOutcome:
+        """Commit a person's claim, which adds no rows and continues an older snapshot."""
+
+    def make_branch(self, spec: TableSpec, name: str, snapshot_id: int, kept_ms: int) -> None:
+        """Make a branch, for ``kept_ms``, on a snapshot; no row and no other ref changes.
+
+        Raises ``ConfigurationError`` for a name that is taken, and ``Unreachable`` if it is not
+        known whether it was made.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingCount:
+    """How many rows a predicate matches, in how many files."""
+
+    rows: int
+    files: int
+
+
+class PredicateDeletion(Protocol):
+    """Deletes the rows of one table that match a predicate (COMPACTION-1)."""
+
+    @property
+    def deleted(self) -> MatchingCount:
+        """Return what it has deleted."""
+
+    def require_allowed(self) -> None:
+        """Raise ``DeletionRefused`` for a table whose rows must not be deleted this way."""
+
+    def count(self) -> MatchingCount:
+        """Return what it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``."""
+
+    def delete(self, quiet: Callable[[], None]) -> str:
+        """Delete what matches; return why that is not certain, or nothing if it was done.
+
+        ``quiet`` waits for a moment at which the sink commits nothing. Raises as ``count``.
+        """
+
+
+@runtime_checkable
+class SupportsRowDeletion(Protocol):
+    """A format from whose tables people delete rows by a predicate."""
+
+    def row_deletion(
+        self,
+        spec: TableSpec,
+        sink: SinkName,
+        predicate: str,
+        *,
+        asked_by: str,
+        columns: tuple[str, str, str] | None,
+    ) -> PredicateDeletion:
+        """Return the deletion of the rows that match.
+
+        ``columns`` say of which record a row is. Raises ``PredicateUnfit`` for no predicate.
         """
 
 

@@ -401,7 +401,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         term=replace(term, tokens=first),
         highest_epoch=epoch,
         table_epoch=epoch,
-        rival_heard_ms=None,
+        superseded_ms=None,
         pause_asked=None,
         doubted=frozenset(),
         suspects=frozenset(),

@@ -15,7 +15,7 @@ tables, keys and columns is asked only where there are any: ``pending_delivery``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from headgate.control_protocol.commit_record import CommitRecord
@@ -154,7 +154,7 @@ from headgate.coordinator.secondary_tables import (
 )
 from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.source_partitions import activate, defer_added, deferred_partitions
-from headgate.coordinator.state import HeardStatus, Sample, State, Term
+from headgate.coordinator.state import HeardStatus, ReplayWindow, Sample, State, Term
 from headgate.coordinator.status_validation import (
     ValidationResult,
     admission_criteria,
@@ -260,17 +260,16 @@ def _on_secondaries(
 
 
 def _on_leadership(state: State, now_ms: int) -> Step:
-    """EPOCH-4: after being superseded, claim only when the rival has been silent for long
-    enough."""
+    """EPOCH-4: after being superseded, claim only after a fixed wait."""
     if state.phase is not Phase.FOLLOWING:
         return state, ()
-    if state.rival_heard_ms is not None and now_ms < state.rival_heard_ms + _silence_ms(state):
+    if state.superseded_ms is not None and now_ms < state.superseded_ms + _wait_ms(state):
         return state, ()
     return recover(state, "leading: reads table and sources")
 
 
-def _silence_ms(state: State) -> int:
-    """Return how long a rival must be silent: a live one speaks once per interval and time-out."""
+def _wait_ms(state: State) -> int:
+    """Return how long others lead at least: by then a live one has finished a transaction."""
     settings = state.settings
     return settings.election_timeout_ms + settings.commit_interval_ms + settings.commit_timeout_ms
 
@@ -338,20 +337,18 @@ def _on_sources(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
 
 def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
     said = record.envelope
-    state = with_peer(state, said, now_ms)
-    if is_repeated_gain(state, said) or is_epoch_too_far(state, said):
+    if isinstance(said.event, Presence | WriteStatus | Proposal):
+        if is_repeated(state, said):
+            return _with_heard_to(state, record), ()
+        state = with_peer(with_number_heard(state, said), said, now_ms)
+    if is_epoch_too_far(state, said):
         return _with_heard_to(state, record), ()
-    state = with_gain(state, said)
     if isinstance(said.event, Pause | Resume):
         return on_request(_with_heard_to(state, record), said, now_ms), ()
     coordinates = isinstance(said.event, StartCommit | EndCommit | Settlement | Tables)
     rival = coordinates and said.sender != state.identity.sender
     if said.epoch > state.highest_epoch:
-        state = replace(state, highest_epoch=said.epoch, rivals={})
-    if rival and said.epoch == state.highest_epoch:
-        state, fresh = with_rival_event(state, said)
-        if fresh and state.term is None and state.rival_heard_ms is not None:
-            state = replace(state, rival_heard_ms=now_ms)
+        state = replace(state, highest_epoch=said.epoch)
     if state.term is None:
         return state, ()
     if said.epoch > state.term.epoch:
@@ -456,16 +453,8 @@ def _open_or_deliver(state: State, now_ms: int, also: tuple[Action, ...] = ()) -
 
 
 def _on_status(state: State, heard: HeardStatus) -> Step:
-    """COMMIT-3: count a status once, by its identity, whatever transaction it answers."""
+    """COMMIT-3: count a status, whatever transaction it answers."""
     term = term_of(state)
-    number = heard.status.status_number
-    known = any(
-        s.sender == heard.sender and s.status.status_number == number
-        for s in term.collection.statuses
-    )
-    behind = term.collection.judged.get(heard.sender, 0) - number
-    if known or 0 <= behind <= LEAP_MAX:  # LOG-6: nobody can have counted further than that
-        return state, ()
     awaited = term.collection.awaited | named_partitions((heard,))
     held = {
         sender: amounts
@@ -640,21 +629,12 @@ def _abort(state: State) -> Step:
         term,
         collection=replace(
             term.collection,
-            judged={**term.collection.judged, **_newest_numbers(term.collection.statuses)},
             statuses=(),
             named_by_presence=frozenset(),
         ),
         progress=replace(term.progress, settlement=settlement),
     )
     return settle(replace(state, term=term), None)
-
-
-def _newest_numbers(statuses: Iterable[HeardStatus]) -> Mapping[Sender, int]:
-    numbers: dict[Sender, int] = {}
-    for heard in statuses:
-        number = heard.status.status_number
-        numbers[heard.sender] = max(numbers.get(heard.sender, 0), number)
-    return numbers
 
 
 def _text_of_some(partitions: frozenset[TopicPartition]) -> str:
@@ -683,7 +663,6 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
         before,
         collection=replace(
             before.collection,
-            judged={**before.collection.judged, **_newest_numbers(before.collection.statuses)},
             statuses=(),
             named_by_presence=frozenset(),
             sample=sample,
@@ -919,26 +898,26 @@ def with_ends(state: State, topics: Mapping[str, TopicState]) -> State:
 
 _GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
 
-_GAINS_KEPT = 256
-"""Repeating an older one makes an END come soon once more, which is harmless."""
-
-_RIVALS_KEPT = 256
-"""Repeating an older one's words makes the claim wait for it once more (EPOCH-4)."""
+WINDOWS_MAX = 4_096
+"""Of so many participants: what anybody may say takes bounded memory (LOG-6)."""
 
 
-def is_repeated_gain(state: State, said: Envelope) -> bool:
-    """COMMIT-2: return whether a gain is a repetition: it would make ENDs come soon for nothing.
+def is_repeated(state: State, said: Envelope) -> bool:
+    """LOG-5: return whether this participant was heard saying this before, or so long ago that
+    nobody knows.
 
-    Compared by its very number: a forged higher one hides no gain (LOG-6).
+    A gain so far behind counts: somebody else may have used a higher number in its name, and to be
+    wrong costs an END that comes soon, instead of one that waits for the new owner (COMMIT-2).
     """
-    return is_gain(said) and (said.sender, said.sequence) in state.gains
+    heard = state.windows.get(said.sender, ReplayWindow()).has(said.sequence)
+    return not is_gain(said) if heard is None else heard
 
 
-def with_gain(state: State, said: Envelope) -> State:
-    """Return the state that remembers the gain, if the event is one."""
-    if not is_gain(said):
-        return state
-    return replace(state, gains=(*state.gains, (said.sender, said.sequence))[-_GAINS_KEPT:])
+def with_number_heard(state: State, said: Envelope) -> State:
+    """Remember the event's number, and forget the sender that was not heard for longest."""
+    window = state.windows.get(said.sender, ReplayWindow()).with_number(said.sequence)
+    others = [each for each in state.windows.items() if each[0] != said.sender]
+    return replace(state, windows=dict([*others, (said.sender, window)][-WINDOWS_MAX:]))
 
 
 def is_gain(said: Envelope) -> bool:
@@ -959,16 +938,6 @@ def is_unknown_transaction(term: Term, said: Envelope) -> bool:
     open_one = isinstance(said.event, StartCommit | Tables)
     newest = term.progress.number if open_one else term.closing
     return said.epoch == term.epoch and said.transaction > newest
-
-
-def with_rival_event(state: State, said: Envelope) -> tuple[State, bool]:
-    """EPOCH-4: return whether the event is new; a repetition is no sign that its speaker is
-    alive."""
-    if said.sequence <= state.rivals.get(said.sender, -1):
-        return state, False
-    others = [rival for rival in state.rivals.items() if rival[0] != said.sender]
-    rivals = dict([*others, (said.sender, said.sequence)][-_RIVALS_KEPT:])
-    return replace(state, rivals=rivals), True
 
 
 # Decides when a transaction holds enough to be ended before its time (rule COMMIT-5).

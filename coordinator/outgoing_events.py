@@ -77,7 +77,7 @@ def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
         Phase.FOLLOWING,
         term=None,
         attempt=None,
-        rival_heard_ms=now_ms,
+        superseded_ms=now_ms,
         highest_epoch=max(state.highest_epoch, epoch),
         troubled={},
     )

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 class Phase(StrEnum):
     FOLLOWING = "following"
-    """Not leading; waits for ownership of the election partition (and for a rival's silence)."""
+    """Not leading; waits for ownership of the election partition (and its time, EPOCH-4)."""
     RECOVERING = "recovering"
     """Reads the table and the sources to know epoch and offsets (EPOCH-1)."""
     CLAIMING = "claiming"

@@ -40,12 +40,6 @@ GATHERING_MS = 100
 WANTS_MAX = 200
 """This many tables are asked for at once; others wait behind them."""
 
-ANSWERS_KEPT = 1_000
-"""A repeated proposal is not this much older than the newest one of its sender."""
-
-ANSWERED_MAX = 20_000
-"""Answers to more proposals are forgotten: asking once more brings another answer."""
-
 PROPOSALS_BYTES_MAX = 16 * 1024 * 1024
 """Beyond this the proposal that has waited longest is forgotten, until it is repeated
 (SCHEMA-2)."""
@@ -65,12 +59,11 @@ REFUSED_BYTES_MAX = 100_000
 
 
 def on_proposal(state: State, said: Envelope, proposal: Proposal, now_ms: int) -> State:
-    """SCHEMA-2: remember a proposal, unless it is a repetition that is known or answered."""
+    """SCHEMA-2: remember a proposal; one that is asked again while it waits is known."""
     term, answer = term_of(state), Answer(said.sender, proposal.number)
-    known = answer in term.changes.answered or any(
-        answer == each.answer for each in term.changes.proposals
-    )
-    if known or not _may_change(state, proposal):
+    if any(answer == each.answer for each in term.changes.proposals):
+        return state
+    if not _may_change(state, proposal):
         return state
     due_ms = term.changes.due_ms if term.changes.proposals else now_ms + GATHERING_MS
     waiting = _in_bounds(
@@ -179,31 +172,18 @@ def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
     if tables != term.changes.tables:
         return state, ()
     answered = frozenset(tables.answers)
-    newest = {answer.sender: answer.number for answer in sorted(tables.answers, key=_number)}
-    remembered = frozenset(
-        answer
-        for answer in term.changes.answered
-        if answer.number > newest.get(answer.sender, 0) - ANSWERS_KEPT
-    )
-    if len(remembered) > ANSWERED_MAX:
-        remembered = frozenset()
     soon_ms = now_ms + state.settings.rebalance_delay_ms
     term = replace(
         term,
         changes=replace(
             term.changes,
             tables=None,
-            answered=remembered | answered,
             proposals=tuple(each for each in term.changes.proposals if each.answer not in answered),
             due_ms=max(now_ms, term.changes.due_ms),
         ),
         collection=term.collection.with_end_by(soon_ms),
     )
     return enter_phase(state, Phase.OPEN, term=term, failures=0), ()
-
-
-def _number(answer: Answer) -> int:
-    return answer.number
 
 
 def fitting_answers(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:

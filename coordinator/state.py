@@ -17,6 +17,7 @@ from headgate.control_protocol.events import (
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import (
+    LEAP_MAX,
     ControlOffset,
     Epoch,
     Sender,
@@ -56,6 +57,9 @@ class _NoKeys:
 
 
 NO_KEYS: RoutedKeys = _NoKeys()
+
+WINDOW = 1_024
+"""Of so many numbers of a participant it is known which were heard (LOG-5): more than an hour's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,13 +244,10 @@ class SchemaChanges:
     """What participants ask the tables to have, and what they were told (SCHEMA-2, SCHEMA-3)."""
 
     proposals: tuple[HeardProposal, ...] = ()
-    """In log order; none of them has its answer in ``answered``."""
+    """In log order, each once."""
 
     due_ms: int = 0
     """When the tables are asked for what is proposed; counts only while something is."""
-
-    answered: frozenset[Answer] = frozenset()
-    """Answers that were heard, of the newest proposals of each sender."""
 
     tables: Tables | None = None
     """The answer that was said and not heard yet: set only in EVOLVING."""
@@ -394,10 +395,7 @@ class StatusCollection:
     RANGE-2)."""
 
     statuses: tuple[HeardStatus, ...] = ()
-    """In log order, behind L, one for each number of a sender."""
-
-    judged: Mapping[Sender, int] = field(default_factory=dict)
-    """The newest number of each sender that was judged: it counts once (COMMIT-3)."""
+    """In log order, behind L."""
 
     awaited: frozenset[TopicPartition] = frozenset()
     """The partitions of the first START, and all that were gained or named since; it only grows."""
@@ -490,15 +488,42 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayWindow:
+    """Which of the newest numbers of one participant were heard (LOG-5)."""
+
+    highest: int = 0
+    heard: int = 0
+    """Bit n stands for ``highest - n``."""
+
+    def has(self, number: int) -> bool | None:
+        """Return whether it was heard; ``None`` below the window, where nobody knows it."""
+        behind = self.highest - number
+        if not 0 <= behind <= LEAP_MAX:
+            return False
+        return bool(self.heard >> behind & 1) if behind < WINDOW else None
+
+    def with_number(self, number: int) -> ReplayWindow:
+        """Take in a number. One that nobody can have counted to, from the highest or to it, begins
+        another window (LOG-6)."""
+        ahead = number - self.highest
+        if abs(ahead) > LEAP_MAX:
+            return ReplayWindow(number, 1)
+        heard = self.heard << ahead | 1 if ahead > 0 else self.heard | 1 << -ahead
+        return ReplayWindow(max(number, self.highest), heard & ((1 << WINDOW) - 1))
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """``attempt`` is set while a commit's outcome is not known; ``retry_at_ms`` while waiting.
 
     ``topics`` are the source topics as last described (a configured pattern names several);
     ``highest_epoch`` is the highest heard, ``table_epoch`` the highest that tables are known to
     hold; ``pause_asked`` is what an operator said while there was no term to remember it;
-    ``rivals`` the newest word (sequence) of each other coordinator of the highest epoch, ``gains``
-    the newest PRESENCE with a gain of each participant. ``wall_ahead_ms``: what the wall clock is
-    ahead of the monotonic one, as of the last claim: where it jumps later, nothing grows older.
+    ``windows``: what each participant was heard saying, the one heard last at the end (LOG-5);
+    ``superseded_ms``: since when a
+    term of others ended its own, until it claims again (EPOCH-4). ``wall_ahead_ms``: what the wall
+    clock is ahead of the monotonic one, as of the last claim: where it jumps later, nothing grows
+    older.
     ``doubted``: what a look at the secondary tables found wrong, to be confirmed by another;
     ``suspects``: tables that hold more than the primary table has decided, as far as it was known;
     ``troubled``: tables that the next claim suspends besides those of the record;
@@ -515,9 +540,8 @@ class State:
     phase: Phase = Phase.FOLLOWING
     highest_epoch: Epoch = Epoch(0)
     table_epoch: Epoch = Epoch(0)
-    rival_heard_ms: int | None = None
-    rivals: Mapping[Sender, int] = field(default_factory=dict)
-    gains: tuple[tuple[Sender, int], ...] = ()
+    superseded_ms: int | None = None
+    windows: Mapping[Sender, ReplayWindow] = field(default_factory=dict)
     topics: frozenset[str] = frozenset()
     pause_asked: PauseRequest | None = None
     table_uuid: str | None = None

@@ -148,8 +148,8 @@ ALLOWED = frozenset(
 
 _RUNS_CODE = "it makes the client run a command or load code"
 REFUSED_FAMILIES = {
-    "sasl.kerberos.": "it becomes part of a shell command that the client runs",
-    "sasl.oauthbearer.": "the client would fetch tokens by itself from an address in this file",
+    "sasl.kerberos.": "it becomes part of a shell command that the client runs; write [kafka.auth]",
+    "sasl.oauthbearer.": "each client would fetch tokens by itself; write [kafka.auth]",
 }
 _FROM_TABLE = "the position comes from the table, never from the group"
 

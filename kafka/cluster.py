@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import confluent_kafka as kafka
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
 from headgate.control_protocol.errors import (
     HeadgateError,
@@ -20,7 +20,9 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.identifiers import TopicId
+from headgate.kafka.authentication import keeper_for
 from headgate.kafka.client_settings import settings_error
+from headgate.kafka.clients import new_admin, new_consumer
 
 ANSWER_S_MAX = 5.0
 _TRY_S = 1.0
@@ -80,10 +82,11 @@ class Cluster:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._servers = settings["bootstrap.servers"]
+        self._has_token = keeper_for(settings) is not None
         self._complaints: list[kafka.KafkaError] = []
         config = {**silent(settings), "error_cb": self._complaints.append}
         try:
-            self._admin = AdminClient(config)
+            self._admin = new_admin(config)
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, settings) from error
 
@@ -130,15 +133,18 @@ class Cluster:
         except kafka.KafkaException as error:
             raise _description_error(f"topic {name}", error) from error
 
-    def compacts(self, topic: str) -> bool:
-        """Return whether the brokers remove records of a topic for newer ones with the same key."""
+    def compacts(self, topic: str) -> bool | None:
+        """Return whether the brokers remove records of a topic for newer ones with the same key.
+
+        ``None``: they do not say.
+        """
         resource = ConfigResource(ResourceType.TOPIC, topic)
         futures = self._admin.describe_configs([resource], request_timeout=ANSWER_S_MAX)
         try:
-            policy = futures[resource].result()["cleanup.policy"].value
+            policy = futures[resource].result().get("cleanup.policy")
         except kafka.KafkaException as error:
             raise _description_error(f"the settings of topic {topic}", error) from error
-        return "compact" in str(policy)
+        return None if policy is None else "compact" in str(policy.value)
 
     def group(self, name: str) -> ResourceRights:
         """Return a group, whether or not it exists. A new cluster's first group takes a moment."""
@@ -181,6 +187,8 @@ class Cluster:
         )
         reason = (told[0] if told else error.args[0]).str()
         if told and told[0].code() in _NO_RIGHTS:
+            if self._has_token:
+                reason = f"the token server gave a token, and the brokers refuse it: {reason}"
             return MissingRights(f"{self._servers}: {reason}", "check the credentials in [kafka]")
         return Unreachable(
             f"no broker answers at {self._servers}: {reason}",
@@ -210,7 +218,7 @@ def newest_messages(
     ``Unreachable``, ``MissingRights``.
     """
     at = kafka.TopicPartition(topic, 0)
-    consumer = kafka.Consumer(
+    consumer = new_consumer(
         {
             **silent(settings),
             "group.id": group_id,
@@ -241,9 +249,7 @@ def newest_append_time(
     is none, or the topic takes its writers' time. Raises as ``newest_messages``.
     """
     at = kafka.TopicPartition(topic, 0)
-    consumer = kafka.Consumer(
-        {**silent(settings), "group.id": group_id, "enable.auto.commit": False}
-    )
+    consumer = new_consumer({**silent(settings), "group.id": group_id, "enable.auto.commit": False})
     try:
         low, high = consumer.get_watermark_offsets(at, timeout=ANSWER_S_MAX)
         at.offset = high if wait_s else max(low, high - 1)

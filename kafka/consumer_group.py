@@ -14,13 +14,14 @@ from concurrent.futures import Future
 from typing import Any, Literal
 
 import confluent_kafka as kafka
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import for_offset_queries, quiet, settings_error
+from headgate.kafka.clients import new_admin, new_consumer
 
 log = redacted_logger(__name__)
 
@@ -84,8 +85,8 @@ class KafkaGroupMember:
         self._given_up: set[TopicPartition] = set()
         self._leaderless: frozenset[TopicPartition] = frozenset()
         try:
-            self._consumer = kafka.Consumer(config)
-            self._admin = AdminClient(for_offset_queries(kafka_config))
+            self._consumer = new_consumer(config)
+            self._admin = new_admin(for_offset_queries(kafka_config))
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, kafka_config) from error
         self._consumer.subscribe(
@@ -231,7 +232,7 @@ def require_group_settings(
 ) -> None:
     """Raise ``ConfigurationError`` if the client takes no member with these settings. Joins not."""
     try:
-        kafka.Consumer(_member_config(kafka_config, group_id, protocol)).close()
+        new_consumer(_member_config(kafka_config, group_id, protocol)).close()
     except (kafka.KafkaException, ValueError, TypeError) as error:
         raise settings_error(error, kafka_config) from error
 

@@ -39,7 +39,9 @@ from headgate.control_protocol.messages import (
     Wire,
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.kafka.authentication import trouble_of
 from headgate.kafka.client_settings import for_other_clients, settings_error
+from headgate.kafka.clients import new_admin, new_consumer, new_producer
 
 log = redacted_logger(__name__)
 
@@ -61,7 +63,7 @@ _CONSUMER = {
     "queued.max.messages.kbytes": 16 * 1024,
 }
 
-_PRODUCER = {
+PRODUCER = {
     "enable.idempotence": True,
     "acks": "all",
     "linger.ms": 0,
@@ -137,11 +139,11 @@ class KafkaLog:
             raise ConfigurationError("a control log needs group.id", "give it the sink's own group")
         try:
             self._identity = _Identity(
-                AdminClient(for_other_clients(self._config)), topic, self._times
+                new_admin(for_other_clients(self._config)), topic, self._times
             )
             self._producer: kafka.Producer | None = self._new_producer()
             self._consumer_config = self._config | _CONSUMER | {"group.id": group_id}
-            self._consumer = kafka.Consumer(self._consumer_config)
+            self._consumer = new_consumer(self._consumer_config)
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, self._config) from error
         self._placed = False
@@ -226,10 +228,10 @@ class KafkaLog:
 
     def _new_producer(self) -> kafka.Producer:
         times = self._times
-        return kafka.Producer(
+        return new_producer(
             {
                 **for_other_clients(self._config),
-                **_PRODUCER,
+                **PRODUCER,
                 "delivery.timeout.ms": times.delivery_ms,
             }
         )
@@ -262,7 +264,8 @@ class KafkaLog:
                 "them); message.timestamp.type=LogAppendTime on the topic takes any",
             )
         reasons = sorted({error.str() for error in errors}) or [f"{missing} without an answer"]
-        return AppendUnconfirmed(f"control topic {self._topic}: {'; '.join(reasons)}")
+        told = "; ".join(reasons) + trouble_of(self._config)
+        return AppendUnconfirmed(f"control topic {self._topic}: {told}")
 
     def _read_from(self, offset: int) -> None:
         # The id before the position: a topic that is re-created in between is another one than was
@@ -271,7 +274,7 @@ class KafkaLog:
             # A client compares leader epochs. A new topic's epochs restart at 0, so it would take
             # them for old news about the former topic, and never read from the new one.
             self._consumer.close()
-            self._consumer = kafka.Consumer(self._consumer_config)
+            self._consumer = new_consumer(self._consumer_config)
         self._consumer.assign([kafka.TopicPartition(self._topic, _PARTITION, offset)])
         self._placed = True
         self._lost = None

@@ -8,7 +8,6 @@ from typing import Any
 
 import confluent_kafka as kafka
 from confluent_kafka.admin import (
-    AdminClient,
     ConfigResource,
     NewTopic,
     ResourceType,
@@ -22,6 +21,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.messages import MESSAGE_BYTES_MAX
 from headgate.kafka.client_settings import for_other_clients, quiet, settings_error
+from headgate.kafka.clients import new_admin
 
 REQUEST_TIMEOUT_MS = 10_000
 
@@ -30,7 +30,7 @@ _BATCH_BYTES = 1024
 
 APPEND_TIME = "LogAppendTime"
 _BROKER_DEFAULT = -1
-_SETTINGS = {
+CONTROL_SETTINGS = {
     "cleanup.policy": "delete",
     "retention.ms": str(7 * 24 * 60 * 60 * 1000),  # for people: no rule needs yesterday's events
     "max.message.bytes": str(1024 * 1024),
@@ -44,6 +44,12 @@ _NO_RIGHTS = {
     kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
     kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 }
+_NOT_OFFERED = {
+    kafka.KafkaError.UNSUPPORTED_VERSION,
+    kafka.KafkaError.INVALID_REQUEST,
+    kafka.KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - the client's name for the first
+}
+"""How a cluster answers that has no settings of topics for an admin client."""
 
 
 def ensure_control_topic(
@@ -72,8 +78,15 @@ def takes_append_time(
     kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
 ) -> bool:
     """Return whether brokers put their own time on the events of an existing topic."""
-    settings = _Cluster(kafka_config, topic, timeout_ms).settings()
+    settings = described_settings(kafka_config, topic, timeout_ms)
     return settings is None or settings.get("message.timestamp.type") == APPEND_TIME
+
+
+def described_settings(
+    kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
+) -> Mapping[str, str] | None:
+    """Return what the cluster tells of a topic's settings; ``None`` without the topic."""
+    return _Cluster(kafka_config, topic, timeout_ms).settings()
 
 
 class _Cluster:
@@ -81,7 +94,7 @@ class _Cluster:
         self._topic = topic
         self._timeout_s = timeout_ms / 1000
         try:
-            self._admin = AdminClient(for_other_clients(quiet(kafka_config)))
+            self._admin = new_admin(for_other_clients(quiet(kafka_config)))
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, kafka_config) from error
 
@@ -90,7 +103,7 @@ class _Cluster:
         settings = self.settings() if described else None
         if described is None or settings is None:
             return False
-        faults = _list_faults(len(described.partitions), settings)
+        faults = list_faults(len(described.partitions), settings)
         if faults:
             raise ControlTopicUnfit(
                 f"control topic {self._topic} has {' and '.join(faults)}",
@@ -99,7 +112,7 @@ class _Cluster:
         return True
 
     def create(self) -> None:
-        new = NewTopic(self._topic, 1, _BROKER_DEFAULT, config=_SETTINGS)
+        new = NewTopic(self._topic, 1, _BROKER_DEFAULT, config=CONTROL_SETTINGS)
         futures = self._admin.create_topics([new], request_timeout=self._timeout_s)
         try:
             futures[self._topic].result()
@@ -136,6 +149,7 @@ class _Cluster:
             raise self._unreachable_error(cause) from error
 
     def settings(self) -> Mapping[str, str] | None:
+        """Return what the cluster tells of the topic's settings; ``None`` without the topic."""
         resource = ConfigResource(ResourceType.TOPIC, self._topic)
         futures = self._admin.describe_configs([resource], request_timeout=self._timeout_s)
         try:
@@ -146,6 +160,8 @@ class _Cluster:
                 return None
             if cause.code() in _NO_RIGHTS:
                 raise self._rights_error("DescribeConfigs", cause) from error
+            if cause.code() in _NOT_OFFERED:
+                return {}
             raise self._unreachable_error(cause) from error
         return {name: str(entry.value) for name, entry in entries.items()}
 
@@ -162,12 +178,16 @@ class _Cluster:
         )
 
 
-def _list_faults(partitions: int, settings: Mapping[str, str]) -> list[str]:
+def list_faults(partitions: int, settings: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with a control topic of so many partitions and these settings."""
     faults = []
     if partitions != 1:
         faults.append(f"{partitions} partitions")
-    if settings["cleanup.policy"] != "delete":
+    # Not every provider tells of each setting. What is not said is no fault: a topic that compacts
+    # refuses events, which have no key, and one that takes no large ones says so at the first.
+    if settings.get("cleanup.policy", "delete") != "delete":
         faults.append(f"cleanup.policy={settings['cleanup.policy']}")
-    if int(settings["max.message.bytes"]) < MESSAGE_BYTES_MAX + _BATCH_BYTES:
-        faults.append(f"max.message.bytes={settings['max.message.bytes']}")
+    size = settings.get("max.message.bytes", "")
+    if size.isdecimal() and int(size) < MESSAGE_BYTES_MAX + _BATCH_BYTES:
+        faults.append(f"max.message.bytes={size}")
     return faults

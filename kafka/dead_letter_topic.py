@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import confluent_kafka as kafka
-from confluent_kafka.admin import AdminClient
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.coordinator.dead_letters import DeadLetter, Progress
 from headgate.kafka.client_settings import for_other_clients, quiet, settings_error
+from headgate.kafka.clients import new_admin, new_producer
 from headgate.kafka.group_offsets import read_stored_offsets, store_offset
 
 _log = redacted_logger("headgate.coordinator")
@@ -59,7 +59,7 @@ class DeadLetterTopic:
             "error_cb": _on_client_error,
         }
         try:
-            self._admin = AdminClient(self._config)
+            self._admin = new_admin(self._config)
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, kafka_config) from error
         self._producer: kafka.Producer | None = None
@@ -87,7 +87,7 @@ class DeadLetterTopic:
             if error is not None:
                 errors.append(error.str())
 
-        self._producer = self._producer or kafka.Producer({**self._config, **_PRODUCER})
+        self._producer = self._producer or new_producer({**self._config, **_PRODUCER})
         try:
             for letter in letters:
                 self._produce(letter, delivered)

@@ -14,6 +14,7 @@ import confluent_kafka as kafka
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.kafka.clients import new_consumer
 
 PARTITIONS_MAX = 64
 LOOK_S_MAX = 3.0
@@ -33,7 +34,7 @@ def first_timestamps(
     if not asked:
         return {}
     try:
-        with closing(kafka.Consumer(_config(kafka_config, group_id))) as consumer:
+        with closing(new_consumer(_config(kafka_config, group_id))) as consumer:
             consumer.assign(
                 [kafka.TopicPartition(at.topic, at.partition, asked[at]) for at in asked]
             )

@@ -15,6 +15,7 @@ import confluent_kafka as kafka
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import for_other_clients, quiet, settings_error
+from headgate.kafka.clients import new_consumer
 
 _log = redacted_logger(__name__)
 
@@ -56,7 +57,7 @@ def _raise_first(failed: Sequence[kafka.TopicPartition]) -> None:
 def _consumer(kafka_config: Mapping[str, Any], group_id: str) -> Iterator[kafka.Consumer]:
     own = {"group.id": group_id, "enable.auto.commit": False}
     try:
-        consumer = kafka.Consumer({**for_other_clients(quiet(kafka_config)), **own})
+        consumer = new_consumer({**for_other_clients(quiet(kafka_config)), **own})
     except (kafka.KafkaException, ValueError, TypeError) as error:
         raise settings_error(error, kafka_config) from error
     try:

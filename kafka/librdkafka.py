@@ -10,11 +10,11 @@ layout of ``rd_kafka_message_t``, are its public and stable interface (rdkafka.h
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, Protocol
 
 import numpy as np
 from confluent_kafka import cimpl
@@ -38,6 +38,9 @@ _MESSAGE = np.dtype(
     }
 )
 
+_REFRESH = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_void_p)
+"""What librdkafka calls when it wants a token: client, configuration, opaque."""
+
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "rd_kafka_conf_new": (c_void_p, ()),
     "rd_kafka_conf_destroy": (None, (c_void_p,)),
@@ -60,6 +63,18 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     ),
     "rd_kafka_consume_batch_queue": (c_ssize_t, (c_void_p, c_int, c_void_p, c_size_t)),
     "rd_kafka_err2str": (c_char_p, (c_int,)),
+    "rd_kafka_conf_get": (c_int, (c_void_p, c_char_p, c_char_p, POINTER(c_size_t))),
+    "rd_kafka_conf_set_oauthbearer_token_refresh_cb": (None, (c_void_p, _REFRESH)),
+    "rd_kafka_conf_enable_sasl_queue": (None, (c_void_p, c_int)),
+    "rd_kafka_sasl_background_callbacks_enable": (c_void_p, (c_void_p,)),
+    "rd_kafka_oauthbearer_set_token": (
+        *(c_int,),
+        (
+            *(c_void_p, c_char_p, c_int64, c_char_p, POINTER(c_char_p), c_size_t),
+            *(c_char_p, c_size_t),
+        ),
+    ),
+    "rd_kafka_oauthbearer_set_token_failure": (c_int, (c_void_p, c_char_p)),
 }
 # Called about once per message and never waiting, so they keep Python's lock.
 _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -180,14 +195,38 @@ class LentHeaders(Sequence[Headers]):
         return found
 
 
+class BearerToken(Protocol):
+    """A token as librdkafka takes it; ``expires_s`` in seconds of the epoch."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def expires_s(self) -> float: ...
+    @property
+    def principal(self) -> str: ...
+    @property
+    def extensions(self) -> Mapping[str, str]: ...
+
+
 class BatchConsumer:
     """A consumer whose partitions are assigned by hand. It serves one thread at a time."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        """Raises ``WriteFailed`` with librdkafka's reason."""
+    def __init__(
+        self, settings: Mapping[str, str], token: Callable[[], BearerToken] | None = None
+    ) -> None:
+        """Raises ``WriteFailed`` with librdkafka's reason.
+
+        ``token`` is called in a thread of librdkafka's own, and must not wait: it returns the
+        newest token, or raises.
+        """
         self._library = library = _library()
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         conf = library.conf_new()
+        if token is not None:
+            # Kept as long as the handle: librdkafka calls it until the client is destroyed.
+            self._refresh = _REFRESH(partial(_give_token, library, token))
+            library.conf_set_oauthbearer_token_refresh_cb(conf, self._refresh)
+            library.conf_enable_sasl_queue(conf, 1)
         for name, value in settings.items():
             if library.conf_set(conf, name.encode(), value.encode(), text, _TEXT_BYTES):
                 library.conf_destroy(conf)
@@ -196,6 +235,9 @@ class BatchConsumer:
         if not self._handle:
             library.conf_destroy(conf)
             raise _settings_refused(text)
+        if token is not None:
+            # An idle consumer of the pool has nobody else to serve the callback.
+            library.sasl_background_callbacks_enable(self._handle)
         self._taken = _NONE
         self._lent: LentHeaders | None = None
         library.poll_set_consumer(self._handle)
@@ -259,7 +301,7 @@ class BatchConsumer:
             self._lent.end()  # first: whoever still asks gets an error, not freed memory
         # Forgotten before they are freed, so that an interrupt in between frees nothing twice.
         taken, self._taken, self._lent = self._taken, _NONE, None
-        loops().give_back(self._library.message_destroy, taken)
+        loops().destroy_messages(self._library.message_destroy, taken)
 
     def _columns(self, taken: Addresses, *, keys: bool, headers: bool) -> Messages:
         structs = _read_structs(taken)
@@ -276,8 +318,8 @@ class BatchConsumer:
             offsets=structs["offset"].astype(np.int64),
             timestamps=loops().timestamps(self._library.message_timestamp, taken),
             sizes=sizes,
-            values=Packed.copied(structs["value"], sizes),
-            keys=Packed.copied(structs["key"], structs["key_size"].astype(np.int64))
+            values=Packed.copy_from(structs["value"], sizes),
+            keys=Packed.copy_from(structs["key"], structs["key_size"].astype(np.int64))
             if keys
             else None,
             headers=LentHeaders(self._library, taken.tolist()) if headers else None,
@@ -321,10 +363,47 @@ class _PartitionList:
         self._library.topic_partition_list_destroy(self._list)
 
 
+def _give_token(
+    library: _Library, token: Callable[[], BearerToken], handle: int, *_: object
+) -> None:
+    """Serve librdkafka's callback; an error that left it would be printed, and nothing else."""
+    text = ctypes.create_string_buffer(_TEXT_BYTES)
+    try:
+        given = token()
+        parts = [each.encode() for pair in given.extensions.items() for each in pair]
+        listed = (c_char_p * max(1, len(parts)))(*parts)
+        refused = library.oauthbearer_set_token(
+            handle,
+            given.text.encode(),
+            int(given.expires_s * 1000),
+            given.principal.encode(),
+            listed,
+            len(parts),
+            text,
+            _TEXT_BYTES,
+        )
+        reason = text.value if refused else b""
+    except Exception as error:  # noqa: BLE001 - see above
+        reason = str(error).encode() or b"no token"
+    if reason:
+        library.oauthbearer_set_token_failure(handle, reason)
+
+
+def builtin_features() -> list[str]:
+    """Return what the loaded librdkafka was built with."""
+    library = _library()
+    size = c_size_t(2 * _TEXT_BYTES)
+    text = ctypes.create_string_buffer(size.value)
+    conf = library.conf_new()
+    library.conf_get(conf, b"builtin.features", text, byref(size))
+    library.conf_destroy(conf)
+    return text.value.decode().split(",")
+
+
 def _settings_refused(text: ctypes.Array[ctypes.c_char]) -> WriteFailed:
     return WriteFailed(f"no Kafka consumer can be made: {text.value.decode(errors='replace')}")
 
 
 def _read_structs(pointers: Addresses) -> np.ndarray[Any, Any]:
-    octets = Packed.copied(pointers, np.full(len(pointers), _MESSAGE.itemsize, np.int64)).array
+    octets = Packed.copy_from(pointers, np.full(len(pointers), _MESSAGE.itemsize, np.int64)).array
     return np.frombuffer(octets.buffers()[2] or b"", _MESSAGE, len(pointers))

@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.kafka.clients import new_consumer
 from headgate.kafka.cluster import silent
 
 BATCH_MESSAGES = 10_000
@@ -35,7 +36,7 @@ def record_offsets(
     wanted = {at: span for at, span in ranges.items() if not span.empty}
     if not wanted:
         return found
-    consumer = kafka.Consumer(_config(settings, group_id))
+    consumer = new_consumer(_config(settings, group_id))
     try:
         consumer.assign(
             [

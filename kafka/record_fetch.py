@@ -30,8 +30,11 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.kafka.authentication import keeper_for, plain_settings
 from headgate.kafka.client_settings import for_other_clients, quiet
+from headgate.kafka.clients import new_admin
 from headgate.kafka.librdkafka import BatchConsumer, Event, Headers, LentHeaders
+from headgate.kafka.token_keeper import TokenKeeper
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Integers
 
@@ -97,7 +100,7 @@ class Chunk:
             None if headers is None else _headers_of_rows(headers, np.flatnonzero(wanted).tolist()),
         )
 
-    def grouped(self, groups: Integers) -> Iterator[tuple[int, Chunk]]:
+    def split_by(self, groups: Integers) -> Iterator[tuple[int, Chunk]]:
         """Yield each group's number and records, in order; sorted once, then cut."""
         order = np.argsort(groups, kind="stable")
         numbers, begins = np.unique(groups[order], return_index=True)
@@ -120,12 +123,12 @@ class Chunk:
             )
             yield number, chunk
 
-    def kept(self) -> Chunk:
+    def detach(self) -> Chunk:
         """Return the same records, valid beyond the next chunk."""
         return self if self.headers is None else replace(self, headers=list(self.headers))
 
     @classmethod
-    def joined(cls, chunks: Sequence[Chunk]) -> Chunk:
+    def concat(cls, chunks: Sequence[Chunk]) -> Chunk:
         """Return one chunk of all their records, in order."""
         if len(chunks) == 1:
             return chunks[0]
@@ -310,6 +313,20 @@ def _require_same_topics(reading: ReadRequest) -> None:
             )
 
 
+def _keeper_with_token(kafka: Mapping[str, str]) -> TokenKeeper | None:
+    """Return the keeper once it has a token. Without one a batch is done again, as without Kafka:
+
+    that the sink may not have one at all was told at its start.
+    """
+    keeper = keeper_for(kafka)
+    try:
+        if keeper is not None:
+            keeper.require()
+    except HeadgateError as error:
+        raise WriteFailed(f"no token for Kafka: {error.message}", error.hint) from error
+    return keeper
+
+
 class _Clients:
     """Keeps this process's clients between batches, since a new one costs 0.1 s.
 
@@ -327,7 +344,9 @@ class _Clients:
             idle = self._idle.get(self._key(kafka))
             if idle:
                 return idle.pop()
-        return BatchConsumer({**_DEFAULTS, **quiet(kafka), **_OURS})
+        keeper = _keeper_with_token(kafka)
+        settings = {**_DEFAULTS, **plain_settings(quiet(kafka)), **_OURS}
+        return BatchConsumer(settings, keeper.for_client) if keeper else BatchConsumer(settings)
 
     def give_back(self, kafka: Mapping[str, str], consumer: BatchConsumer) -> None:
         with self._lock:
@@ -338,7 +357,8 @@ class _Clients:
         with self._lock:
             key = self._key(kafka)
             if key not in self._admins:
-                self._admins[key] = AdminClient(for_other_clients(quiet(kafka)))
+                _keeper_with_token(kafka)
+                self._admins[key] = new_admin(for_other_clients(quiet(kafka)))
             return self._admins[key]
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import confluent_kafka as kafka
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
+from headgate.kafka.clients import new_consumer
 from headgate.kafka.cluster import ANSWER_S_MAX, silent
 
 GROUP = "headgate-sample"
@@ -29,7 +30,7 @@ def newest_records(
     answer, or not within ten seconds.
     """
     try:
-        consumer = kafka.Consumer(
+        consumer = new_consumer(
             {
                 **silent(kafka_config),
                 "group.id": GROUP,

@@ -9,13 +9,14 @@ from concurrent.futures import Future
 from typing import Any, NoReturn
 
 import confluent_kafka as kafka
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
 from headgate.kafka.client_settings import for_offset_queries, settings_error
+from headgate.kafka.clients import new_admin
 from headgate.kafka.group_offsets import read_stored_offsets
 
 REQUEST_TIMEOUT_S = 10.0
@@ -55,7 +56,7 @@ class KafkaSourceTopics:
         self._group_id = group_id
         self._timeout_s = request_timeout_s
         try:
-            self._admin = AdminClient(for_offset_queries(kafka_config))
+            self._admin = new_admin(for_offset_queries(kafka_config))
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, kafka_config) from error
 

@@ -28,14 +28,14 @@ class Packed(Sequence[Any]):
         return cls(pa.array(values, pa.large_binary()))
 
     @classmethod
-    def whole(cls, values: Sequence[bytes]) -> Packed:
+    def pack(cls, values: Sequence[bytes]) -> Packed:
         """Return the same values, packed if they are not."""
         return values if isinstance(values, Packed) else cls.of(values)
 
     @classmethod
-    def copied(cls, addresses: Addresses, sizes: Integers) -> Packed:
+    def copy_from(cls, addresses: Addresses, sizes: Integers) -> Packed:
         """Copy what stands at these addresses of this process's memory; ``None`` for address 0."""
-        return cls(loops().gathered(addresses, sizes))
+        return cls(loops().gather(addresses, sizes))
 
     def __len__(self) -> int:
         return len(self.array)
@@ -51,7 +51,7 @@ class Packed(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.array.to_pylist())
 
-    def joined(self, tail: bytes) -> tuple[bytes, Integers]:
+    def join_with(self, tail: bytes) -> tuple[bytes, Integers]:
         """Return all values in a row and the tail, and where each of them ends."""
         bounds = np.frombuffer(self.array.buffers()[1] or bytes(8), np.int64)
         bounds = bounds[self.array.offset : self.array.offset + len(self) + 1]
@@ -59,7 +59,7 @@ class Packed(Sequence[Any]):
         inside = memoryview(octets)[bounds[0] : bounds[-1]] if octets else b""
         return b"".join((inside, tail)), bounds[1:] - bounds[0]
 
-    def framed(self, front: bytes, back: bytes) -> bytes:
+    def join_between(self, front: bytes, back: bytes) -> bytes:
         """Return all values in a row, each between these two."""
         kind = pa.large_binary()
         parts = (pa.scalar(front, kind), self.array, pa.scalar(back, kind), pa.scalar(b"", kind))

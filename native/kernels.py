@@ -1,4 +1,4 @@
-"""Does what is needed for every message or value, in C (``loops.c``) or else in Python.
+"""Runs the loops over every message or value, in C (``loops.c``) or else in Python.
 
 The C code is compiled when headgate is installed from source, if there is a compiler, and is part
 of its wheels. It knows nothing of Python: it is called through ``ctypes``, with the addresses of
@@ -36,21 +36,21 @@ _FAR = 1 << 28
 
 
 class Loops(Protocol):
-    """The loops.
+    """What is done for every message or value.
 
     ``addresses`` and ``messages`` are places in this process's memory, and must be valid.
     """
 
-    def gathered(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
+    def gather(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
         """Copy the given number of bytes from each address; address 0 gives null."""
 
     def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
         """Return what librdkafka's ``rd_kafka_message_timestamp`` says for each."""
 
-    def give_back(self, destroy: Any, messages: Addresses) -> None:
+    def destroy_messages(self, destroy: Any, messages: Addresses) -> None:
         """Call librdkafka's ``rd_kafka_message_destroy`` on each."""
 
-    def longs(
+    def read_longs(
         self, octets: Octets, rest: int, at: Integers, ends: Integers
     ) -> tuple[Integers, Integers] | None:
         """Return Avro's numbers that begin at these places, and where each of them ends.
@@ -59,41 +59,43 @@ class Loops(Protocol):
         somebody has to look more closely: one is not a number, or ends beyond its record.
         """
 
-    def judged(self, values: pa.LargeBinaryArray, fields: Fields | None = None) -> Octets | None:
-        """Judge each value: 0 for a JSON object, 1 for anything else, 2 if it may name a key twice.
+    def classify_json(
+        self, values: pa.LargeBinaryArray, fields: Fields | None = None
+    ) -> Octets | None:
+        """Classify each value: 0 for a JSON object, 1 for anything else, 2 if it may repeat a key.
 
-        ``bad_value_scan`` has the rules. Added to that: 4 if it has a field with content that is
-        not one of these, 8 if it has one to be ignored; that is certain only for 0. ``None``: left
-        to the caller.
+        ``bad_record_search`` has the rules. Added to that: 4 if it has a field with content that
+        is not one of ``fields``, 8 if it has one to be ignored; certain only for an object.
+        ``None``: left to the caller.
         """
 
-    def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> Picks | None:
+    def pick_json(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> Picks | None:
         """Find the value at the end of this path of keys in each JSON object.
 
         The objects are sound, and name no key twice. ``None``: left to the caller.
         """
 
-    def scanned(self, octets: Octets, spans: Spans, wanted: Slots) -> Scanned | None:
+    def scan_messages(self, octets: Octets, spans: Spans, wanted: Slots) -> FieldScan | None:
         """Return what is wanted of each Protobuf message. ``None``: left to the caller."""
 
-    def items(
+    def read_items(
         self, octets: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
     ) -> tuple[Integers, Integers] | None:
-        """Return the items of one repeated field of scanned messages, in the form of ``Scanned``.
+        """Return the items of one repeated field of scanned messages, as a ``FieldScan`` has them.
 
         ``which``: its number and wire type. ``None``: left to the caller.
         """
 
-    def absorbed(self, words: Words, lanes: Lanes) -> Lanes | None:
-        """Mix one word of each row into the lanes of a hash (``key_hash``).
+    def absorb_words(self, words: Words, lanes: Lanes) -> Lanes | None:
+        """Mix one word of each row into the lanes of a hash (``key_index``).
 
         The result may be the given lanes. ``None``: left to the caller.
         """
 
-    def absorbed_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> Lanes | None:
+    def absorb_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> Lanes | None:
         """Mix in the length of each value, and its bytes unless they are more than ``most``."""
 
-    def placed(self, ascending: Words, wanted: Words) -> Integers:
+    def place_words(self, ascending: Words, wanted: Words) -> Integers:
         """Return where each wanted word belongs, before its equals. Both are sorted."""
 
 
@@ -117,7 +119,7 @@ class Fields:
         for place, inside in any_key.items():
             self.any[place] = inside
         self.slots: Integers | None = None
-        """As numbered by the C code."""
+        """The hash table of the C code (``number_fields``), made on the first call."""
 
     @property
     def slot_count(self) -> int:
@@ -154,7 +156,7 @@ class Slots:
 
 
 @dataclass(frozen=True, slots=True)
-class Scanned:
+class FieldScan:
     """For each field and message, a number's bits, or where its bytes begin and how many there are.
 
     A length of -1 means absent. For a repeated field, ``values`` has the number of items.
@@ -188,17 +190,17 @@ class InC:
         for name, result, arguments in (
             ("gather", None, (place, place, c_int64, place)),
             ("timestamps", None, (place, place, c_int64, place)),
-            ("give_back", None, (place, place, c_int64)),
-            ("longs", c_int, (place, c_int64, place, place, c_int64, place, place)),
-            ("judged", None, (place, place, c_int64, place, place, place, c_int64)),
-            ("numbered", None, (*[place] * 4, c_int64, place, c_int64)),
-            ("picked", None, (place, place, c_int64, place, place, c_int64, *[place] * 3)),
+            ("destroy_messages", None, (place, place, c_int64)),
+            ("read_longs", c_int, (place, c_int64, place, place, c_int64, place, place)),
+            ("classify_json", None, (place, place, c_int64, place, place, place, c_int64)),
+            ("number_fields", None, (*[place] * 4, c_int64, place, c_int64)),
+            ("pick_json", None, (place, place, c_int64, place, place, c_int64, *[place] * 3)),
             (
-                "scanned",
+                "scan_messages",
                 None,
                 (place, place, place, c_int64, place, c_int64, place, c_int64, *[place] * 3),
             ),
-            ("items", None, (place, place, place, c_int64, c_uint32, c_uint32, *[place] * 3)),
+            ("read_items", None, (place, place, place, c_int64, c_uint32, c_uint32, *[place] * 3)),
             ("absorb_words", None, (place, c_int64, place, place)),
             ("absorb_bytes", None, (place, place, c_int64, c_int64, place, place)),
             ("place_words", None, (place, c_int64, place, c_int64, place)),
@@ -207,7 +209,7 @@ class InC:
             # Without these ctypes would pass an address as an int of 32 bits.
             function.restype, function.argtypes = result, arguments
 
-    def gathered(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
+    def gather(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
         addresses = np.ascontiguousarray(addresses)
         count = len(addresses)
         bounds = np.zeros(count + 1, np.int64)
@@ -224,38 +226,38 @@ class InC:
         self._c.timestamps(_address(timestamp), *_span(messages), found.ctypes.data)
         return found
 
-    def give_back(self, destroy: Any, messages: Addresses) -> None:
-        self._c.give_back(_address(destroy), *_span(messages))
+    def destroy_messages(self, destroy: Any, messages: Addresses) -> None:
+        self._c.destroy_messages(_address(destroy), *_span(messages))
 
-    def longs(
+    def read_longs(
         self, octets: Octets, rest: int, at: Integers, ends: Integers
     ) -> tuple[Integers, Integers] | None:
         numbers, behind = np.empty_like(at), np.empty_like(at)
         read = (octets.ctypes.data, rest, _span(at)[0], *_span(ends))
-        sound = self._c.longs(*read, numbers.ctypes.data, behind.ctypes.data)
+        sound = self._c.read_longs(*read, numbers.ctypes.data, behind.ctypes.data)
         return (numbers, behind) if sound else None
 
-    def judged(self, values: pa.LargeBinaryArray, fields: Fields | None = None) -> Octets:
+    def classify_json(self, values: pa.LargeBinaryArray, fields: Fields | None = None) -> Octets:
         found = np.zeros(len(values), np.uint8)
         if len(values):
             _, bounds, octets = values.buffers()
             first = bounds.address + values.offset * _WORD_BYTES
             begin = octets.address if octets else 0  # only empty values
-            asked = (None, None, 0) if fields is None else self._numbered(fields)
-            self._c.judged(begin, first, len(values), found.ctypes.data, *asked)
+            asked = (None, None, 0) if fields is None else self._number_fields(fields)
+            self._c.classify_json(begin, first, len(values), found.ctypes.data, *asked)
         return found
 
-    def _numbered(self, fields: Fields) -> tuple[int, int, int]:
+    def _number_fields(self, fields: Fields) -> tuple[int, int, int]:
         count = fields.slot_count
         if fields.slots is None:
             slots = np.zeros(3 * count, np.int64)
-            told = (fields.names, fields.bounds, fields.inside, fields.places)
-            where = [each.ctypes.data for each in told]
-            self._c.numbered(*where, len(fields.places), slots.ctypes.data, count)
+            arrays = (fields.names, fields.bounds, fields.inside, fields.places)
+            where = [each.ctypes.data for each in arrays]
+            self._c.number_fields(*where, len(fields.places), slots.ctypes.data, count)
             fields.slots = slots
         return fields.any.ctypes.data, fields.slots.ctypes.data, count
 
-    def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> Picks:
+    def pick_json(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> Picks:
         count = len(values)
         kinds = np.zeros(count, np.uint8)
         begins, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -268,35 +270,35 @@ class InC:
         ends = np.cumsum([0, *map(len, path)], dtype=np.int64)
         asked = (keys.ctypes.data, ends.ctypes.data, len(path))
         found = (kinds.ctypes.data, begins.ctypes.data, sizes.ctypes.data)
-        self._c.picked(begin, first, count, *asked, *found)
+        self._c.pick_json(begin, first, count, *asked, *found)
         # Addresses into the values' own buffer: they are good only while the caller holds these.
         return Picks(kinds, (begins + begin).astype(np.uint64), sizes)
 
-    def scanned(self, octets: Octets, spans: Spans, wanted: Slots) -> Scanned:
+    def scan_messages(self, octets: Octets, spans: Spans, wanted: Slots) -> FieldScan:
         count, rows = wanted.kinds.shape[1], len(spans.begins)
         values, sizes = np.zeros((count, rows), np.int64), np.full((count, rows), -1, np.int64)
         found = np.zeros(rows, np.uint8)
         where = (octets.ctypes.data, spans.begins.ctypes.data, spans.ends.ctypes.data, rows)
         asked = (wanted.by_number.ctypes.data, len(wanted.by_number), wanted.kinds.ctypes.data)
-        told = (values.ctypes.data, sizes.ctypes.data, found.ctypes.data)
-        self._c.scanned(*where, *asked, count, *told)
-        return Scanned(values, sizes, found)
+        arrays = (values.ctypes.data, sizes.ctypes.data, found.ctypes.data)
+        self._c.scan_messages(*where, *asked, count, *arrays)
+        return FieldScan(values, sizes, found)
 
-    def items(
+    def read_items(
         self, octets: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
     ) -> tuple[Integers, Integers]:
         values, sizes = np.zeros(offsets[-1], np.int64), np.zeros(offsets[-1], np.int64)
         rows = len(spans.begins)
         where = (octets.ctypes.data, spans.begins.ctypes.data, spans.ends.ctypes.data, rows)
-        told = (offsets.ctypes.data, values.ctypes.data, sizes.ctypes.data)
-        self._c.items(*where, *which, *told)
+        arrays = (offsets.ctypes.data, values.ctypes.data, sizes.ctypes.data)
+        self._c.read_items(*where, *which, *arrays)
         return values, sizes
 
-    def absorbed(self, words: Words, lanes: Lanes) -> Lanes:
+    def absorb_words(self, words: Words, lanes: Lanes) -> Lanes:
         self._c.absorb_words(*_span(words), *(_span(lane)[0] for lane in lanes))
         return lanes
 
-    def absorbed_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> Lanes:
+    def absorb_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> Lanes:
         if len(values):
             _, bounds, octets = values.buffers()
             first = bounds.address + values.offset * _WORD_BYTES
@@ -305,7 +307,7 @@ class InC:
             self._c.absorb_bytes(begin, first, len(values), most, *into)
         return lanes
 
-    def placed(self, ascending: Words, wanted: Words) -> Integers:
+    def place_words(self, ascending: Words, wanted: Words) -> Integers:
         places = np.empty(len(wanted), np.int64)
         self._c.place_words(*_span(ascending), *_span(wanted), places.ctypes.data)
         return places
@@ -322,51 +324,51 @@ def _span(numbers: np.ndarray[Any, Any]) -> tuple[int, int]:
 
 
 class InPython:
-    """Makes one call from Python for each message's timestamp, and one to destroy it."""
+    """Does the same without C: one call of librdkafka's functions for each message."""
 
-    def gathered(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
+    def gather(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
         order = np.argsort(addresses, kind="stable")
         near = np.split(order, np.flatnonzero(np.diff(addresses[order]) > _FAR) + 1)
         if len(near) == 1:
-            return _taken(addresses, sizes)
-        found = pa.concat_arrays([_taken(addresses[rows], sizes[rows]) for rows in near])
+            return _gather_near(addresses, sizes)
+        found = pa.concat_arrays([_gather_near(addresses[rows], sizes[rows]) for rows in near])
         return found.take(pa.array(np.argsort(order)))
 
     def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
         found = map(timestamp, messages.tolist(), repeat(None))
         return np.fromiter(found, np.int64, len(messages))
 
-    def give_back(self, destroy: Any, messages: Addresses) -> None:
+    def destroy_messages(self, destroy: Any, messages: Addresses) -> None:
         deque(map(destroy, messages.tolist()), maxlen=0)
 
-    def longs(self, octets: Octets, rest: int, at: Integers, ends: Integers) -> None:
+    def read_longs(self, octets: Octets, rest: int, at: Integers, ends: Integers) -> None:
         """Left to the caller, who has numpy."""
 
-    def judged(self, values: pa.LargeBinaryArray, fields: Fields | None = None) -> None:
+    def classify_json(self, values: pa.LargeBinaryArray, fields: Fields | None = None) -> None:
         """Left to the caller, who has regular expressions."""
 
-    def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> None:
+    def pick_json(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> None:
         """Left to the caller, who has Python's own parser."""
 
-    def scanned(self, octets: Octets, spans: Spans, wanted: Slots) -> None:
+    def scan_messages(self, octets: Octets, spans: Spans, wanted: Slots) -> None:
         """Left to the caller (``decoder``)."""
 
-    def items(
+    def read_items(
         self, octets: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
     ) -> None:
         """Left to the caller (``decoder``)."""
 
-    def absorbed(self, words: Words, lanes: Lanes) -> None:
+    def absorb_words(self, words: Words, lanes: Lanes) -> None:
         """Left to the caller, who has numpy."""
 
-    def absorbed_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> None:
+    def absorb_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> None:
         """Left to the caller, who has numpy."""
 
-    def placed(self, ascending: Words, wanted: Words) -> Integers:
+    def place_words(self, ascending: Words, wanted: Words) -> Integers:
         return np.searchsorted(ascending, wanted)
 
 
-def _taken(addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
+def _gather_near(addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
     """Read the values as a binary array over all of that memory.
 
     Its elements are, in rising order, the values and what lies between them; taking every second

@@ -1,4 +1,4 @@
-/* What is done for every message or value, without Python in between; loops.py calls it, and says what it does.
+/* What is done for every message or value, without Python in between; kernels.py calls it, and says what it does.
  *
  * Addresses are numbers, as librdkafka gave them. Its functions are handed over, so that nothing is linked.
  */
@@ -8,8 +8,8 @@
 typedef int64_t timestamp_of(const void *message, void *kind);
 typedef void destroy(void *message);
 
-/* The addresses are librdkafka's memory: it is valid until the message is given back (give_back), and this copies it
- * before. A value of no bytes has an address that may be anything, so it is never looked at. */
+/* The addresses are librdkafka's memory: it is valid until destroy_messages, and is copied before.
+ * A value of no bytes has an address that may be anything, so it is never looked at. */
 void gather(const uint64_t *addresses, const int64_t *bounds, int64_t count, char *to)
 {
     for (int64_t i = 0; i < count; i++)
@@ -24,7 +24,7 @@ void timestamps(timestamp_of *of, const uint64_t *messages, int64_t count, int64
 }
 
 /* Each message once and no second time: librdkafka frees it, and a second call would free what is another's by then. */
-void give_back(destroy *one, const uint64_t *messages, int64_t count)
+void destroy_messages(destroy *one, const uint64_t *messages, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
         one((void *)(uintptr_t)messages[i]);
@@ -32,8 +32,8 @@ void give_back(destroy *one, const uint64_t *messages, int64_t count)
 
 /* Avro's variable-length zigzag numbers; 0 when one is too long or goes beyond its end.
  * From `rest` on there are zeros to read: at least as many bytes as the longest number has. */
-int longs(const uint8_t *octets, int64_t rest, const int64_t *at, const int64_t *ends, int64_t count,
-          int64_t *numbers, int64_t *behind)
+int read_longs(const uint8_t *octets, int64_t rest, const int64_t *at, const int64_t *ends, int64_t count,
+               int64_t *numbers, int64_t *behind)
 {
     for (int64_t i = 0; i < count; i++) {
         int64_t place = at[i];
@@ -118,7 +118,7 @@ static text escape(text at, text end)
 }
 
 /* Behind the first byte of a character in UTF-8; not overlong, no surrogate, nothing behind U+10FFFF. */
-static text beyond_ascii(text at, text end, uint8_t first)
+static text multibyte(text at, text end, uint8_t first)
 {
     int more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
     if (first < 0xc2 || first > 0xf4 || end - at < more)
@@ -133,7 +133,7 @@ static text beyond_ascii(text at, text end, uint8_t first)
 }
 
 /* Whether one of eight bytes is no ASCII, zero, a quotation mark or a backslash; or perhaps one behind such a byte. */
-static int special(text at)
+static int has_special(text at)
 {
     const uint64_t ones = 0x0101010101010101, highs = 0x8080808080808080;
     uint64_t eight, quotes, slashes;
@@ -147,7 +147,7 @@ static int special(text at)
 static text string(text at, text end, int *escaped)
 {
     for (;;) {
-        while (end - at >= 8 && !special(at)) /* eight bytes are read only where there are eight */
+        while (end - at >= 8 && !has_special(at)) /* eight bytes are read only where there are eight */
             at += 8;
         if (at >= end)
             return NULL;
@@ -159,7 +159,7 @@ static text string(text at, text end, int *escaped)
             if (!(at = escape(at, end)))
                 return NULL;
         } else if (octet >= 0x80) {
-            if (!(at = beyond_ascii(at, end, octet)))
+            if (!(at = multibyte(at, end, octet)))
                 return NULL;
         } else if (!octet)
             return NULL;
@@ -177,13 +177,13 @@ static text space(text at, text end)
  *
  * Most records have the keys of the one before, in the same places: then nothing is to be done but to compare them,
  * which is less than to read them. From the first other one on, keys are hashed into a table. What has the hash of
- * another key of its object is only perhaps that key again. */
+ * another key of its object may be that key again. */
 
 enum { KEYS_MAX = 512, SLOTS = 4096, ENTRIES_MAX = 3072, ESCAPED_MAX = 512 };
 
 struct one_key {
     text at;        /* behind its quotation mark; of the record before, so of the same octets, and of this call alone */
-    uint32_t size;  /* with the mark behind it */
+    uint32_t size;  /* with the quotation mark after it */
     uint32_t object; /* the how many-th of the record it is in */
     uint64_t hash;
     int64_t place;  /* where its value is among the fields that are known */
@@ -228,24 +228,24 @@ static uint64_t word_at(text at)
     return found;
 }
 
-static uint64_t mixed(uint64_t hash, uint64_t word)
+static uint64_t mix(uint64_t hash, uint64_t word)
 {
     hash = (hash ^ word) * 0x9e3779b97f4a7c15;
     return hash ^ hash >> 29;
 }
 
-static uint64_t hashed(text at, int64_t size)
+static uint64_t hash_text(text at, int64_t size)
 {
     uint64_t hash = (uint64_t)size, word = 0;
     text last = at + size - 8; /* the last eight bytes; they may overlap those before, so nothing beyond is read */
     if (size < 8) {
         for (int64_t i = 0; i < size; i++)
             word = word << 8 | at[i];
-        return mixed(hash, word);
+        return mix(hash, word);
     }
     for (; at < last; at += 8)
-        hash = mixed(hash, word_at(at));
-    return mixed(hash, word_at(last));
+        hash = mix(hash, word_at(at));
+    return mix(hash, word_at(last));
 }
 
 static unsigned code_at(text at)
@@ -260,12 +260,12 @@ static unsigned code_at(text at)
 
 /* Of a sound string without its marks: what it says, so that "\u0061" is "a"; 0 when it is too long for that.
  * Sound: `string` has seen that each backslash has all that belongs to it, so nothing is compared with the end here. */
-static int hashed_unescaped(text at, text end, uint64_t *hash)
+static int hash_unescaped(text at, text end, uint64_t *hash)
 {
     static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
-    uint8_t said[ESCAPED_MAX + 4], *to = said;
+    uint8_t unescaped[ESCAPED_MAX + 4], *to = unescaped;
     while (at < end) {
-        if (to >= said + ESCAPED_MAX) /* one step adds at most the four bytes that `said` has beyond it */
+        if (to >= unescaped + ESCAPED_MAX) /* one step adds at most the four bytes that `unescaped` has beyond it */
             return 0;
         if (*at != '\\') {
             *to++ = *at++;
@@ -289,11 +289,11 @@ static int hashed_unescaped(text at, text end, uint64_t *hash)
                 *to++ = (uint8_t)(0x80 | (code >> 6 * more & 0x3f));
         }
     }
-    *hash = hashed(said, to - said);
+    *hash = hash_text(unescaped, to - unescaped);
     return 1;
 }
 
-static int equal(text one, text other, uint32_t size)
+static int is_equal(text one, text other, uint32_t size)
 {
     if (size < 8) {
         while (size && *one == *other)
@@ -307,7 +307,7 @@ static int equal(text one, text other, uint32_t size)
     return word_at(last) == word_at(other - (one - last));
 }
 
-static void note(struct keys *keys, uint64_t hash, uint64_t owner)
+static void note_key(struct keys *keys, uint64_t hash, uint64_t owner)
 {
     if (++keys->entries > ENTRIES_MAX) { /* fewer than slots, so that a search ends; who looks closer is Python */
         keys->twice = 1;
@@ -327,7 +327,7 @@ static void note(struct keys *keys, uint64_t hash, uint64_t owner)
     }
 }
 
-static int64_t place_of(const struct fields *fields, int64_t inside, uint64_t hash)
+static int64_t find_field(const struct fields *fields, int64_t inside, uint64_t hash)
 {
     if (!fields || inside < 0)
         return OPAQUE;
@@ -342,8 +342,8 @@ static int64_t place_of(const struct fields *fields, int64_t inside, uint64_t ha
     }
 }
 
-/* Whether a value says anything: null does not, and nothing in brackets neither. */
-static int says_something(text at, text end)
+/* Whether a value has content: null has none, nor have empty brackets. */
+static int has_content(text at, text end)
 {
     if (at == end || *at == 'n')
         return 0;
@@ -364,15 +364,15 @@ static text other_key(text at, text end, struct keys *keys, uint64_t owner, int6
     if (keys->same) {
         keys->same = 0;
         for (int64_t i = 0; i < keys->count; i++)
-            note(keys, keys->known[i].hash, keys->first + keys->known[i].object);
+            note_key(keys, keys->known[i].hash, keys->first + keys->known[i].object);
     }
     found.size = (uint32_t)(behind - at);
     if (!escaped)
-        found.hash = hashed(at, behind - 1 - at);
-    else if (!hashed_unescaped(at, behind - 1, &found.hash))
+        found.hash = hash_text(at, behind - 1 - at);
+    else if (!hash_unescaped(at, behind - 1, &found.hash))
         keys->twice = 1;
-    note(keys, found.hash, owner);
-    keys->place = found.place = place_of(keys->fields, inside, found.hash);
+    note_key(keys, found.hash, owner);
+    keys->place = found.place = find_field(keys->fields, inside, found.hash);
     if (keys->count < KEYS_MAX)
         keys->known[keys->count] = found;
     keys->count++;
@@ -385,7 +385,7 @@ static text key(text at, text end, struct keys *keys, uint64_t owner, int64_t in
         return NULL;
     const struct one_key *known = &keys->known[keys->count]; /* perhaps one behind the last: looked at only if not */
     if (keys->same && keys->count < keys->known_count && known->object == owner - keys->first &&
-        end - at >= known->size && equal(at, known->at, known->size)) {
+        end - at >= known->size && is_equal(at, known->at, known->size)) {
         keys->count++;
         keys->place = known->place;
         at += known->size;
@@ -395,7 +395,7 @@ static text key(text at, text end, struct keys *keys, uint64_t owner, int64_t in
     if (at == end || *at != ':')
         return NULL;
     at = space(at + 1, end);
-    if (keys->place < OPAQUE && says_something(at, end))
+    if (keys->place < OPAQUE && has_content(at, end))
         keys->marks |= keys->place == UNKNOWN ? LACKS : IGNORES;
     return at;
 }
@@ -459,21 +459,21 @@ static int is_object(text at, text end, struct keys *keys)
 }
 
 /* Fields into their slots: the names lie one behind the other. */
-void numbered(const uint8_t *names, const int64_t *bounds, const int64_t *inside, const int64_t *places, int64_t count,
-              struct one_field *slots, int64_t slot_count)
+void number_fields(const uint8_t *names, const int64_t *bounds, const int64_t *inside, const int64_t *places,
+                   int64_t count, struct one_field *slots, int64_t slot_count)
 {
     for (int64_t i = 0; i < count; i++) {
-        uint64_t hash = hashed(names + bounds[i], bounds[i + 1] - bounds[i]), at = hash + (uint64_t)inside[i];
+        uint64_t hash = hash_text(names + bounds[i], bounds[i + 1] - bounds[i]), at = hash + (uint64_t)inside[i];
         while (slots[at & (uint64_t)(slot_count - 1)].inside)
             at++;
         slots[at & (uint64_t)(slot_count - 1)] = (struct one_field){hash, inside[i] + 1, places[i]};
     }
 }
 
-/* 0: an object; 1: none; 2: one in which an object perhaps names a key twice. Beside that, where fields are given: 4
- * where a field is none of them, 8 where one is to be ignored, and says something. */
-void judged(const uint8_t *octets, const int64_t *bounds, int64_t count, uint8_t *found, const int64_t *any,
-            struct one_field *slots, int64_t slot_count)
+/* 0: an object; 1: none; 2: one that may repeat a key. Added to that, where fields are given: 4 if a field with content
+ * is none of them, 8 if one is to be ignored. */
+void classify_json(const uint8_t *octets, const int64_t *bounds, int64_t count, uint8_t *found, const int64_t *any,
+                   struct one_field *slots, int64_t slot_count)
 {
     struct fields fields = {any, slots, slot_count};
     struct keys keys;
@@ -499,7 +499,7 @@ void judged(const uint8_t *octets, const int64_t *bounds, int64_t count, uint8_t
 enum kind { MISSING, NOTHING, TEXT, ESCAPED, NUMBER, WORD, NESTED, NO_OBJECT, DOUBT };
 
 /* Behind the value that begins here, of an object that was found sound; however deep it is. */
-static text passed(text at, text end)
+static text skip_value(text at, text end)
 {
     for (int64_t depth = 0;;) {
         int escaped;
@@ -546,7 +546,7 @@ static text member(text at, text end, text wanted, int64_t size, int *doubt)
             *doubt = at == end;
             return *doubt ? NULL : at;
         }
-        if (!(at = passed(at, end)))
+        if (!(at = skip_value(at, end)))
             return NULL;
         at = space(at, end);
         if (at < end && *at == '}') {
@@ -559,8 +559,8 @@ static text member(text at, text end, text wanted, int64_t size, int *doubt)
     }
 }
 
-static enum kind picked_one(text at, text end, text keys, const int64_t *key_bounds, int64_t depth, text *begin,
-                            text *behind)
+static enum kind pick_one(text at, text end, text keys, const int64_t *key_bounds, int64_t depth, text *begin,
+                          text *behind)
 {
     at = space(at, end);
     for (int64_t level = 0; level < depth; level++) {
@@ -574,7 +574,7 @@ static enum kind picked_one(text at, text end, text keys, const int64_t *key_bou
             return doubt ? DOUBT : MISSING;
     }
     *begin = at;
-    if (!(*behind = passed(at, end)))
+    if (!(*behind = skip_value(at, end)))
         return DOUBT;
     if (*at == '"') {
         *begin = at + 1;
@@ -585,12 +585,12 @@ static enum kind picked_one(text at, text end, text keys, const int64_t *key_bou
 }
 
 /* `begins` and `sizes` are those of texts between their marks, and of other values as they are written. */
-void picked(const uint8_t *octets, const int64_t *bounds, int64_t count, const uint8_t *keys,
-            const int64_t *key_bounds, int64_t depth, uint8_t *kinds, int64_t *begins, int64_t *sizes)
+void pick_json(const uint8_t *octets, const int64_t *bounds, int64_t count, const uint8_t *keys,
+               const int64_t *key_bounds, int64_t depth, uint8_t *kinds, int64_t *begins, int64_t *sizes)
 {
     for (int64_t i = 0; i < count; i++) {
         text begin = NULL, behind = NULL;
-        kinds[i] = (uint8_t)picked_one(octets + bounds[i], octets + bounds[i + 1], keys, key_bounds, depth, &begin,
+        kinds[i] = (uint8_t)pick_one(octets + bounds[i], octets + bounds[i + 1], keys, key_bounds, depth, &begin,
                                        &behind);
         begins[i] = begin && kinds[i] != DOUBT ? begin - octets : 0;
         sizes[i] = begin && kinds[i] != DOUBT ? behind - begin : 0;
@@ -629,7 +629,7 @@ static text varint(text at, text end, uint64_t *value)
     return NULL;
 }
 
-static uint64_t little(text at, int size)
+static uint64_t little_endian(text at, int size)
 {
     uint64_t found = 0;
     for (int i = 0; i < size; i++)
@@ -650,12 +650,12 @@ static text one_field(text at, text end, struct field *found)
     case WIRE_EIGHT:
         if (end - at < 8)
             return NULL;
-        found->value = little(at, 8);
+        found->value = little_endian(at, 8);
         return at + 8;
     case WIRE_FOUR:
         if (end - at < 4)
             return NULL;
-        found->value = little(at, 4);
+        found->value = little_endian(at, 4);
         return at + 4;
     case WIRE_BYTES: /* compared as it is: added to `at` first, a size near 2^64 would wrap around */
         if (!(at = varint(at, end, &size)) || size > (uint64_t)(end - at))
@@ -695,7 +695,7 @@ static text whole_field(text at, text end, struct field *found)
 }
 
 /* How many numbers are packed here; -1 when they are none. */
-static int64_t packed_count(text at, int64_t size, uint32_t wire)
+static int64_t count_packed(text at, int64_t size, uint32_t wire)
 {
     int64_t count = 0;
     uint64_t value;
@@ -715,7 +715,7 @@ struct wanted {
     const int32_t *slots, *numbers, *wires, *modes, *oneofs;
 };
 
-static int64_t slot_of(const struct wanted *wanted, uint32_t number)
+static int64_t find_slot(const struct wanted *wanted, uint32_t number)
 {
     if (number < (uint64_t)wanted->slots_count)
         return wanted->slots[number];
@@ -726,22 +726,22 @@ static int64_t slot_of(const struct wanted *wanted, uint32_t number)
 }
 
 /* 0: a message; 1: none; 2: one that has parts of a message inside of it in several places. */
-static uint8_t scanned_one(text octets, text at, text end, const struct wanted *wanted, int64_t row, int64_t rows,
-                           int64_t *values, int64_t *sizes)
+static uint8_t scan_one(text octets, text at, text end, const struct wanted *wanted, int64_t row, int64_t rows,
+                        int64_t *values, int64_t *sizes)
 {
     uint8_t found = 0;
     struct field field;
     while (at < end) {
         if (!(at = whole_field(at, end, &field)))
             return 1;
-        int64_t slot = slot_of(wanted, field.number);
+        int64_t slot = find_slot(wanted, field.number);
         if (slot < 0)
             continue;
         int64_t *value = values + slot * rows + row, *size = sizes + slot * rows + row;
         uint32_t wire = (uint32_t)wanted->wires[slot];
         enum mode mode = (enum mode)wanted->modes[slot];
         if (mode == MANY && field.wire == WIRE_BYTES) {
-            int64_t count = packed_count(field.begin, field.size, wire);
+            int64_t count = count_packed(field.begin, field.size, wire);
             if (count < 0)
                 return 1;
             *value += count;
@@ -767,23 +767,24 @@ static uint8_t scanned_one(text octets, text at, text end, const struct wanted *
 
 /* Of each message the wanted fields, slot by slot: a number's bits or where its bytes begin, and how many these are
  * (-1: it is not there); of what is repeated, how many. `values` are 0 and `sizes` -1 at first. */
-void scanned(const uint8_t *octets, const int64_t *begins, const int64_t *ends, int64_t rows, const int32_t *slots,
-             int64_t slots_count, const int32_t *kinds, int64_t count, int64_t *values, int64_t *sizes, uint8_t *found)
+void scan_messages(const uint8_t *octets, const int64_t *begins, const int64_t *ends, int64_t rows, const int32_t *slots,
+                   int64_t slots_count, const int32_t *kinds, int64_t count, int64_t *values, int64_t *sizes,
+                   uint8_t *found)
 {
     struct wanted wanted = {count, slots_count, slots, kinds, kinds + count, kinds + 2 * count, kinds + 3 * count};
     for (int64_t row = 0; row < rows; row++)
-        found[row] = scanned_one(octets, octets + begins[row], octets + ends[row], &wanted, row, rows, values, sizes);
+        found[row] = scan_one(octets, octets + begins[row], octets + ends[row], &wanted, row, rows, values, sizes);
 }
 
-static void put(const struct field *field, text octets, int64_t to, int64_t *values, int64_t *sizes)
+static void store_field(const struct field *field, text octets, int64_t to, int64_t *values, int64_t *sizes)
 {
     values[to] = field->wire == WIRE_BYTES ? field->begin - octets : (int64_t)field->value;
     sizes[to] = field->wire == WIRE_BYTES ? field->size : 0;
 }
 
 /* The items of one repeated field, of messages that were scanned: as many as `offsets` says. */
-void items(const uint8_t *octets, const int64_t *begins, const int64_t *ends, int64_t rows, uint32_t number,
-           uint32_t wire, const int64_t *offsets, int64_t *values, int64_t *sizes)
+void read_items(const uint8_t *octets, const int64_t *begins, const int64_t *ends, int64_t rows, uint32_t number,
+                uint32_t wire, const int64_t *offsets, int64_t *values, int64_t *sizes)
 {
     for (int64_t row = 0; row < rows; row++) {
         int64_t to = offsets[row], behind = offsets[row + 1]; /* never more than were counted: there is no room */
@@ -793,7 +794,7 @@ void items(const uint8_t *octets, const int64_t *begins, const int64_t *ends, in
             if (field.number != number)
                 continue;
             if (field.wire == wire) {
-                put(&field, octets, to++, values, sizes);
+                store_field(&field, octets, to++, values, sizes);
                 continue;
             }
             if (field.wire != WIRE_BYTES)
@@ -802,17 +803,17 @@ void items(const uint8_t *octets, const int64_t *begins, const int64_t *ends, in
             for (text inside = field.begin, last = inside + field.size; inside < last && to < behind;) {
                 int width = wire == WIRE_FOUR ? 4 : 8;
                 if (wire != WIRE_VARINT) {
-                    item.value = little(inside, width);
+                    item.value = little_endian(inside, width);
                     inside += width;
                 } else if (!(inside = varint(inside, last, &item.value)))
                     return;
-                put(&item, octets, to++, values, sizes);
+                store_field(&item, octets, to++, values, sizes);
             }
         }
     }
 }
 
-/* Hashes of keys: `spread` is splitmix64's finaliser, and a key has two lanes with a step each (key_hash.py). */
+/* Hashes of keys: `spread` is splitmix64's finaliser, and a key has two lanes with a step each (key_index.py). */
 
 static const uint64_t STEPS[2] = {0x9e3779b97f4a7c15, 0xc2b2ae3d27d4eb4f};
 
@@ -851,7 +852,7 @@ void absorb_bytes(const uint8_t *octets, const int64_t *bounds, int64_t count, i
         for (; left >= 8; left -= 8, at += 8)
             absorb(lanes, word_at(at));
         if (left)
-            absorb(lanes, little(at, (int)left));
+            absorb(lanes, little_endian(at, (int)left));
         one[i] = lanes[0];
         other[i] = lanes[1];
     }

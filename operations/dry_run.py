@@ -1,4 +1,4 @@
-"""Rehearses a sink: real records through its real writer, into tables that are thrown away.
+"""Dry-runs a sink: real records through its real writer, into tables that are thrown away.
 
 The tables are created in a separate catalog in a temporary folder, like the real ones or as those
 would be created (``dry_run_tables``). No group is joined, and nothing is created, committed or
@@ -16,12 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-from pyiceberg.table import Table
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.typedef import EMPTY_DICT
 
 from headgate.config.catalog_settings import Backend
 from headgate.config.sections import WriterKind
@@ -49,15 +53,14 @@ from headgate.control_protocol.table_format import Use
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.secondary_tables import with_schema_changes
-from headgate.operations.access.tables import open_catalog
 from headgate.runtime.assembly import batch_writer
-from headgate.runtime.sink_tables import SinkTables
-from headgate.runtime.start_checks import refuse_table
+from headgate.runtime.sink_tables import SinkTables, look_at_tables
+from headgate.runtime.start_checks import require_fillable_table
 from headgate.runtime.table_creation import TableMaker
 from headgate.tables.iceberg.catalog import writing_version_3
 from headgate.tables.iceberg.table_creation import ensure_namespaces, ensure_table
 
-# Provides a rehearsal's catalog: empty copies of the real tables, in a temporary folder.
+# Provides a dry run's catalog: empty copies of the real tables, in a temporary folder.
 #
 # A table is copied when it is first loaded. What the sink would create is created here instead.
 
@@ -69,41 +72,55 @@ _NOT_HERE = (
 """Properties that would place files outside the temporary folder, or make them unreadable here."""
 
 
-class DryRunCatalog(SqlCatalog):
-    """``copied``: the names of tables that the real catalog has. ``real`` is only read."""
+class DryRunCatalog(NoopCatalog, MetastoreCatalog):
+    """Holds tables in a folder, and their names in memory; what a dry run never asks is refused.
+
+    ``copied``: the names of tables that the real catalog has. ``real`` is only read.
+    """
 
     def __init__(self, folder: Path, real: Catalog | None) -> None:
-        uri, warehouse = f"sqlite:///{folder}/catalog.db", f"file://{folder}/tables"
-        super().__init__("rehearsal", uri=uri, warehouse=warehouse)
+        super().__init__("dry-run")
         writing_version_3(self)
+        self._folder = folder
+        self._namespaces: set[tuple[str, ...]] = set()
+        self._locations: dict[tuple[str, ...], str] = {}
+        """Of each table's newest metadata."""
         self._real = real
         self.copied: set[str] = set()
 
+    def create_namespace(self, namespace: Any, properties: Any = EMPTY_DICT) -> None:
+        del properties
+        self._namespaces.add(self.identifier_to_tuple(namespace))
+
+    def namespace_exists(self, namespace: Any) -> bool:
+        return self.identifier_to_tuple(namespace) in self._namespaces
+
     def list_tables(self, namespace: Any) -> list[Any]:
-        found: set[tuple[str, ...]] = set()
-        known = False
-        for listed in (super().list_tables, self._real and self._real.list_tables):
+        levels = self.identifier_to_tuple(namespace)
+        found = {name for name in self._locations if name[:-1] == levels}
+        known = levels in self._namespaces
+        if self._real is not None:
             with suppress(NoSuchNamespaceError):
-                found |= {tuple(each) for each in listed(namespace)} if listed else set()
-                known |= listed is not None
+                found |= {tuple(each) for each in self._real.list_tables(namespace)}
+                known = True
         if not known:
             raise NoSuchNamespaceError(f"there is no namespace {namespace}")
         return sorted(found)
 
     def load_table(self, identifier: Any) -> Table:
-        try:
-            return super().load_table(identifier)
-        except NoSuchTableError:
+        name = self.identifier_to_tuple(identifier)
+        if name not in self._locations:
             if self._real is None:
-                raise
-        self.copy(self._real.load_table(identifier), identifier)
-        return super().load_table(identifier)
+                raise NoSuchTableError(f"there is no table {identifier}")
+            self.copy(self._real.load_table(identifier), identifier)
+        at = self._locations[name]
+        metadata = FromInputFile.table_metadata(self._load_file_io(location=at).new_input(at))
+        return Table(name, metadata, at, self._load_file_io(metadata.properties, at), self)
 
     def table_exists(self, identifier: Any) -> bool:
         real = self._real
-        return super().table_exists(identifier) or (
-            real is not None and real.table_exists(identifier)
-        )
+        here = self.identifier_to_tuple(identifier) in self._locations
+        return here or (real is not None and real.table_exists(identifier))
 
     def create_table(
         self, identifier: Any, schema: Any, location: str | None = None, *more: Any, **named: Any
@@ -113,11 +130,31 @@ class DryRunCatalog(SqlCatalog):
         given = (
             dict(zip(("partition_spec", "sort_order", "properties"), more, strict=False)) | named
         )
-        spec = given.get("partition_spec", UNPARTITIONED_PARTITION_SPEC)
-        order = given.get("sort_order", UNSORTED_SORT_ORDER)
+        name = self.identifier_to_tuple(identifier)
         wanted = given.get("properties", {})
-        kept = {key: text for key, text in wanted.items() if not key.startswith(_NOT_HERE)}
-        return super().create_table(identifier, schema, None, spec, order, kept)
+        metadata = new_table_metadata(
+            location=f"file://{self._folder.joinpath('tables', *name)}",
+            schema=schema,
+            partition_spec=given.get("partition_spec", UNPARTITIONED_PARTITION_SPEC),
+            sort_order=given.get("sort_order", UNSORTED_SORT_ORDER),
+            properties={k: text for k, text in wanted.items() if not k.startswith(_NOT_HERE)},
+        )
+        self._write(name, metadata, 0)
+        return self.load_table(identifier)
+
+    def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
+        """Apply the updates to the newest metadata. Nobody else commits here."""
+        name = table.name()
+        staged = self._update_and_stage_table(self.load_table(name), name, requirements, updates)
+        at = self._write(name, staged.metadata, self._parse_metadata_version(self._locations[name]))
+        return CommitTableResponse(metadata=staged.metadata, metadata_location=at)
+
+    def _write(self, name: tuple[str, ...], metadata: TableMetadata, version: int) -> str:
+        provider = load_location_provider(metadata.location, metadata.properties)
+        at = provider.new_table_metadata_file_location(version + 1)
+        self._write_metadata(metadata, self._load_file_io(location=at), at)
+        self._locations[name] = at
+        return at
 
     def copy(self, table: Table, identifier: Any) -> None:
         """Create an empty table like this one."""
@@ -131,7 +168,7 @@ class DryRunCatalog(SqlCatalog):
 ROWS_SHOWN = 10
 BAD_SHOWN = 20
 _TURN_MS = 200
-_QUARANTINE = "rehearsal.quarantine"
+_QUARANTINE = "dry_run.quarantine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +231,7 @@ def try_records(settings: SinkSettings, records: int) -> DryRun:
     records.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="headgate-rehearsal-") as folder,
+        tempfile.TemporaryDirectory(prefix="headgate-dry-run-") as folder,
         _catalog(settings, Path(folder)) as catalog,
     ):
         batch = _batch(settings, catalog, records)
@@ -264,11 +301,11 @@ def _catalog(settings: SinkSettings, folder: Path) -> Iterator[DryRunCatalog]:
     with ExitStack() as stack:
         real: Catalog | None = None
         with suppress(TableMissing):  # the catalog has no database yet
-            real = stack.enter_context(open_catalog(settings))
+            real = stack.enter_context(look_at_tables(settings)).supports_catalog().catalog
         catalog = DryRunCatalog(folder, real)
         stack.callback(catalog.close)
         if real is not None and real.table_exists(settings.table.identifier):
-            refuse_table(real.load_table(settings.table.identifier), settings)
+            require_fillable_table(real.load_table(settings.table.identifier), settings)
         ensure_table(catalog, settings.table.identifier, declaration(settings.table))
         catalog.load_table(settings.table.identifier)
         ensure_table(catalog, _QUARANTINE, quarantine_declaration())
@@ -294,7 +331,7 @@ def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
         target_file_bytes=settings.coordinator.target_file_bytes,
         topic_ids={topic: state.topic_id for topic, state in described.items()},
         quarantine=_start(catalog, _QUARANTINE),
-        folder="rehearsal" if settings.tables else "",
+        folder="dry-run" if settings.tables else "",
     )
 
 
@@ -315,7 +352,7 @@ def _start(catalog: Catalog, identifier: str) -> TableStart:
         uuid=str(table.metadata.table_uuid),
         schema_id=table.schema().schema_id,
         spec_id=table.spec().spec_id,
-        file_prefix=f"{table.location()}/data/rehearsal",
+        file_prefix=f"{table.location()}/data/dry-run",
     )
 
 
@@ -329,8 +366,8 @@ def _write(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWritt
         raise outcome.fatal or WriteFailed(outcome.reason)
     if isinstance(outcome, BatchNeeds) and settings.tables:
         maker = _maker(settings, catalog)
-        told = with_schema_changes(settings, catalog, batch, outcome, maker=maker)
-        return _write(settings, catalog, told)
+        changed = with_schema_changes(settings, catalog, batch, outcome, maker=maker)
+        return _write(settings, catalog, changed)
     if isinstance(outcome, BatchNeeds):
         copied = SinkTables.in_catalog(settings, catalog).open_primary(Use.SECONDARY)
         copied.evolve(copied.read(), outcome.columns)

@@ -29,11 +29,14 @@ from headgate.operations.status.report import (
 from headgate.runtime.health import LastError
 
 if TYPE_CHECKING:
+    from headgate.config.sink_settings import SinkSettings
     from headgate.operations.check.check import Check
     from headgate.operations.dry_run import DryRun
     from headgate.operations.many_tables.list import TablesReport
+    from headgate.operations.wait import UntilLatest
 
 
+_PLACES_SHOWN = 5
 _PAST_SHOWN_MS = 24 * 3_600_000
 _PAST_CHARACTERS_MAX = 80
 _LINE_CHARACTERS_MAX = 2_000
@@ -47,6 +50,22 @@ _COLOURS = {
     Verdict.NOT_PROVEN: "bold yellow",
     Verdict.WRONG: "bold red",
 }
+
+
+def describe_latest(settings: SinkSettings, latest: UntilLatest) -> str:
+    """Say whether a run until the topics' ends reached them."""
+    if latest.missing:
+        places = [f"{at} by {count:,}" for at, count in sorted(latest.missing.items())]
+        shown = ", ".join(places[:_PLACES_SHOWN]) + ", ..." * (len(places) > _PLACES_SHOWN)
+        return f"{settings.name}: it ended before the topics' ends were reached: behind {shown}"
+    if latest.pending:
+        return (
+            f"{settings.name}: it ended before all tables had received their rows (headgate tables)"
+        )
+    text = f"{settings.name}: the table holds all that was in the topics at the start of this run"
+    if latest.suspended:
+        return f"{text}; rows of suspended tables are pending: {', '.join(latest.suspended)}"
+    return text
 
 
 def show_checks(console: Console, checks: Iterable[Check]) -> None:

@@ -101,6 +101,7 @@ from headgate.participant.settlements import (
     repeat_unheard,
     with_end,
     with_end_answered,
+    with_number_heard,
     with_paused,
     with_presence_heard,
     with_suspended,
@@ -350,6 +351,7 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
 
 def _on_own_event(state: State, record: LogRecord) -> State:
     said = record.envelope
+    state = with_number_heard(state, said.sequence)
     if isinstance(said.event, Proposal):
         return on_own_proposal(state, said.event)
     if isinstance(said.event, WriteStatus):

@@ -190,16 +190,17 @@ def forget_needs(state: State) -> State:
 def answer_needs_by_start(state: State, start: StartCommit) -> State:
     """Take a START under another schema as an answer too: the records are looked at again.
 
-    What is not answered is repeated: the coordinator may have had no room for it (LOG-6).
+    What is not answered is asked again, under a new number, for what was heard before counts no
+    more (LOG-5): the coordinator may have had no room for it (LOG-6).
     """
     primary = start.tables[0]
     now = Destination(primary.table, primary.uuid, primary.schema_id)
-    still = tuple(
-        replace(need, heard=False)
-        for need in state.needs.open
-        if need.proposal.table != primary.table or _destination(need) == now
-    )
-    return replace(state, needs=replace(state.needs, open=still))
+    still: list[Need] = []
+    for need in state.needs.open:
+        if need.proposal.table != primary.table or _destination(need) == now:
+            state, said = number_event(state, need.said.transaction, need.proposal)
+            still.append(Need(said, need.proposal, need.since_ms))
+    return replace(state, needs=replace(state.needs, open=tuple(still)))
 
 
 def _destination(need: Need) -> Destination:

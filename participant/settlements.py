@@ -177,10 +177,13 @@ Step = tuple[State, tuple[Append, ...]]
 
 
 def number_event(
-    state: State, transaction: TransactionNumber, event: Presence | WriteStatus | Proposal
+    state: State,
+    transaction: TransactionNumber,
+    event: Presence | WriteStatus | Proposal,
+    further: int = 1,
 ) -> tuple[State, OutgoingEvent]:
     """Return the event with its place in this participant's own order."""
-    sequence = state.said.sequence + 1
+    sequence = state.said.sequence + further
     numbered = replace(state, said=replace(state.said, sequence=sequence))
     return numbered, OutgoingEvent(state.term.epoch, transaction, event, sequence)
 
@@ -198,7 +201,7 @@ def append_status(state: State, transaction: TransactionNumber) -> Step:
     # LOG-6: somebody may have used a higher number in its name that it never heard: catch up.
     further = min(LEAP_MAX, 1024 ** min(state.said.unheeded, 2))
     state, status = take_status(state, state.said.status_number + further)
-    state, said = number_event(state, transaction, status)
+    state, said = number_event(state, transaction, status, further)
     pending = (*state.said.pending, OwnStatus(said, status))
     announced = replace(state.said, pending=pending, status_number=status.status_number)
     return replace(state, said=announced), (Append((said,)),)
@@ -243,10 +246,15 @@ def on_own_status(state: State, number: int, offset: ControlOffset) -> State:
     return replace(state, said=replace(state.said, pending=pending, status_number=counted))
 
 
+def with_number_heard(state: State, sequence: int) -> State:
+    """LOG-6: if others used its name, go on counting from there."""
+    counted = count_on(state.said.sequence, sequence)
+    return replace(state, said=replace(state.said, sequence=counted))
+
+
 def with_presence_heard(state: State, sequence: int) -> State:
     unheard = tuple(said for said in state.said.unheard if said.sequence != sequence)
-    counted = count_on(state.said.sequence, sequence)
-    return replace(state, said=replace(state.said, unheard=unheard, sequence=counted))
+    return replace(state, said=replace(state.said, unheard=unheard))
 
 
 def without_unheard(state: State) -> State:

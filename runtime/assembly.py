@@ -26,7 +26,7 @@ from headgate.control_protocol.errors import (
     JvmMissing,
     SinksClash,
 )
-from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.identifiers import Sender, SinkName
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
 from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
 from headgate.coordinator import driver as coordinator
@@ -38,7 +38,7 @@ from headgate.data_plane.write.in_process_writer import (
     RenewingWriter,
     chunk_of,
 )
-from headgate.data_plane.write.write_batch import write_put, write_source_ranges
+from headgate.data_plane.write.write_batch import write_put_records, write_source_ranges
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.kafka.embedded_source import (
@@ -52,7 +52,7 @@ from headgate.participant import driver as participant
 from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.configuration_comparison import recent_envelopes, refuse_company
+from headgate.runtime.configuration_comparison import recent_envelopes, require_same_configuration
 from headgate.runtime.lifecycle_notices import Complaints, control_log, departing, say_started
 from headgate.runtime.participant_runner import Current, OpenSink, lookout
 from headgate.runtime.sink_tables import SinkTables, routing, secondary_names
@@ -123,7 +123,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         ) -> BatchOutcome:
             chunk = chunk_of(records)
             return planning.written(
-                batch, lambda plan: write_put(plan, batch, chunk, abandoned=abandoned)
+                batch, lambda plan: write_put_records(plan, batch, chunk, abandoned=abandoned)
             )
 
         writer = PutWriter(buffers, write)
@@ -224,7 +224,7 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> SinkTables:
     require_sources(settings)
     tables = SinkTables(settings, stack).ready()
     ensure_control_topic(settings.kafka, settings.control.topic)
-    refuse_company(settings, lambda: recent_envelopes(settings))
+    require_same_configuration(settings, lambda: recent_envelopes(settings))
     return tables
 
 
@@ -249,12 +249,12 @@ def _coordinator(
         )
         opening.callback(topics.close)
         measures = meters.coordinator(life) if meters else None
-        told = measures.maintenance.ended if measures else None
+        on_ended = measures.maintenance.ended if measures else None
         found = tables.coordinated(settings, topics, opening)
         if settings.maintenance:
             from headgate.runtime.maintenance.scheduler import begin_maintenance
 
-            begin_maintenance(found.tables, opening, told)
+            begin_maintenance(found.tables, opening, on_ended)
         start_ms = settings.source.start_at_ms
         complain = Complaints(settings, sender)
         ports = Ports(log, found.table, found.secondaries, complain)
@@ -273,7 +273,7 @@ def _coordinator(
                 log.topic_id,
                 ports.on_trouble,
                 ports.secondaries,
-                found.stamp,
+                found.new_token,
             ),
             coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
             limits=settings.limits,
@@ -291,7 +291,7 @@ def identity(settings: SinkSettings, life: Sender) -> Identity:
         frozenset(settings.table.shared_with),
         settings.control.topic,
         agreed_settings(settings),
-        secondary_names(settings),
+        secondary_names(settings.quarantine),
         routing(settings),
         routed=bool(settings.tables),
         makes=settings.tables.create.schema is not CreateFrom.OFF,
@@ -336,10 +336,10 @@ def batch_writer(
             yield RenewingWriter(writer, planning)
 
 
-def second_with_spark(settings: SinkSettings) -> SinksClash:
+def second_with_spark(sink: SinkName) -> SinksClash:
     """Build the error for a second sink that writes with Spark in one process."""
     return SinksClash(
-        f"sink {settings.name} writes with Spark, and so does another sink of this process",
+        f"sink {sink} writes with Spark, and so does another sink of this process",
         'give it a process of its own, or set spark.writer = "in-process"',
     )
 
@@ -350,7 +350,7 @@ def _session(settings: SinkSettings) -> Iterator[OpenSession]:
     from headgate.data_plane.spark.session import open_session
 
     if not _SPARK.acquire(blocking=False):
-        raise second_with_spark(settings)
+        raise second_with_spark(settings.name)
     try:
         with closing(open_session(spark_options(settings))) as session:
             yield session

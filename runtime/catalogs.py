@@ -12,7 +12,7 @@ from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_formats import spark_session_conf
 from headgate.control_protocol.errors import TableMissing
-from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
+from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog, require_sql
 
 if TYPE_CHECKING:
     from headgate.data_plane.spark.session import SparkOptions
@@ -50,19 +50,20 @@ def open_iceberg(
 
     With ``looking`` it is left as it is: raises ``TableMissing`` if its file does not exist.
     """
-    from headgate.runtime.missing_tables import PATIENCE_S, refuse_vanished
+    from headgate.runtime.missing_tables import PATIENCE_S, require_never_filled
     from headgate.tables.iceberg.table_format import IcebergFormat
 
     require_location(of)
     database = sqlite_file(of)
     if database and not database.exists():  # connecting to SQLite would create it
+        require_sql()
         if looking:
             raise TableMissing(
                 f"catalog {of.name!r}: the database {database} does not exist yet",
                 "the first start creates it, or correct catalog.properties.uri",
             )
         if of is settings.catalog:
-            refuse_vanished(settings, PATIENCE_S)
+            require_never_filled(settings, PATIENCE_S)
     timeout_s = ANSWER_S_MAX if looking else TIMEOUT_S
     catalog = open_catalog(settings, timeout_s, of=of, looking=looking)
     opening.callback(catalog.close)

@@ -72,7 +72,7 @@ def last_starter_with_other_file(settings: SinkSettings, said: Sequence[Envelope
     return ""
 
 
-def refuse_company(
+def require_same_configuration(
     settings: SinkSettings,
     said: Callable[[], Sequence[Envelope]],
     wait: Callable[[float], object] = time.sleep,

@@ -230,7 +230,7 @@ def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> Last
                 troubles = [effective_error(error, goes_on) for error in troubles]
                 if _in_order(goes_on):
                     ends = [replace(error, past=True) for error in ends]
-    told = [
+    errors = [
         *ends,
         *troubles,
         *(
@@ -238,7 +238,7 @@ def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> Last
             for sender, error in batches.items()
         ),
     ]
-    return max(told, key=lambda error: (not error.past, error.time_ms or 0), default=None)
+    return max(errors, key=lambda error: (not error.past, error.time_ms or 0), default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind
-from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
+from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TransactionNumber
 from headgate.control_protocol.ports import ControlLog
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_context import for_the_same_sink
@@ -68,7 +68,7 @@ def say_started(settings: SinkSettings, sender: Sender, log: ControlLog) -> None
     page = settings.http.listen
     started = Notice(NoticeKind.STARTED, configuration=digest, page=page)
     try:
-        log.append([_envelope(settings, sender, started)])
+        log.append([_envelope(settings.name, sender, started)])
     except HeadgateError as error:
         _log.debug("the start could not be announced: %s", error)
 
@@ -84,16 +84,16 @@ def say(settings: SinkSettings, sender: Sender, event: Notice, answer_ms: int = 
             return
         log = control_log(settings, KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms))
         try:
-            log.append([_envelope(settings, sender, event)])
+            log.append([_envelope(settings.name, sender, event)])
         finally:
             log.close()
     except HeadgateError as error:
         _log.debug("an event for headgate status could not be written: %s", error)
 
 
-def _envelope(settings: SinkSettings, sender: Sender, event: Notice) -> Envelope:
+def _envelope(sink: SinkName, sender: Sender, event: Notice) -> Envelope:
     return Envelope(
-        sink=settings.name,
+        sink=sink,
         epoch=Epoch(0),  # supersedes nobody
         transaction=TransactionNumber(0),
         sender=sender,

@@ -48,7 +48,7 @@ def run_side_by_side(
     errors of the sinks that were not working at the end. Raises ``SinksClash`` before any has
     started.
     """
-    refuse_clashes(list(files.values()))
+    require_no_clashes(list(files.values()))
     stop = stop or threading.Event()
     manager = ServiceManager()
     turns = OfAll(manager, [settings.name for settings in files.values()])
@@ -83,7 +83,7 @@ class _Beside:
     def refuse(self, settings: SinkSettings) -> None:
         """Raise ``SinksClash`` if these settings conflict with the other sinks."""
         others = [sink.settings for sink in self.sinks if sink.name != settings.name]
-        refuse_clashes([*others, settings])
+        require_no_clashes([*others, settings])
 
 
 class _OneSink:
@@ -122,7 +122,7 @@ class _OneSink:
             if self.error:  # a restart takes what the file says now
                 self.settings = self._read()
             self.error, self.ended = None, False
-            with log_life(self.settings):
+            with log_life(self.settings.name):
                 run_in(process, self.settings)
         except HeadgateError as error:
             self._failed(error)
@@ -152,7 +152,7 @@ class _OneSink:
         return describe_when_adopted(before, now)
 
 
-def refuse_clashes(sinks: Sequence[SinkSettings]) -> None:
+def require_no_clashes(sinks: Sequence[SinkSettings]) -> None:
     """Raise ``SinksClash`` for sinks that cannot share a process."""
     for place, settings in enumerate(sinks):
         for other in sinks[:place]:
@@ -168,7 +168,7 @@ def refuse_clashes(sinks: Sequence[SinkSettings]) -> None:
                     "give each an http.listen of its own, or only one of them",
                 )
             if WriterKind.SPARK is settings.spark.writer is other.spark.writer:
-                raise second_with_spark(settings)
+                raise second_with_spark(settings.name)
 
 
 def _same_address(one: HttpSettings, other: HttpSettings) -> bool:

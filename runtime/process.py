@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.config.reload import RefusedFile, Reload, applies_live
+from headgate.config.reload import RefusedFile, Reload, can_apply_live
 from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import (
@@ -22,7 +22,7 @@ from headgate.control_protocol.errors import (
     TableMissing,
 )
 from headgate.control_protocol.events import Notice, NoticeKind
-from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.identifiers import Sender, SinkName
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_context import working_for
@@ -216,16 +216,16 @@ def _wait_for_others(settings: SinkSettings, turn: _Turn) -> SinkSettings | None
 
     Return the settings to go on with if the file changes meanwhile.
     """
-    told = ""
+    reported = ""
     while not turn.stop.is_set():
         now_ms = time.time_ns() // 1_000_000
         error, _ = other_running_configuration(settings, recent_envelopes(settings), now_ms)
         if error is None:
             return None
-        if error.message != told:
+        if error.message != reported:
             extra = about(LogEvent.SINK_WAITS)
             _log.warning("sink %s: waits: %s", settings.name, error, extra=extra)
-        told = error.message
+        reported = error.message
         turn.came_round("waits for participants with another sink file")
         if newer := turn.reloaded(settings, new_sender()):
             return newer
@@ -246,8 +246,8 @@ def _work(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
                 pass
         if turn.stop.is_set():
             break
-        told = f"sink {settings.name}: stopped by a person; waiting for headgate start"
-        _log.info("%s", told, extra=about(LogEvent.SINK_WAITS))
+        message = f"sink {settings.name}: stopped by a person; waiting for headgate start"
+        _log.info("%s", message, extra=about(LogEvent.SINK_WAITS))
         if turn.measures:
             turn.measures.rest()
         rest(settings, turn.stop, lambda: turn.came_round("stopped by a person"))
@@ -263,7 +263,7 @@ def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
     Raises ``OtherConfiguration`` once they work. If nobody has that file, this one will do.
     """
     turn.stop.wait(_LOOKED_AT_S)  # the start stands in the table just before it is announced
-    until_s, told = time.monotonic() + _OTHERS_START_S, False
+    until_s, reported = time.monotonic() + _OTHERS_START_S, False
     while not turn.stop.is_set() and time.monotonic() < until_s:
         said = recent_envelopes(settings)
         error, _ = other_running_configuration(settings, said, time.time_ns() // 1_000_000)
@@ -271,20 +271,20 @@ def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
             raise error
         if not (actor := last_starter_with_other_file(settings, said)):
             return
-        if not told:
+        if not reported:
             text = f"sink {settings.name}: waits: {actor} started it with another sink file"
             _log.warning("%s", text, extra=about(LogEvent.SINK_WAITS))
-        told = True
+        reported = True
         turn.came_round("waits for participants with another sink file")
         turn.stop.wait(_LOOKED_AT_S)
 
 
 def _stay_away(settings: SinkSettings, turn: _Turn, released: LeadershipReleased) -> None:
     """ELECTION-2: let others lead, for as long as this process had no answers, and until it has."""
-    told = f"{released.code} {released.message}"
-    _say(LogEvent.LEADERSHIP_RELEASED, f"sink {settings.name}: {told}", logging.WARNING)
+    reported = f"{released.code} {released.message}"
+    _say(LogEvent.LEADERSHIP_RELEASED, f"sink {settings.name}: {reported}", logging.WARNING)
     if turn.measures:
-        turn.measures.rest(told)
+        turn.measures.rest(reported)
     away_s = released.away_ms / 1000
     stay_away(settings, turn.stop, lambda: turn.came_round("has left the lead to others"), away_s)
 
@@ -319,7 +319,7 @@ def _turning(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | 
         if turn.process.on_progress:
             turn.process.on_progress(Progress(sink.state, sink.leads))
         read = turn.reloaded(settings, sink.state.sender)
-        if read and not applies_live(settings, read):
+        if read and not can_apply_live(settings, read):
             return read
         if read:
             sink.adopt(read)
@@ -328,15 +328,15 @@ def _turning(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | 
 
 
 @contextmanager
-def log_life(settings: SinkSettings) -> Iterator[None]:
+def log_life(sink: SinkName) -> Iterator[None]:
     """Log that a participant starts, and how it ends."""
-    _say(LogEvent.SINK_STARTED, f"sink {settings.name}: participant starting")
+    _say(LogEvent.SINK_STARTED, f"sink {sink}: participant starting")
     try:
         yield
     except HeadgateError as error:
-        _say(LogEvent.SINK_FAILED, f"sink {settings.name}: {error}", logging.ERROR)
+        _say(LogEvent.SINK_FAILED, f"sink {sink}: {error}", logging.ERROR)
         raise
-    _say(LogEvent.SINK_STOPPED, f"sink {settings.name}: participant left in order")
+    _say(LogEvent.SINK_STOPPED, f"sink {sink}: participant left in order")
 
 
 def _say(event: LogEvent, text: str, level: int = logging.INFO) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, cast
 
+from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.route_checks import pattern_of
 from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
@@ -23,11 +24,14 @@ from headgate.control_protocol.commit_tokens import SupportsCommitTokens
 from headgate.control_protocol.errors import (
     HeadgateError,
     RetryLater,
+    TableFormatLacks,
     TableMissing,
     TableRecreated,
 )
 from headgate.control_protocol.ports import (
     AllSecondaryTables,
+    CommitAttempt,
+    CommitOutcome,
     PrimaryTable,
     SecondaryTable,
     SinkTable,
@@ -35,17 +39,23 @@ from headgate.control_protocol.ports import (
     TableView,
 )
 from headgate.control_protocol.table_format import (
+    AtomicCommits,
     Capability,
     FileSchema,
+    RollbackSnapshot,
     SupportsAtomicCommit,
     SupportsCatalog,
     SupportsColumnCheck,
     SupportsDeadLetters,
     SupportsDelivery,
+    SupportsLock,
     SupportsMaintenance,
+    SupportsRollback,
+    SupportsRowDeletion,
     SupportsStagedRows,
     SupportsStaging,
     TableFormat,
+    TablePast,
     TableSpec,
     Use,
 )
@@ -71,15 +81,16 @@ if TYPE_CHECKING:  # a reader creates no tables and writes no files
 class Coordinated:
     """A coordinator's ports: the primary table, the secondary ones, and the sources.
 
-    Describing the sources may create tables for their topics. ``stamp``: the table's, if it stamps
-    its files (TOKEN-2). ``tables``: those of this coordinator, for their maintenance.
+    Describing the sources may create tables for their topics. ``new_token`` returns a commit token,
+    if the table asks for them (TOKEN-2). ``tables``: those of this coordinator, for their
+    maintenance.
     """
 
     table: PrimaryTable
     secondaries: AllSecondaryTables
     sources: SourceTopics
     tables: SinkTables
-    stamp: Callable[[], str] = lambda: ""
+    new_token: Callable[[], str] = lambda: ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +112,16 @@ class TableAtRest:
 Answer = TableAtRest | HeadgateError
 
 
-def secondary_names(settings: SinkSettings) -> tuple[str, ...]:
+def secondary_names(quarantine: QuarantineSettings) -> tuple[str, ...]:
     """Return the tables that receive rows which the primary table decides (rule PENDING-1)."""
-    return (settings.quarantine.table,) if settings.quarantine.keeps else ()
+    return (quarantine.table,) if quarantine.keeps_rejected else ()
+
+
+def require_catalog(settings: SinkSettings) -> None:
+    """Raise ``TableFormatLacks`` unless a catalog lists the sink's tables; nothing is opened."""
+    with look_at_tables(settings) as tables:
+        if not tables.has_catalog:
+            tables.supports_catalog()
 
 
 def routing(settings: SinkSettings) -> str:
@@ -144,7 +162,7 @@ class SinkTables:
         return self._formats[apart]
 
     def _is_apart(self, name: str) -> bool:
-        return self.settings.apart and name == self.settings.quarantine.table
+        return self.settings.has_foreign_quarantine and name == self.settings.quarantine.table
 
     def _open_format(self, name: str) -> TableFormat:
         settings = self.settings
@@ -164,6 +182,63 @@ class SinkTables:
     def primary(self) -> TableFormat:
         return self.of(self.name)
 
+    # What only some formats support, for commands that need it: they raise ``TableFormatLacks``.
+
+    def supports_rollback(self) -> SupportsRollback:
+        """Return the format as one whose tables go back to older snapshots."""
+        if isinstance(found := self.primary, SupportsRollback):
+            return found
+        raise self._lacks(self.name)
+
+    def supports_row_deletion(self) -> SupportsRowDeletion:
+        """Return the format as one from whose tables people delete rows."""
+        if isinstance(found := self.primary, SupportsRowDeletion):
+            return found
+        raise self._lacks(self.name)
+
+    def supports_maintenance(self) -> SupportsMaintenance:
+        """Return the format of the tables that headgate maintains: beside a table of another format
+        it is the quarantine's."""
+        name = self.settings.quarantine.table if self.settings.has_foreign_quarantine else self.name
+        if found := self.maintained(name):
+            return found
+        raise self._lacks(name)
+
+    def maintained(self, name: str = "") -> SupportsMaintenance | None:
+        """Return a table's format, or the sink's, if headgate maintains its tables."""
+        found = self.of(name or self.name)
+        return found if isinstance(found, SupportsMaintenance) else None
+
+    def catalog_of(self, name: str = "") -> SupportsCatalog | None:
+        """Return a table's format, or the sink's, if a catalog lists its tables."""
+        found = self.of(name or self.name)
+        return found if isinstance(found, SupportsCatalog) else None
+
+    @property
+    def has_catalog(self) -> bool:
+        """Return whether a catalog lists the sink's tables; nothing is opened for the answer."""
+        return plugin_format_of(self.settings, self.name) is None
+
+    @property
+    def lock(self) -> SupportsLock | None:
+        """Return the format as one whose commits need an external lock, if they do."""
+        if self.has_catalog:  # to open one would need its answer
+            return None
+        return found if isinstance(found := self.primary, SupportsLock) else None
+
+    def supports_catalog(self, name: str = "") -> SupportsCatalog:
+        """Return a table's format, or the sink's, as one whose tables a catalog lists."""
+        if found := self.catalog_of(name):
+            return found
+        raise self._lacks(name or self.name)
+
+    def _lacks(self, name: str) -> TableFormatLacks:
+        return TableFormatLacks(
+            f"this works with Iceberg tables only, and {name} is a table of format "
+            f"{self.settings.type_of(name)}",
+            "use the tools of its own format",
+        )
+
     # --------------------------------------------------------------------------------- its tables
 
     def open(self, name: str, use: Use = Use.CLAIM) -> SecondaryTable:
@@ -173,33 +248,35 @@ class SinkTables:
         """
         settings, found = self.settings, self.of(name)
         is_primary = name == self.name
-        if not (isinstance(found, SupportsCatalog) or is_primary or settings.tables):
+        if not (is_primary or settings.tables or self.catalog_of(name)):
             self._require_former(name)
         spec = self.spec(name)
         table = found.open(spec, settings.name, use)
         if use is Use.PRIMARY and isinstance(table, SupportsColumnCheck):
-            self._check_columns_of(table)
+            self._require_columns_of(table)
         if isinstance(table, SupportsStaging):
             return cast("SecondaryTable", table)
         evolves = Capability.EVOLUTION in found.capabilities
         primary = cast("PrimaryTable", table) if evolves else FixedColumns(table)
-        if is_primary:  # nothing is ever pending for it, so nobody asks it for drafts
+        if is_primary:  # nothing is ever pending for it, so nobody asks it to stage files
             return cast("SecondaryTable", primary)
-        return FileListSecondaryTable(cast("SupportsDelivery", table), primary, self._drafts(spec))
+        return FileListSecondaryTable(
+            cast("SupportsDelivery", table), primary, self._staged_lists(spec)
+        )
 
     def open_primary(self, use: Use = Use.CLAIM) -> PrimaryTable:
         """Return the sink's table, which the caller closes."""
         return self.open(self.name, use)
 
-    def _check_columns_of(self, table: SupportsColumnCheck) -> None:
+    def _require_columns_of(self, table: SupportsColumnCheck) -> None:
         """Raise at a commit what a start would; not where the sink itself changes columns
         (SCHEMA-5)."""
-        from headgate.runtime.start_checks import refuse_schema  # not for readers
+        from headgate.runtime.start_checks import require_fitting_schema  # not for readers
 
         if self.settings.table.schema.unknown_fields is not UnknownFields.EVOLVE:
-            table.check_columns_by(partial(refuse_schema, settings=self.settings))
+            table.check_columns_by(partial(require_fitting_schema, settings=self.settings))
 
-    def _drafts(self, spec: TableSpec) -> StagedFileLists:
+    def _staged_lists(self, spec: TableSpec) -> StagedFileLists:
         """Return what is pending for a table whose format does not stage files by itself."""
         return StagedFileLists(spec.storage, spec.location, self.settings.name)
 
@@ -209,7 +286,7 @@ class SinkTables:
 
         Raises ``TableRecreated`` if it cannot be found.
         """
-        if name in secondary_names(self.settings):
+        if name in secondary_names(self.settings.quarantine):
             return
         if name == self.settings.quarantine.table:
             with suppress(TableMissing):
@@ -234,7 +311,9 @@ class SinkTables:
             return TableAtRest(
                 reader, reader.staged_rows, lambda: reader.schema_id, reader.uuid, reader.tagged
             )
-        staged_rows = _nothing_pending if name == self.name else self._drafts(self.spec(name)).rows
+        staged_rows = (
+            _nothing_pending if name == self.name else self._staged_lists(self.spec(name)).rows
+        )
         return TableAtRest(reader, staged_rows, lambda: reader.view().schema_id)
 
     def each_at_rest(self, names: Collection[str]) -> Iterator[tuple[str, Answer]]:
@@ -243,8 +322,7 @@ class SinkTables:
 
         One that does not answer keeps no other from it.
         """
-        found = self.primary
-        if isinstance(found, SupportsCatalog):
+        if found := self.catalog_of():
             readers = found.readers([self.spec(name) for name in names], self.settings.name)
         else:
             readers = self._readers(names)
@@ -278,15 +356,15 @@ class SinkTables:
     def missing(self, names: Collection[str]) -> list[str]:
         """Return, sorted, the names of routed tables that do not exist."""
         wanted = set(names)
-        if isinstance(self.primary, SupportsCatalog):  # a list takes one call for all of them
+        if self.catalog_of():  # a list takes one call for all of them
             spaces = {name.rpartition(".")[0] for name in names}
             wanted -= {f"{space}.{short}" for space in spaces for short in self.names(space)}
         return sorted(name for name in wanted if not self.exists(name))
 
     def named_by_routes(self) -> set[str]:
         """Return existing tables whose names a route can produce, where a catalog lists them."""
-        found = self.primary
-        if not isinstance(found, SupportsCatalog):
+        found = self.catalog_of()
+        if found is None:
             return set()
         targets = [route.to for route in self.settings.tables.route]
         names = [pattern_of(to) for to in targets]
@@ -332,18 +410,31 @@ class SinkTables:
                 continue
         return find_undelivered(record.pending_commits, views, self.reader.view().uuid)
 
-    def refuse_unfit(self) -> None:
+    def past(self, name: str) -> TablePast:
+        """Return the snapshots of a table. Raises as ``SinkTable.read``."""
+        return self.supports_rollback().read_past(self.spec(name), self.settings.name)
+
+    def past_of(self, found: TableAtRest) -> TablePast:
+        """Return the snapshots of a table that is open for reading."""
+        return self.supports_rollback().past_of(found.reader)
+
+    def roll_back(self, attempt: CommitAttempt, back: RollbackSnapshot) -> CommitOutcome:
+        """Commit a claim that continues an older snapshot of the table that it was read from."""
+        spec = self.spec(attempt.base.table)
+        return self.supports_rollback().roll_back(spec, self.settings.name, attempt, back)
+
+    def require_fit_table(self) -> None:
         """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""
-        from headgate.runtime.start_checks import refuse_unfit
+        from headgate.runtime.start_checks import require_fit_table
 
-        refuse_unfit(self.primary, self.spec(self.name), self.settings)
+        require_fit_table(self)
 
-    def refuse_unfit_quarantine(self) -> str:
+    def require_fit_quarantine(self) -> str:
         """Return the quarantine's UUID. Raises ``TableMissing``, and where it cannot be filled."""
-        from headgate.runtime.start_checks import refuse_quarantine
+        from headgate.runtime.start_checks import require_quarantine_schema
 
         layout = self.file_schema(self.settings.quarantine.table)
-        refuse_quarantine(layout, self.settings)
+        require_quarantine_schema(layout, self.settings.quarantine)
         return layout.uuid
 
     def plan(self, source: SourcePlan) -> WriterPlan:
@@ -360,30 +451,31 @@ class SinkTables:
         """Create what may be created. Raises if a table cannot take its records."""
         from headgate.runtime.start_checks import is_ready
 
-        found, spec = self.primary, self.spec(self.name)
-        if not is_ready(found, spec, self.settings):
-            found.create(spec)
-            self.refuse_unfit()
-        if self.settings.quarantine.keeps:
+        if not is_ready(self):
+            self.primary.create(self.spec(self.name))
+            self.require_fit_table()
+        if self.settings.quarantine.keeps_rejected:
             self.ready_quarantine()
         return self
 
     def ready_quarantine(self) -> None:
         """Create the quarantine if it is missing. Raises if it cannot take rejected records."""
-        from headgate.runtime.start_checks import refuse_place
+        from headgate.runtime.start_checks import require_writable_place
 
         wanted = self.settings.quarantine
-        if self.settings.apart:
-            refuse_place(wanted.location or wanted.catalog.properties.get("warehouse", ""))
+        if self.settings.has_foreign_quarantine:
+            require_writable_place(
+                wanted.location or wanted.catalog.properties.get("warehouse", "")
+            )
         self.of(wanted.table).create(self.spec(wanted.table))
-        self.refuse_unfit_quarantine()
+        self.require_fit_quarantine()
 
     def planning(self) -> Planning:
         """Return how batches are written."""
         from headgate.data_plane.routing.table_lookup import TableLookup
         from headgate.runtime.write_planning import planning_of
 
-        aside = self._quarantine_plans() if self.settings.quarantine.keeps else None
+        aside = self._quarantine_plans() if self.settings.quarantine.keeps_rejected else None
         lookup = TableLookup(self.primary, self.spec)
         return planning_of(self.settings, self._plans(aside), lookup)
 
@@ -392,8 +484,8 @@ class SinkTables:
         from headgate.data_plane.batch.write_plan import Plans
         from headgate.runtime.write_planning import shaping
 
-        found, shape = self.primary, shaping(self.settings)
-        if isinstance(found, SupportsCatalog):  # it has the quarantine, too
+        shape = shaping(self.settings)
+        if found := self.catalog_of():  # it has the quarantine, too
             return Plans(found.catalog, shape)
         return PluginPlans(partial(self.file_schema, self.name), shape, aside)
 
@@ -402,31 +494,39 @@ class SinkTables:
         from headgate.data_plane.batch.write_plan import Plans
 
         name = self.settings.quarantine.table
-        found = self.of(name)
-        if isinstance(found, SupportsCatalog):
+        if found := self.catalog_of(name):
             return Plans(found.catalog)
-        read = partial(found.reader, self.spec(name), self.settings.name)
+        read = partial(self.of(name).reader, self.spec(name), self.settings.name)
         return PluginQuarantinePlans(partial(self.file_schema, name), read)
+
+    def atomic_commits(self) -> AtomicCommits | None:
+        """Return what delivers to several tables in one call, if the sink file asks for that.
+
+        Raises ``NotAtomic`` if the catalog has no such call.
+        """
+        found = self.primary
+        if not (self.settings.tables.atomic and isinstance(found, SupportsAtomicCommit)):
+            return None
+        return found.atomic_commits()
 
     def secondaries(
         self,
         maker: TableMaker | None = None,
-        told: Callable[[], None] = lambda: None,
+        on_commit: Callable[[], None] = lambda: None,
         use: Use = Use.CLAIM,
     ) -> SecondaryTables:
         """Return all tables but the primary one, which the caller closes.
 
-        ``maker`` creates those that are missing; ``told`` hears of commits to them.
+        ``maker`` creates those that are missing; ``on_commit`` is called at commits to them.
         """
-        settings, found = self.settings, self.primary
-        atomic = maker is not None and settings.tables.atomic
+        settings = self.settings
         return SecondaryTables(
             partial(self.open, use=use),
-            told,
-            required=secondary_names(settings) if settings.tables else None,
+            on_commit,
+            required=secondary_names(settings.quarantine) if settings.tables else None,
             make=maker.wanted if maker else None,
             listed=maker.listed if maker else lambda _: (),
-            joint=found.together() if atomic and isinstance(found, SupportsAtomicCommit) else None,
+            together=self.atomic_commits() if maker else None,
         )
 
     def coordinated(
@@ -441,23 +541,25 @@ class SinkTables:
         maker = None
         if settings.tables:
             maker = TableMaker(settings, tables, filled=lambda: table.read().filled)
-        told = tables.dead_letters(opening) if settings.quarantine.keeps else lambda: None
-        secondaries = tables.secondaries(maker, told, Use.SECONDARY)
+        on_commit = (
+            tables.dead_letters(opening) if settings.quarantine.keeps_rejected else lambda: None
+        )
+        secondaries = tables.secondaries(maker, on_commit, Use.SECONDARY)
         opening.callback(secondaries.close)
         sources = MakingTopics(topics, maker) if maker else topics
         coordinated = Coordinated(table, secondaries, sources, tables)
         bare: SinkTable = getattr(table, "bare", table)  # a wrapper does not show what it supports
         if isinstance(bare, SupportsCommitTokens) and not settings.tables:  # a ledger has no files
-            return replace(coordinated, stamp=bare.new_token)
+            return replace(coordinated, new_token=bare.new_token)
         return coordinated
 
     def _for_coordinator(self, settings: SinkSettings, opening: ExitStack) -> SinkTables:
         """Return the same tables for one coordinator life."""
         tables, made = SinkTables(settings, opening), dict[int, TableFormat]()
-        for name in (self.name, *secondary_names(settings)):
+        for name in (self.name, *secondary_names(settings.quarantine)):
             found = self.of(name)
-            if isinstance(found, SupportsMaintenance) and id(found) not in made:
-                made[id(found)] = found.for_coordinator()
+            if id(found) not in made and (maintained := self.maintained(name)):
+                made[id(found)] = maintained.for_coordinator()
             tables._formats[tables._is_apart(name)] = made.get(id(found), found)
         return tables
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -21,8 +22,10 @@ from pyiceberg.types import IcebergType
 
 from headgate.config.catalog_location import is_sql, sqlite_file
 from headgate.config.catalog_settings import CatalogSettings
+from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration, declared_table, quarantine_declaration
+from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.errors import (
     ConfigurationError,
     MissingRights,
@@ -31,12 +34,7 @@ from headgate.control_protocol.errors import (
     TableUnfit,
     Unreachable,
 )
-from headgate.control_protocol.table_format import (
-    FileSchema,
-    SupportsCatalog,
-    TableFormat,
-    TableSpec,
-)
+from headgate.control_protocol.table_format import FileSchema
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.write_plan import RECORD_PARTS, STRUCT
 from headgate.data_plane.files.format_choice import (
@@ -46,22 +44,29 @@ from headgate.data_plane.files.format_choice import (
 )
 from headgate.data_plane.files.partitioning import Partitioner
 from headgate.data_plane.files.store_write_check import try_store
-from headgate.runtime.missing_tables import PATIENCE_S, open_topics, refuse_vanished, with_patience
-from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
-from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
-from headgate.tables.iceberg.supported_tables import refuse_unread
+from headgate.runtime.missing_tables import (
+    PATIENCE_S,
+    open_topics,
+    require_never_filled,
+    with_patience,
+)
+from headgate.tables.iceberg.catalog import catalog_failure, require_atomic_swap
+from headgate.tables.iceberg.supported_tables import require_readable
 from headgate.tables.iceberg.table_creation import (
     key_ids,
     partition_spec,
-    refuse_upkeep,
+    require_possible_upkeep,
     sort_order,
     with_defaults,
 )
 from headgate.tables.iceberg.type_parser import parse_columns
+
+if TYPE_CHECKING:
+    from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.neutral_schema import schema_of
 from headgate.tables.storage.file_io import is_far
 from headgate.tables.storage.local_file_io import local_path
-from headgate.tables.storage.object_stores import for_files, refuse_signing, temporary
+from headgate.tables.storage.object_stores import for_files, require_no_signing, temporary
 
 _NO_STORAGE = ("/proc", "/sys", "/dev")
 _IN_MEMORY = "/dev/shm"  # noqa: S108 - somebody may really keep files there
@@ -74,7 +79,7 @@ _PARTS = {
 }
 
 
-def refuse_place(location: str) -> None:
+def require_writable_place(location: str) -> None:
     """Raises if no file could be written: the scheme is unknown, or the folder is not one."""
     scheme, separator, _ = location.partition("://")  # a REST server's warehouse may be any name
     if separator and scheme not in SCHEMA_TO_FILE_IO:
@@ -101,7 +106,7 @@ def refuse_place(location: str) -> None:
             )
 
 
-def refuse_read_only(catalog: CatalogSettings) -> None:
+def require_writable_catalog(catalog: CatalogSettings) -> None:
     """Raises ``MissingRights`` for a SQLite catalog whose file exists and may not be written."""
     database = sqlite_file(catalog)
     if database and database.exists() and not writable(database):
@@ -110,30 +115,30 @@ def refuse_read_only(catalog: CatalogSettings) -> None:
         )
 
 
-def refuse_table(table: Table, settings: SinkSettings) -> None:
+def require_fillable_table(table: Table, settings: SinkSettings) -> None:
     """Raises ``TableChanged`` or ``KeyUnfit`` if records could never become files of the table."""
     identifier = settings.table.identifier
-    refuse_signing(identifier, table.io.properties)
-    refuse_schema(table.schema(), settings)
+    require_no_signing(identifier, table.io.properties)
+    require_fitting_schema(table.schema(), settings)
     Partitioner(table.spec(), table.schema())
-    refuse_distribution(settings, table.properties)
-    refuse_upkeep(table.properties, f"table {identifier}")
+    require_known_distribution(settings, table.properties)
+    require_possible_upkeep(table.properties, f"table {identifier}")
     if settings.table.key:
         key_ids(table.schema(), settings.table.key)
         require_format_for_keys(identifier, table.properties)
 
 
-def refuse_distribution(settings: SinkSettings, properties: Mapping[str, str]) -> None:
+def require_known_distribution(settings: SinkSettings, properties: Mapping[str, str]) -> None:
     """Raises ``ConfigurationError`` if the table's own distribution is none that there is."""
     Shaping(distribution=settings.spark.distribution).resolve_distribution(
         settings.table.identifier, properties
     )
 
 
-def refuse_schema(schema: Schema, settings: SinkSettings) -> None:
+def require_fitting_schema(schema: Schema, settings: SinkSettings) -> None:
     """Raises ``TableChanged`` if the columns cannot take what the sink file declares for them."""
     identifier = settings.table.identifier
-    refuse_columns(schema, settings)
+    require_declared_columns(schema, settings)
     columns = schema_to_pyarrow(schema)
     for part, name in settings.table.record_columns.named().items():
         if name not in columns.names:
@@ -142,12 +147,12 @@ def refuse_schema(schema: Schema, settings: SinkSettings) -> None:
                 "add it, or correct table.record_columns",
             )
         if part == STRUCT:
-            _refuse_struct(identifier, columns.field(name))
+            _require_struct_of_parts(identifier, columns.field(name))
         else:
-            _refuse_part(identifier, part, columns.field(name))
+            _require_castable_part(identifier, part, columns.field(name))
 
 
-def _refuse_struct(identifier: str, column: pa.Field) -> None:
+def _require_struct_of_parts(identifier: str, column: pa.Field) -> None:
     fields = list(column.type) if pa.types.is_struct(column.type) else []
     if not fields or not {field.name for field in fields} <= set(RECORD_PARTS):
         raise TableChanged(
@@ -157,10 +162,10 @@ def _refuse_struct(identifier: str, column: pa.Field) -> None:
         )
     for field in fields:
         inside = field.with_name(f"{column.name}.{field.name}")
-        _refuse_part(identifier, field.name, inside)
+        _require_castable_part(identifier, field.name, inside)
 
 
-def _refuse_part(identifier: str, part: str, column: pa.Field) -> None:
+def _require_castable_part(identifier: str, part: str, column: pa.Field) -> None:
     try:
         pa.array([], _PARTS.get(part, pa.null())).cast(column.type)
     except pa.ArrowNotImplementedError as error:
@@ -171,7 +176,7 @@ def _refuse_part(identifier: str, part: str, column: pa.Field) -> None:
         ) from error
 
 
-def refuse_columns(schema: Schema, settings: SinkSettings) -> None:
+def require_declared_columns(schema: Schema, settings: SinkSettings) -> None:
     """Raises ``TableChanged`` unless every declared column exists with the declared type."""
     identifier = settings.table.identifier
     there = {field.name: field.field_type for field in schema.fields}
@@ -189,7 +194,7 @@ def refuse_columns(schema: Schema, settings: SinkSettings) -> None:
             )
 
 
-def refuse_columns_aside(identifier: str, schema: Schema) -> None:
+def require_quarantine_columns(identifier: str, schema: Schema) -> None:
     """Raises ``TableUnfit`` for a quarantine that cannot say where its records were, or that has
     columns which its rows do not fit."""
     wanted = {field.name: field.field_type for field in quarantine_declaration().schema().fields}
@@ -202,10 +207,10 @@ def refuse_columns_aside(identifier: str, schema: Schema) -> None:
     ]
     full = [f.name for f in schema.fields if f.required and f.name not in _PLACES]
     if missing or other or full:
-        told = [f"no column {name}" for name in missing] + other
-        told += [f"{name} is required" for name in full]
+        faults = [f"no column {name}" for name in missing] + other
+        faults += [f"{name} is required" for name in full]
         raise TableUnfit(
-            f"{identifier} cannot be a quarantine: {', '.join(told)}",
+            f"{identifier} cannot be a quarantine: {', '.join(faults)}",
             "name another one in quarantine.table, and the sink creates it",
         )
 
@@ -237,18 +242,18 @@ def writable(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def refuse_quarantine(layout: FileSchema, settings: SinkSettings) -> None:
+def require_quarantine_schema(layout: FileSchema, quarantine: QuarantineSettings) -> None:
     """Raise ``TableUnfit`` for a table that cannot keep the sink's bad records."""
-    refuse_place(layout.location)
-    refuse_columns_aside(settings.quarantine.table, schema_of(layout.columns))
+    require_writable_place(layout.location)
+    require_quarantine_columns(quarantine.table, schema_of(layout.columns))
 
 
-def refuse_layout(layout: FileSchema, settings: SinkSettings) -> None:
+def require_fitting_file_schema(layout: FileSchema, settings: SinkSettings) -> None:
     """Raise ``TableChanged`` or ``KeyUnfit`` if records could never become files of the layout."""
     schema = schema_of(layout.columns)
-    refuse_schema(schema, settings)
+    require_fitting_schema(schema, settings)
     key_ids(schema, settings.table.key)
-    refuse_place(layout.location)
+    require_writable_place(layout.location)
 
 
 # Checks before a start creates anything: the source topics, and the table as it is.
@@ -267,45 +272,42 @@ def require_sources(settings: SinkSettings) -> None:
         with_patience(topics.describe, PATIENCE_S)
 
 
-def refuse_apart(catalog: Catalog, settings: SinkSettings) -> None:
-    """Raise ``NotAtomic`` if tables must be delivered together, and the catalog cannot do that."""
-    if settings.tables.atomic:
-        MultiTableCommits(catalog)
-
-
-def refuse_unfit(found: TableFormat, spec: TableSpec, settings: SinkSettings) -> None:
+def require_fit_table(tables: SinkTables) -> None:
     """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""
-    if isinstance(found, SupportsCatalog):
-        refuse_apart(found.catalog, settings)
-        refuse_there(found.catalog, settings)
+    settings = tables.settings
+    if found := tables.catalog_of():
+        tables.atomic_commits()
+        require_fit_existing(found.catalog, settings)
     else:
-        refuse_layout(found.file_schema(spec), settings)
+        require_fitting_file_schema(tables.file_schema(tables.name), settings)
 
 
-def is_ready(found: TableFormat, spec: TableSpec, settings: SinkSettings) -> bool:
+def is_ready(tables: SinkTables) -> bool:
     """Return whether the sink's table exists.
 
     Raises if it, or the place where it would be created, cannot take the records.
     """
     # Keys that come with the table may have expired just now, and are renewed.
-    renewable = isinstance(found, SupportsCatalog) and temporary(settings.catalog.properties)
+    settings, found = tables.settings, tables.catalog_of()
+    renewable = found is not None and temporary(settings.catalog.properties)
     try:
-        with_patience(lambda: refuse_unfit(found, spec, settings), PATIENCE_S if renewable else 0.0)
+        with_patience(lambda: require_fit_table(tables), PATIENCE_S if renewable else 0.0)
     except TableMissing:
-        if isinstance(found, SupportsCatalog):
-            refuse_vanished(settings, PATIENCE_S)
-            refuse_new(settings, found.catalog)
-            refuse_silent_store(settings)
+        spec = tables.spec(tables.name)
+        if found is not None:
+            require_never_filled(settings, PATIENCE_S)
+            require_creatable(settings, found.catalog)
+            require_answering_store(settings)
         elif spec.create:
-            refuse_vanished(settings, PATIENCE_S)
-            refuse_place(spec.location)
+            require_never_filled(settings, PATIENCE_S)
+            require_writable_place(spec.location)
         else:
             raise
         return False
     return True
 
 
-def refuse_silent_store(settings: SinkSettings) -> None:
+def require_answering_store(settings: SinkSettings) -> None:
     """Raise in time if the store of a new table does not answer; creating it would hang there.
 
     Only where its client has no time-out, and where keys do not come with the table.
@@ -315,7 +317,7 @@ def refuse_silent_store(settings: SinkSettings) -> None:
         try_store(for_files(settings.catalog.properties, location), location)
 
 
-def refuse_there(catalog: Catalog, settings: SinkSettings) -> None:
+def require_fit_existing(catalog: Catalog, settings: SinkSettings) -> None:
     """Raises if the table cannot take the records, and ``TableMissing`` if there is none.
 
     Temporary credentials may have expired and be renewable: then ``Unreachable``.
@@ -324,31 +326,31 @@ def refuse_there(catalog: Catalog, settings: SinkSettings) -> None:
     try:
         table = catalog.load_table(identifier)
     except Exception as error:
-        refuse_unread(identifier, error)
+        require_readable(identifier, error)
         failure = catalog_failure(error, f"table {identifier} cannot be read")
         if isinstance(failure, MissingRights) and temporary(settings.catalog.properties):
             failure = Unreachable(failure.message, failure.hint)
         raise failure from error
-    refuse_swapless(catalog, identifier)
-    refuse_table(table, settings)
+    require_atomic_swap(catalog, identifier)
+    require_fillable_table(table, settings)
     require_writable_files(table.schema(), table.properties, table.sort_order())
-    refuse_place(table.location())
+    require_writable_place(table.location())
 
 
-def refuse_new(settings: SinkSettings, catalog: Catalog | None = None) -> None:
+def require_creatable(settings: SinkSettings, catalog: Catalog | None = None) -> None:
     """Raises if no table could be created that takes the records.
 
     Without a ``catalog`` there is none yet, and the first start creates it.
     """
     location, wanted = future_location(settings), declaration(settings.table)
-    refuse_place(location)
+    require_writable_place(location)
     format_of(settings.table.properties)
     if wanted is None:
         return
-    refuse_distribution(settings, wanted.properties)
-    _refuse_long_names(settings, location)
+    require_known_distribution(settings, wanted.properties)
+    _require_short_names(settings, location)
     if not location and is_sql(settings.catalog):
-        _refuse_nowhere(settings, catalog)
+        _require_location(settings.table, catalog)
     schema = wanted.schema()
     if schema.fields:
         Partitioner(partition_spec(schema, wanted.partition_by), schema)
@@ -357,7 +359,7 @@ def refuse_new(settings: SinkSettings, catalog: Catalog | None = None) -> None:
         )
 
 
-def _refuse_long_names(settings: SinkSettings, location: str) -> None:
+def _require_short_names(settings: SinkSettings, location: str) -> None:
     """Raises where the folders of a new table would have names that no disk takes."""
     folder = local_path(location)
     if folder is None or not is_sql(settings.catalog):
@@ -372,12 +374,12 @@ def _refuse_long_names(settings: SinkSettings, location: str) -> None:
         )
 
 
-def _refuse_nowhere(settings: SinkSettings, catalog: Catalog | None) -> None:
-    namespace = settings.table.identifier.rpartition(".")[0]
+def _require_location(table: TableSettings, catalog: Catalog | None) -> None:
+    namespace = table.identifier.rpartition(".")[0]
     with suppress(Exception):  # neither the namespace nor the catalog's own tables need be there
         if catalog is not None and catalog.load_namespace_properties(namespace).get("location"):
             return
     raise ConfigurationError(
-        f"nothing says where table {settings.table.identifier} would be created",
+        f"nothing says where table {table.identifier} would be created",
         "set catalog.properties.warehouse, or table.location",
     )

@@ -57,9 +57,9 @@ class ServiceManager:
             return
         where = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as told:
-                told.connect(where)
-                told.send(text.encode())
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
+                manager.connect(where)
+                manager.send(text.encode())
         except OSError:
             return
 

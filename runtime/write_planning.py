@@ -31,7 +31,7 @@ class Planning:
         source = source_plan(self._settings, batch)
         if self._routed is None:
             return write(self.plans.plan_of(batch, source))
-        return self._routed.written(batch, source, write)
+        return self._routed.write_with_tables(batch, source, write)
 
     def forget_temporary(self) -> bool:
         """Forward to ``Plans.forget_temporary``."""

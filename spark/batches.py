@@ -182,7 +182,9 @@ class Batches:
     def _places(self, frame: Any, found: Take) -> Mapping[str, str]:
         """Return the columns that say of which record a row is (QUERY-6)."""
         named = self.settings.table.record_columns.named()
-        places = {part: named[part] for part in ("topic", "partition", "offset") if part in named}
+        places: dict[str, str] = {
+            part: named[part] for part in ("topic", "partition", "offset") if part in named
+        }
         lacking = {"partition", "offset"} - places.keys() | set(places.values()) - set(
             frame.columns
         )

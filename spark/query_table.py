@@ -104,7 +104,7 @@ def refuse_unfit(settings: SinkSettings) -> None:
     unfit = {
         "tables": bool(settings.tables),
         "transform": bool(settings.transform),
-        "quarantine": settings.quarantine.keeps,
+        "quarantine": settings.quarantine.keeps_rejected,
         "table.key": bool(settings.table.key),
     }
     if found := [name for name, used in unfit.items() if used]:

@@ -80,7 +80,9 @@ def hiding(conf: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     return {**conf, _SHOWS_SECRETS: f"{masked}|(?:{'|'.join(bare)})$"}
 
 
-def refuse_arguments(conf: Mapping[str, str], secret: Collection[str], section: str) -> None:
+def require_no_secret_arguments(
+    conf: Mapping[str, str], secret: Collection[str], section: str
+) -> None:
     """Raise ``SecretInArguments`` for secrets in a JVM's options, which are its arguments."""
     for name in sorted(secret):
         if name in conf and name.endswith("JavaOptions"):

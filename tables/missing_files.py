@@ -9,7 +9,7 @@ from headgate.control_protocol.ports import Refused
 from headgate.tables.storage.directories import Folder, name_below
 
 
-def refuse_lost(folder: Folder, files: Sequence[WrittenFile]) -> Refused | None:
+def check_lost_files(folder: Folder, files: Sequence[WrittenFile]) -> Refused | None:
     """Refuse files for good if one is gone, or has another size."""
     sizes = folder.sizes([name_below(folder.location, file.path) for file in files])
     for file, size in zip(files, sizes, strict=True):

@@ -36,7 +36,7 @@ _NAMED = re.compile(r"(\d+)-[^/]*/(\d+)(?:-keys)?\.json")
 
 
 class StagedFileLists:
-    """The drafts of one sink for one table; it raises what storage raises.
+    """The staged lists of one sink for one table; it raises what storage raises.
 
     ``kept_ms``: how long they are kept after their delivery, and after their epoch.
     """
@@ -95,7 +95,7 @@ class StagedFileLists:
         return (self._rows(file, columns) for file in self.read(path))
 
     def delivered(self, paths: Collection[str]) -> None:
-        """Delete drafts of old deliveries, which nobody asks for any more; these follow later."""
+        """Delete lists of old deliveries, which nobody asks for any more; these follow later."""
         now_s = time.monotonic()
         while self._delivered and self._delivered[0][0] <= now_s - self._kept_ms / 1000:
             delete_later(self._files, self._delivered.popleft()[1])
@@ -117,14 +117,14 @@ class StagedFileLists:
         root = f"{location}/metadata/headgate/{self._sink}"
         loose = [
             path
-            for path, epoch, number in self._drafts_below(root, until_ms)
+            for path, epoch, number in self._lists_below(root, until_ms)
             if epoch < before
             and path not in pending
             and not (newest and epoch == newest.epoch and number <= newest.number)
         ]
         delete_quietly(self._files, loose)
 
-    def _drafts_below(self, root: str, until_ms: float) -> Iterator[tuple[str, int, int]]:
+    def _lists_below(self, root: str, until_ms: float) -> Iterator[tuple[str, int, int]]:
         """Yield those that are so old, with the epoch and the number of their transactions."""
         for path, at_ms in files_below(self._files, root):
             named = _NAMED.fullmatch(path.removeprefix(f"{root}/"))

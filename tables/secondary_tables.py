@@ -25,8 +25,8 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.sink_context import for_the_same_sink
+from headgate.control_protocol.table_format import AtomicCommits, Delivery, DeliveryOutcome
 from headgate.tables.iceberg.catalog import revoked_rights
-from headgate.tables.iceberg.multi_table_commit import Delivery, MultiTableCommits, Outcome
 
 AT_ONCE = 16
 
@@ -37,34 +37,34 @@ _Answer = TypeVar("_Answer")
 class SecondaryTables:
     """Implements ``ports.Secondaries``. ``open_table`` opens one by name.
 
-    ``told`` is called, and must not block, when the secondary tables are looked at for the first
-    time and after every delivery: there may be new rows. Without ``threads`` the caller makes one
+    ``on_commit`` is called, and must not block, when the tables are first looked at and after
+    every delivery: there may be new rows. Without ``threads`` the caller makes one
     call after another. ``required``: an error of any other secondary table is an answer (rule
     SUSPEND-1). ``make`` creates a requested table, or says why it does not. ``listed`` names the
-    tables of a namespace. ``joint`` delivers several in one call.
+    tables of a namespace. ``together`` delivers several in one call.
     """
 
     def __init__(
         self,
         open_table: Callable[[str], SecondaryTable],
-        told: Callable[[], None] = lambda: None,
+        on_commit: Callable[[], None] = lambda: None,
         *,
         threads: bool = True,
         required: Collection[str] | None = None,
         make: Callable[[Want], Changed | None] | None = None,
         listed: Callable[[str], Collection[str]] = lambda _: (),
-        joint: MultiTableCommits | None = None,
+        together: AtomicCommits | None = None,
     ) -> None:
         self._open = open_table
-        self._told = told
+        self._on_commit = on_commit
         self._threads = threads
         self._required = required
         self._make = make
         self._listed = listed
-        self._joint = joint
+        self._together = together
         self._pool: ThreadPoolExecutor | None = None
         self._opened: dict[str, SecondaryTable] = {}
-        self._delivering: dict[str, Future[Mapping[str, Outcome]]] = {}
+        self._delivering: dict[str, Future[Mapping[str, DeliveryOutcome]]] = {}
         self._looked = False
 
     def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
@@ -72,7 +72,7 @@ class SecondaryTables:
         views = self.each(self._read, free)
         if not self._looked:
             self._looked = True
-            self._told()
+            self._on_commit()
         return {name: view for name, view in zip(free, views, strict=True) if view is not None}
 
     def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
@@ -104,17 +104,17 @@ class SecondaryTables:
             if not self._busy(delivery.base.table)
         ]
         together = [[delivery] for delivery in begun]
-        if self._joint and begun:
+        if self._together and begun:
             together = [begun]
         if not self._threads:
             outcomes = [self._deliver(group) for group in together]
-            self._told()
+            self._on_commit()
             return {name: outcome for group in outcomes for name, outcome in group.items()}
         for group in together:
             delivering = self._executor().submit(self._deliver, group)
             self._delivering |= {delivery.name: delivering for delivery in group}
         wait(self._delivering.values(), timeout_ms / 1000)
-        self._told()
+        self._on_commit()
         return {p.base.table: self._outcome(p.base.table) for p in deliveries}
 
     def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
@@ -202,11 +202,11 @@ class SecondaryTables:
         name = staging.table.table
         return self.guarded(name, lambda: self._table(name).stage(staging))
 
-    def _deliver(self, deliveries: Sequence[Delivery]) -> Mapping[str, Outcome]:
-        if self._joint:
-            outcomes = self._joint.delivered(deliveries, self)
+    def _deliver(self, deliveries: Sequence[Delivery]) -> Mapping[str, DeliveryOutcome]:
+        if self._together:
+            outcomes = self._together.deliver(deliveries, self)
             return {p.name: outcome for p, outcome in zip(deliveries, outcomes, strict=True)}
-        return {p.name: self.guarded(p.name, p.delivered) for p in deliveries}
+        return {p.name: self.guarded(p.name, p.deliver) for p in deliveries}
 
     def _trouble(self, name: str, error: HeadgateError) -> HeadgateError | None:
         """Return the trouble of a table that the sink can do without; ``None``: unreachable."""

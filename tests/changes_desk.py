@@ -37,7 +37,7 @@ from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan, Wr
 from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_put
+from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.embedded_source import Record
 from headgate.participant.settings import SchemaPolicy
 from headgate.tables.iceberg.table import IcebergTable
@@ -125,7 +125,7 @@ class ChangesDesk:
         return outcome
 
     def written(self, plan: WriterPlan, batch: Batch, records: Sequence[Record]) -> BatchOutcome:
-        return write_put(plan, batch, chunk_of([records]))
+        return write_put_records(plan, batch, chunk_of([records]))
 
     def evolve(self, *messages: Message) -> tuple[str, ...]:
         """Do to the table what these records need, and say what that was."""

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import examples
 import pytest
 import spark_classes
 import workers
@@ -33,10 +34,13 @@ TopicFactory = Callable[..., str]
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # The same examples in every run, so that a red run is the change's doing and not the dice's, nor
-# that of a busy machine; `make search` draws others (`--hypothesis-profile default`).
+# that of a busy machine; `make wide` has five times as many (`--hypothesis-profile all`), and
+# `make search` draws others (`--hypothesis-profile default`).
+SLOW = [HealthCheck.too_slow]
 settings.register_profile(
-    "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "all", derandomize=True, deadline=None, max_examples=examples.ALL, suppress_health_check=SLOW
 )
+settings.register_profile("same", settings.get_profile("all"), max_examples=examples.FEW)
 settings.load_profile("same")
 
 

@@ -64,7 +64,7 @@ def delete_first_row(table: Table, path: str, *, named: bool = False) -> None:
 
 
 def delete_by_equality(table: Table, column: str, value: Any) -> None:
-    """Hide the rows with this value, of a table without partitions, as Flink's upserts do."""
+    """Hide the rows with this value, as Flink's upserts do; its first spec has no partitions."""
     found = schema_to_pyarrow(table.schema()).field(column)
     rows = pa.table([pa.array([value], found.type)], schema=pa.schema([found]))
     of = [table.schema().find_field(column).field_id]
@@ -82,7 +82,8 @@ def _commit(table: Table, file: Any) -> None:
     assert head is not None
     snapshot_id = metadata.new_snapshot_id()
     manifest = table.io.new_output(f"{metadata.location}/metadata/{uuid.uuid4()}-m0.avro")
-    with _DeleteWriter(table.spec(), table.schema(), manifest, snapshot_id, "deflate") as writer:
+    spec = table.specs()[file.spec_id]
+    with _DeleteWriter(spec, table.schema(), manifest, snapshot_id, "deflate") as writer:
         writer.add(
             ManifestEntry.from_args(
                 status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file

@@ -13,8 +13,9 @@ from headgate.config.sink_settings import SinkSettings
 TAG = uuid4().hex[:12]
 """In each of this process's secrets: others on the machine may search at the same time."""
 
-PUBLIC = frozenset({"table.properties", "tables.create.properties"})
-"""Sections whose values become the table's own metadata: what they are for."""
+PUBLIC = frozenset({"table.properties", "tables.create.properties", "kafka_auth.extensions"})
+"""Sections whose values become the table's own metadata, which is what they are for, or where a
+reference to a secret is refused."""
 
 SECRETS: Mapping[str, tuple[str, ...]] = {
     "kafka": ("sasl.password", "ssl.key.password"),

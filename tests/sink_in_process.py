@@ -30,7 +30,7 @@ from headgate.control_protocol.testing import (
 from headgate.coordinator.driver import CoordinatorDriver, StartAt
 from headgate.coordinator.driver import World as CoordinatorWorld
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_put
+from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.embedded_source import Record
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
@@ -128,7 +128,7 @@ class SinkInProcess:
                 name = self.settings.table.identifier
                 ensure_table(catalog, name, declaration(self.settings.table))
         tables = SinkTables(self.settings, self._dying)
-        if self.settings.quarantine.keeps:
+        if self.settings.quarantine.keeps_rejected:
             tables.ready_quarantine()
         return tables
 
@@ -204,7 +204,7 @@ class _Writer:
             for at, span in batch.ranges.items()
         ]
         chunk = chunk_of(records)
-        return self._planning.written(batch, lambda plan: write_put(plan, batch, chunk))
+        return self._planning.written(batch, lambda plan: write_put_records(plan, batch, chunk))
 
     def close(self) -> None:
         """Nothing is held."""

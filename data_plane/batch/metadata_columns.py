@@ -74,8 +74,8 @@ class RecordColumns:
         if name == "offset":
             return pa.array(chunk.offsets)
         if name == "timestamp":
-            stamps = pa.array(chunk.timestamps, mask=chunk.timestamps < 0)
-            return stamps.cast(pa.timestamp("ms", tz="UTC"))
+            timestamps = pa.array(chunk.timestamps, mask=chunk.timestamps < 0)
+            return timestamps.cast(pa.timestamp("ms", tz="UTC"))
         indices = pa.array(chunk.places)
         if name == "partition":
             return pa.array([at.partition for at in self._partitions], pa.int32()).take(indices)

@@ -92,7 +92,7 @@ class PluginQuarantinePlans:
     ) -> list[dict[str, Any]]:
         with closing(self._read()) as reader:
             if reader.view().uuid != start.uuid:
-                raise table_replaced(start, reader.view().uuid)
+                raise table_replaced_error(start, reader.view().uuid)
             return list(rows_of_reader(reader, source, again))
 
 
@@ -110,7 +110,7 @@ class _OnePlan:
         if self._kept is None or self._known != wanted or self._kept.source != source:
             layout = self._layout()
             if layout.uuid != start.uuid:
-                raise table_replaced(start, layout.uuid)
+                raise table_replaced_error(start, layout.uuid)
             if layout.schema_id != start.schema_id:
                 raise Unreachable(
                     f"the columns of {start.table} are not those of the START any more",
@@ -123,7 +123,7 @@ class _OnePlan:
         return self._kept
 
 
-def table_replaced(start: TableStart, uuid: str) -> TableChanged:
+def table_replaced_error(start: TableStart, uuid: str) -> TableChanged:
     return TableChanged(
         f"{start.table} is another table now: UUID {uuid}, not {start.uuid}",
         "it was dropped and created again",

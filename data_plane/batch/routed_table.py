@@ -28,7 +28,7 @@ class CreationSource:
 
 @dataclass(frozen=True, slots=True)
 class RoutedTable:
-    """With a ``plan`` it exists, with ``making`` it may be made; else ``problem`` says why not.
+    """With a ``plan`` it exists, with ``creation`` it may be made; else ``problem`` says why not.
 
     ``raw_name`` is the value that its property has for its records (ROUTE-3), ``refused`` the
     fields that become no columns (SCHEMA-2). ``trouble``: what is wrong with a table that took rows
@@ -42,7 +42,7 @@ class RoutedTable:
     uuid: str = ""
     schema_id: int = 0
     raw_name: str = ""
-    making: CreationSource | None = None
+    creation: CreationSource | None = None
     refused: tuple[Refusal, ...] = ()
     trouble: str = ""
     prefix: str = ""

@@ -48,8 +48,8 @@ from headgate.tables.neutral_schema import schema_of, spec_of
 from headgate.tables.storage.object_stores import (
     for_files,
     life_s,
-    refuse_signing,
     renewal_s,
+    require_no_signing,
     temporary,
 )
 
@@ -67,8 +67,8 @@ class Handling:
     """Says what becomes of records that are not rows.
 
     ``excerpts``: whether errors show their content. ``tag``: the sink's tag in its tables.
-    ``unrouted_tombstones``: those whose table no route tells, where it may be a keyed one; by
-    default they are unmatched.
+    ``unrouted_tombstones``: what becomes of tombstones for which no route finds a table, although
+    that may be a keyed one; by default they are unmatched.
     """
 
     policy: Disposal = Disposal.FAIL
@@ -80,7 +80,7 @@ class Handling:
     unrouted_tombstones: Disposal | None = None
 
     @property
-    def keeps(self) -> bool:
+    def keeps_rejected(self) -> bool:
         """Return whether some of them go into the quarantine."""
         return Disposal.QUARANTINE in (self.policy, self.tombstones, self.unmatched)
 
@@ -94,9 +94,9 @@ class SourcePlan:
     own, and those of every one (``ValueOptions``). ``rules``: by column. ``key_format_name``: empty
     for text in a text column, else bytes. ``redaction`` masks in messages about records what
     ``kafka`` and the options hold of secrets, and no other: all of this travels to executors.
-    ``routing``: how rows go to tables that no START names; ``makes``: some of these are made if
-    missing. ``schema_policy``: what becomes of fields without a column. ``changes``: what
-    records do to the rows of a keyed table.
+    ``routing``: how rows go to tables that no START names; ``creates_tables``: some of these are
+    created if missing. ``schema_policy``: what becomes of fields without a column. ``changes``:
+    what records do to the rows of a keyed table.
     """
 
     kafka: Mapping[str, str] = field(repr=False)
@@ -176,13 +176,13 @@ class TableShape:
 class WriterPlan:
     """Holds all that a task needs to write a batch, and nothing else; picklable throughout.
 
-    What of it is secret, no ``repr`` shows: ``io_properties``, for the table's object store, and
-    parts of ``source``. ``quarantine`` is the plan for the quarantine's
-    files; ``known`` the offsets that it has already, if a range is read again after a commit that
-    ended between the two tables (rule QUARANTINE-3). ``poison_records``: those found to make the
-    batch fail, by offset with the reason (``poison_search``). ``tables``: recently used tables that
-    routes name; ``listed``: by namespace, the tables that exist; ``closed``: why no table is made
-    for names in records. ``values`` checks whether the table can hold a record's values;
+    No ``repr`` shows what is secret: ``io_properties``, for the table's object store, and parts of
+    ``source``. ``quarantine`` is the plan for the quarantine's files; ``already_quarantined`` the
+    offsets that it has, if a range is read again after a commit that ended between the two tables
+    (rule QUARANTINE-3). ``poison_records``: those found to make the batch fail, by offset with the
+    reason (``poison_search``). ``tables``: recently used tables that routes name;
+    ``listed_tables``: by namespace, the tables that exist; ``no_creation_reason``: why no table is
+    created for names in records. ``values`` checks whether the table can hold a record's values;
     ``replace_unsupported`` replaces those that a quarantine cannot.
     """
 
@@ -274,7 +274,7 @@ class Plans:
 
     def with_quarantine(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan of a batch's table with that of its quarantine. Raises as ``plan_of``."""
-        if batch.quarantine is None or not source.handling.keeps:
+        if batch.quarantine is None or not source.handling.keeps_rejected:
             return plan
         quarantine = self._within_folder(batch.quarantine, quarantine_source(source))
         known = quarantined_offsets(batch, source, self._rows)
@@ -318,7 +318,7 @@ def plan_for(
 ) -> WriterPlan:
     """Load the table, and plan for the schema and spec that START names."""
     table = _load(catalog, start)
-    refuse_signing(start.table, table.io.properties)
+    require_no_signing(start.table, table.io.properties)
     return plan_of_table(table, start, source, shaping)
 
 

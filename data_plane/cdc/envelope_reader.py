@@ -41,9 +41,10 @@ class UnwrappedValues:
         return UnwrappedValues(rows, before, self.operations[~some], self.bad)
 
     def with_deletes(self, at: Integers, deleted: Integers) -> UnwrappedValues:
-        """Return this, whose rows stand ``at`` these places, with deletes of nothing known, too.
+        """Add deletes of which nothing but the record is known.
 
-        All come in the order of their places, of which ``gone`` has those of the deletes.
+        The rows stand ``at`` these places, the deletes at those of ``deleted``; the result is in
+        the order of the places.
         """
         order = np.argsort(np.concatenate([at, deleted]))
         known = np.concatenate([np.arange(len(at)), np.zeros(len(deleted), np.int64)])[order]

@@ -30,7 +30,7 @@ def message_key_format(
     """
     if source.key_format_name:
         return record_format(source.key_format_name, source.key_format_options)
-    if changes.keys_like_values(source.format_name, source.record_columns.get("key", "")):
+    if changes.reads_keys_like_values(source.format_name, source.record_columns.get("key", "")):
         options = ValueOptions.from_options(source.format_options)
         return record_format(source.format_name, options.of_format)
     if len(keys) > 1:

@@ -68,7 +68,7 @@ class Changes:
     unavailable_value: UnavailableValue = UnavailableValue.FAIL
     unavailable_placeholder: str = PLACEHOLDER
 
-    def keys_like_values(self, format_name: str, column: str) -> bool:
+    def reads_keys_like_values(self, format_name: str, column: str) -> bool:
         """Return whether message keys are read like values, because a connector writes both.
 
         ``column``: the one that takes the message's key, if any does.
@@ -77,6 +77,6 @@ class Changes:
         return connector and column not in self.key
 
     @property
-    def skips(self) -> bool:
+    def may_skip(self) -> bool:
         """Return whether a record may be in no table although it is not bad."""
         return self.envelope is not Envelope.PLAIN or self.tombstones is Tombstones.SKIP

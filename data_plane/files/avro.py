@@ -115,7 +115,7 @@ class _AvroFile:
         portion = max(1, int(_BLOCK_BYTES * rows.num_rows / max(1, rows.nbytes)))
         for begin in range(0, rows.num_rows, portion):
             self._write_block(stored.slice(begin, portion).to_pylist())
-        self._metrics.see(rows)
+        self._metrics.add_rows(rows)
 
     def close(self) -> None:
         """Do nothing: nothing follows the rows of an Avro file."""

@@ -192,11 +192,11 @@ class Leaf:
     repeated: bool
 
     @property
-    def floating(self) -> bool:
+    def is_floating(self) -> bool:
         return isinstance(self.kind, FloatType | DoubleType)
 
     @property
-    def bounded(self) -> bool:
+    def has_bounds(self) -> bool:
         return self.mode.counts and self.mode.length != 0 and not self.repeated
 
 
@@ -250,20 +250,20 @@ def _is_before(one: Any, other: Any) -> bool:
 
 @dataclass(slots=True)
 class FileMetrics:
-    """Collects the statistics of one file. ``see`` every row that goes into it."""
+    """Collects the statistics of one file. ``add_rows`` every row that goes into it."""
 
     leaves: tuple[Leaf, ...]
     nan_counts: dict[int, int] = field(default_factory=dict)
     ranges: dict[int, _Range] = field(default_factory=dict)
 
-    def see(self, rows: pa.Table) -> None:
+    def add_rows(self, rows: pa.Table) -> None:
         for leaf in self.leaves:
             if leaf.repeated or not leaf.mode.counts:
                 continue
-            if leaf.floating:
-                self._see_floats(leaf, column_at(rows, leaf.name))
-            elif leaf.bounded and isinstance(leaf.kind, StringType | BinaryType):
-                self._see_texts(leaf, column_at(rows, leaf.name))
+            if leaf.is_floating:
+                self._add_floats(leaf, column_at(rows, leaf.name))
+            elif leaf.has_bounds and isinstance(leaf.kind, StringType | BinaryType):
+                self._add_texts(leaf, column_at(rows, leaf.name))
 
     def describe(self, footer: pq.FileMetaData) -> dict[str, Any]:
         """Return the statistics fields of ``FileDetail``."""
@@ -279,7 +279,7 @@ class FileMetrics:
             if all(found is not None and found.has_null_count for found in statistics):
                 values[leaf.field_id] = sum(chunk.num_values for chunk in chunks)
                 nulls[leaf.field_id] = sum(found.null_count for found in statistics)
-            if leaf.bounded and not leaf.floating:
+            if leaf.has_bounds and not leaf.is_floating:
                 self._take_bounds(leaf, statistics)
         return {
             "column_sizes": sizes,
@@ -293,14 +293,14 @@ class FileMetrics:
     def _range(self, leaf: Leaf) -> _Range:
         return self.ranges.setdefault(leaf.field_id, _Range())
 
-    def _see_floats(self, leaf: Leaf, column: pa.Array) -> None:
+    def _add_floats(self, leaf: Leaf, column: pa.Array) -> None:
         numbers = column.drop_null().to_numpy(zero_copy_only=False)
         nan = np.isnan(numbers)
         count = int(np.count_nonzero(nan))
         self.nan_counts[leaf.field_id] = self.nan_counts.get(leaf.field_id, 0) + count
         if count:
             numbers = numbers[~nan]
-        if leaf.bounded and len(numbers):
+        if leaf.has_bounds and len(numbers):
             low, high = float(numbers.min()), float(numbers.max())
             if low == 0 or high == 0:
                 negative = np.signbit(numbers[numbers == 0])
@@ -308,7 +308,7 @@ class FileMetrics:
                 high = (-0.0 if negative.all() else 0.0) if high == 0 else high
             self._range(leaf).widen(low, high)
 
-    def _see_texts(self, leaf: Leaf, column: pa.Array) -> None:
+    def _add_texts(self, leaf: Leaf, column: pa.Array) -> None:
         longest = pc.max(pc.binary_length(column)).as_py()
         if longest is not None and longest > _FOOTER_VALUE_MAX:
             result = pc.min_max(column.cast(pa.large_binary()))
@@ -397,7 +397,7 @@ class RowMetrics(FileMetrics):
     rows: int = 0
     null_counts: dict[int, int] = field(default_factory=dict)
 
-    def see(self, rows: pa.Table) -> None:
+    def add_rows(self, rows: pa.Table) -> None:
         self.rows += rows.num_rows
         for leaf in self.leaves:
             if leaf.repeated or not leaf.mode.counts:
@@ -405,9 +405,9 @@ class RowMetrics(FileMetrics):
             column = column_at(rows, leaf.name)
             nulls = self.null_counts.get(leaf.field_id, 0)
             self.null_counts[leaf.field_id] = nulls + column.null_count
-            if leaf.floating:
-                self._see_floats(leaf, column)
-            elif leaf.bounded:
+            if leaf.is_floating:
+                self._add_floats(leaf, column)
+            elif leaf.has_bounds:
                 result = pc.min_max(_comparable(column))
                 low, high = (_raw(result[end].as_py(), column.type) for end in ("min", "max"))
                 self._range(leaf).widen(low, high)

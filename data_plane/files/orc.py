@@ -51,7 +51,7 @@ class OrcEncoding:
         For these Arrow's writer stores a negative fraction, which Java's readers subtract twice.
         """
         return not any(
-            _splits_second(moments)
+            _has_split_second(moments)
             for place in self._timed
             for moments in _moments(rows.column(place).combine_chunks())
         )
@@ -68,7 +68,7 @@ class _OrcFile:
 
     def write(self, rows: pa.Table) -> None:
         self._writer.write(_TYPE_MAPPING.rows(rows, self._struct))
-        self._metrics.see(rows)
+        self._metrics.add_rows(rows)
 
     def close(self) -> None:
         self._writer.close()
@@ -111,7 +111,7 @@ def _moments(array: pa.Array) -> Iterator[pa.Array]:
         yield from _moments(array.flatten())
 
 
-def _splits_second(moments: pa.Array) -> bool:
+def _has_split_second(moments: pa.Array) -> bool:
     earliest = pc.min(moments.view(pa.int64())).as_py()
     if earliest is None or earliest >= 0:
         return False

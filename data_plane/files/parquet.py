@@ -38,7 +38,7 @@ from headgate.data_plane.formats.casting.relabel import array_from
 
 def columns_hiding_nulls(schema: pa.Schema) -> tuple[int, ...]:
     """Return the columns in which a struct that may be null has a required field."""
-    return tuple(place for place, field in enumerate(schema) if _hides_null(field))
+    return tuple(place for place, field in enumerate(schema) if _can_hide_null(field))
 
 
 def fill_hidden_nulls(table: pa.Table, places: tuple[int, ...]) -> pa.Table:
@@ -51,14 +51,14 @@ def fill_hidden_nulls(table: pa.Table, places: tuple[int, ...]) -> pa.Table:
     return table
 
 
-def _hides_null(field: pa.Field) -> bool:
+def _can_hide_null(field: pa.Field) -> bool:
     kind = field.type
     if kinds.is_struct(kind):
         required = any(not child.nullable for child in kind)
-        return (field.nullable and required) or any(map(_hides_null, kind))
+        return (field.nullable and required) or any(map(_can_hide_null, kind))
     if kinds.is_map(kind):
-        return _hides_null(kind.item_field)
-    return _is_list(kind) and _hides_null(kind.value_field)
+        return _can_hide_null(kind.item_field)
+    return _is_list(kind) and _can_hide_null(kind.value_field)
 
 
 def _fill(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -84,7 +84,7 @@ def _child(records: pa.StructArray, place: int, field: pa.Field) -> pa.Array:
     # Only what is hidden: a null in a struct that is not null is still refused.
     hidden = np.asarray(records.is_null())
     plain = values.storage if isinstance(values, pa.ExtensionArray) else values
-    both = pa.concat_arrays([plain, array_from([_something(plain.type)], plain.type)])
+    both = pa.concat_arrays([plain, array_from([_filler_value(plain.type)], plain.type)])
     result = both.take(pa.array(np.where(hidden, len(plain), np.arange(len(plain)))))
     return (
         pa.ExtensionArray.from_storage(values.type, result)
@@ -93,15 +93,15 @@ def _child(records: pa.StructArray, place: int, field: pa.Field) -> pa.Array:
     )
 
 
-def _something(kind: pa.DataType) -> Any:
+def _filler_value(kind: pa.DataType) -> Any:
     if kinds.is_struct(kind):
-        return {field.name: _something(field.type) for field in kind}
+        return {field.name: _filler_value(field.type) for field in kind}
     if kinds.is_map(kind) or _is_list(kind):
         return []
     if kinds.is_fixed_size_binary(kind):
         return bytes(kind.byte_width)
     if isinstance(kind, pa.BaseExtensionType):
-        return _something(kind.storage_type)
+        return _filler_value(kind.storage_type)
     if kinds.is_string(kind) or kinds.is_large_string(kind):
         return ""
     if kinds.is_binary(kind) or kinds.is_large_binary(kind):
@@ -138,11 +138,13 @@ def with_dictionary(leaves: Iterable[Leaf], rows: pa.Table) -> list[str]:
     chosen.sort()
     columns = dict(zip(rows.column_names, rows.columns, strict=True))  # no structs, lists, maps
     return [
-        path for path in paths if path not in columns or not _nearly_unique(columns[path], chosen)
+        path
+        for path in paths
+        if path not in columns or not _is_nearly_unique(columns[path], chosen)
     ]
 
 
-def _nearly_unique(column: pa.ChunkedArray, chosen: np.ndarray[Any, Any]) -> bool:
+def _is_nearly_unique(column: pa.ChunkedArray, chosen: np.ndarray[Any, Any]) -> bool:
     bounds = np.cumsum([0, *map(len, column.chunks)])
     parts = np.split(chosen, np.searchsorted(chosen, bounds[1:-1]))
     taken = [
@@ -340,7 +342,7 @@ class _ParquetFile:
         self._writer.write_table(
             fill_hidden_nulls(rows, self._hiding), row_group_size=rows.num_rows
         )
-        self._metrics.see(rows)
+        self._metrics.add_rows(rows)
 
     def close(self) -> None:
         self._writer.close()

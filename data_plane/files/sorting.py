@@ -59,7 +59,7 @@ class _Key:
     def columns(self, table: pa.Table) -> list[tuple[pa.Array, str]]:
         values = self._column.of(table)
         if kinds.is_floating(values.type):
-            values = _totally_ordered(values)
+            values = _as_total_order(values)
         result = [(values, self._direction)]
         if values.null_count:
             is_null = values.is_null().cast(pa.int8())
@@ -67,7 +67,7 @@ class _Key:
         return result
 
 
-def _totally_ordered(numbers: pa.Array) -> pa.Array:
+def _as_total_order(numbers: pa.Array) -> pa.Array:
     """Return integers in the numbers' total order (IEEE 754): the bits, reversed for negatives."""
     bits = np.int32 if kinds.is_float32(numbers.type) else np.int64
     raw = numbers.fill_null(0).to_numpy(zero_copy_only=False).view(bits)

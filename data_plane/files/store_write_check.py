@@ -40,21 +40,21 @@ def try_store(properties: Mapping[str, str], location: str, answer_s: float = AN
     """
     path = f"{location.rstrip('/')}/headgate-check-{uuid4()}"
 
-    def asked(done: str, ask: Callable[[], _Answer]) -> _Answer:
+    def ask_in_time(done: str, ask: Callable[[], _Answer]) -> _Answer:
         try:
             return within(answer_s, "the store", ask)
         except Exception as error:
             raise store_failure(error, f"{path} cannot be {done}", location) from error
 
-    io = asked("opened", lambda: open_files(properties, path))
+    io = ask_in_time("opened", lambda: open_files(properties, path))
     try:
-        asked("written", lambda: _write(io, path))
-        asked("read", lambda: _read(io, path))
+        ask_in_time("written", lambda: _write(io, path))
+        ask_in_time("read", lambda: _read(io, path))
     except HeadgateError:
         with suppress(Exception):
             within(_REMOVAL_S_MAX, path, lambda: io.delete(path))
         raise
-    asked("removed", lambda: io.delete(path))
+    ask_in_time("removed", lambda: io.delete(path))
     return path
 
 

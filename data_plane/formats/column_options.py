@@ -124,11 +124,11 @@ def marks(field: pa.Field) -> dict[bytes, bytes] | None:
     return {name: result[name] for name in (_UNIT, _AS_TEXT) if name in result} or None
 
 
-def has_marked(fields: Iterable[pa.Field]) -> bool:
+def has_marked_field(fields: Iterable[pa.Field]) -> bool:
     """Return whether one of the fields, or one inside a struct among them, is marked."""
     import pyarrow.types as kinds
 
     return any(
-        is_marked(field) or (kinds.is_struct(field.type) and has_marked(field.type))
+        is_marked(field) or (kinds.is_struct(field.type) and has_marked_field(field.type))
         for field in fields
     )

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.data_plane.formats import column_options, field_names
-from headgate.data_plane.formats.casting.cast_to_table import without_bad
+from headgate.data_plane.formats.casting.cast_to_table import drop_bad
 from headgate.data_plane.formats.casting.relabel import array_from
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.formats.record_format import (
@@ -48,7 +48,7 @@ class _Layer:
             self.used |= forms
         for depth, step in enumerate(path[:-1], start=1):
             inside = known.setdefault(step.name, {})
-            if not isinstance(inside, dict) or _clashes(inside, path[depth].name):
+            if not isinstance(inside, dict) or _is_clash(inside, path[depth].name):
                 return False
             known = cast("dict[str, pa.Field | dict[str, object]]", inside)
         if path[-1].name in known:
@@ -65,7 +65,7 @@ def _forms(root: pa.Field) -> set[str]:
     return {form.lower() for form in field_names.forms_of(root)} | {root.name.lower()}
 
 
-def _clashes(known: Mapping[str, object], name: str) -> bool:
+def _is_clash(known: Mapping[str, object], name: str) -> bool:
     return any(other != name and other.lower() == name.lower() for other in known)
 
 
@@ -160,7 +160,7 @@ class RuledColumns:
         return [layer.schema(steps) for layer in layers], layer_of
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
-        packed = Packed.whole(values)
+        packed = Packed.pack(values)
         bad: dict[int, str] = {}
         read: list[tuple[pa.RecordBatch, np.ndarray[tuple[int], np.dtype[np.int64]]]] = []
         for layer in self._layers:
@@ -178,7 +178,7 @@ class RuledColumns:
         faults = Faults()
         result = self._columns(packed.where(good) if bad else packed, parts, schema, faults)
         if not bad:
-            return without_bad(result, faults)
+            return drop_bad(result, faults)
         if faults.reasons:
             bad.update({int(left[row]): reason for row, reason in faults.reasons.items()})
             sound = ~np.isin(np.arange(len(left)), list(faults.reasons))
@@ -214,7 +214,7 @@ class RuledColumns:
             return found
         places = np.arange(len(found), dtype=np.int64)
         places[absent] = len(found)
-        return _behind_each_other(found, constant).take(pa.array(places))
+        return _concat(found, constant).take(pa.array(places))
 
 
 def _column_at(rows: pa.RecordBatch, path: Path) -> pa.Array:
@@ -229,7 +229,7 @@ def _repeat(constant: pa.Array, count: int) -> pa.Array:
     return constant.take(pa.array(np.zeros(count, np.int64)))
 
 
-def _behind_each_other(first: pa.Array, second: pa.Array) -> pa.Array:
+def _concat(first: pa.Array, second: pa.Array) -> pa.Array:
     if isinstance(first, pa.ExtensionArray):
         storage = pa.concat_arrays([first.storage, second.storage])
         return pa.ExtensionArray.from_storage(first.type, storage)

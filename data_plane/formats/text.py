@@ -23,7 +23,7 @@ import pyarrow.types as kinds
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats import column_options
-from headgate.data_plane.formats.casting.cast_to_table import cast_column, without_bad
+from headgate.data_plane.formats.casting.cast_to_table import cast_column, drop_bad
 from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.record_format import Faults
 from headgate.native.byte_arrays import Packed
@@ -53,7 +53,7 @@ class BytesRecords:
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         column = _only_column(schema, self._column)
-        data = Packed.whole(values).array
+        data = Packed.pack(values).array
         return _rows({column: data}, len(values), schema, Faults())
 
 
@@ -121,7 +121,7 @@ class CsvRecords:
 
 
 def _texts(values: Sequence[bytes], faults: Faults) -> pa.Array:
-    data = Packed.whole(values).array
+    data = Packed.pack(values).array
     try:
         return data.cast(pa.large_string())
     except pa.ArrowInvalid:
@@ -157,7 +157,7 @@ def _rows(
         if kinds.is_boolean(field.type) and kinds.is_large_string(values.type):
             values = _booleans(values, field.name, faults)
         columns.append(cast_column(values, field, faults))
-    return without_bad(pa.RecordBatch.from_arrays(columns, schema=schema), faults)
+    return drop_bad(pa.RecordBatch.from_arrays(columns, schema=schema), faults)
 
 
 def _booleans(texts: pa.Array, name: str, faults: Faults) -> pa.Array:

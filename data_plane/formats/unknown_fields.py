@@ -33,7 +33,7 @@ UnknownColumns = tuple[Rows, Struct]
 
 
 class EvolvingFormat(Protocol):
-    """Tells what records have beyond the columns that it fills, so that a table can evolve."""
+    """Reports which fields records have beyond the columns that it fills (schema evolution)."""
 
     def watch(self, finder: UnknownFieldFinder) -> None:
         """Look for unknown fields from now on; ``unknown_columns`` reports them."""
@@ -52,7 +52,7 @@ class EvolvingFormat(Protocol):
 class RowPlace:
     """Says where a record has its row: under the path ``row``.
 
-    The fields ``beside`` it do not describe rows, nor do ``words`` among the row's own fields.
+    The fields ``outside`` of it do not describe rows, nor do ``words`` among the row's own fields.
     """
 
     row: Path = ()
@@ -63,9 +63,8 @@ class RowPlace:
 class UnknownFieldFinder:
     """Finds fields of records that no column of the schema takes.
 
-    ``used`` are top-level names of the row that are not looked at.
-
-    Something other than their column uses them, or nothing does.
+    ``used`` are top-level names of the row that are not looked at: something other than a column of
+    that name uses them, or nothing does.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class UnknownFieldFinder:
         """Stop reporting these fields, which will not become columns."""
         self.ignored |= frozenset(paths)
         plain = all(map(field_names.has_exact_name, self._schema)) and not self._caseless
-        self.fields = self._numbered() if plain else None
+        self.fields = self._known_fields() if plain else None
 
     # --------------------------------------------------------------------------- JSON's values
 
@@ -204,7 +203,7 @@ class UnknownFieldFinder:
 
     # ------------------------------------------------------------------------------- for the C
 
-    def _numbered(self) -> Fields:
+    def _known_fields(self) -> Fields:
         named: list[tuple[int, bytes, int]] = []
         any_key: dict[int, int] = {}
         places = iter(range(1, 10**6))

@@ -55,7 +55,7 @@ class DivertedRecords:
 
     def tables(self) -> tuple[str, ...]:
         """Return the tables that some of the records were meant for."""
-        result = self._scan(self._diverted(), (MEANT_FOR,))
+        result = self._scan(self._is_diverted(), (MEANT_FOR,))
         return tuple(sorted(filter(None, pc.unique(result[MEANT_FOR]).to_pylist())))
 
     def places(self, name: str) -> tuple[Place, ...]:
@@ -80,22 +80,24 @@ class DivertedRecords:
         anywhere = [range_filter(at, span) for at, span in ranges.items()]
         wanted = And(self._meant_for(name), Or(*anywhere) if anywhere[1:] else anywhere[0])
         rows = self._scan(wanted, _ROW)
-        stamps = rows["timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
-        for row, stamp in zip(rows.drop_columns("timestamp").to_pylist(), stamps, strict=True):
+        timestamps = rows["timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+        for row, timestamp_us in zip(
+            rows.drop_columns("timestamp").to_pylist(), timestamps, strict=True
+        ):
             yield Record(
                 topic=row["topic"],
                 partition=row["partition"],
                 offset=row["offset"],
-                timestamp_ms=-1 if stamp is None else stamp // 1_000,
+                timestamp_ms=-1 if timestamp_us is None else timestamp_us // 1_000,
                 value=row["value"],
                 key=row["key"],
                 headers=[(each["key"], each["value"]) for each in row["headers"] or ()],
             )
 
     def _meant_for(self, name: str) -> BooleanExpression:
-        return And(self._diverted(), EqualTo(term=MEANT_FOR, value=name))
+        return And(self._is_diverted(), EqualTo(term=MEANT_FOR, value=name))
 
-    def _diverted(self) -> BooleanExpression:
+    def _is_diverted(self) -> BooleanExpression:
         ours = EqualTo(term="sink", value=str(self._sink))
         return And(ours, EqualTo(term="error_class", value=TABLE))
 

@@ -74,7 +74,7 @@ class _Search:
         self._read = read
         self._parts: list[pa.RecordBatch] = []
         self._bad: dict[str, dict[int, str]] = {BAD_EXCEPTION: {}}
-        self._well = False
+        self._some_read = False
 
     def search(self, schema: pa.Schema) -> Read:
         waiting = [np.arange(len(self._chunk.offsets), dtype=np.int64)]
@@ -99,7 +99,7 @@ class _Search:
             if len(rows) == 1:
                 self._mark_poison(int(rows[0]), error)
             return len(rows) == 1
-        self._well = True
+        self._some_read = True
         self._parts.append(part.rows)
         for bad, why in part.bad:
             reasons = {int(rows[row]): reason for row, reason in bad.items()}
@@ -110,7 +110,7 @@ class _Search:
         reason = error_text(error)
         alone = self._bad[BAD_EXCEPTION]
         alone[row] = reason
-        if not self._well and len(alone) >= _ALONE_MAX:
+        if not self._some_read and len(alone) >= _ALONE_MAX:
             raise Unforeseen(f"none of the first {_ALONE_MAX} records can be read: {reason}")
 
 

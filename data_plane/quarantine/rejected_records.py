@@ -273,7 +273,7 @@ class _Quarantine:
         null.
         """
         at = [self._partitions[place] for place in chunk.places[rows].tolist()]
-        stamps = chunk.timestamps[rows].tolist()
+        timestamps = chunk.timestamps[rows].tolist()
         transaction = self._batch.transaction
         headers = [chunk.headers[row] or () if chunk.headers else () for row in rows]
         everywhere = {
@@ -288,7 +288,8 @@ class _Quarantine:
             "partition": [here.partition for here in at],
             "offset": chunk.offsets[rows].tolist(),
             "timestamp": [
-                stamp * 1000 if 0 <= stamp <= MILLISECONDS_MAX else None for stamp in stamps
+                timestamp_ms * 1000 if 0 <= timestamp_ms <= MILLISECONDS_MAX else None
+                for timestamp_ms in timestamps
             ],
             "key": [chunk.keys[row] if chunk.keys else None for row in rows],
             "value": [chunk.values[row] for row in rows],

@@ -24,7 +24,7 @@ def with_value_check(
     if values is None:
         return read
 
-    def checked(chunk: Chunk) -> Read:
+    def read_checked(chunk: Chunk) -> Read:
         result = read(chunk)
         unfit = values.unsupported(result.rows)
         if not unfit:
@@ -36,7 +36,7 @@ def with_value_check(
         is_held[list(unfit)] = False
         return Read(result.rows.filter(pa.array(is_held)), [*result.bad, (reasons, BAD_VALUE)])
 
-    return checked
+    return read_checked
 
 
 FormatOf = Callable[[pa.Schema], RecordFormat]

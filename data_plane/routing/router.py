@@ -124,7 +124,7 @@ class _Rule:
     values: RouteValues | None
 
 
-FateOf = Callable[[Target], Hashable]
+GroupingKey = Callable[[Target], Hashable]
 """Returns the same for tables whose records are dealt with together."""
 
 OnBad = Callable[[Chunk, Mapping[int, str]], None]
@@ -142,10 +142,10 @@ class Router:
         source: SourcePlan,
         batch: Batch,
         on_bad: OnBad,
-        fate_of: FateOf = lambda target: target,
+        grouping_key: GroupingKey = lambda target: target,
     ) -> None:
         self._on_bad = on_bad
-        self._fate_of = fate_of
+        self._fate_of = grouping_key
         routing = source.routing
         assert routing is not None, "chosen for it"
         self._topics = [at.topic for at in batch.ranges]
@@ -197,17 +197,17 @@ def _values(route: Route, source: SourcePlan) -> RouteValues | None:
 
 
 def _by_target(
-    chunk: Chunk, codes: Integers, named: list[Target | None], fate_of: FateOf
+    chunk: Chunk, codes: Integers, named: list[Target | None], grouping_key: GroupingKey
 ) -> Iterator[tuple[Target, Chunk]]:
     groups: dict[Hashable, tuple[int, Target]] = {}
     places: dict[Target, int] = {}
     for target in sorted({target for target in named if target is not None}):
-        places[target], _ = groups.setdefault(fate_of(target), (len(groups), target))
+        places[target], _ = groups.setdefault(grouping_key(target), (len(groups), target))
     there = [target for _, target in groups.values()]
     of_value = np.array([places[t] if t else -1 for t in named] + [-1], np.int64)
     of_record = of_value[codes]
     is_routed = of_record >= 0
-    for place, some in _filter(chunk, is_routed).grouped(of_record[is_routed]):
+    for place, some in _filter(chunk, is_routed).split_by(of_record[is_routed]):
         yield there[place], some
 
 

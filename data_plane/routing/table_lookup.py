@@ -103,17 +103,17 @@ _TRIES = 5
 _log = redacted_logger(__name__)
 
 
-class OfTable(Protocol):
+class TableDeclarations(Protocol):
     """The sink file's settings for a table of this name."""
 
     def source(self, source: SourcePlan, table: str) -> SourcePlan:
         """Return how its records are read."""
 
-    def making(self, source: SourcePlan, table: str) -> CreationSource | None:
+    def creation(self, source: SourcePlan, table: str) -> CreationSource | None:
         """Return how a missing table gets its columns; ``None`` if it is not made."""
 
     @property
-    def makes_anew(self) -> bool:
+    def recreates_missing(self) -> bool:
         """Return whether that includes tables that existed before (LEDGER-2)."""
 
 
@@ -134,20 +134,20 @@ class RoutedPlans:
         self,
         lookup: TableLookup,
         plans: TablePlans,
-        of_table: OfTable,
+        declarations: TableDeclarations,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lookup = lookup
         self._plans = plans
-        self._of_table = of_table
+        self._declarations = declarations
         self._now_s = monotonic_s
         self._listed: dict[str, tuple[float, frozenset[str]]] = {}
         self._loaded: dict[str, tuple[float, RoutedTable]] = {}
-        self._gone: set[str] = set()
+        self._dropped: set[str] = set()
         self._suspended: frozenset[str] = frozenset()
-        self._told: dict[str, TableStart] = {}
+        self._applied: dict[str, TableStart] = {}
 
-    def written(
+    def write_with_tables(
         self, batch: Batch, source: SourcePlan, write: Callable[[WriterPlan], BatchOutcome]
     ) -> BatchOutcome:
         """Write the batch, again if it wants tables that the plan did not have."""
@@ -164,7 +164,7 @@ class RoutedPlans:
         if not isinstance(outcome, BatchWritten):
             return outcome
         known = {name: table.trouble for name, (_, table) in self._loaded.items()}
-        known |= {name: dropped_table(name).trouble for name in self._gone}
+        known |= {name: dropped_table(name).trouble for name in self._dropped}
         return replace(outcome, troubles={name: why for name, why in known.items() if why})
 
     def plan_of(
@@ -182,67 +182,77 @@ class RoutedPlans:
             replace(batch.table, file_prefix=f"{plan.shape.data_location}/{batch.folder}"),
             plan.shape.data_location,
         )
-        self._pass_over(frozenset(batch.suspended))
-        self._heed(batch.changed_tables)
+        self._forget_suspended(frozenset(batch.suspended))
+        self._apply_changes(batch.changed_tables)
         own = own_tables(batch)
         alone = {
             target.table
             for topic in {at.topic for at in batch.ranges}
             if (target := routing.table_of_topic(topic)) and fold_case(target.table) not in own
         } - self._suspended
-        self._list({_namespace(name) for name in (*alone, *wanted)}, alone)
-        names = sorted({*alone, *wanted, *self._loaded, *self._gone})[: routing.tables_max]
+        self._list_namespaces({_namespace(name) for name in (*alone, *wanted)}, alone)
+        names = sorted({*alone, *wanted, *self._loaded, *self._dropped})[: routing.tables_max]
         tables = {name: table for name in names if (table := self._table(name, source))}
         listed = {name: tables for name, (_, tables) in self._listed.items()}
-        bounded = _bounded(listed, tables, routing)
-        closed = self._closed(batch.changed_tables, source, full=bounded is not listed)
+        visible = _hide_further(listed, tables, routing)
+        no_creation_reason = self._no_creation_reason(
+            batch.changed_tables, source, full=visible is not listed
+        )
         for start in batch.changed_tables:
             if (known := tables.get(start.table)) and known.uuid == start.uuid:
                 tables[known.name] = replace(known, refused=start.refused)
         for name in sorted({*alone, *wanted} - tables.keys()):
-            if name in alone or not closed:
-                tables[name] = self._missing(name, source, batch.changed_tables)
+            if name in alone or not no_creation_reason:
+                tables[name] = self._describe_missing(name, source, batch.changed_tables)
         return replace(
-            plan, source=source, tables=tables, listed_tables=bounded, no_creation_reason=closed
+            plan,
+            source=source,
+            tables=tables,
+            listed_tables=visible,
+            no_creation_reason=no_creation_reason,
         )
 
-    def _heed(self, told: tuple[TableStart, ...]) -> None:
+    def _apply_changes(self, changes: tuple[TableStart, ...]) -> None:
         """Look again at what TABLES named, once for each answer."""
-        for start in told:
-            if not start.table or self._told.get(start.table) == start:
+        for start in changes:
+            if not start.table or self._applied.get(start.table) == start:
                 continue
-            self._told[start.table] = start
+            self._applied[start.table] = start
             self._loaded.pop(start.table, None)
             until_s, known = self._listed.get(_namespace(start.table), (0.0, frozenset[str]()))
             short = frozenset({_short(start.table)})
             known = known | short if start.uuid else known - short
             self._listed[_namespace(start.table)] = until_s, known
 
-    def _closed(self, told: tuple[TableStart, ...], source: SourcePlan, *, full: bool) -> str:
+    def _no_creation_reason(
+        self, changes: tuple[TableStart, ...], source: SourcePlan, *, full: bool
+    ) -> str:
         """ROUTE-4: return why no table is made now for names from records."""
         if full or not source.creates_tables:
             return NO_TABLE_IS_CREATED
-        reasons = [why.reason for start in told if not start.table for why in start.refused]
+        reasons = [why.reason for start in changes if not start.table for why in start.refused]
         return f"and none is made now: {reasons[0]}" if reasons else ""
 
-    def _missing(self, name: str, source: SourcePlan, told: tuple[TableStart, ...]) -> RoutedTable:
+    def _describe_missing(
+        self, name: str, source: SourcePlan, changes: tuple[TableStart, ...]
+    ) -> RoutedTable:
         """CREATE-1: return a missing table; only the coordinator makes it, if anybody does."""
-        for start in told:
+        for start in changes:
             if start.table == name and not start.uuid and start.refused:
                 why = start.refused[0].reason
                 dropped = why.startswith(TableMissing.code)  # the coordinator knew it (LEDGER-2)
                 return RoutedTable(name, problem=why, trouble=why if dropped else "")
-        making = self._of_table.making(source, name)
+        creation = self._declarations.creation(source, name)
         off = "none is made: tables.create.schema is off, or rows are those of a transform"
         why = "none is declared" if source.creates_tables else off
-        problem = "" if making else f"there is no table {name}, and {why}"
-        return RoutedTable(name, problem=problem, making=making)
+        problem = "" if creation else f"there is no table {name}, and {why}"
+        return RoutedTable(name, problem=problem, creation=creation)
 
-    def _pass_over(self, suspended: frozenset[str]) -> None:
+    def _forget_suspended(self, suspended: frozenset[str]) -> None:
         """Forget suspended tables, so that they are looked up again when they are open."""
         for name in suspended:
             self._loaded.pop(name, None)
-        self._gone -= suspended
+        self._dropped -= suspended
         if suspended != self._suspended:
             self._listed.clear()
             self._suspended = suspended
@@ -252,7 +262,7 @@ class RoutedPlans:
         self._loaded.clear()
         return self._plans.forget_temporary()
 
-    def _list(self, namespaces: set[str], needed: set[str]) -> None:
+    def _list_namespaces(self, namespaces: set[str], needed: set[str]) -> None:
         """List the namespaces; a recent list is kept, unless a topic's table is missing in it."""
         now_s = self._now_s()
         for namespace in sorted(namespaces | self._listed.keys()):
@@ -266,16 +276,16 @@ class RoutedPlans:
         if listed is not None and _short(name) not in listed[1]:
             before = self._loaded.pop(name, None)
             had = before is not None and before[1].plan is not None
-            if had and not self._of_table.makes_anew:
-                self._gone.add(name)
-            return dropped_table(name) if name in self._gone else None
-        self._gone.discard(name)
+            if had and not self._declarations.recreates_missing:
+                self._dropped.add(name)
+            return dropped_table(name) if name in self._dropped else None
+        self._dropped.discard(name)
         until_s, known = self._loaded.get(name, (0.0, None))
         now_s = self._now_s()
         if known is None or now_s >= until_s:
-            own = self._of_table.source(source, name)
+            own = self._declarations.source(source, name)
             known = self._lookup.load(name, own, self._plans.shaping)
-            if known.trouble.startswith(TableMissing.code) and self._of_table.makes_anew:
+            if known.trouble.startswith(TableMissing.code) and self._declarations.recreates_missing:
                 self._loaded.pop(name, None)
                 return None
             self._loaded[name] = (now_s + LOADED_S, known)
@@ -285,7 +295,7 @@ class RoutedPlans:
         return known
 
 
-def _bounded(
+def _hide_further(
     listed: Mapping[str, frozenset[str]], tables: Mapping[str, RoutedTable], routing: Routing
 ) -> Mapping[str, frozenset[str]]:
     """ROUTE-4: hide further tables when the sink uses as many as it may."""

@@ -80,7 +80,7 @@ def own_tables(batch: Batch) -> frozenset[str]:
 
 
 class BatchTables:
-    """The tables of one batch's plan. ``wanted``: those that it needs before it can be written."""
+    """Holds the tables of one batch's plan. ``requested``: those that must be planned first."""
 
     def __init__(self, plan: WriterPlan, batch: Batch) -> None:
         if not batch.folder:
@@ -94,10 +94,10 @@ class BatchTables:
         self._own = own_tables(batch)
         topics = sorted({*batch.topic_ids, *(at.topic for at in batch.ranges)})
         named = plan.source.routing.tables_of(topics)
-        self._alone = {target.table: target.raw for target in named.values()}
+        self._by_topic = {target.table: target.raw for target in named.values()}
         self._routing = plan.source.routing
         self._made = sum(
-            known.making is not None and name not in self._alone
+            known.creation is not None and name not in self._by_topic
             for name, known in plan.tables.items()
         )
         self._named: set[str] = set()
@@ -113,19 +113,19 @@ class BatchTables:
             return ""
         return f"names {target.table}, which is one of the sink's own tables"
 
-    def trouble_of(self, target: Target) -> str:
+    def table_error_of(self, target: Target) -> str:
         """Return why the records of a table are diverted (SUSPEND-1), if there is a quarantine."""
         if self._plan.quarantine is None:
             return ""
         routed = self._plan.tables.get(target.table)
         return self._suspended.get(target.table) or (routed.trouble if routed else "")
 
-    def fate_of(self, target: Target) -> Hashable:
+    def grouping_key(self, target: Target) -> Hashable:
         """Return the same for names whose records have the same fate, whatever they are.
 
         A field may have a name in each record: what is done for each of them has to be little.
         """
-        if self.own_table_reason(target) or self.trouble_of(target):
+        if self.own_table_reason(target) or self.table_error_of(target):
             return target
         result = self.find(target)
         if result is None:
@@ -138,14 +138,14 @@ class BatchTables:
         if target is None:
             return NO_ROUTE
         routed = self._plan.tables.get(target.table)
-        if routed is None and self._may_be(target.table):
+        if routed is None and self._may_exist(target.table):
             self._request(target.table)
             return None
         if self.requested:
             return None
         if routed is None:
             which = f"there is no table {target.table}"
-            which = self._limited(which, "there is no table of the name that its route makes")
+            which = self._limit_reasons(which, "there is no table of the name that its route makes")
             return f"{which}, {self._plan.no_creation_reason or NO_TABLE_IS_CREATED}"
         return routed.problem or self._collision(routed, target) or routed
 
@@ -161,7 +161,7 @@ class BatchTables:
             self._new += 1
         self.requested.add(name)
 
-    def _limited(self, reason: str, otherwise: str) -> str:
+    def _limit_reasons(self, reason: str, otherwise: str) -> str:
         """Return the reason, unless there are too many of them."""
         if reason not in self._named and len(self._named) >= REASONS_MAX:
             return otherwise
@@ -179,20 +179,20 @@ class BatchTables:
 
     def by_topic(self, name: str) -> bool:
         """Return whether a topic of the batch names the table."""
-        return name in self._alone
+        return name in self._by_topic
 
-    def _may_be(self, name: str) -> bool:
+    def _may_exist(self, name: str) -> bool:
         """Return whether there is such a table, or may be made, or nobody has looked yet."""
         namespace, _, table = name.rpartition(".")
         listed = self._plan.listed_tables.get(namespace)
         return listed is None or table in listed or not self._plan.no_creation_reason
 
     def _collision(self, routed: RoutedTable, target: Target) -> str:
-        owner = target.raw if routed.making else target.table  # the first one gives it its name
-        used = routed.raw_name or self._alone.get(target.table, owner)
+        owner = target.raw if routed.creation else target.table  # the first one gives it its name
+        used = routed.raw_name or self._by_topic.get(target.table, owner)
         if target.merge or target.raw == used:
             return ""
-        which = self._limited(f"{target.raw} would go", "what its route makes of it would go")
+        which = self._limit_reasons(f"{target.raw} would go", "what its route makes of it would go")
         return f"{which} to {target.table}, which takes {used}: merge = true in the route lets it"
 
 

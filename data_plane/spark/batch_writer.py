@@ -23,11 +23,11 @@ from headgate.control_protocol.sink_context import for_the_same_sink
 from headgate.data_plane.batch.batch_failures import failure_of
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.quarantine.poison_search import delete_unannounced, write_around_poison
-from headgate.data_plane.spark.job import one_stage, raised_in_task, run_job, worker_died
+from headgate.data_plane.spark.job import is_one_stage, is_raised_in_task, is_worker_death, run_job
 from headgate.data_plane.spark.session import OpenSession, error_text
 from headgate.data_plane.spark.stages import (
+    join_reports,
     quarantine_writer,
-    settle,
     unmatched_spans,
     with_quarantined,
 )
@@ -138,7 +138,7 @@ class SparkBatchWriter:
         def write(plan: WriterPlan) -> BatchOutcome:
             self._discard(plans, written)  # from an attempt that wanted more tables
             plans[:] = [plan]
-            return self._write_by(plan, job, written)
+            return self._write_by_plan(plan, job, written)
 
         try:
             whole = self._planned(job.batch, write)
@@ -146,7 +146,7 @@ class SparkBatchWriter:
             whole = failure_of(job.batch.number, error)
         except Exception as error:  # noqa: BLE001 - Spark fails in many ways; the batch is done again
             whole = self._failure_of(job, error)
-            self._died = worker_died(error)
+            self._died = is_worker_death(error)
         else:
             self._died = False
         if isinstance(whole, BatchFailed) or job is not self._current:
@@ -158,22 +158,24 @@ class SparkBatchWriter:
             delete_unannounced(plans[0], written)
             written.clear()
 
-    def _write_by(self, plan: WriterPlan, job: _Job, written: list[WrittenFile]) -> BatchOutcome:
+    def _write_by_plan(
+        self, plan: WriterPlan, job: _Job, written: list[WrittenFile]
+    ) -> BatchOutcome:
         shares = shares_of(job.batch, self._session.parallelism)
         with self._session.with_tag(job.tag):
-            if not shares or (one_stage(plan) and not self._died):
-                return self._in_one_stage(plan, job.batch, shares, written)
+            if not shares or (is_one_stage(plan) and not self._died):
+                return self._write_in_one_stage(plan, job.batch, shares, written)
             return self._write_around_poison(plan, job, written)
 
     def _failure_of(self, job: _Job, error: Exception) -> BatchFailed:
         reason = f"the Spark job failed: {error_text(error)}"
-        if job is not self._current or self._session.alive():
-            records = raised_in_task(error) or worker_died(error)
+        if job is not self._current or self._session.is_alive():
+            records = is_raised_in_task(error) or is_worker_death(error)
             return BatchFailed(job.batch.number, reason, unforeseen=records)
         gone = WriterGone(f"the Spark session has ended: {reason}", "start this process again")
         return BatchFailed(job.batch.number, reason, gone)
 
-    def _in_one_stage(
+    def _write_in_one_stage(
         self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], written: list[WrittenFile]
     ) -> BatchOutcome:
         """Write in one stage.
@@ -202,7 +204,7 @@ class SparkBatchWriter:
         self, plan: WriterPlan, job: _Job, written: list[WrittenFile]
     ) -> BatchOutcome:
         """Find the few records that make the job fail, with jobs over parts of the batch."""
-        write = self._in_shares if one_stage(plan) else self._in_stages
+        write = self._write_in_shares if is_one_stage(plan) else self._write_in_stages
 
         def attempt(plan: WriterPlan, part: Batch) -> BatchOutcome:
             if job is not self._current:
@@ -214,7 +216,7 @@ class SparkBatchWriter:
             except TransformRaised as error:
                 outcome = failure_of(part.number, error)
             except Exception as error:
-                if not raised_in_task(error) and not (self._died and worker_died(error)):
+                if not is_raised_in_task(error) and not (self._died and is_worker_death(error)):
                     raise
                 outcome = self._failure_of(job, error)
             finally:
@@ -226,18 +228,20 @@ class SparkBatchWriter:
 
         return write_around_poison(attempt, plan, job.batch)
 
-    def _in_shares(self, plan: WriterPlan, part: Batch, written: list[WrittenFile]) -> BatchOutcome:
+    def _write_in_shares(
+        self, plan: WriterPlan, part: Batch, written: list[WrittenFile]
+    ) -> BatchOutcome:
         shares = shares_of(part, self._session.parallelism)
-        return self._in_one_stage(plan, part, shares, written)
+        return self._write_in_one_stage(plan, part, shares, written)
 
-    def _in_stages(
+    def _write_in_stages(
         self, plan: WriterPlan, batch: Batch, written: list[WrittenFile]
     ) -> BatchOutcome:
         shares = shares_of(batch, self._session.parallelism)
         done = run_job(self._session, plan, batch, shares)
         written += done.files
         transform = plan.shaping.transform
-        outcome = settle(batch, done.reads, done.parts, transform.name if transform else "")
+        outcome = join_reports(batch, done.reads, done.parts, transform.name if transform else "")
         unmatched = done.unmatched
         if not unmatched or not isinstance(outcome, BatchWritten):
             return outcome

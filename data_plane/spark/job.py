@@ -39,7 +39,7 @@ _OBSERVATION_S_MAX = 120.0
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """Holds what the tasks read and wrote, for ``stages.settle``."""
+    """Holds what the tasks read and wrote, for ``stages.join_reports``."""
 
     reads: Sequence[ShareRead]
     parts: Sequence[PartWritten | BatchFailed]
@@ -62,12 +62,12 @@ class JobDone:
         return result
 
 
-def one_stage(plan: WriterPlan) -> bool:
+def is_one_stage(plan: WriterPlan) -> bool:
     """Return whether what is read can be written by the same task."""
-    return plan.shaping.transform is None and not _distributed(plan)
+    return plan.shaping.transform is None and not _is_distributed(plan)
 
 
-def _distributed(plan: WriterPlan) -> bool:
+def _is_distributed(plan: WriterPlan) -> bool:
     """Return whether rows are moved between tasks.
 
     Rows of an unpartitioned table have no places to go to unless it is sorted; those of many tables
@@ -97,7 +97,7 @@ def run_job(
     numbers = session.spark.range(0, len(shares), 1, len(shares))
     shaped = _with_transform if plan.shaping.transform else _without_transform
     rows = shaped(numbers, _Work(plan, batch, shares, seen))
-    if _distributed(plan):
+    if _is_distributed(plan):
         rows = _redistribute(rows, plan, session.parallelism)
         rows = _stage(rows, stages.write_packets(plan, batch), stages.OUTCOMES)
     try:
@@ -106,7 +106,7 @@ def run_job(
         _raise_query_fault(error, plan)
         raise
     parts = [pickle.loads(bytes(row[stages.OUTCOME])) for row in outcomes]  # noqa: S301 - our tasks'
-    return JobDone(_reads_reported(seen, plan), parts)
+    return JobDone(_await_tallies(seen, plan), parts)
 
 
 def transform_columns(spark: Any, plan: WriterPlan) -> list[str]:
@@ -136,7 +136,7 @@ def _with_transform(numbers: Any, work: _Work) -> Any:
     rows = apply_transform(_observe(_stage(numbers, read, schema), work.seen), plan)
     assert plan.shaping.transform is not None, "chosen for it"
     name = plan.shaping.transform.name
-    if _distributed(plan):
+    if _is_distributed(plan):
         packets = stages.packets_of_result(plan, batch, name)
         return _stage(rows, packets, packet_schema(plan))
     return _stage(rows, stages.write_result(plan, batch, name), stages.OUTCOMES)
@@ -171,12 +171,12 @@ def _redistribute(packets: Any, plan: WriterPlan, tasks: int) -> Any:
     return packets.repartitionByRange(tasks, PLACE, *sort_names(plan))
 
 
-def raised_in_task(error: Exception) -> bool:
+def is_raised_in_task(error: Exception) -> bool:
     """Return whether Python code in a task raised it, and not Spark."""
     return type(error).__name__ == "PythonException"
 
 
-def worker_died(error: Exception) -> bool:
+def is_worker_death(error: Exception) -> bool:
     """Return whether a task's Python process ended under Spark: a record may have killed it.
 
     Spark has no class or condition of its own for that.
@@ -193,23 +193,23 @@ def _raise_query_fault(error: Exception, plan: WriterPlan) -> None:
         ) from error
 
 
-def _reads_reported(seen: Any, plan: WriterPlan) -> list[ShareRead]:
+def _await_tallies(seen: Any, plan: WriterPlan) -> list[ShareRead]:
     """Return the tallies, which come a moment after the job.
 
     They never come if Spark left out what was observed. A transform then cannot have used its
     records, and ``TransformFailed`` says so.
     """
-    heard: list[Any] = []
+    observed: list[Any] = []
 
     def listen() -> None:
         with suppress(Exception):  # a plan without the observation, in unhelpful words
-            heard.append(seen.get)
+            observed.append(seen.get)
 
     # In a thread of its own, since Spark's wait has no time limit.
     waiting = threading.Thread(target=listen, daemon=True)
     waiting.start()
     waiting.join(_OBSERVATION_S_MAX)
-    tallies = heard[0].get(_TALLIES) if heard else None
+    tallies = observed[0].get(_TALLIES) if observed else None
     if not tallies:
         if plan.shaping.transform is None:
             raise WriteFailed("Spark did not say what was read")

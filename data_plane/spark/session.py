@@ -83,7 +83,7 @@ class OpenSession:
     def __init__(self, spark: Any, parallelism: int, *, made: bool, scratch: Path) -> None:
         self.spark = spark
         self.parallelism = parallelism
-        self._made = made
+        self._is_own = made
         self._scratch = scratch
         self._connect = _is_connect(spark)
 
@@ -105,7 +105,7 @@ class OpenSession:
         else:
             self.spark.sparkContext.cancelJobsWithTag(tag)
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return whether a trivial job still runs, however the last one failed."""
         try:
             self.spark.range(1).collect()
@@ -114,7 +114,7 @@ class OpenSession:
         return True
 
     def close(self) -> None:
-        if self._made:
+        if self._is_own:
             # In a thread of its own: one that hangs would never let this process end.
             stopping = threading.Thread(target=self._stop, daemon=True)
             stopping.start()
@@ -138,7 +138,7 @@ def open_session(options: SparkOptions) -> OpenSession:
     spark = None
     try:
         with keep_interrupt_handler():
-            spark = result or _made(session_class, options)
+            spark = result or _create_session(session_class, options)
         local = _is_local(spark, options)
         if not local:
             _ship(spark, scratch)
@@ -180,11 +180,11 @@ def _session_class() -> Any:
     return SparkSession
 
 
-def _made(session_class: Any, options: SparkOptions) -> Any:
+def _create_session(session_class: Any, options: SparkOptions) -> Any:
     builder = session_class.builder
     if options.remote:
         builder = builder.remote(options.remote)
-    conf = launching(options)
+    conf = launch_environment(options)
     if not options.remote.startswith("sc://"):
         from pyspark import SparkContext
 
@@ -197,7 +197,7 @@ def _made(session_class: Any, options: SparkOptions) -> Any:
         return builder.getOrCreate()
 
 
-def launching(options: SparkOptions) -> dict[str, str]:
+def launch_environment(options: SparkOptions) -> dict[str, str]:
     """Return the configuration that Spark is started with, and prepare this process for it.
 
     Raises ``ConfigurationError`` if Java is needed here but missing.
@@ -306,7 +306,7 @@ def open_jvm(options: SparkOptions) -> Jvm:
             f"catalog.backend is java, and Spark is not installed: {error}",
             'pip install "headgate[spark]"',
         ) from error
-    conf = launching(options)
+    conf = launch_environment(options)
     try:
         with keep_interrupt_handler():
             start_jvm(SparkContext, conf)  # a context would take a master's resources

@@ -62,7 +62,7 @@ class _TablePacking:
         self.index = index
         self.waiting: list[pa.RecordBatch] = []
         self.waiting_bytes = 0
-        self._table = table
+        self._name = table
         self._rows = plan.shape.arrow_schema().append(pa.field(RECORD, pa.int64()))
         self._partitioner = Partitioner(plan.shape.spec(), plan.shape.schema())
         order = plan.shape.sort_order()
@@ -87,7 +87,7 @@ class _TablePacking:
         """Yield what waits, rows and their numbers, as packets of one place each."""
         waiting, self.waiting, self.waiting_bytes = self.waiting, [], 0
         for key, rows in self._partitioner.split(pa.Table.from_batches(waiting, self._rows)):
-            place = zlib.crc32(f"{self._table}{key.folder}".encode()) & 0x7FFFFFFF
+            place = zlib.crc32(f"{self._name}{key.folder}".encode()) & 0x7FFFFFFF
             step = max(1, int(rows.num_rows * _PACKET_BYTES / max(1, rows.nbytes)))
             if self._sort_columns:
                 rows, step = self._sorter.sort(rows), min(step, _SORTED_ROWS)  # noqa: PLW2901
@@ -128,7 +128,7 @@ class Packing:
         ``BUFFER_BYTES`` of rows of all tables wait to fill them.
         """
         for some in rows:
-            self._table(some.table).take(some.numbered)
+            self._packing_of(some.table).take(some.numbered)
             while sum(each.waiting_bytes for each in self._open.values()) >= BUFFER_BYTES:
                 yield from self._flush(
                     max(self._open.values(), key=lambda each: each.waiting_bytes)
@@ -139,9 +139,9 @@ class Packing:
     def unpack(self, table: int, packet: pa.Scalar) -> TableRows:
         """Return the rows of one packet."""
         name = self._names[table]
-        return TableRows(name, self._table(name).unpack(packet))
+        return TableRows(name, self._packing_of(name).unpack(packet))
 
-    def _table(self, name: str) -> _TablePacking:
+    def _packing_of(self, name: str) -> _TablePacking:
         if name not in self._open:
             self._open[name] = _TablePacking(
                 *(self._plans[name], self._plan.shaping.distribution, name, self._names.index(name))
@@ -171,16 +171,16 @@ def _comparable(values: pa.Array) -> pa.Array:
 
 def sort_key(values: Sequence[Any]) -> bytes:
     """Return bytes that compare like the values, whose kinds are in one order; null is first."""
-    return b"".join(b"\0" if value is None else b"\1" + _ordered(value) for value in values)
+    return b"".join(b"\0" if value is None else b"\1" + _sortable_bytes(value) for value in values)
 
 
-def _ordered(value: Any) -> bytes:
+def _sortable_bytes(value: Any) -> bytes:
     if isinstance(value, bool):
         return bytes([value])
     if isinstance(value, int):
         return struct.pack(">Q", value + (1 << 63))
     if isinstance(value, float):
-        return _ordered_float(value)
+        return _sortable_float(value)
     if isinstance(value, Decimal):
         whole = int(value.scaleb(_DECIMAL_DIGITS)) + (1 << 255)
         return whole.to_bytes(32, "big")
@@ -188,7 +188,7 @@ def _ordered(value: Any) -> bytes:
     return data.replace(b"\0", b"\0\xff") + b"\0\0"
 
 
-def _ordered_float(value: float) -> bytes:
+def _sortable_float(value: float) -> bytes:
     (bits,) = struct.unpack(">Q", struct.pack(">d", value))
     flipped = bits ^ 0xFFFFFFFFFFFFFFFF if bits >> 63 else bits | 1 << 63
     return struct.pack(">Q", flipped)

@@ -92,7 +92,7 @@ class Tally:
     def take(self, numbers: Integers) -> BitMap64:
         """Count rows; return their numbers as a set."""
         result = bitmap_of(pa.array(numbers))
-        self._twice |= result & self._numbers or _repeated(numbers, result)
+        self._twice |= result & self._numbers or _find_repeated(numbers, result)
         self._numbers |= result
         self._rows += len(numbers)
         return result
@@ -213,16 +213,16 @@ class _Share:
             with closing(chunks_of(self._plan, share)) as chunks:
                 for chunk in chunks:
                     reading.take(chunk)
-                    yield from map(self._numbered, ready.drain())
+                    yield from map(self._number, ready.drain())
             reading.end()
-            yield from map(self._numbered, ready.drain())
+            yield from map(self._number, ready.drain())
             outcome = reading.finish()
         except Exception as error:  # noqa: BLE001 - it goes on as a value
             reading.discard()
             outcome = failure_of(share.number, error)
         self.read = ShareRead(self.read.share, outcome, self._numbers)
 
-    def _numbered(self, some: tuple[str, Decoded]) -> TableRows:
+    def _number(self, some: tuple[str, Decoded]) -> TableRows:
         table, decoded = some
         records = decoded.records
         result = self._numbering.numbers(list(self._share.ranges), records.places, records.offsets)
@@ -303,7 +303,7 @@ def write_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[RoutedRows]:
         yield from ResultTables(plan, batch, name).route(batches)
 
-    return _writing(plan, batch, rows)
+    return _write_stage(plan, batch, rows)
 
 
 def write_packets(plan: WriterPlan, batch: Batch) -> Stage:
@@ -319,10 +319,10 @@ def write_packets(plan: WriterPlan, batch: Batch) -> Stage:
                 else:
                     yield from unpack_unplaced(packet)
 
-    return _writing(plan, batch, rows)
+    return _write_stage(plan, batch, rows)
 
 
-def _writing(
+def _write_stage(
     plan: WriterPlan,
     batch: Batch,
     rows: Callable[[Iterator[pa.RecordBatch]], Iterator[RoutedRows]],
@@ -346,7 +346,8 @@ def unpack_unplaced(packet: pa.Scalar) -> Any:
 def write_rows(
     plan: WriterPlan, batch: Batch, rows: Iterable[RoutedRows]
 ) -> PartWritten | BatchFailed:
-    """Write rows that are rows of their tables already: the other entry, beside ``write_chunks``.
+    """Write rows that are rows of their tables already: the other entry is
+    ``write_batch.write_chunks``.
 
     Packets and a transform's result come in here. What ``rows`` raises is a value too; on any
     error no file is left.
@@ -376,7 +377,7 @@ def write_rows(
         )
 
 
-def _repeated(numbers: Integers, found: BitMap64) -> BitMap64:
+def _find_repeated(numbers: Integers, found: BitMap64) -> BitMap64:
     if len(found) == len(numbers):
         return BitMap64()
     values, counts = np.unique(numbers, return_counts=True)
@@ -386,7 +387,7 @@ def _repeated(numbers: Integers, found: BitMap64) -> BitMap64:
 # ----------------------------------------------------------------------------------------- settling
 
 
-def settle(
+def join_reports(
     batch: Batch,
     reads: Sequence[ShareRead],
     parts: Sequence[PartWritten | BatchFailed],

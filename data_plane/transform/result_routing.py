@@ -144,7 +144,7 @@ class ResultTables:
         self._tables: dict[str, _TableResult] = {}
 
     def route(self, batches: Iterable[pa.RecordBatch]) -> Iterator[RoutedRows]:
-        """Raises ``TablesWanted``, and as ``ResultRows.of`` and ``rows_before``."""
+        """Raises ``TablesNotPlanned``, and as ``ResultRows.of`` and ``rows_before``."""
         yield from rows_before(batches, self._of)
         if self._only is None:
             self._batch_tables.require()
@@ -163,7 +163,7 @@ class ResultTables:
             if target is not None and (reason := self._batch_tables.own_table_reason(target)):
                 yield Unmatched(RejectionReason(reason, bad=True), numbers[those])
                 continue
-            if target is not None and (trouble := self._batch_tables.trouble_of(target)):
+            if target is not None and (trouble := self._batch_tables.table_error_of(target)):
                 yield Unmatched(RejectionReason(trouble, target.table), numbers[those])
                 continue
             result = self._batch_tables.find(target)
@@ -176,7 +176,8 @@ class ResultTables:
         """Return one target for all that are alike."""
         groups: dict[Hashable, int] = {}
         places = [
-            groups.setdefault(self._batch_tables.fate_of(each), len(groups)) for each in targets
+            groups.setdefault(self._batch_tables.grouping_key(each), len(groups))
+            for each in targets
         ]
         together = np.array([*places, -1], np.int64)[codes]
         return together, [targets[places.index(place)] for place in range(len(groups))]

@@ -20,7 +20,7 @@ from headgate.data_plane.batch.record_numbers import Integers, Numbering, first_
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.formats.casting.cast_to_table import cast_rows
 from headgate.data_plane.formats.record_format import Faults
-from headgate.data_plane.transform.spark_types import from_spark, goes_into
+from headgate.data_plane.transform.spark_types import fits_unchanged, from_spark
 
 RECORD = "_headgate_record"
 """The column that a transform must carry: the record's number in its batch (``Numbering``)."""
@@ -64,7 +64,7 @@ def require_valid_result(result: pa.Schema, plan: WriterPlan, name: str) -> None
                 f"the table's are {', '.join(wanted)}",
             )
         target = wanted[field.name]
-        if not goes_into(from_spark(field.type), target.type):
+        if not fits_unchanged(from_spark(field.type), target.type):
             raise ConfigurationError(
                 f"{name} gives {field.name!r} as {field.type}, the table has {target.type}",
                 "CAST it to the table's type, which also says what happens to misfits",

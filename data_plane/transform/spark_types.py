@@ -58,7 +58,7 @@ def from_spark(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def goes_into(source: pa.DataType, target: pa.DataType) -> bool:
+def fits_unchanged(source: pa.DataType, target: pa.DataType) -> bool:
     """Return whether a column of ``source`` (of ``from_spark``) fits one of ``target`` unchanged.
 
     That includes wider numbers, text if Spark has no type for the column (UUID, time, nanoseconds),
@@ -68,11 +68,11 @@ def goes_into(source: pa.DataType, target: pa.DataType) -> bool:
     if kinds.is_null(source):
         return True
     if kinds.is_struct(source) and kinds.is_struct(target):
-        return _structs(source, target)
+        return _fits_struct(source, target)
     if _is_list(source) and _is_list(target):
-        return goes_into(source.value_type, target.value_type)
+        return fits_unchanged(source.value_type, target.value_type)
     if kinds.is_map(source) and kinds.is_map(target):
-        return goes_into(source.key_type, target.key_type) and goes_into(
+        return fits_unchanged(source.key_type, target.key_type) and fits_unchanged(
             source.item_type, target.item_type
         )
     if kinds.is_large_string(source):
@@ -82,21 +82,21 @@ def goes_into(source: pa.DataType, target: pa.DataType) -> bool:
         return _is_bytes(target) or kinds.is_fixed_size_binary(target) or target == pa.uuid()
     if kinds.is_timestamp(source) and kinds.is_timestamp(target):
         return (source.tz is None) == (target.tz is None)
-    return bool(source == target or _wider(source, target))
+    return bool(source == target or _is_wider(source, target))
 
 
-def _structs(source: pa.StructType, target: pa.StructType) -> bool:
+def _fits_struct(source: pa.StructType, target: pa.StructType) -> bool:
     there = {child.name: child.type for child in source}
     wanted = {child.name: child for child in target}
     missing = [name for name, child in wanted.items() if name not in there and not child.nullable]
     return (
         not missing
         and there.keys() <= wanted.keys()
-        and all(goes_into(kind, wanted[name].type) for name, kind in there.items())
+        and all(fits_unchanged(kind, wanted[name].type) for name, kind in there.items())
     )
 
 
-def _wider(source: pa.DataType, target: pa.DataType) -> bool:
+def _is_wider(source: pa.DataType, target: pa.DataType) -> bool:
     if kinds.is_integer(source) and kinds.is_integer(target):
         return bool(source.bit_width <= target.bit_width)
     if kinds.is_integer(source) and kinds.is_floating(target):

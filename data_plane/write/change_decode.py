@@ -92,7 +92,7 @@ class ChangeReader:
 
     ``schema``: the table's columns, an ``OPERATION``, and the key that a record deletes; all null
     where they say nothing. ``mapping``: the plan's of names. With an ``evolution`` fields of rows
-    that the table lacks are looked for, and ``needs`` tells of them. Raises ``ConfigurationError``
+    that the table lacks are looked for, and ``missing`` reports them. Raises ``ConfigurationError``
     for names that do not go together.
     """
 

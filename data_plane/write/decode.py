@@ -35,8 +35,8 @@ class RowDecoder:
     """Decodes each record of one table into a row. Implements ``TableDecoder``.
 
     ``rejected`` takes records that are not rows. ``records`` counts, by place, those that became
-    rows. It looks for fields that the table lacks, unless they are ignored, and ``needs`` reports
-    them. Raises ``ConfigurationError`` for names or options that do not go together.
+    rows. It looks for fields that the table lacks, unless they are ignored, and ``missing``
+    reports them. Raises ``ConfigurationError`` for names or options that do not go together.
     """
 
     def __init__(

@@ -67,7 +67,7 @@ class Evolution:
                 yield (name,)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return any(not refusal.path for refusal in self.refused)
 
 
@@ -114,7 +114,7 @@ class MissingColumns:
             if self._evolution.policy.unknown_fields is UnknownFields.EVOLVE:
                 self._note(chunk, rows.tolist(), missing)
                 continue
-            words = ", ".join(changes(Struct(), without(missing, self._widened(missing))))
+            words = ", ".join(changes(Struct(), without(missing, self._widened_paths(missing))))
             if not words:
                 continue
             reason = f"has fields that the table lacks: {words}"
@@ -134,7 +134,7 @@ class MissingColumns:
         if growth.refused:
             self._ignore(refusal.path for refusal in growth.refused)
             wanted = without(wanted, [refusal.path for refusal in growth.refused])
-        if self._evolution.full:
+        if self._evolution.is_full:
             added = _new(self._evolution.columns, wanted)
             self._ignore(added)
             wanted = without(wanted, added)
@@ -146,7 +146,7 @@ class MissingColumns:
         if room > 0:
             self._finder.ignore(islice(paths, room))
 
-    def _widened(self, wanted: Struct) -> Collection[Path]:
+    def _widened_paths(self, wanted: Struct) -> Collection[Path]:
         known = {column.name for column in self._evolution.columns.fields}
         return [(column.name,) for column in wanted.fields if column.name in known]
 
@@ -175,9 +175,9 @@ class MissingColumns:
         """Return what was noted, for a table that a route names."""
         assert self._columns is not None, "nothing is needed"
         first = Offsets({self._partitions[place]: at for place, at in self._first.items()})
-        return TableNeed(at, self._proposed(), first, self._records, raw)
+        return TableNeed(at, self._proposed_columns(), first, self._records, raw)
 
-    def _proposed(self) -> Struct:
+    def _proposed_columns(self) -> Struct:
         """Return what fits into the table, so that it fits into a message as well."""
         assert self._columns is not None, "nothing is needed"
         there = self._evolution.columns

@@ -111,7 +111,7 @@ class _Table:
         self.waiting_bytes += int(chunk.lengths.sum())
 
     @property
-    def worth_decoding(self) -> bool:
+    def is_worth_decoding(self) -> bool:
         lent = self.waiting[-1].headers is not None
         size, records = _LENT_PORTION if lent else _PORTION
         return self.waiting_records >= records or self.waiting_bytes >= size
@@ -121,14 +121,14 @@ class _Table:
 
         ``collect_only``: nothing of this attempt will count, only what records need."""
         if self.waiting:
-            chunk = Chunk.joined(self.waiting)
+            chunk = Chunk.concat(self.waiting)
             self.waiting, self.waiting_records, self.waiting_bytes = [], 0, 0
             self.decoder.take(chunk, collect_only=collect_only)
 
     def keep(self) -> None:
         """Keep what waits beyond the chunk that it came with, which may have brought several: one
         for each topic."""
-        self.waiting = [chunk.kept() for chunk in self.waiting]
+        self.waiting = [chunk.detach() for chunk in self.waiting]
 
 
 def join_table_needs(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:
@@ -162,7 +162,7 @@ class BatchRows:
         else:
             self._routing, tombstones = routing, bool(routing.keys)
             self._tables = BatchTables(plan, batch)
-            self._router = Router(plan.source, batch, self._take_bad, self._tables.fate_of)
+            self._router = Router(plan.source, batch, self._take_bad, self._tables.grouping_key)
             topics = {at.topic for at in batch.ranges}
             self._changing = {topic for topic in topics if may_have_key(routing, topic)}
         self._prefilter = Prefilter(
@@ -222,21 +222,21 @@ class BatchRows:
         if target is not None and (reason := self._tables.own_table_reason(target)):
             self._rejected.take(chunk, dict.fromkeys(range(len(chunk.offsets)), reason), OWN_TABLE)
             return
-        if target is not None and (trouble := self._tables.trouble_of(target)):
+        if target is not None and (trouble := self._tables.table_error_of(target)):
             self._rejected.divert(chunk, target.table, trouble)
             return
         routed = self._tables.find(target)
         if routed is None:
             return
-        if target is not None and isinstance(routed, RoutedTable) and routed.making is not None:
-            self._new_table(target, routed.making).take(chunk)
+        if target is not None and isinstance(routed, RoutedTable) and routed.creation is not None:
+            self._new_table(target, routed.creation).take(chunk)
             return
         if isinstance(routed, str) or routed.plan is None:
             self._rejected.reject_unmatched(chunk, str(routed))
             return
         table = self._table(routed, routed.plan)
         table.add_waiting(chunk)
-        if table.worth_decoding:
+        if table.is_worth_decoding:
             self._decode(table)
 
     def _without_tombstones(self, target: Target | None, chunk: Chunk) -> Chunk:
@@ -347,8 +347,8 @@ def chunks_of(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
         source.kafka,
         batch.ranges,
         source.topic_ids,
-        with_keys="key" in parts or source.handling.keeps or source.has_keys,
-        with_headers="headers" in parts or source.handling.keeps or by_header,
+        with_keys="key" in parts or source.handling.keeps_rejected or source.has_keys,
+        with_headers="headers" in parts or source.handling.keeps_rejected or by_header,
     )
     return read_ranges(request)
 
@@ -393,7 +393,7 @@ def write_source_ranges(
     return write_around_poison(attempt, plan, batch)
 
 
-def write_put(
+def write_put_records(
     plan: WriterPlan, batch: Batch, chunk: Chunk, *, abandoned: Callable[[], bool] = lambda: False
 ) -> BatchOutcome:
     """Write the chunk, which holds exactly the batch's ranges. Raises ``BatchAbandoned``."""

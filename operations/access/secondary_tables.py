@@ -11,6 +11,7 @@ from functools import partial
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from headgate.config.multi_table_settings import TablesSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import (
@@ -71,15 +72,15 @@ class FilledTables:
         return table, iceberg.seen(table)
 
 
-def require_many_tables(settings: SinkSettings) -> None:
+def require_many_tables(tables: TablesSettings) -> None:
     """Raise ``ConfigurationError`` for a sink without routes."""
-    if not settings.tables:
+    if not tables:
         raise ConfigurationError("this sink fills one table", "only routed tables can be suspended")
 
 
-def require_unkeyed(settings: SinkSettings, names: Collection[str], what: str, hint: str) -> None:
+def require_unkeyed(tables: TablesSettings, names: Collection[str], what: str, hint: str) -> None:
     """Raise ``ReplayUnfit`` for tables with a key, to which nothing older can be given."""
-    if keyed := sorted(name for name in names if settings.tables.routing.key_of(name)):
+    if keyed := sorted(name for name in names if tables.routing.key_of(name)):
         raise ReplayUnfit(
             f"{', '.join(keyed)} has a key, and later records may have replaced or deleted rows of "
             f"what {what}",

@@ -8,33 +8,24 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import cast
-
-from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table
 
 from headgate.config.multi_table_settings import OnMissing
+from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_settings import ICEBERG
 from headgate.control_protocol.commit_record import PendingCommit, refuse_unfinished
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
     RetryLater,
     StopSink,
-    TableFormatLacks,
     TableMissing,
 )
 from headgate.control_protocol.ports import AllSecondaryTables, PrimaryTable
 from headgate.control_protocol.table_history import History, TableReader
 from headgate.coordinator.recovery import record_to_resume
 from headgate.operations.status.report import MEND_TABLES
-from headgate.runtime.missing_tables import refuse_vanished
+from headgate.runtime.missing_tables import require_never_filled
 from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, look_at_tables
-from headgate.tables.iceberg.reader import IcebergReader
-from headgate.tables.iceberg.table_format import IcebergFormat
-
-# ``open_table`` and ``open_catalog`` are for commands that only Iceberg supports.
 
 
 @contextmanager
@@ -61,55 +52,6 @@ def open_for_audit(settings: SinkSettings, *, asks_group: bool) -> Iterator[Sink
         except TableMissing as error:
             raise (error_of_missing_table(settings) if asks_group else None) or error from error
         yield tables  # what else is missing there is another table
-
-
-@contextmanager
-def open_catalog(settings: SinkSettings) -> Iterator[Catalog]:
-    """Yield the catalog, as it is.
-
-    Raises what ``load_catalog`` raises, ``TableMissing`` if its file does not exist, and
-    ``TableFormatLacks`` for a table of another format.
-    """
-    with _open_iceberg(settings, settings.table.identifier) as tables:
-        yield tables.catalog
-
-
-@contextmanager
-def open_quarantine_catalog(settings: SinkSettings) -> Iterator[Catalog]:
-    """Yield the catalog of an Iceberg quarantine. Raises as ``opened_catalog``."""
-    with _open_iceberg(settings, settings.quarantine.table) as tables:
-        yield tables.catalog
-
-
-@contextmanager
-def open_table(settings: SinkSettings) -> Iterator[Table]:
-    """Yield the sink's table. Raises as ``opened_catalog``; ``TableMissing`` without one."""
-    with _open_iceberg(settings, settings.table.identifier) as tables:
-        yield tables.load(settings.table.identifier)
-
-
-@contextmanager
-def _open_iceberg(settings: SinkSettings, name: str) -> Iterator[IcebergFormat]:
-    require_iceberg(settings, name)
-    with look_at_tables(settings) as tables:
-        yield cast("IcebergFormat", tables.of(name))
-
-
-def require_iceberg(settings: SinkSettings, name: str = "") -> None:
-    """Raise ``TableFormatLacks`` for commands that only work on Iceberg tables."""
-    name = name or settings.table.identifier
-    kind = settings.type_of(name)
-    if kind != ICEBERG:
-        raise TableFormatLacks(
-            f"this works with Iceberg tables only, and {name} is a table of format {kind}",
-            "use the tools of its own format",
-        )
-
-
-def iceberg_of(reader: TableReader) -> IcebergReader:
-    """Return the reader as Iceberg's, which it must be."""
-    assert isinstance(reader, IcebergReader)
-    return reader
 
 
 @contextmanager
@@ -145,7 +87,7 @@ def error_of_missing_table(settings: SinkSettings) -> StopSink | None:
     ``None`` too if Kafka does not answer or lacks something: that is reported by itself.
     """
     try:
-        refuse_vanished(settings)
+        require_never_filled(settings)
     except StopSink as error:
         return error
     except (RetryLater, ConfigurationError):
@@ -221,9 +163,11 @@ def open_one_by_one(
 def _names_in_ledger(settings: SinkSettings, history: History) -> set[str]:
     """Return the tables that the ledger has decided for, and those with pending commits."""
     pending = (pending_commit.table for pending_commit in _pending_commits(history))
-    return {*history.filled, *count_decided_rows(settings, history), *pending} - own_tables(
-        settings
-    )
+    return {
+        *history.filled,
+        *count_decided_rows(settings.quarantine, history),
+        *pending,
+    } - own_tables(settings)
 
 
 def _is_ours(name: str, table: TableAtRest, history: History) -> bool:
@@ -268,7 +212,7 @@ def check_routed_tables(settings: SinkSettings) -> str:
     return f"{len(history.filled)} were filled, and none of them is gone or suspended"
 
 
-def count_decided_rows(settings: SinkSettings, history: History) -> dict[str, int]:
+def count_decided_rows(quarantine: QuarantineSettings, history: History) -> dict[str, int]:
     """Return, by name, how many rows the ledger's retained records decided for a routed table.
 
     Each pending commit counts once; commits that name it again only carry it on.
@@ -281,6 +225,6 @@ def count_decided_rows(settings: SinkSettings, history: History) -> dict[str, in
     }
     rows: dict[str, int] = {}
     for pending_commit in pending_commits:
-        if pending_commit.table != settings.quarantine.table:
+        if pending_commit.table != quarantine.table:
             rows[pending_commit.table] = rows.get(pending_commit.table, 0) + pending_commit.rows
     return rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 from pyroaring import BitMap64
 
@@ -30,7 +31,6 @@ from headgate.data_plane.quarantine.diverted_records import DivertedRecords, is_
 from headgate.operations.access.kafka_connection import compacted_topics, scan_source, source_topics
 from headgate.operations.access.tables import (
     count_decided_rows,
-    iceberg_of,
     open_every_table,
     open_for_audit,
 )
@@ -38,7 +38,7 @@ from headgate.operations.audit.audited_table import (
     Columns,
     OffsetMove,
     Role,
-    examine_pending_commits,
+    check_pending_commits,
     expired_finding,
     find_late_deliveries,
     find_offset_moves,
@@ -47,8 +47,8 @@ from headgate.operations.audit.audited_table import (
 )
 from headgate.operations.audit.files import (
     OnProgress,
+    check_row_count,
     count_files_of_unknown_sinks,
-    examine_row_count,
     files_of_other_sinks,
 )
 from headgate.operations.audit.keyed_tables import (
@@ -57,7 +57,7 @@ from headgate.operations.audit.keyed_tables import (
     describe_offsets_behind,
     find_earlier_offsets,
 )
-from headgate.operations.audit.quarantine import QuarantineEvidence, examine_quarantine
+from headgate.operations.audit.quarantine import QuarantineEvidence, check_quarantine
 from headgate.operations.audit.records import (
     SeenOffsets,
     TableRecords,
@@ -70,10 +70,10 @@ from headgate.operations.audit.source import (
     SourceOffsets,
     WholeTable,
     assess_skipped_and_quarantined,
+    check_commit_counts,
     compare_partition,
     count_whole_table,
     describe_totals,
-    examine_commit_counts,
     find_absent,
     find_comparable_ranges,
     find_first_offsets,
@@ -85,7 +85,6 @@ from headgate.operations.audit.source import (
 from headgate.operations.status.deferred_partitions import HeldPartition, describe_held, select_held
 from headgate.runtime.sink_tables import SinkTables, TableAtRest
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.reader import IcebergReader
 
 _TRIES = 3
 
@@ -107,8 +106,8 @@ def audit(
             report, missing = None, None
             try:
                 under_way = SinkAudit(tables, on_progress)
-                under_way.examine_primary()
-                under_way.examine_records(with_source=with_source)
+                under_way.check_primary()
+                under_way.check_records(with_source=with_source)
                 report = under_way.report()
             except FileNotFoundError as error:
                 missing = error
@@ -172,16 +171,16 @@ class SinkAudit:
         self._out_of_sight = 0  # rows decided for tables that are gone or may not be read
         self._unread: dict[str, HeadgateError] = {}  # the other tables are examined all the same
 
-    def examine_primary(self) -> None:
+    def check_primary(self) -> None:
         primary = self._primary
         primary.examine(self._on_progress)
         self._findings += primary.findings
-        self._examine_offset_moves()
+        self._check_offset_moves()
         self._assess_history()
         if self._many:
             return
         if not self._keyed.is_single:
-            self._examine_row_count()
+            self._check_row_count()
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
         if self._keyed.is_single:
             self._keyed.examine(primary)
@@ -211,7 +210,7 @@ class SinkAudit:
             back = "" if any(move.end < move.begin for move in self._allowed) else ", offsets"
             self._proven.append(f"{len(commits)} commits in order: epochs{back} never fall")
 
-    def _examine_offset_moves(self) -> None:
+    def _check_offset_moves(self) -> None:
         policies = self._settings.coordinator
         allowed = (
             policies.on_rollback is RollbackPolicy.KEEP_OFFSETS
@@ -227,8 +226,8 @@ class SinkAudit:
                     Finding("gap", f"{move}, which no policy of this sink allows")
                 )
 
-    def _examine_row_count(self) -> None:
-        findings, expired = examine_row_count(self._history, self._files)
+    def _check_row_count(self) -> None:
+        findings, expired = check_row_count(self._history, self._files)
         self._findings += findings
         self._expired += expired
 
@@ -238,7 +237,7 @@ class SinkAudit:
 
     # ----------------------------------------------------------------- each record, and the source
 
-    def examine_records(self, *, with_source: bool) -> None:
+    def check_records(self, *, with_source: bool) -> None:
         record, settings = self._history.record, self._settings
         if record is None:
             self._unproven.append("the sink has not committed anything yet")
@@ -249,8 +248,8 @@ class SinkAudit:
         ends = source_offsets(record.offsets)  # QUERY-15
         spans = {at: (began.get(at), end) for at, end in sorted(ends.items())}
         seen = self._scan_secondaries(record) if self._many else self._scan_primary()
-        if settings.quarantine.keeps:
-            found = examine_quarantine(self._tables, self._history, self._on_progress)
+        if settings.quarantine.keeps_rejected:
+            found = check_quarantine(self._tables, self._history, self._on_progress)
             self._quarantine, self._findings = found, [*self._findings, *found.findings]
             self._remarks += found.remarks
             self._note_deleted(found.history)
@@ -332,7 +331,7 @@ class SinkAudit:
 
     def _scan_primary(self) -> TableRecords | None:
         if self._keyed.is_single:
-            self._keyed.examine_keys(self._primary)
+            self._keyed.check_keys(self._primary)
             self._add_conclusions()
             if self._primary.damaged:
                 return None
@@ -380,10 +379,10 @@ class SinkAudit:
             )
         with open_every_table(self._tables, self._history) as tables:
             self._unread = dict(tables.unread)
-            self._examine_secondaries(tables.tables, columns, seen, record)
+            self._check_secondaries(tables.tables, columns, seen, record)
         return seen if columns else None
 
-    def _examine_secondaries(
+    def _check_secondaries(
         self,
         tables: Mapping[str, TableAtRest],
         columns: Columns | None,
@@ -396,7 +395,7 @@ class SinkAudit:
             received, whole = self._try_secondary(name, table, columns, seen)
             rows, complete = rows + received, complete and whole
         tables = {name: table for name, table in tables.items() if name not in self._unread}
-        decided_for = count_decided_rows(self._settings, self._history)
+        decided_for = count_decided_rows(self._settings.quarantine, self._history)
         absent = sorted({*decided_for, *self._unread} - tables.keys())
         self._unproven += [str(error) for error in self._unread.values()]
         complete = complete and not self._not_received_since(record)
@@ -437,14 +436,14 @@ class SinkAudit:
         Nothing for a table that does not answer.
         """
         try:
-            return self._examine_secondary(table, columns, seen)
+            return self._check_secondary(table, columns, seen)
         except Exception as error:
             if isinstance(error, FileNotFoundError) and table.reader.moved():
                 raise  # it was expired or compacted away meanwhile: the audit looks again
             self._unread[name] = catalog_failure(error, f"table {name} cannot be read")
             return 0, False
 
-    def _examine_secondary(
+    def _check_secondary(
         self, at_rest: TableAtRest, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
         table = open_audited(at_rest.reader, Role.SECONDARY)
@@ -455,7 +454,7 @@ class SinkAudit:
         self._secondaries.add(history.uuid)
         if keyed := self._keyed.is_keyed(name):
             self._keyed.examine(table)
-            self._keyed.examine_keys(table)
+            self._keyed.check_keys(table)
             columns = None
         if before := find_earlier_offsets(self._history, name, history.uuid):
             self._keyed.earlier[name] = before
@@ -474,7 +473,7 @@ class SinkAudit:
                 into=seen,
             )
         self._came |= self._find_late_deliveries(at_rest)
-        pending = examine_pending_commits(
+        pending = check_pending_commits(
             table, at_rest, self._history, columns=columns, into=seen, keyed=keyed
         )
         self._remarks += table.remarks
@@ -516,11 +515,9 @@ class SinkAudit:
         if not any(marks.values()):
             return found
         name = self._settings.quarantine.table
-        catalog = iceberg_of(self._reader).table.catalog
-        reader = IcebergReader(
-            catalog.load_table(name), self._settings.name, self._settings.table.branch
-        )
-        record = reader.view().record
+        with self._tables.at_rest(name) as at_rest:
+            reader = cast("Any", at_rest.reader)  # replays are of tables in a catalog
+            record = reader.view().record
         if record is None:
             return found
         quarantine = DivertedRecords(
@@ -563,7 +560,7 @@ class SinkAudit:
         spans: Mapping[TopicPartition, tuple[int | None, int]],
         seen: TableRecords | None,
     ) -> SourceEvidence:
-        """Fold the topics of keyed tables, and compare the others record by record."""
+        """Replay the topics of keyed tables, and compare the others record by record."""
         self._keyed.moved_past = find_passed_over(self._history, self._allowed)
         keyed_spans = {at: span for at, span in spans.items() if self._keyed.may_take(at.topic)}
         others = {at: span for at, span in spans.items() if at not in keyed_spans}
@@ -665,7 +662,7 @@ class SinkAudit:
         self._expired += is_comparable.expired
 
     def _assess_appended(self, lost: list[Finding]) -> None:
-        """Judge missing records: some were deleted or skipped, but the table does not say which.
+        """Explain missing records: some were deleted or skipped, but the table does not say which.
 
         What is missing below the oldest commit that is left is not known to be lost: what others
         deleted, and where a person moved offsets, has expired with it.
@@ -731,7 +728,7 @@ class SinkAudit:
         quarantined: BitMap64 | None,
     ) -> tuple[PartitionAudit, list[Finding]]:
         again = self._put_again.get(at)
-        if self._keyed.takes_all(at.topic):  # whatever was put again is in the fold
+        if self._keyed.takes_all(at.topic):  # whatever was put again is in the replay
             seen, again = seen if self._keyed.is_single else None, None
         elif witness is not None and self._keyed.may_take(at.topic):
             witness = replace(witness, offsets=self._keyed.find_appended(at))
@@ -763,7 +760,7 @@ class SinkAudit:
         if self._keyed.is_single:
             witnesses = self._keyed.sources_of_replay(witnesses, self._compacted)
             what = "count each record that the source has of them"
-        findings, compared = examine_commit_counts(self._history, witnesses, topic_ids)
+        findings, compared = check_commit_counts(self._history, witnesses, topic_ids)
         self._findings += findings
         if compared:
             self._proven.append(f"{compared} commits {what}")
@@ -822,5 +819,5 @@ class SinkAudit:
             deleted_rows=self._deleted_rows,
             held=self._held,
             unread=tuple(sorted(self._unread)),
-            waiting=tuple(describe_held(self._settings, self._held, history.commits)),
+            waiting=tuple(describe_held(self._settings.changes, self._held, history.commits)),
         )

@@ -18,8 +18,8 @@ from headgate.control_protocol.spark_query import source_offsets
 from headgate.control_protocol.table_history import History, LiveFile, SinkCommit, TableReader
 from headgate.operations.audit.files import (
     OnProgress,
-    examine_commits,
-    examine_live_files,
+    check_commits,
+    check_live_files,
     find_delivered,
 )
 from headgate.operations.audit.records import TableRecords, scan_records, scan_staged_files
@@ -31,27 +31,25 @@ from headgate.tables.iceberg.reader import IcebergReader
 # Checks what the sequence of commit records alone proves: epochs, order, offsets, counts. Pure.
 
 
-def examine_chain(
-    history: History, *, receives: bool = False, ledger: bool = False
-) -> list[Finding]:
+def check_chain(history: History, *, receives: bool = False, ledger: bool = False) -> list[Finding]:
     """Return every finding, in the order of the branch.
 
     ``receives``: another table decides its commits (rule PENDING-5). ``ledger``: the table decides
     for others, and has no rows itself.
     """
     findings = [Finding("record-unreadable", text) for text in history.unreadable]
-    findings += _examine_tag(history)
+    findings += _check_tag(history)
     for commit in history.commits:
         expected = 0 if ledger else commit.record.records
-        findings += _examine_counts(commit, expected, receives=receives)
+        findings += _check_counts(commit, expected, receives=receives)
     for before, after in pairwise(history.commits):
         if before.record.primary == after.record.primary:
-            findings += _examine_order(before, after, receives=receives)
-        findings += _examine_offset_order(before, after)
+            findings += _check_order(before, after, receives=receives)
+        findings += _check_offset_order(before, after)
     return findings
 
 
-def _examine_tag(history: History) -> Iterator[Finding]:
+def _check_tag(history: History) -> Iterator[Finding]:
     newest = history.commits[-1] if history.commits else None
     if history.tag is None:
         if history.claimed or newest:
@@ -71,7 +69,7 @@ def _examine_tag(history: History) -> Iterator[Finding]:
         )
 
 
-def _examine_counts(commit: SinkCommit, expected: int, *, receives: bool) -> Iterator[Finding]:
+def _check_counts(commit: SinkCommit, expected: int, *, receives: bool) -> Iterator[Finding]:
     if expected != commit.added_records:
         yield Finding(
             "record-count",
@@ -82,7 +80,7 @@ def _examine_counts(commit: SinkCommit, expected: int, *, receives: bool) -> Ite
         yield Finding("claim-with-rows", f"{commit.where}: a claim of an epoch added rows")
 
 
-def _examine_order(before: SinkCommit, after: SinkCommit, *, receives: bool) -> Iterator[Finding]:
+def _check_order(before: SinkCommit, after: SinkCommit, *, receives: bool) -> Iterator[Finding]:
     one, two = before.record, after.record
     if two.transaction.epoch < one.transaction.epoch:
         yield Finding("epoch-fell", f"{after.where} comes after {before.where}")
@@ -106,7 +104,7 @@ def _examine_order(before: SinkCommit, after: SinkCommit, *, receives: bool) -> 
         )
 
 
-def _examine_offset_order(before: SinkCommit, after: SinkCommit) -> Iterator[Finding]:
+def _check_offset_order(before: SinkCommit, after: SinkCommit) -> Iterator[Finding]:
     one, two = before.record, after.record
     for partition, begin in sorted(one.offsets.items()):
         end = two.offsets.get(partition)
@@ -207,10 +205,10 @@ class AuditedTable:
     def examine(self, on_progress: OnProgress) -> None:
         """Check the commits, and the live files; a ledger has none."""
         ledger = self.role is Role.LEDGER
-        self.findings += examine_chain(self.history, receives=self.role.receives, ledger=ledger)
+        self.findings += check_chain(self.history, receives=self.role.receives, ledger=ledger)
         if not ledger:
-            self.findings += examine_commits(self.reader, self.history, on_progress)
-            live, self.damaged = examine_live_files(self.reader, self.files, on_progress)
+            self.findings += check_commits(self.reader, self.history, on_progress)
+            live, self.damaged = check_live_files(self.reader, self.files, on_progress)
             self.findings += live
 
     def findings_with_prefix(self, prefix: str) -> list[Finding]:
@@ -223,7 +221,7 @@ def open_audited(reader: TableReader, role: Role) -> AuditedTable:
     return AuditedTable(role, reader, reader.history(), reader.live_files())
 
 
-def examine_pending_commits(
+def check_pending_commits(
     table: AuditedTable,
     at_rest: TableAtRest,
     primary: History,

@@ -1,4 +1,4 @@
-"""Compares keyed tables with the fold of their source, value by value and in bounded memory."""
+"""Compares keyed tables with a replay of their source, value by value and in bounded memory."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ from headgate.tables.iceberg.upsert.key_reader import UNKNOWN, Sources
 
 # Reads the source's records as changes, with the sink's own code, and the table's rows.
 #
-# Both are split into slices by the hash of their keys: the material of a fold.
+# Both are split into slices by the hash of their keys: the material of a replay.
 
 
 Shares = Callable[[Chunk], Iterable[tuple[int, Chunk]]]
-"""The records of a chunk that are of folds, each with the number of its fold."""
+"""The records of a chunk of replays, each with the number of its replay."""
 
 WAITING_BYTES_MAX = SLICE_BYTES
-"""So many bytes of records wait in all folds together."""
+"""So many bytes of records wait in all replays together."""
 
 
 @dataclass(slots=True)
 class ReadRecords:
-    """Which offsets hold records, by partition, and which of these are the fold's ``own``.
+    """Which offsets hold records, by partition, and which of these are the replay's ``own``.
 
     Of its own ones so many change nothing: ``passed_over``, skipped by the envelope or the policy
     for tombstones; ``bad``, by their contents.
@@ -139,7 +139,7 @@ def replay_source(
     chunks: Generator[Chunk, None, None],
     shares: Shares = lambda chunk: [(0, chunk)],
 ) -> list[tuple[Slices, ReadRecords]]:
-    """Read the ``chunks`` of a batch, and close them, into slices of each fold. ``left_out``:
+    """Read the ``chunks`` of a batch, and close them, into slices of each replay. ``left_out``:
     offsets that never were changes.
 
     Raises what reading a batch raises, and ``Unreachable`` if there is no room for them.
@@ -167,7 +167,7 @@ def replay_table(table_replay: TableReplay, reader: TableReader) -> Slices:
     """Read the live rows into slices. Raises as ``TableReader.scan``, and as ``fold_source``."""
     slices, columns = table_replay.slices("rows"), table_replay.columns
     changes = table_replay.plan.source.changes
-    assert changes is not None, "only keyed tables are folded"
+    assert changes is not None, "only keyed tables are replayed"
     parts = table_replay.plan.source.record_columns
     _, files = reader.scan(columns.names)
     for file in files:
@@ -208,13 +208,13 @@ class _Prefilter:
 
 
 class _SourceReader:
-    """The records of one fold on their way into slices."""
+    """The records of one replay on their way into slices."""
 
     def __init__(
         self, table_replay: TableReplay, batch: Batch, offsets: dict[TopicPartition, BitMap64]
     ) -> None:
         changes = table_replay.plan.source.changes
-        assert changes is not None, "only keyed tables are folded"
+        assert changes is not None, "only keyed tables are replayed"
         self._replay = table_replay
         self._key = changes.key
         self._deleting = changes.tombstones is Tombstones.DELETE
@@ -490,7 +490,7 @@ def _columns_added_later(reader: IcebergReader) -> frozenset[str]:
 
 @dataclass(slots=True)
 class OtherRecords:
-    """Offsets of records that are of no table of a fold: the sink passed over those ``let_go``,
+    """Offsets of records that are of no table of a replay: the sink passed over those ``let_go``,
     and what the ``absent`` ones came to nobody can see. The rest is rows of other tables."""
 
     let_go: dict[TopicPartition, BitMap64] = field(default_factory=dict)
@@ -498,9 +498,9 @@ class OtherRecords:
 
 
 class RoutedSplit:
-    """``Shares`` of one batch, by the sink's own code; what is in no fold is noted in ``all_but``.
+    """``Shares`` of one batch, by the sink's own code; ``all_but`` notes what is in no replay.
 
-    ``tables``: the names of the folds, each with the offsets up to which its records count.
+    ``tables``: the names of the replays, each with the offsets up to which its records count.
     """
 
     def __init__(

@@ -16,9 +16,7 @@ OnProgress = Callable[[str, int, int], None]
 """Receives what is being done, how much of it is done, and how much there is."""
 
 
-def examine_commits(
-    reader: TableReader, history: History, on_progress: OnProgress
-) -> list[Finding]:
+def check_commits(reader: TableReader, history: History, on_progress: OnProgress) -> list[Finding]:
     """Check that each commit's files hold what its record says, and none is committed twice."""
     findings: list[Finding] = []
     brought_by: dict[str, str] = {}
@@ -48,7 +46,7 @@ def examine_commits(
     return findings
 
 
-def examine_row_count(history: History, files: list[LiveFile]) -> tuple[list[Finding], list[str]]:
+def check_row_count(history: History, files: list[LiveFile]) -> tuple[list[Finding], list[str]]:
     """Check that the live files hold as many rows, dead ones included, as all commits added.
 
     Also returns why that could not be compared.
@@ -82,14 +80,15 @@ def find_delivered(
             listed |= {path for path, _ in reader.added(commit) or ()}
     known = [c.record.transaction for c in history.commits if c.record.primary == primary]
 
-    def judged(pending_commit: PendingCommit, paths: Collection[str]) -> bool | None:
+    def has_landed(pending_commit: PendingCommit, paths: Collection[str]) -> bool | None:
         if not listed.isdisjoint(paths):
             return True
         reaches = history.complete or (bool(known) and known[0] < pending_commit.transaction)
         return False if reaches else None
 
     return {
-        pending_commit: judged(pending_commit, paths) for pending_commit, paths in files_of.items()
+        pending_commit: has_landed(pending_commit, paths)
+        for pending_commit, paths in files_of.items()
     }
 
 
@@ -123,7 +122,7 @@ def sink_of_folder(path: str) -> SinkName | None:
     return SinkName(name) if folder and deeper else None
 
 
-def examine_live_files(
+def check_live_files(
     reader: TableReader, files: list[LiveFile], on_progress: OnProgress
 ) -> tuple[list[Finding], frozenset[str]]:
     """Check that each file is referenced once, exists, and has the size and rows that are claimed.
@@ -135,7 +134,7 @@ def examine_live_files(
     for path, times in Counter(file.path for file in files if not file.vector).items():
         if times > 1:
             findings.append(Finding("file-twice", f"the head refers {times} times to {path}"))
-    examined = in_turn(lambda file: _examine_file(reader, file), files)
+    examined = in_turn(lambda file: _check_file(reader, file), files)
     for done, (file, finding) in enumerate(zip(files, examined, strict=True)):
         on_progress("files", done + 1, len(files))
         if finding:
@@ -144,7 +143,7 @@ def examine_live_files(
     return findings, frozenset(damaged)
 
 
-def _examine_file(reader: TableReader, file: LiveFile) -> Finding | None:
+def _check_file(reader: TableReader, file: LiveFile) -> Finding | None:
     """Read the size and, for Parquet, the footer. Raises ``Unreachable`` without an answer."""
     try:
         size, rows = reader.size_and_rows(file)

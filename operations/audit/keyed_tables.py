@@ -1,7 +1,7 @@
-"""Audits the keyed tables of a sink: each by itself, and against the fold of its topics.
+"""Audits the keyed tables of a sink: each by itself, and against a replay of its topics.
 
 Of one table, all topics lead there. Of many, topics that lead to the same tables are read once: the
-sink's own routes sort their records by table, and each is compared with the fold of its own. What
+sink's own routes sort their records by table, and each is compared with the replay of its own. What
 the source cannot show is reported as unproven: it may no longer hold all records, or a person may
 have moved offsets.
 """
@@ -115,7 +115,7 @@ def describe_offsets_behind(record: CommitRecord, moves: Sequence[OffsetMove]) -
     ]
 
 
-def examine_deleted_rows(
+def check_deleted_rows(
     reader: IcebergReader, history: History, on_progress: OnProgress
 ) -> Conclusions:
     """Check that each commit removed as many rows as its record counts (KEY-10)."""
@@ -133,7 +133,7 @@ def examine_deleted_rows(
     return conclusions
 
 
-def examine_live_rows(history: History, live_rows: int) -> Conclusions:
+def check_live_rows(history: History, live_rows: int) -> Conclusions:
     """Check that as many rows are live as the commits inserted and did not delete (KEY-10)."""
     conclusions = Conclusions()
     counts = [commit.record.keys for commit in history.commits if commit.record.keys]
@@ -157,7 +157,7 @@ def examine_live_rows(history: History, live_rows: int) -> Conclusions:
     return conclusions
 
 
-def examine_keys(
+def check_keys(
     reader: TableReader,
     history: History,
     files: Sequence[LiveFile],
@@ -229,7 +229,7 @@ def assess_replay(
 class KeyedTable:
     """One keyed table. ``offsets``: up to where it has received the records.
 
-    ``fold``: its comparison, for an Iceberg ``reader``.
+    ``result``: of its replay, for an Iceberg ``reader``.
     """
 
     name: str
@@ -300,13 +300,13 @@ class KeyedTables:
         whole = known is not None and not damaged
         self.tables[name] = KeyedTable(name, known, history, _offsets_of(history), whole)
         if known is not None:
-            self._add(name, examine_deleted_rows(known, history, self.on_progress))
+            self._add(name, check_deleted_rows(known, history, self.on_progress))
         else:
             self._add(name, Conclusions(unproven=[DELETES_UNKNOWN]))
         live_rows = sum(-file.records if file.deletes else file.records for file in files)
-        self._add(name, examine_live_rows(history, live_rows))
+        self._add(name, check_live_rows(history, live_rows))
 
-    def examine_keys(self, table: AuditedTable) -> None:
+    def check_keys(self, table: AuditedTable) -> None:
         """Read the keys of a table's live rows, unless files of it are damaged."""
         reader, history, files = table.reader, table.history, table.files
         name = history.table
@@ -315,7 +315,7 @@ class KeyedTables:
             self._add(name, Conclusions(unproven=[text]))
             return
         key, memory_bytes = self.key_of(name), self.settings.changes.index_memory_bytes
-        self._add(name, examine_keys(reader, history, files, key=key, memory_bytes=memory_bytes))
+        self._add(name, check_keys(reader, history, files, key=key, memory_bytes=memory_bytes))
 
     def replay(
         self,
@@ -400,7 +400,7 @@ class KeyedTables:
         except (ValueError, NotImplementedError) as error:
             text = f"the rows cannot be compared here: {error}"
         except HeadgateError as error:
-            text = f"the source was not folded: {error.message}"
+            text = f"the source was not replayed: {error.message}"
         else:
             return
         for name in names:
@@ -446,7 +446,7 @@ class KeyedTables:
         witnesses: Mapping[TopicPartition, SourceOffsets],
         compacted: Mapping[str, bool | None],
     ) -> Mapping[TopicPartition, SourceOffsets]:
-        """Return the source's records as the one table's fold read them, where none is gone."""
+        """Return the source's records as the one table's replay read them, where none is gone."""
         results = [table.result for table in self.tables.values() if table.result]
         return {
             at: SourceOffsets(witnesses[at].log, offsets)

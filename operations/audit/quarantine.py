@@ -19,7 +19,7 @@ from headgate.operations.access.tables import own_tables
 from headgate.operations.audit.audited_table import (
     AuditedTable,
     Role,
-    examine_pending_commits,
+    check_pending_commits,
     find_late_deliveries,
     open_audited,
 )
@@ -67,7 +67,7 @@ class QuarantineEvidence:
         return select_between(there | pending, 0, end)
 
 
-def examine_quarantine(
+def check_quarantine(
     tables: SinkTables, primary: History, on_progress: OnProgress
 ) -> QuarantineEvidence:
     """Examine the quarantine. ``primary`` is what the sink's own table says.
@@ -114,8 +114,8 @@ def _examine(
         if routed:
             evidence.refused = _records_refused_by_tables(table.reader, left_out)
     evidence.came = find_late_deliveries(at_rest, record.expired, primary.uuid, COLUMNS)
-    table.findings += _examine_offsets(history, evidence.records.partitions)
-    examine_pending_commits(table, at_rest, primary, columns=COLUMNS, into=evidence.pending)
+    table.findings += _check_offsets(history, evidence.records.partitions)
+    check_pending_commits(table, at_rest, primary, columns=COLUMNS, into=evidence.pending)
     evidence.rows = sum(len(seen.offsets) for seen in evidence.records.partitions.values())
     return evidence
 
@@ -158,7 +158,7 @@ def _describe_former_quarantines(primary: History, uuid: str) -> Iterator[str]:
         )
 
 
-def _examine_offsets(
+def _check_offsets(
     history: History, partitions: Mapping[TopicPartition, SeenOffsets]
 ) -> Iterator[Finding]:
     stored = history.record.offsets if history.record else {}

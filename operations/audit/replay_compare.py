@@ -140,7 +140,7 @@ def _open_streams(path: Path) -> Iterator[pa.Table]:
 
 
 class Fault(StrEnum):
-    """How a table differs from the fold of its source, or what nobody can say."""
+    """How a table differs from the replay of its source, or what nobody can say."""
 
     LOST = "row-lost"
     """The last record of a key has a row, but the table has none with that key."""

@@ -254,7 +254,7 @@ def describe_difference(what: str, where: str, offsets: BitMap64) -> list[Findin
     return [Finding(what, f"{where}: {len(offsets)} records, offsets {listed}{more}")]
 
 
-def examine_commit_counts(
+def check_commit_counts(
     history: History,
     witnesses: Mapping[TopicPartition, SourceOffsets],
     topic_ids: Mapping[str, TopicId],
@@ -397,7 +397,7 @@ def assess_skipped_and_quarantined(
     elif skipped:
         unproven.append(f"{skipped} records were skipped: nothing tells which")
     kept = sum(commit.record.quarantined for commit in history.commits)
-    if kept and not settings.quarantine.keeps:
+    if kept and not settings.quarantine.keeps_rejected:
         evidence = f"{kept} records were quarantined, but this sink has no quarantine"
         findings.append(Finding("quarantined", evidence))
     return findings, unproven

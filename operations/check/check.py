@@ -16,9 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headgate.config.sections import WriterKind
+from headgate.config.quarantine_settings import QuarantineSettings
+from headgate.config.sections import ControlSettings, SparkSettings, WriterKind
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import format_traits, plugin_format
+from headgate.config.table_formats import format_traits
 from headgate.control_protocol.errors import (
     ClockDiffers,
     ConfigurationError,
@@ -27,9 +28,12 @@ from headgate.control_protocol.errors import (
     MissingRights,
     Unreachable,
 )
+from headgate.control_protocol.redaction import printable
+from headgate.kafka.authentication import keeper_for
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_append_time, silent
 from headgate.kafka.consumer_group import require_group_settings
 from headgate.kafka.control_topic import control_topic_exists, takes_append_time
+from headgate.kafka.token_providers import claims_of
 from headgate.native.kernels import InPython, loops
 from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.tables import check_routed_tables
@@ -37,11 +41,9 @@ from headgate.operations.check.keys_and_transform import check_keys, check_trans
 from headgate.operations.check.records import can_dry_run, check_records, check_rows, shows_records
 from headgate.operations.check.required_grants import RIGHTS, Rights, Role
 from headgate.operations.check.table import (
-    KindCheck,
     NotChecked,
-    StateCheck,
     TableCheck,
-    check_quarantine_rights,
+    check_rights,
 )
 from headgate.operations.http.app import require_server
 from headgate.operations.http.certificates import tls_of
@@ -89,25 +91,27 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     """
     if role is not Role.SINK:
         return _check_role(settings, RIGHTS[role])
-    questions = _Questions(settings)
+    questions = Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
-    cluster = questions.ask_for("broker", lambda: Cluster(settings.kafka), _check_brokers)
+    cluster = ask_brokers(questions, settings)
     if cluster:
         questions.ask("source topics", lambda: _check_source(settings, cluster))
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster))
         questions.ask("consumer group", lambda: _check_group(settings, cluster))
         if questions.are_well("control topic"):
-            questions.ask("control events", lambda: _check_events(settings, cluster))
+            questions.ask("control events", lambda: _check_events(settings.control, cluster))
             questions.ask("participants", lambda: _check_participants(settings))
             questions.ask("clock", lambda: _check_clock(settings))
         if settings.quarantine.dead_letter_topic:
-            questions.ask("dead-letter topic", lambda: _check_dead_letter_topic(settings, cluster))
+            questions.ask(
+                "dead-letter topic", lambda: _check_dead_letter_topic(settings.quarantine, cluster)
+            )
         if shows_records(settings) and questions.are_well("source topics"):
             questions.ask("records", lambda: check_records(settings))
         if settings.tables and questions.are_well("source topics"):
             _ask_routes(questions, settings)
     asks_group = questions.are_well("source topics", "consumer group")
-    table = _table_check(settings, asks_group=asks_group)
+    table = TableCheck(settings, asks_group=asks_group)
     _ask_of_table(questions, table, settings)
     if can_dry_run(settings) and questions.are_well("source topics", "table"):
         questions.ask("rows", lambda: check_rows(settings))
@@ -121,64 +125,59 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     return tuple(questions.answers)
 
 
-def _table_check(settings: SinkSettings, *, asks_group: bool = False) -> StateCheck:
-    if plugin := plugin_format(settings):
-        return KindCheck(settings, plugin, asks_group=asks_group)
-    return TableCheck(settings, asks_group=asks_group)
-
-
-def _ask_of_table(questions: _Questions, table: StateCheck, settings: SinkSettings) -> None:
+def _ask_of_table(questions: Questions, table: TableCheck, settings: SinkSettings) -> None:
     """Ask about the sink's table and its quarantine, as far as their format has the question."""
-    if table.catalog:
+    if table.has_catalog:
         questions.ask("catalog", table.catalog)
         if not questions.are_well("catalog"):
             return
     questions.ask("table", table.table)
     well = questions.are_well("table")
-    if well and table.rights:
+    if well and table.has_catalog:
         questions.ask("catalog rights", table.rights)
     if well and table.exists:
         questions.ask("columns", table.columns)
-        if table.files:
+        if table.has_catalog:
             questions.ask("files", table.files)
         if settings.tables:
             questions.ask("routed tables", lambda: check_routed_tables(settings))
         _ask_state(questions, table)
-    if table.lock:
+    if table.has_lock:
         questions.ask("lock", table.lock)
-    if settings.quarantine.keeps and well:
+    if settings.quarantine.keeps_rejected and well:
         questions.ask("quarantine", table.quarantine)
-        if settings.apart and questions.are_well("quarantine"):
-            questions.ask("quarantine rights", lambda: check_quarantine_rights(settings))
+        if settings.has_foreign_quarantine and questions.are_well("quarantine"):
+            quarantine = settings.quarantine.table
+            questions.ask("quarantine rights", lambda: check_rights(settings, quarantine))
     questions.ask("storage", table.storage)
 
 
-def _ask_routes(questions: _Questions, settings: SinkSettings) -> None:
+def _ask_routes(questions: Questions, settings: SinkSettings) -> None:
     questions.ask("routes", lambda: check_routes(settings))
     if settings.tables.keyed:
         questions.ask("keys", lambda: check_keys(settings))
 
 
-def _ask_state(questions: _Questions, table: StateCheck) -> None:
+def _ask_state(questions: Questions, table: TableCheck) -> None:
     questions.ask("sink state", table.sink_state)
     if questions.are_well("sink state", "source topics"):
         questions.ask("stored offsets", table.stored_offsets)
 
 
 def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
-    questions = _Questions(settings)
+    questions = Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
-    cluster = questions.ask_for("broker", lambda: Cluster(settings.kafka), _check_brokers)
+    cluster = ask_brokers(questions, settings)
     if cluster:
         questions.ask("source topics", lambda: _check_source(settings, cluster, rights))
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster, rights))
         questions.ask("consumer group", lambda: _check_group(settings, cluster, rights))
-    table = _table_check(settings)
-    if table.catalog:
+    table = TableCheck(settings)
+    if table.has_catalog:
         questions.ask("catalog", table.catalog)
-    if not table.catalog or questions.are_well("catalog"):
+    if not table.has_catalog or questions.are_well("catalog"):
         questions.ask("table", table.table)
-        if table.rights and questions.are_well("table") and rights.commits:
+        if table.has_catalog and questions.are_well("table") and rights.commits:
             questions.ask("catalog rights", table.rights)
     return tuple(questions.answers)
 
@@ -189,7 +188,7 @@ def exit_code(answers: tuple[Check, ...]) -> int:
     return next((code for code in (2, 1, 3) if code in found), 0)
 
 
-class _Questions:
+class Questions:
     """Asks, and keeps the answers."""
 
     def __init__(self, settings: SinkSettings) -> None:
@@ -229,6 +228,27 @@ class _Questions:
         """Return whether all of these were asked and none is wrong."""
         states = {answer.what: answer.state for answer in self.answers}
         return all(states.get(name, State.WRONG) is not State.WRONG for name in names)
+
+
+def ask_brokers(questions: Questions, settings: SinkSettings) -> Cluster | None:
+    """Ask for a token first, if there is to be one: so it is known which half has failed."""
+    if keeper_for(settings.kafka):
+        questions.ask("token", lambda: _check_token(settings))
+        if not questions.are_well("token"):
+            return None
+    return questions.ask_for("broker", lambda: Cluster(settings.kafka), _check_brokers)
+
+
+def _check_token(settings: SinkSettings) -> str:
+    keeper = keeper_for(settings.kafka)
+    assert keeper is not None
+    token = keeper.require()
+    audience = claims_of(token.text).get("aud", "")
+    to = f", audience {audience}" if isinstance(audience, str) and audience else ""
+    left_s = token.expires_s - time.time()
+    return printable(
+        f"a token for {token.principal}{to}, valid for {left_s:.0f} s; renewed at half of its life"
+    )
 
 
 def _describe_settings(settings: SinkSettings) -> str:
@@ -331,9 +351,9 @@ def _check_participants(settings: SinkSettings) -> str:
     return f"{len(alive)} at work, with this sink file" if alive else "none is at work"
 
 
-def _check_events(settings: SinkSettings, cluster: Cluster) -> str:
+def _check_events(control: ControlSettings, cluster: Cluster) -> str:
     """Report who could speak for the sink, and whether this principal may do more than it needs."""
-    name = settings.control.topic
+    name = control.topic
     granted = cluster.topic(name)
     wide = sorted(_TOO_WIDE & (granted.operations or frozenset())) if granted else []
     if wide:
@@ -341,7 +361,7 @@ def _check_events(settings: SinkSettings, cluster: Cluster) -> str:
             f"this principal may {', '.join(wide)} control topic {name}, which no role needs "
             "(docs/guides/security.md)"
         )
-    if settings.control.keys:
+    if control.keys:
         return "signed: only members with control.key are heard"
     return f"not signed: anybody who may write to {name} is heard (docs/guides/security.md)"
 
@@ -368,8 +388,8 @@ def _join_words(operations: tuple[str, ...]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _check_dead_letter_topic(settings: SinkSettings, cluster: Cluster) -> str:
-    name = settings.quarantine.dead_letter_topic
+def _check_dead_letter_topic(quarantine: QuarantineSettings, cluster: Cluster) -> str:
+    name = quarantine.dead_letter_topic
     topic = cluster.topic(name)
     if topic is None:
         raise ConfigurationError(
@@ -388,7 +408,7 @@ def _check_writer(settings: SinkSettings) -> str:
     without = (
         "; installed without a C compiler, which makes it slower (docs/reference/performance.md)"
     )
-    return _check_engine(settings) + (without if isinstance(loops(), InPython) else "")
+    return _check_engine(settings.spark) + (without if isinstance(loops(), InPython) else "")
 
 
 def _check_connect_server(remote: str) -> str:
@@ -406,7 +426,7 @@ def _check_connect_server(remote: str) -> str:
     return f"Spark Connect: {host}:{port} accepts connections"
 
 
-def _check_standalone_master(master: str) -> None:
+def _require_standalone_master(master: str) -> None:
     """Raise ``Unreachable`` if none of a standalone cluster's masters accepts a connection."""
     if not master.startswith("spark://"):
         return
@@ -442,8 +462,8 @@ def _check_http(settings: SinkSettings) -> str:
     return "; ".join(filter(None, (where, sent))) or "the certificate can be used"
 
 
-def _check_engine(settings: SinkSettings) -> str:
-    if settings.spark.writer is WriterKind.IN_PROCESS:
+def _check_engine(spark: SparkSettings) -> str:
+    if spark.writer is WriterKind.IN_PROCESS:
         return "in-process, without Spark"
     for module, extra in (("pyspark", "spark"), ("pandas", "spark")):
         if importlib.util.find_spec(module) is None:
@@ -451,13 +471,13 @@ def _check_engine(settings: SinkSettings) -> str:
                 f"spark.writer is spark, but {module} is not installed",
                 f"pip install 'headgate[{extra}]', or set spark.writer to in-process",
             )
-    if settings.spark.remote:
+    if spark.remote:
         if importlib.util.find_spec("grpc") is None:
             raise ConfigurationError(
                 "spark.remote is set, but grpcio is not installed",
                 "pip install 'headgate[spark-connect]'",
             )
-        return _check_connect_server(settings.spark.remote)
-    _check_standalone_master(settings.spark.master or settings.spark.conf.get("spark.master", ""))
+        return _check_connect_server(spark.remote)
+    _require_standalone_master(spark.master or spark.conf.get("spark.master", ""))
     require_java()
     return f"Spark with Java {java_version()}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 from pyiceberg.table import Table
 
@@ -17,12 +18,12 @@ from headgate.data_plane.spark.job import transform_columns
 from headgate.data_plane.spark.session import open_session
 from headgate.data_plane.spark.transform import transform_of
 from headgate.operations.access.kafka_connection import compacted_topics, source_topics
-from headgate.operations.access.tables import iceberg_of, own_tables, require_iceberg
+from headgate.operations.access.tables import own_tables
 from headgate.operations.check.table import NotChecked
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.sink_tables import look_at_tables
+from headgate.runtime.sink_tables import look_at_tables, require_catalog
 from headgate.runtime.write_planning import record_columns, shaping
-from headgate.tables.iceberg.upsert.key_property import key_text, refuse_other_key
+from headgate.tables.iceberg.upsert.key_property import key_text, require_same_key
 
 
 def check_keys(settings: SinkSettings) -> str:
@@ -38,7 +39,7 @@ def check_keys(settings: SinkSettings) -> str:
         return "no topic goes to a table with a key"
     names = {named.table for name in known if (named := routing.table_of_topic(name))}
     telling = [name for name in known if routing.table_of_topic(name) is None]
-    require_iceberg(settings)
+    require_catalog(settings)
     try:
         with look_at_tables(settings) as tables:
             if telling:
@@ -50,7 +51,7 @@ def check_keys(settings: SinkSettings) -> str:
                 if isinstance(answer, HeadgateError):
                     unread.append(answer)
                 else:
-                    _require_key(settings, name, iceberg_of(answer.reader).table)
+                    _require_key(settings, name, cast("Any", answer.reader).table)
             for error in unread:
                 raise error
     except TableMissing:  # the catalog has no database yet, and so no table
@@ -83,7 +84,7 @@ def _require_key(settings: SinkSettings, name: str, table: Table) -> None:
     require_format_for_keys(name, table.properties)
     stored = table.properties.get(key_property(settings.name))
     filled = marker_property(settings.name) in table.properties
-    refuse_other_key(name, stored, wanted, filled=filled)
+    require_same_key(name, stored, wanted, filled=filled)
 
 
 # Asks the question of ``headgate check`` about a transform: Spark's own answer, on no rows.

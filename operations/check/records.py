@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from headgate.config.cdc_settings import ChangesSettings
 from headgate.config.multi_table_settings import OneTableSettings
 from headgate.config.route_checks import section_of
+from headgate.config.sections import FormatSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_formats import plugin_format
 from headgate.config.table_settings import TableSettings
@@ -55,7 +57,7 @@ def check_records(settings: SinkSettings) -> str:
 
 def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -> str:
     """Describe these values. Raises ``EnvelopeUnfit`` if no change among them fits."""
-    looks = _looks_of(settings, settings.format.type, values)
+    looks = _looks_of(settings.format, settings.format.type, values)
     if not looks.records:
         return f"{topic} has no records yet"
     if other := _guess_format(settings, values, looks):
@@ -68,12 +70,12 @@ def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes |
     text = f"{topic}: of {looks.records} records {found or 'no value can be read'}"
     text += f", {looks.tombstones} without a value" if looks.tombstones else ""
     text += f", {looks.unreadable} not to be read: {looks.why}" if looks.unreadable else ""
-    text += _describe_replaced_nulls(settings, values)
+    text += _describe_replaced_nulls(settings.format, values)
     envelope = looks.envelope
     table = declaration_of(settings, topic)
-    if envelope is None or not table.key or _any_fits(settings, table, looks):
+    if envelope is None or not table.key or _any_fits(settings.changes, table, looks):
         _require_startable(settings, table, looks, text)
-    if envelope is None or _any_fits(settings, table, looks):
+    if envelope is None or _any_fits(settings.changes, table, looks):
         return text
     if not table.key:
         if envelope is Envelope.PLAIN:
@@ -113,10 +115,10 @@ def _require_startable(
         )
 
 
-def _describe_replaced_nulls(settings: SinkSettings, values: Sequence[bytes | None]) -> str:
+def _describe_replaced_nulls(of: FormatSettings, values: Sequence[bytes | None]) -> str:
     """Name the columns whose nulls the records' own schemas let a converter replace."""
-    options = ValueOptions.from_options(settings.format.options).of_format
-    records = record_format(settings.format.type, options)
+    options = ValueOptions.from_options(of.options).of_format
+    records = record_format(of.type, options)
     if not isinstance(records, DefaultingFormat):
         return ""
     found = records.defaulted_fields([value for value in values if value is not None])
@@ -138,7 +140,7 @@ def require_keys(settings: SinkSettings, topic: str, keys: Sequence[bytes | None
     own = (settings.tables or settings.table).record_columns.key
     if settings.format.key_type or not alike or alike.tombstones is not Tombstones.DELETE:
         return
-    if alike.keys_like_values(settings.format.type, own):
+    if alike.reads_keys_like_values(settings.format.type, own):
         return
     there = [key for key in keys if key is not None]
     if there and all(map(_is_object, there)):
@@ -157,10 +159,10 @@ def _is_object(key: bytes) -> bool:
 
 
 def _looks_of(
-    settings: SinkSettings, format_name: str, values: Sequence[bytes | None]
+    of: FormatSettings, format_name: str, values: Sequence[bytes | None]
 ) -> EnvelopeCounts:
-    own = format_name == settings.format.type
-    options = ValueOptions.from_options(settings.format.options).of_format if own else {}
+    own = format_name == of.type
+    options = ValueOptions.from_options(of.options).of_format if own else {}
     return count_envelopes(values, lambda: record_format(format_name, options))
 
 
@@ -181,7 +183,7 @@ def declaration_of(settings: SinkSettings, topic: str) -> TableSettings | OneTab
 
 
 def _any_fits(
-    settings: SinkSettings, table: TableSettings | OneTableSettings, looks: EnvelopeCounts
+    changes: ChangesSettings, table: TableSettings | OneTableSettings, looks: EnvelopeCounts
 ) -> bool:
     """Return whether any value is what the settings say.
 
@@ -189,7 +191,7 @@ def _any_fits(
     """
     if not table.key:
         return False
-    envelope = settings.changes.envelope
+    envelope = changes.envelope
     if envelope is Envelope.PLAIN and ENVELOPE_FIELDS & {column.name for column in table.columns}:
         return True
     plain = looks.envelopes[Envelope.PLAIN] if envelope is Envelope.FLATTENED else 0
@@ -206,7 +208,7 @@ def _guess_format(
     if there and all(value[:1] == b"\0" for value in there):
         return "avro-registry"
     if there and looks.envelopes[Envelope.PLAIN] == len(there):
-        enclosed = _looks_of(settings, "connect-json", values)
+        enclosed = _looks_of(settings.format, "connect-json", values)
         return "connect-json" if enclosed.envelopes.total() == len(there) else None
     return None
 

@@ -84,14 +84,14 @@ def _acl_name(operation: str) -> str:
 def _catalog_lines(settings: SinkSettings, role: Role, principal: str) -> list[str]:
     table, aside = settings.table.identifier, settings.quarantine.table
     creates = role is Role.SINK and settings.table.create
-    if settings.apart:
+    if settings.has_foreign_quarantine:
         its_own = settings.quarantine.catalog
         return [
             *_catalog_line(settings.catalog, [table], role, principal, creates=creates),
             "",
             *_catalog_line(its_own, [aside], role, principal, creates=role is Role.SINK),
         ]
-    tables = [table, aside] if settings.quarantine.keeps else [table]
+    tables = [table, aside] if settings.quarantine.keeps_rejected else [table]
     return _catalog_line(settings.catalog, tables, role, principal, creates=creates)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from headgate.config.catalog_settings import Backend
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declared_table
-from headgate.config.table_formats import quarantine_spec, spark_session_conf, table_spec
+from headgate.config.table_formats import spark_session_conf
 from headgate.control_protocol.errors import (
     CatalogRefused,
     HeadgateError,
@@ -29,7 +28,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.control_protocol.table_format import FileSchema, SupportsLock, TableFormat
+from headgate.control_protocol.table_format import FileSchema
 from headgate.coordinator.recovery import (
     fit_offsets,
     record_to_resume,
@@ -46,26 +45,19 @@ from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import ignored_properties
 from headgate.data_plane.files.store_write_check import try_store
 from headgate.operations.access.kafka_connection import source_topics
-from headgate.operations.access.tables import (
-    error_of_missing_table,
-    open_catalog,
-    open_primary,
-    open_quarantine_catalog,
-    open_table,
-)
+from headgate.operations.access.tables import error_of_missing_table, open_primary
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import look_at_tables
 from headgate.runtime.start_checks import (
     future_location,
-    refuse_apart,
-    refuse_layout,
-    refuse_new,
-    refuse_place,
-    refuse_quarantine,
-    refuse_read_only,
-    refuse_table,
+    require_creatable,
+    require_fillable_table,
+    require_fitting_file_schema,
+    require_writable_catalog,
+    require_writable_place,
 )
-from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
+from headgate.tables.iceberg.catalog import catalog_failure, require_atomic_swap
+from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.storage.local_file_io import local_path
 from headgate.tables.storage.object_stores import for_files
@@ -90,22 +82,24 @@ class NotChecked(Exception):
     """A question that cannot be answered without changing something; says why."""
 
 
-class StateCheck(ABC):
-    """Questions in this order; each one uses what the ones before found out.
+class TableCheck:
+    """What ``headgate check`` asks about a sink's table, of any format, in the order of a start.
 
-    ``catalog``, ``rights``, ``files`` and ``lock`` are asked of formats that have them.
-    ``asks_group``: the notes next to the group's offsets can tell about a table that is gone.
+    Each question uses what the ones before found out. ``has_catalog``: whether a catalog lists its
+    tables; then ``catalog``, ``rights`` and ``files`` are asked, too. ``has_lock``: whether its
+    commits need an external one. ``asks_group``: the notes next to the group's offsets can tell
+    about a table that is gone.
     """
-
-    catalog: Question | None = None
-    rights: Question | None = None
-    files: Question | None = None
-    lock: Question | None = None
 
     def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
         self._asks_group = asks_group
         self._settings = settings
         self._view: TableView | None = None
+        self._found: Table | None = None
+        self._layout: FileSchema | None = None
+        with look_at_tables(settings) as tables:
+            self.has_catalog = tables.has_catalog
+            self.has_lock = tables.lock is not None
         self._identity = Identity(
             settings.name,
             settings.source.group_id,
@@ -117,28 +111,109 @@ class StateCheck(ABC):
         )
 
     @property
-    @abstractmethod
     def exists(self) -> bool:
         """Return whether there is a table; known after ``table``."""
+        return self._layout is not None
 
-    @abstractmethod
-    def table(self) -> str: ...
+    def catalog(self) -> str:
+        catalog = self._settings.catalog
+        try:
+            with look_at_tables(self._settings) as tables:
+                tables.supports_catalog()
+                tables.atomic_commits()
+        except TableMissing as error:
+            if not self._settings.table.create:
+                raise
+            self._require_not_dropped()
+            return f"{error.message}: the first start creates it"
+        require_writable_catalog(catalog)
+        in_java = ", in Java" if catalog.backend is Backend.JAVA else ""
+        return f"{catalog.name!r} ({catalog.properties.get('type', 'by its uri')}) opens{in_java}"
 
-    @abstractmethod
+    def table(self) -> str:
+        wanted = self._settings.table
+        try:
+            with look_at_tables(self._settings) as tables:
+                if self.has_catalog:
+                    self._found = tables.supports_catalog().load(tables.name)
+                    self._layout = file_schema_of(self._found)
+                else:
+                    self._layout = tables.file_schema(tables.name)
+        except TableMissing as error:
+            if not wanted.create:
+                if not self.has_catalog:
+                    raise
+                raise TableMissing(
+                    error.message,
+                    "create it, correct table.identifier, or set table.create with its columns",
+                ) from None
+            self._require_not_dropped()
+            if self.has_catalog:
+                self._require_creatable()
+            return f"{wanted.identifier} does not exist yet; the first start creates it"
+        of = "" if self.has_catalog else f"{wanted.type}, "
+        return f"{wanted.identifier} exists ({of}UUID {self._layout.uuid})"
+
+    def _require_creatable(self) -> None:
+        try:
+            with look_at_tables(self._settings) as tables:
+                require_creatable(self._settings, tables.supports_catalog().catalog)
+        except TableMissing:
+            require_creatable(self._settings)
+
+    def rights(self) -> str:
+        """Check that the catalog lets this principal do what the sink will do."""
+        return check_rights(self._settings, self._settings.table.identifier)
+
     def columns(self) -> str:
         """Check that every declared column exists with the declared type, and can be written."""
+        assert self._layout is not None  # asked only if the table exists
+        if self._found is not None:
+            require_fillable_table(self._found, self._settings)
+        else:
+            require_fitting_file_schema(self._layout, self._settings)
+        wanted = len(declared_table(self._settings.table).columns)
+        there = len(self._layout.columns.fields)
+        return f"{there} in the table, {wanted} of them declared here and equal"
 
-    @abstractmethod
+    def files(self) -> str:
+        """Check that files can be written by the table's properties; list unsupported ones."""
+        table = self._found
+        assert table is not None  # asked only if the table exists
+        schema, properties = table.schema(), table.properties
+        field_leaves = leaves_of(schema, metrics_modes(schema, properties, table.sort_order()))
+        require_writable_files(schema, properties, table.sort_order())
+        ignored = ignored_properties(properties, field_leaves)
+        return (
+            f"not supported: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
+        )
+
+    def lock(self) -> str:
+        """Say where the lock is that the format's commits need. Raises ``Unreachable``."""
+        with look_at_tables(self._settings) as tables:
+            lock = tables.lock
+            assert lock is not None, "asked only of formats that have one"
+            return lock.reach_lock(tables.spec(tables.name))
+
     def quarantine(self) -> str:
         """Check that it exists and can be filled, and is the one that the sink has filled."""
+        return check_quarantine(self._settings, self._require_same_quarantine)
 
-    @abstractmethod
     def _location(self) -> str:
         """Return where the table is, or will be."""
+        return self._layout.location if self._layout else future_location(self._settings)
 
-    @abstractmethod
     def _file_properties(self) -> dict[str, str]:
-        """Return what a participant would have to write files there."""
+        """Return a participant's properties, which a catalog may only give out with a table."""
+        location = self._location()
+        if self._found is not None:
+            return for_files(self._found.io.properties, location)
+        if self.has_catalog and "://" not in location:
+            raise NotChecked(
+                f"writing to {location or 'the catalog`s own choice'} was not tried: where a new "
+                "table lies, and with which keys, the catalog says when it makes one"
+            )
+        return for_files(self._settings.catalog.properties, location)
 
     def sink_state(self) -> str:
         """Ask what a coordinator would ask before its first claim, with the same code."""
@@ -178,7 +253,7 @@ class StateCheck(ABC):
     def storage(self) -> str:
         """Check a local folder's rights; on an object store, write, read and remove a file."""
         location = self._location()
-        refuse_place(location)
+        require_writable_place(location)
         if (folder := local_path(location)) is not None:
             _require_room(folder)
             return f"{folder} may be written"
@@ -246,7 +321,7 @@ def check_may_commit(table: Table) -> str:
         return _check_database(engine, name, "UPDATE iceberg_tables SET table_name = table_name")
     if _is_metastore(table.catalog):
         try:
-            refuse_swapless(table.catalog, name)
+            require_atomic_swap(table.catalog, name)
         except Exception as error:
             raise _missing_rights(error, f"table {name} may not be committed") from error
         return f"{name} may be altered, and its metastore compares and sets (it was asked)"
@@ -274,7 +349,7 @@ def check_may_create(catalog: Catalog, identifier: str) -> str:
         return _check_database(engine, identifier, fields)
     if isinstance(catalog, JavaCatalog) and catalog.kind == "hive":
         try:
-            catalog.refuse_swapless_for(identifier)
+            catalog.require_atomic_swap_for(identifier)
         except Exception as error:
             raise _missing_rights(error, f"table {identifier} may not be created") from error
         return (
@@ -352,201 +427,42 @@ def _find_wide_rights(connection: Connection) -> list[str]:
     ]
 
 
-# What ``headgate check`` asks of an Iceberg quarantine, beside a table of any format.
-
-
 def check_quarantine(
-    settings: SinkSettings, refuse_replaced: Callable[[str | None], None] = lambda _: None
+    settings: SinkSettings, require_same: Callable[[str | None], None] = lambda _: None
 ) -> str:
-    """Say whether the quarantine is there, and can be filled. Raises as ``opened_aside``.
+    """Say whether the quarantine is there, and can be filled. Raises what opening it raises.
 
-    ``refuse_replaced`` gets its UUID, and raises if it is not the one that the sink has filled.
+    ``require_same`` gets its UUID, and raises if it is not the one that the sink has filled.
     """
     wanted = settings.quarantine
-    catalog = wanted.catalog if settings.apart else settings.catalog
-    refuse_read_only(catalog)
+    catalog = wanted.catalog if settings.has_foreign_quarantine else settings.catalog
+    require_writable_catalog(catalog)
     try:
         with look_at_tables(settings) as tables:
-            uuid = tables.refuse_unfit_quarantine()
+            uuid = tables.require_fit_quarantine()
     except TableMissing:
-        refuse_place(wanted.location or catalog.properties.get("warehouse", ""))
-        refuse_replaced(None)
+        require_writable_place(wanted.location or catalog.properties.get("warehouse", ""))
+        require_same(None)
         return f"{wanted.table} does not exist yet; the next start creates it"
-    refuse_replaced(uuid)
-    return f"{wanted.table} exists (iceberg, UUID {uuid})"
+    require_same(uuid)
+    return f"{wanted.table} exists ({settings.type_of(wanted.table)}, UUID {uuid})"
 
 
-def check_quarantine_rights(settings: SinkSettings) -> str:
-    """Say whether its catalog lets this principal do what the sink will. Raises ``NotChecked``."""
-    name = settings.quarantine.table
+def check_rights(settings: SinkSettings, name: str) -> str:
+    """Say whether a table's catalog lets this principal do what the sink will do with it.
+
+    Raises ``NotChecked``.
+    """
+    which = "next" if name == settings.quarantine.table else "first"
     try:
-        with open_quarantine_catalog(settings) as catalog:
-            if not catalog.table_exists(name):
-                return check_may_create(catalog, name)
-            return check_may_commit(catalog.load_table(name))
+        with look_at_tables(settings) as tables:
+            found = tables.supports_catalog(name)
+            try:
+                table = found.load(name)
+            except TableMissing:
+                return check_may_create(found.catalog, name)
+            return check_may_commit(table)
     except CannotAsk as reason:
         raise NotChecked(str(reason)) from reason
     except TableMissing as error:
-        raise NotChecked(f"{error.message}: the next start makes it") from error
-
-
-# Asks the questions of ``headgate check`` about an Iceberg catalog and its table.
-
-
-class TableCheck(StateCheck):
-    """Questions in this order; each one uses what the ones before found out."""
-
-    def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
-        super().__init__(settings, asks_group=asks_group)
-        self.catalog, self.rights, self.files = self._catalog, self._rights, self._files
-        self._table: Table | None = None
-
-    @property
-    def exists(self) -> bool:
-        return self._table is not None
-
-    def _catalog(self) -> str:
-        catalog = self._settings.catalog
-        try:
-            with open_catalog(self._settings) as opened:
-                refuse_apart(opened, self._settings)
-        except TableMissing as error:
-            if not self._settings.table.create:
-                raise
-            self._require_not_dropped()
-            return f"{error.message}: the first start creates it"
-        refuse_read_only(catalog)
-        in_java = ", in Java" if catalog.backend is Backend.JAVA else ""
-        return f"{catalog.name!r} ({catalog.properties.get('type', 'by its uri')}) opens{in_java}"
-
-    def table(self) -> str:
-        wanted = self._settings.table
-        try:
-            with open_table(self._settings) as table:
-                self._table = table
-        except TableMissing as error:
-            if not wanted.create:
-                raise TableMissing(
-                    error.message,
-                    "create it, correct table.identifier, or set table.create with its columns",
-                ) from None
-            self._require_not_dropped()
-            self._refuse_new()
-            return f"{wanted.identifier} does not exist yet; the first start creates it"
-        return f"{wanted.identifier} exists (UUID {self._table.metadata.table_uuid})"
-
-    def _refuse_new(self) -> None:
-        try:
-            with open_catalog(self._settings) as catalog:
-                refuse_new(self._settings, catalog)
-        except TableMissing:
-            refuse_new(self._settings)
-
-    def _rights(self) -> str:
-        """Check that the catalog lets this principal do what the sink will do."""
-        try:
-            if self._table is None:
-                with open_catalog(self._settings) as catalog:
-                    return check_may_create(catalog, self._settings.table.identifier)
-            with open_table(self._settings) as table:  # the other one's catalog is closed
-                return check_may_commit(table)
-        except CannotAsk as reason:
-            raise NotChecked(str(reason)) from reason
-        except TableMissing as error:
-            raise NotChecked(f"{error.message}: the first start creates it") from error
-
-    def columns(self) -> str:
-        assert self._table is not None  # asked only if the table exists
-        schema = self._table.schema()
-        refuse_table(self._table, self._settings)
-        wanted = len(declared_table(self._settings.table).columns)
-        return f"{len(schema.fields)} in the table, {wanted} of them declared here and equal"
-
-    def _files(self) -> str:
-        """Check that files can be written by the table's properties; list unsupported ones."""
-        assert self._table is not None  # asked only if the table exists
-        schema, properties = self._table.schema(), self._table.properties
-        field_leaves = leaves_of(
-            schema, metrics_modes(schema, properties, self._table.sort_order())
-        )
-        require_writable_files(schema, properties, self._table.sort_order())
-        ignored = ignored_properties(properties, field_leaves)
-        return (
-            f"not supported: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
-        )
-
-    def quarantine(self) -> str:
-        return check_quarantine(self._settings, self._require_same_quarantine)
-
-    def _location(self) -> str:
-        table = self._table
-        return table.metadata.location if table else future_location(self._settings)
-
-    def _file_properties(self) -> dict[str, str]:
-        """Return a participant's properties, which the catalog may only give out with a table."""
-        if self._table is not None:
-            return for_files(self._table.io.properties, self._location())
-        location = self._location()
-        if "://" not in location:
-            raise NotChecked(
-                f"writing to {location or 'the catalog`s own choice'} was not tried: where a new "
-                "table lies, and with which keys, the catalog says when it makes one"
-            )
-        return for_files(self._settings.catalog.properties, location)
-
-
-# Asks the questions of ``headgate check`` about a table that is not Iceberg.
-
-
-class KindCheck(StateCheck):
-    """Asks what a start would ask about a table of this format."""
-
-    def __init__(
-        self, settings: SinkSettings, plugin: TableFormat, *, asks_group: bool = False
-    ) -> None:
-        super().__init__(settings, asks_group=asks_group)
-        self._plugin = plugin
-        self._layout: FileSchema | None = None
-        if isinstance(plugin, SupportsLock):
-            self.lock = lambda: plugin.reach_lock(table_spec(settings))
-
-    @property
-    def exists(self) -> bool:
-        return self._layout is not None
-
-    def table(self) -> str:
-        wanted = self._settings.table
-        try:
-            self._layout = self._plugin.file_schema(table_spec(self._settings))
-        except TableMissing:
-            if not wanted.create:
-                raise
-            self._require_not_dropped()
-            return f"{wanted.identifier} does not exist yet; the first start creates it"
-        return f"{wanted.identifier} exists ({wanted.type}, UUID {self._layout.uuid})"
-
-    def columns(self) -> str:
-        assert self._layout is not None  # asked only if the table exists
-        refuse_layout(self._layout, self._settings)
-        wanted = len(declared_table(self._settings.table).columns)
-        there = len(self._layout.columns.fields)
-        return f"{there} in the table, {wanted} of them declared here and equal"
-
-    def quarantine(self) -> str:
-        if self._settings.apart:
-            return check_quarantine(self._settings, self._require_same_quarantine)
-        wanted = quarantine_spec(self._settings)
-        try:
-            layout = self._plugin.file_schema(wanted)
-        except TableMissing:
-            self._require_same_quarantine(None)
-            return f"{wanted.name} does not exist yet; the next start creates it"
-        refuse_quarantine(layout, self._settings)
-        self._require_same_quarantine(layout.uuid)
-        return f"{wanted.name} exists ({self._settings.table.type}, UUID {layout.uuid})"
-
-    def _location(self) -> str:
-        return self._layout.location if self._layout else self._settings.table.location
-
-    def _file_properties(self) -> dict[str, str]:
-        return for_files(self._settings.catalog.properties, self._location())
+        raise NotChecked(f"{error.message}: the {which} start creates it") from error

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 GROUPS = {
     "Begin": ("demo", "kafka", "init", "check", "run"),
-    "Look": ("status", "audit", "events", "offsets", "tables", "serve"),
+    "Look": ("status", "audit", "events", "offsets", "tables", "wait", "serve"),
     "Act": ("pause", "resume", "stop", "start", "restart", "rollback", "delete", "maintain"),
     "Set up": ("rights",),
 }
@@ -159,19 +159,22 @@ def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
 @sink_file
 @as_json_option
 @click.option("--role", default="sink", type=_ROLES, help="Check only what this role needs.")
+@click.option("--kafka", is_flag=True, help="Report what its cluster can do, tried on a new topic.")
 @click.pass_context
-def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
+def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str, kafka: bool) -> None:
     """Check settings, reachability and rights.
 
-    Nothing that it writes as a test stays (docs/guides/catalogs.md).
+    Nothing that it writes as a test stays (docs/guides/catalogs.md). With --kafka, only the cluster
+    is asked, on a topic that is made for it and deleted.
     """
     settings = load_settings(ctx, sink)
     from headgate.operations.check.check import check as ask
     from headgate.operations.check.check import exit_code
+    from headgate.operations.check.cluster_report import check_kafka
     from headgate.operations.check.required_grants import Role
     from headgate.operations.render_results import show_checks
 
-    answers = ask(settings, Role(role))
+    answers = check_kafka(settings) if kafka else ask(settings, Role(role))
     if as_json:
         print_json([asdict(answer) for answer in answers])
     else:
@@ -318,12 +321,21 @@ def offsets(
     metavar="[RECORDS]",
     help="Show what the newest records of each partition (1,000) would become; write nothing.",
 )
+@click.option(
+    "--until-latest",
+    is_flag=True,
+    help="End when the table holds all that is in the topics now; exit code 1 if it ends before.",
+)
 @click.pass_context
-def run(ctx: click.Context, sinks: tuple[Path, ...], rehearsed: int | None) -> None:
+def run(
+    ctx: click.Context, sinks: tuple[Path, ...], *, rehearsed: int | None, until_latest: bool
+) -> None:
     """Run a participant of each sink until SIGINT or SIGTERM."""
+    if rehearsed is not None and until_latest:
+        raise click.UsageError("--dry-run writes nothing, so it does not go with --until-latest")
     if len(sinks) > 1:
-        if rehearsed is not None:
-            raise click.UsageError("--dry-run takes one sink file")
+        if rehearsed is not None or until_latest:
+            raise click.UsageError("--dry-run and --until-latest take one sink file")
         _run_several(ctx, sinks)
     if rehearsed is not None:
         early_signals.let_go()
@@ -335,9 +347,16 @@ def run(ctx: click.Context, sinks: tuple[Path, ...], rehearsed: int | None) -> N
         seen = try_records(settings, rehearsed)
         show_dry_run(console(), seen)
         ctx.exit(1 if seen.wrong else 0)
+    verbose = bool(ctx.find_root().params["verbose"])
+    if until_latest:
+        from headgate.operations.cli.run import run_until_latest
+        from headgate.operations.render_results import describe_latest
+
+        latest = run_until_latest(settings, verbose=verbose)
+        click.echo(describe_latest(settings, latest))
+        ctx.exit(0 if latest.reached and not latest.suspended else 1)
     from headgate.operations.cli.run import run as participate
 
-    verbose = bool(ctx.find_root().params["verbose"])
     participate(settings, verbose=verbose, sink_file=sinks[0])
 
 
@@ -349,6 +368,38 @@ def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
     for name, error in errors.items():
         click.echo(f"headgate: sink {name}: {error}", err=True)
     ctx.exit(worst_exit_code(error.exit_code for error in errors.values()))
+
+
+@main.command()
+@sink_file
+@click.option(
+    "--through",
+    "moment",
+    required=True,
+    metavar="TIME",
+    help="A time with its zone, such as 2026-01-31T06:00:00Z, or epoch milliseconds.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0),
+    default=3_600.0,
+    metavar="SECONDS",
+    help="Give up after this time (3,600): exit code 1, with what is behind.",
+)
+@click.pass_context
+def wait(ctx: click.Context, sink: Path, moment: str, timeout_s: float) -> None:
+    """Wait until the table holds every record up to a time."""
+    settings = load_settings(ctx, sink)
+    from headgate.config.sections import timestamp_ms
+    from headgate.operations.wait import wait_through
+
+    behind = wait_through(settings, timestamp_ms(moment, "--through"), timeout_s)
+    for text in behind:
+        click.echo(text)
+    if not behind:
+        click.echo(f"{settings.name}: complete up to {moment}")
+    ctx.exit(1 if behind else 0)
 
 
 @main.command()

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError
 from headgate.native.malloc_settings import keep_freed_memory
 from headgate.operations.http.app import faced
+from headgate.operations.wait import UntilLatest
 from headgate.runtime.console_log import show_log
 from headgate.runtime.multi_sink_process import run_side_by_side
 from headgate.runtime.process import log_life
 from headgate.runtime.process import run as run_sink
 from headgate.runtime.telemetry.metering import measure
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
+
+_SOON_MS = 10_000
 
 
 def run(settings: SinkSettings, *, verbose: bool = False, sink_file: Path | None = None) -> None:
@@ -25,8 +29,22 @@ def run(settings: SinkSettings, *, verbose: bool = False, sink_file: Path | None
     """
     keep_freed_memory()
     show_log([settings], verbose=verbose)
-    with log_life(settings):
+    with log_life(settings.name):
         run_sink(settings, measuring=_open_meters, sink_file=sink_file)
+
+
+def run_until_latest(settings: SinkSettings, *, verbose: bool = False) -> UntilLatest:
+    """Block until the table holds what the topics hold now, or a signal. Raises as ``run``.
+
+    While this participant leads, it commits at least every ten seconds, so that the end comes soon.
+    """
+    keep_freed_memory()
+    show_log([settings], verbose=verbose)
+    interval_ms = min(settings.coordinator.commit_interval_ms, _SOON_MS)
+    soon = replace(settings.coordinator, commit_interval_ms=interval_ms)
+    with UntilLatest(settings) as latest, log_life(settings.name):
+        run_sink(replace(settings, coordinator=soon), stop=latest.stop, measuring=_open_meters)
+    return latest
 
 
 def run_several(

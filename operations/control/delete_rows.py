@@ -7,31 +7,21 @@ record is read again, and no later record is kept out.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import BooleanExpression
-
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.errors import DeletionRefused, DeletionUnsettled, HeadgateError
+from headgate.control_protocol.errors import DeletionRefused, DeletionUnsettled
+from headgate.control_protocol.table_format import PredicateDeletion
 from headgate.control_protocol.table_history import TableReader
-from headgate.operations.access.tables import (
-    iceberg_of,
-    open_every_table,
-    open_reader,
-    require_iceberg,
-)
+from headgate.operations.access.tables import open_every_table
 from headgate.operations.audit.quarantine import COLUMNS
 from headgate.operations.control.maintain import wait_for_commits
 from headgate.operations.control.operator_claim import actor, announce
 from headgate.operations.control.set_offsets import record_for_claim
-from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, retry_until_settled
-from headgate.tables.iceberg.row_deletion import Deletion, parse_predicate
+from headgate.runtime.sink_tables import SinkTables, look_at_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +54,7 @@ class Deleted:
 @dataclass(frozen=True, slots=True)
 class _TableDeletion:
     table: str
-    predicate: BooleanExpression
+    deletion: PredicateDeletion
     pending: int
     expired: int
 
@@ -76,12 +66,11 @@ def plan(settings: SinkSettings, asked: RowDeletion) -> list[Deleted]:
     commands raise for a table that is not as the sink left it.
     """
     found = []
-    with _open_tables(settings, asked) as (catalog, every):
+    with _open_tables(settings, asked) as (_, every):
         for each in every:
-            with _naming_table(each.table):
-                doomed = _deletion(settings, catalog, each).doomed()
+            matching = each.deletion.count()
             found.append(
-                Deleted(each.table, doomed.count, len(doomed.alive), each.pending, each.expired)
+                Deleted(each.table, matching.rows, matching.files, each.pending, each.expired)
             )
     return found
 
@@ -92,48 +81,37 @@ def carry_out(settings: SinkSettings, asked: RowDeletion) -> Iterator[Deleted]:
     Raises as ``plan`` if something is refused before anything is deleted, and
     ``DeletionUnsettled``: the tables before that one are done.
     """
-    with _open_tables(settings, asked) as (catalog, every):
-        deletions = [_deletion(settings, catalog, each) for each in every]
-        for each, deletion in zip(every, deletions, strict=True):
-            with _naming_table(each.table):
-                deletion.require_allowed()
-        for each, deletion in zip(every, deletions, strict=True):
-            quiet = wait_for_commits(settings, catalog, each.table)
-            with _naming_table(each.table):
-                outcome = retry_until_settled(deletion.settle, quiet, threading.Event())
-            if outcome is not Settled.LANDED:
+    with _open_tables(settings, asked) as (tables, every):
+        for each in every:
+            each.deletion.require_allowed()
+        for each in every:
+            unsettled = each.deletion.delete(wait_for_commits(tables, each.table))
+            if unsettled:
                 raise DeletionUnsettled(
-                    f"the rows of {each.table} are not deleted: the last call was {outcome}",
+                    f"the rows of {each.table} are not deleted: {unsettled}",
                     "run the same command again: nothing is done twice",
                 )
-            yield Deleted(each.table, deletion.rows, deletion.files, each.pending, each.expired)
+            deleted = each.deletion.deleted
+            yield Deleted(each.table, deleted.rows, deleted.files, each.pending, each.expired)
     announce(settings, "delete")  # not what: the predicate may name the person to forget
 
 
 @contextmanager
 def _open_tables(
     settings: SinkSettings, asked: RowDeletion
-) -> Iterator[tuple[Catalog, list[_TableDeletion]]]:
-    """Yield each table with its predicate, and what is pending for it. Raises as ``plan``."""
-    require_iceberg(settings)
-    if settings.table.key:
-        raise _keyed_refused(settings.table.identifier)
-    where = None if asked.where is None else parse_predicate(asked.where)
-    aside = None if asked.aside is None else parse_predicate(asked.aside)
-    if aside is not None and not settings.quarantine.keeps:
-        raise DeletionRefused(
-            f"sink {settings.name} has no quarantine", "leave --quarantine-where out"
-        )
-    with open_reader(settings) as opened:
+) -> Iterator[tuple[SinkTables, list[_TableDeletion]]]:
+    """Yield each table with its deletion, and what is pending for it. Raises as ``plan``."""
+    with look_at_tables(settings) as opened:
+        opened.supports_row_deletion()
+        _require_deletable(settings, asked)
         record = record_for_claim(settings, opened.reader.view())
-        catalog = iceberg_of(opened.reader).table.catalog
         pending = opened.undelivered(record)
         known, expired = [settings.table.identifier], dict[str, int]()
         if settings.tables:
             with open_every_table(opened, opened.reader.history()) as tables:
                 known = sorted({*tables.tables, *tables.unread})
                 for name, error in tables.unread.items():  # its rows would stay, unsaid
-                    if where is not None and (name in asked.tables or not asked.tables):
+                    if asked.where is not None and (name in asked.tables or not asked.tables):
                         raise error
                 expired = {
                     n: _count_expired(record, each.reader) for n, each in tables.tables.items()
@@ -143,17 +121,18 @@ def _open_tables(
                 f"{', '.join(strange)} is not a table of sink {settings.name}",
                 f"it has: {', '.join(known)}",
             )
+        where = asked.where
         predicates = {} if where is None else dict.fromkeys(asked.tables or known, where)
         if keyed := sorted(n for n in predicates if settings.tables.routing.key_of(n)):
             raise _keyed_refused(", ".join(keyed))
-        if aside is not None:
-            predicates[settings.quarantine.table] = aside
+        if asked.aside is not None:
+            predicates[settings.quarantine.table] = asked.aside
         yield (
-            catalog,
+            opened,
             [
                 _TableDeletion(
                     table,
-                    predicate,
+                    _deletion(opened, table, predicate),
                     sum(
                         pending_commit.rows
                         for pending_commit in pending
@@ -163,6 +142,15 @@ def _open_tables(
                 )
                 for table, predicate in predicates.items()
             ],
+        )
+
+
+def _require_deletable(settings: SinkSettings, asked: RowDeletion) -> None:
+    if settings.table.key:
+        raise _keyed_refused(settings.table.identifier)
+    if asked.aside is not None and not settings.quarantine.keeps_rejected:
+        raise DeletionRefused(
+            f"sink {settings.name} has no quarantine", "leave --quarantine-where out"
         )
 
 
@@ -180,32 +168,23 @@ def _count_expired(record: CommitRecord, reader: TableReader) -> int:
 
 def _keyed_refused(tables: str) -> DeletionRefused:
     return DeletionRefused(
-        f"{tables} has a key: its rows are the fold of its source, which would bring them back",
+        f"{tables} has a key: its rows are what its source says, which would bring them back",
         "send a record that deletes the key (docs/guides/upserts-and-deletes.md), then headgate "
         "maintain; of other tables of the sink name the ones that are meant",
     )
 
 
-def _deletion(settings: SinkSettings, catalog: Catalog, each: _TableDeletion) -> Deletion:
-    of = settings.name, settings.table.branch
-    columns = _columns(settings, each.table)
-    return Deletion(catalog, each.table, of, each.predicate, asked_by=actor(), columns=columns)
+def _deletion(tables: SinkTables, table: str, predicate: str) -> PredicateDeletion:
+    columns = _columns(tables.settings, table)
+    spec, sink = tables.spec(table), tables.settings.name
+    return tables.supports_row_deletion().row_deletion(
+        spec, sink, predicate, asked_by=actor(), columns=columns
+    )
 
 
 def _columns(settings: SinkSettings, table: str) -> tuple[str, str, str] | None:
     """Return the columns that say of which record a row of the table is."""
-    if settings.quarantine.keeps and table == settings.quarantine.table:
+    if settings.quarantine.keeps_rejected and table == settings.quarantine.table:
         return COLUMNS
     part = settings.tables or settings.table
     return part.record_columns.coordinates
-
-
-@contextmanager
-def _naming_table(table: str) -> Iterator[None]:
-    """Name the table in errors of catalogs and storage."""
-    try:
-        yield
-    except HeadgateError:
-        raise
-    except Exception as error:
-        raise catalog_failure(error, f"rows of {table} are not deleted") from error

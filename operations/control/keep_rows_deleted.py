@@ -16,22 +16,12 @@ from headgate.control_protocol.errors import DeletedBack
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.tables import open_every_table, open_reader
-from headgate.operations.control.removed_snapshots import RemovedSnapshots
 
-_HINT = (
+BRING_BACK_HINT = (
     "choose a place behind that deletion; --bring-back-deleted does it all the same, for a "
     "deletion that was a mistake"
 )
 _HEAD = Newest(1, 2**63)
-
-
-def require_no_rows_back(name: str, removed: RemovedSnapshots) -> None:
-    """Raise ``DeletedBack`` if the target still has rows that people deleted since."""
-    if rows := max(removed.deleted, removed.unlisted):
-        until = "up to " if removed.unlisted else ""
-        raise DeletedBack(
-            f"{name}: {until}{rows} rows that people deleted (headgate delete) would be back", _HINT
-        )
 
 
 def require_not_read_again(
@@ -47,10 +37,10 @@ def require_not_read_again(
     """
     if again := read_again(before, after):
         for name, deleted in _deletions_of_tables(settings):
-            refuse_of_one(name, deleted, again, topic_ids, hint=_HINT)
+            refuse_of_one(name, deleted, again, topic_ids, hint=BRING_BACK_HINT)
 
 
-def refuse_unknown_deletions(name: str) -> None:
+def require_known_deletions(name: str) -> None:
     """Raise ``DeletedBack`` where the table's list of what was deleted is gone with the table."""
     raise DeletedBack(
         f"{name}: records are read again, and the table that knew which of their rows people had "
@@ -70,6 +60,6 @@ def _deletions_of_tables(settings: SinkSettings) -> Iterator[tuple[str, DeletedR
                     raise error
                 for name, secondary in tables.tables.items():
                     yield name, secondary.reader.history(_HEAD).deleted
-        if settings.quarantine.keeps:
+        if settings.quarantine.keeps_rejected:
             with opened.at_rest(settings.quarantine.table) as quarantine:
                 yield settings.quarantine.table, quarantine.reader.history(_HEAD).deleted

@@ -5,24 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-
-from pyiceberg.catalog import Catalog
+from contextlib import closing
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import MaintenanceUnfit
-from headgate.control_protocol.identifiers import tag_name
-from headgate.operations.access.tables import (
-    open_catalog,
-    open_primary,
-    open_quarantine_catalog,
-    require_iceberg,
-)
 from headgate.runtime.maintenance.rounds import Done, OnProgress, Round
 from headgate.runtime.maintenance.scheduler import (
     find_locations,
     suspension_reasons,
     tables_to_maintain,
 )
+from headgate.runtime.sink_tables import SinkTables, look_at_tables
 from headgate.tables.iceberg.catalog import catalog_failure
 
 STEPS = ("compact", "expire", "orphans")
@@ -43,16 +36,16 @@ def maintain(
     A table that fails stops no other: its result says why. Raises ``MaintenanceUnfit`` for a table
     that is not maintained, and what reading the sink's own table raises.
     """
-    if not settings.apart:
-        require_iceberg(settings)
-    with open_primary(settings) as primary:
-        view = primary.read()
-    known, suspended = tables_to_maintain(settings, view), suspension_reasons(view)
-    if strange := sorted(set(tables) - set(known)):
-        raise MaintenanceUnfit(
-            f"{', '.join(strange)} is not maintained by this sink", f"it has: {', '.join(known)}"
-        )
-    with (open_quarantine_catalog if settings.apart else open_catalog)(settings) as catalog:
+    with look_at_tables(settings) as opened:
+        catalog = opened.supports_maintenance().catalog
+        with closing(opened.open_primary()) as primary:
+            view = primary.read()
+        known, suspended = tables_to_maintain(settings, view), suspension_reasons(view)
+        if strange := sorted(set(tables) - set(known)):
+            raise MaintenanceUnfit(
+                f"{', '.join(strange)} is not maintained by this sink",
+                f"it has: {', '.join(known)}",
+            )
         places = find_locations(catalog, known)
         for name in known if not tables else [name for name in known if name in tables]:
             if name in suspended:
@@ -69,7 +62,7 @@ def maintain(
                     beside=places.beside(name),
                     unread=tuple(places.unread),
                     dry_run=dry_run,
-                    quiet=wait_for_commits(settings, catalog, name),
+                    quiet=wait_for_commits(opened, name),
                     ending=ending or threading.Event(),
                     on_progress=on_progress,
                 )
@@ -86,25 +79,21 @@ def _maintain_table(one: Round, steps: Collection[str]) -> None:
             step()
 
 
-def wait_for_commits(settings: SinkSettings, catalog: Catalog, table: str) -> Callable[[], None]:
+def wait_for_commits(tables: SinkTables, table: str) -> Callable[[], None]:
     """Return a function that waits until a live sink has committed, at most half an interval ago.
 
     Its next commit is then half an interval away, or more. A sink that has not committed for two
     intervals and time-outs is not waited for.
     """
-    tag = tag_name(settings.name, settings.table.branch)
+    settings, found, spec = tables.settings, tables.supports_maintenance(), tables.spec(table)
     calm_s = settings.coordinator.commit_interval_ms / 2000
     waits_s = (
         settings.coordinator.commit_interval_ms + settings.coordinator.commit_timeout_ms
     ) / 1000
 
     def place() -> tuple[int | None, float]:
-        metadata = catalog.load_table(table).metadata
-        ref = metadata.refs.get(tag)
-        snapshot = metadata.snapshot_by_id(ref.snapshot_id) if ref else None
-        if snapshot is None:
-            return None, float("inf")
-        return snapshot.snapshot_id, time.time() - snapshot.timestamp_ms / 1000
+        newest = found.newest_commit(spec, settings.name)
+        return (newest[0], time.time() - newest[1]) if newest else (None, float("inf"))
 
     def wait() -> None:
         before, age_s = place()

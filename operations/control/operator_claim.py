@@ -10,11 +10,12 @@ import getpass
 import socket
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
+from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord, PendingCommit
@@ -22,13 +23,9 @@ from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, Unknown
-from headgate.operations.access.tables import open_primary
+from headgate.control_protocol.table_format import RollbackSnapshot
 from headgate.runtime.lifecycle_notices import say
-from headgate.tables.iceberg.commit_request import RollbackSnapshot
-
-if TYPE_CHECKING:
-    from headgate.tables.iceberg.table import IcebergTable
-
+from headgate.runtime.sink_tables import look_at_tables
 
 # Identifies who issues a command, for commit records and notices.
 
@@ -86,14 +83,12 @@ def make_claim(before: CommitRecord, command: str, **changes: Any) -> CommitReco
     )
 
 
-def with_secondary_claims(settings: SinkSettings, claim: CommitRecord) -> CommitRecord:
+def with_secondary_claims(quarantine: QuarantineSettings, claim: CommitRecord) -> CommitRecord:
     """PENDING-9: claim the secondary tables too, because records are read again before the next
     START."""
     uuids = set(claim.secondaries.values())
     claims = tuple(
-        PendingCommit(
-            claim.transaction, claim.coordinator, uuid_, name or settings.quarantine.table
-        )
+        PendingCommit(claim.transaction, claim.coordinator, uuid_, name or quarantine.table)
         for name, uuid_ in sorted(claim.secondaries.items())
     )
     kept = tuple(
@@ -112,18 +107,14 @@ def commit_claim(
     *,
     back: RollbackSnapshot | None = None,
 ) -> None:
-    """Commit the claim on the table as it was read.
+    """Commit the claim on the table as it was read; ``back``: on an older snapshot of it.
 
     Raises an error like ``failed``, with the reason, if it was refused or if it is unknown whether
     it landed.
     """
-    with open_primary(settings) as table:
+    with look_at_tables(settings) as tables, closing(tables.open_primary()) as table:
         attempt = CommitAttempt(view, claim)
-        if back is None:
-            outcome = table.commit(attempt)
-        else:
-            # No other format is rolled back.
-            outcome = cast("IcebergTable", table).commit(attempt, back)
+        outcome = table.commit(attempt) if back is None else tables.roll_back(attempt, back)
         unknown = isinstance(outcome, Unknown)
         if isinstance(outcome, Landed) or (unknown and claim.same_commit(table.read().record)):
             announce(settings, claim.command or "claim")

@@ -15,9 +15,10 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import ControlTopicUnfit, RetryLater
 from headgate.control_protocol.events import Envelope, Pause, Resume
-from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
+from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TransactionNumber
 from headgate.control_protocol.ports import SinkTable
 from headgate.control_protocol.spark_query import is_of_query
+from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster import ANSWER_S_MAX, silent
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
 from headgate.kafka.control_topic import control_topic_exists
@@ -60,14 +61,14 @@ def send_until(
             f"control topic {topic} does not exist, so nobody would hear the request",
             "start the sink first, or correct control.topic",
         )
-    patience_s = default_patience_s(settings) if patience_s is None else patience_s
+    patience_s = default_patience_s(settings.coordinator) if patience_s is None else patience_s
     times = KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms)
     with open_primary(settings) as table:
         table.read()  # without a table there is nobody to ask
         group = {"group.id": settings.source.group_id}
         log = KafkaLog({**config, **group}, topic, times, settings.wire)
         try:
-            request = _envelope(settings, event)
+            request = _envelope(settings.name, event)
             record = _send_until(request, log, table, (holds, patience_s))
             announce(settings, type(event).__name__.lower())
             return record
@@ -92,9 +93,9 @@ def _claim_for_query(settings: SinkSettings, event: Pause | Resume) -> CommitRec
     return claim
 
 
-def default_patience_s(settings: SinkSettings) -> float:
+def default_patience_s(coordinator: CoordinatorSettings) -> float:
     """Return how many seconds a request is worth waiting for."""
-    return settings.coordinator.commit_timeout_ms / 1000 + _PATIENCE_S
+    return coordinator.commit_timeout_ms / 1000 + _PATIENCE_S
 
 
 def _send_until(
@@ -131,9 +132,9 @@ def _with_newest_transaction(request: Envelope, record: CommitRecord | None) -> 
     return replace(request, epoch=newest.epoch, transaction=newest.number)
 
 
-def _envelope(settings: SinkSettings, event: Pause | Resume) -> Envelope:
+def _envelope(sink: SinkName, event: Pause | Resume) -> Envelope:
     return Envelope(
-        sink=settings.name,
+        sink=sink,
         epoch=Epoch(0),
         transaction=TransactionNumber(0),
         sender=Sender("operator", uuid.uuid4().hex),

@@ -45,7 +45,7 @@ from headgate.coordinator.state import Identity, State
 from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.tables import open_tables
 from headgate.operations.control.keep_rows_deleted import (
-    refuse_unknown_deletions,
+    require_known_deletions,
     require_not_read_again,
 )
 from headgate.operations.control.operator_claim import actor, announce
@@ -110,7 +110,7 @@ def accept(
                 settings.source.group_id,
                 operator,
                 frozenset(settings.table.shared_with),
-                secondaries=secondary_names(settings),
+                secondaries=secondary_names(settings.quarantine),
                 routing=routing(settings),
                 routed=bool(settings.tables),
                 keyed=bool(settings.table.key),
@@ -130,7 +130,7 @@ def accept(
                 return
             if view.settled is None:
                 if "HG-202" in chosen:
-                    refuse_unknown_deletions(view.table)
+                    require_known_deletions(view.table)
                 return
             before = view.record.offsets if view.record else Offsets()
             require_not_read_again(settings, before, record.offsets, record.topic_ids)
@@ -189,7 +189,7 @@ def _make_attempt(
 
 
 def _with_secondaries(world: ClaimedSink, state: State, asked: DescribeSecondaries) -> State:
-    """Judge secondary tables like a coordinator, which looks a second time at what seems wrong
+    """Look at secondary tables like a coordinator, which looks a second time at what seems wrong
     (PENDING-9)."""
     assert world.secondaries is not None
     read = read_secondaries(world.secondaries, asked, time.time_ns() // 1_000_000)

@@ -16,17 +16,19 @@ rollback: a table that already has the transaction is left as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
-
+from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord, refuse_unfinished
-from headgate.control_protocol.commit_record_codec import decode, deleted_rows
-from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    DeletedBack,
+    RetryLater,
+    StopSink,
+)
 from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -36,17 +38,11 @@ from headgate.control_protocol.ports import (
     TopicState,
     Unknown,
 )
+from headgate.control_protocol.table_format import PastSnapshot, RollbackSnapshot, TablePast
 from headgate.operations.access.kafka_connection import source_topics
-from headgate.operations.access.tables import (
-    iceberg_of,
-    open_catalog,
-    open_filled_tables,
-    open_primary,
-    open_reader,
-    require_iceberg,
-)
+from headgate.operations.access.tables import open_filled_tables, open_primary
 from headgate.operations.control.keep_rows_deleted import (
-    require_no_rows_back,
+    BRING_BACK_HINT,
     require_not_read_again,
 )
 from headgate.operations.control.operator_claim import (
@@ -55,19 +51,54 @@ from headgate.operations.control.operator_claim import (
     make_claim,
     with_secondary_claims,
 )
-from headgate.operations.control.removed_snapshots import (
-    RemovedSnapshots,
-    ancestors,
-    removed_snapshots,
-)
 from headgate.operations.control.set_offsets import record_if_unchanged, require_stopped
-from headgate.runtime.sink_tables import SinkTables, TableAtRest
-from headgate.tables.iceberg.commit_request import RollbackSnapshot
-from headgate.tables.iceberg.history import summary_of
-from headgate.tables.iceberg.rollback_branches import make_branch
-from headgate.tables.iceberg.table import IcebergTable
+from headgate.runtime.sink_tables import SinkTables, TableAtRest, look_at_tables
 
 KEPT_MS = 7 * 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedSnapshots:
+    """The snapshots that leave a branch, newest first.
+
+    ``target``: where the branch goes; ``None``: to nothing. ``unlisted``: how many rows
+    people deleted from the table in all, if some of the snapshots have expired.
+    """
+
+    target: int | None
+    snapshots: tuple[PastSnapshot, ...]
+    unlisted: int = 0
+
+    @property
+    def deleted(self) -> int:
+        """Return how many rows that people deleted would be back."""
+        return sum(snapshot.deleted for snapshot in self.snapshots)
+
+    @property
+    def own(self) -> tuple[CommitRecord, ...]:
+        return tuple(snapshot.record for snapshot in self.snapshots if snapshot.record)
+
+    @property
+    def rows(self) -> int:
+        return sum(record.records for record in self.own)
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        return tuple(
+            f"snapshot {each.snapshot_id} "
+            f"({f'{each.deleted} deleted rows would be back' if each.deleted else each.by_others})"
+            for each in self.snapshots
+            if each.deleted or each.by_others
+        )
+
+
+def find_removed_snapshots(past: TablePast, head: int | None, target: int) -> RemovedSnapshots:
+    """Return what leaves the branch of this head on the way to the snapshot."""
+    kept = {snapshot.snapshot_id for snapshot in past.ancestors(target)}
+    reached = tuple(past.ancestors(head))
+    removed = tuple(s for s in reached if s.snapshot_id not in kept)
+    gap = len(removed) == len(reached)
+    return RemovedSnapshots(target, removed, past.deleted if gap else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,27 +219,27 @@ def plan_rollback(
     of others in between, and for records that the source no longer holds; ``DeletedBack``; and
     ``RetryLater`` and ``StopSink`` as ``offsets set`` does.
     """
-    require_iceberg(settings)
-    if not look_only:
-        require_stopped(settings)
-    with open_primary(settings) as primary:
-        view = primary.read()
-    before = record_if_unchanged(settings, view)
-    if before.going_back != to:
-        refuse_unfinished(before, settings.name)
-    with open_reader(settings) as opened:
-        table = iceberg_of(opened.reader).table
-        if table.metadata.snapshot_by_id(view.head or 0) is None:
+    with look_at_tables(settings) as opened:
+        found = opened.supports_rollback()
+        if not look_only:
+            require_stopped(settings)
+        with closing(opened.open_primary()) as primary:
+            view = primary.read()
+        before = record_if_unchanged(settings, view)
+        if before.going_back != to:
+            refuse_unfinished(before, settings.name)
+        past = found.past_of(opened.reader)
+        if past.snapshot(view.head or 0) is None:
             raise RetryLater("the table has moved on since it was read", "try again")
-        target, record = _find_target(settings, table, to)
+        target, record = _find_target(settings, past, to)
         name = settings.table.identifier
         goal = RollbackTarget(
             settings, to, target.snapshot_id, record, before, view.uuid, look_only, deleted_back
         )
-        removed = removed_snapshots(settings.name, table.metadata, view.head, goal.snapshot)
+        removed = find_removed_snapshots(past, view.head, goal.snapshot)
         if not removed.snapshots:
             raise ConfigurationError(f"the table is at {to} already", "name an earlier transaction")
-        own = _plan_table(goal, name, table, removed)
+        own = _plan_table(goal, name, past, removed)
         if not deleted_back:
             require_not_read_again(settings, before.offsets, record.offsets, before.topic_ids)
         secondaries = _plan_secondaries(goal, opened, view) if settings.tables else ()
@@ -259,10 +290,12 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
         topic_ids=plan.record.topic_ids,
         valid_through_ms=plan.record.valid_through_ms,
         cohorts=plan.record.cohorts,
-        **(_pending_at_target(settings, goal) if settings.tables else {}),
+        **(_pending_at_target(settings.quarantine, goal) if settings.tables else {}),
     )
     back = RollbackSnapshot(plan.target, plan.kept_as, KEPT_MS)
-    commit_claim(settings, view, with_secondary_claims(settings, claim), failed, back=back)
+    commit_claim(
+        settings, view, with_secondary_claims(settings.quarantine, claim), failed, back=back
+    )
 
 
 def _fence(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> TableView:
@@ -280,9 +313,9 @@ def _fence(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> Ta
     return view
 
 
-def _pending_at_target(settings: SinkSettings, goal: RollbackTarget) -> Mapping[str, Any]:
+def _pending_at_target(wanted: QuarantineSettings, goal: RollbackTarget) -> Mapping[str, Any]:
     """Return the ledger's pending commits there: the quarantine's as of now (O4), and no others."""
-    quarantine, before = settings.quarantine.table, goal.before
+    quarantine, before = wanted.table, goal.before
     expired = (d for d in before.expired if d.table == quarantine or goal.reaches(d.transaction))
     return {
         "going_back": None,
@@ -294,12 +327,13 @@ def _pending_at_target(settings: SinkSettings, goal: RollbackTarget) -> Mapping[
 def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> None:
     """O5: show the resulting tables on a branch for seven days; nothing else changes.
 
-    Raises as ``make_branch``.
+    Raises as ``SupportsRollback.make_branch``.
     """
-    with open_catalog(settings) as catalog:
+    with look_at_tables(settings) as tables:
+        found = tables.supports_rollback()
         for each in reversed(plan.tables):  # the primary one first: it says whether there is a sink
             if each.target is not None:
-                make_branch(catalog.load_table(each.table), branch, each.target, KEPT_MS)
+                found.make_branch(tables.spec(each.table), branch, each.target, KEPT_MS)
     announce(settings, f"rollback --to-branch {branch}")
 
 
@@ -325,20 +359,18 @@ def require_in_source(record: CommitRecord, topics: Mapping[str, TopicState]) ->
             )
 
 
-def _find_target(settings: SinkSettings, table: Table, to: str) -> tuple[Snapshot, CommitRecord]:
+def _find_target(
+    settings: SinkSettings, past: TablePast, to: str
+) -> tuple[PastSnapshot, CommitRecord]:
     """Return the commit that is meant; a ledger's must be on its branch, unless a tag keeps it."""
-    metadata = table.metadata
-    ref, head = metadata.refs.get(to), metadata.refs.get(settings.table.branch)
-    reached = ancestors(metadata, head.snapshot_id if head else None)
-    found = tuple(reached) if settings.tables else tuple(reversed(metadata.snapshots))
-    if ref is not None:
-        found = tuple(s for s in metadata.snapshots if s.snapshot_id == ref.snapshot_id)
-    for snapshot in found:
-        record = decode(settings.name, summary_of(snapshot))
-        if record is not None and (ref is not None or str(record.transaction) == to):
-            return snapshot, record
-    if ref is not None:
+    kept = past.kept(to)
+    if kept is not None:
+        if kept.record is not None:
+            return kept, kept.record
         raise StopSink(f"{to} keeps no commit of sink {settings.name}", "name a transaction")
+    for snapshot in past.ancestors(past.head) if settings.tables else past.newest_first():
+        if snapshot.record is not None and str(snapshot.record.transaction) == to:
+            return snapshot, snapshot.record
     raise ConfigurationError(
         f"the table holds no commit {to!r} of sink {settings.name}",
         "headgate status shows the last ones, as EPOCH.NUMBER; older ones have expired",
@@ -360,7 +392,7 @@ def _plan_secondaries(
     sure = {*view.filled, *(pending_commit.table for pending_commit in before.pending_commits)}
     found = dict(open_filled_tables(opened, sure))
     rests = {name: each for name, each in found.items() if isinstance(each, TableAtRest)}
-    tables = {name: iceberg_of(each.reader).table for name, each in rests.items()}
+    tables = {name: opened.past_of(each) for name, each in rests.items()}
     suspended = {each.table for each in before.suspended}
     if stuck := suspended | (view.filled.keys() - tables.keys() - {settings.quarantine.table}):
         raise ConfigurationError(
@@ -370,14 +402,15 @@ def _plan_secondaries(
             "headgate tables SINK resume TABLE",
         )
     _require_nothing_pending(goal, opened)
-    for name, table in tables.items():
-        _require_unchanged(goal, name, table, view.filled.get(name))
-    return tuple(_plan_secondary(goal, name, table) for name, table in sorted(tables.items()))
+    for name, past in tables.items():
+        _require_unchanged(goal, name, past, view.filled.get(name))
+    return tuple(_plan_secondary(goal, name, tables[name]) for name in sorted(tables))
 
 
-def _require_unchanged(goal: RollbackTarget, name: str, table: Table, filled: str | None) -> None:
-    settings = goal.settings
-    now = IcebergTable(table.catalog, name, settings.name, settings.table.branch).seen(table)
+def _require_unchanged(
+    goal: RollbackTarget, name: str, past: TablePast, filled: str | None
+) -> None:
+    settings, now = goal.settings, past.view
     delivered = now.record is not None and now.record.primary == goal.primary
     if now.lineage is not Lineage.CONTAINS_TAG or not delivered or filled not in (None, now.uuid):
         raise ConfigurationError(
@@ -403,33 +436,41 @@ def _require_nothing_pending(goal: RollbackTarget, opened: SinkTables) -> None:
         )
 
 
-def _plan_secondary(goal: RollbackTarget, name: str, table: Table) -> TableRollback:
-    removed = _find_removed(goal, name, table)
+def _plan_secondary(goal: RollbackTarget, name: str, past: TablePast) -> TableRollback:
+    removed = _find_removed(goal, name, past)
     if removed is None:
         return TableRollback(name, None, done=True)
-    planned = _plan_table(goal, name, table, removed)
+    planned = _plan_table(goal, name, past, removed)
     return replace(planned, foreign=tuple(f"{name}: {text}" for text in planned.foreign))
 
 
 def _plan_table(
-    goal: RollbackTarget, name: str, table: Table, removed: RemovedSnapshots
+    goal: RollbackTarget, name: str, past: TablePast, removed: RemovedSnapshots
 ) -> TableRollback:
     if not goal.deleted_back:
-        require_no_rows_back(name, removed)
-    _require_own_commit(goal, name, table, removed)
+        _require_no_rows_back(name, removed)
+    _require_own_commit(goal, name, past, removed)
     return TableRollback(name, removed.target, removed.rows, removed.foreign)
 
 
-def _find_removed(goal: RollbackTarget, name: str, table: Table) -> RemovedSnapshots | None:
+def _require_no_rows_back(name: str, removed: RemovedSnapshots) -> None:
+    """COMPACTION-1: raise ``DeletedBack`` if the target still has rows that people deleted."""
+    if rows := max(removed.deleted, removed.unlisted):
+        until = "up to " if removed.unlisted else ""
+        raise DeletedBack(
+            f"{name}: {until}{rows} rows that people deleted (headgate delete) would be back",
+            BRING_BACK_HINT,
+        )
+
+
+def _find_removed(goal: RollbackTarget, name: str, past: TablePast) -> RemovedSnapshots | None:
     """Return what leaves the table's branch; ``None`` if an earlier try has moved it."""
-    metadata, sink = table.metadata, goal.settings.name
-    ref = metadata.refs.get(goal.settings.table.branch)
-    snapshots = list(ancestors(metadata, ref.snapshot_id if ref else None))
-    records = [decode(sink, summary_of(snapshot)) for snapshot in snapshots]
+    snapshots = list(past.ancestors(past.head))
+    records = [snapshot.record for snapshot in snapshots]
     if goal.before.going_back is not None and any(map(goal.before.same_commit, records)):
         return None
-    if (kept := metadata.refs.get(goal.to)) is not None:
-        return removed_snapshots(sink, metadata, ref.snapshot_id if ref else None, kept.snapshot_id)
+    if (kept := past.kept(goal.to)) is not None:
+        return find_removed_snapshots(past, past.head, kept.snapshot_id)
     if goal.record.going_back is not None and any(map(goal.record.same_commit, records)):
         raise ConfigurationError(
             f"{name}: the tag {goal.to} is gone, which kept what the rollback left",
@@ -441,27 +482,26 @@ def _find_removed(goal: RollbackTarget, name: str, table: Table) -> RemovedSnaps
         if record and record.primary == goal.primary and not goal.reaches(record.transaction)
     ]
     count = max(later) + 1 if later else 0
-    target = snapshots[later[-1]].parent_snapshot_id if later else snapshots[0].snapshot_id
-    if target is not None and metadata.snapshot_by_id(target) is None:
+    target = snapshots[later[-1]].parent if later else snapshots[0].snapshot_id
+    if target is not None and past.snapshot(target) is None:
         raise ConfigurationError(
             f"{name}: its snapshot of transaction {goal.record.transaction} has expired",
             "name a later transaction",
         )
-    gap = target is None and (snapshots[-1].sequence_number or 0) > 1
-    unlisted = deleted_rows(sink, metadata.properties) if gap else 0
-    return RemovedSnapshots(sink, target, tuple(snapshots[:count]), unlisted)
+    gap = target is None and not snapshots[-1].first
+    return RemovedSnapshots(target, tuple(snapshots[:count]), past.deleted if gap else 0)
 
 
 def _require_own_commit(
-    goal: RollbackTarget, name: str, table: Table, removed: RemovedSnapshots
+    goal: RollbackTarget, name: str, past: TablePast, removed: RemovedSnapshots
 ) -> None:
     """PENDING-5: refuse a target inside a delivery of several transactions: it has no snapshot
     there."""
-    newest = _newest_record(goal, table, removed.target)
+    newest, uuid = _newest_record(past, removed.target), past.uuid
     decided = [
         pending_commit
         for pending_commit in goal.record.pending_commits
-        if pending_commit.secondary == str(table.metadata.table_uuid)
+        if pending_commit.secondary == uuid
         and pending_commit.manifest
         and pending_commit not in goal.before.expired
         and not (newest and newest.delivers(pending_commit, goal.primary))
@@ -476,10 +516,9 @@ def _require_own_commit(
         )
 
 
-def _newest_record(goal: RollbackTarget, table: Table, target: int | None) -> CommitRecord | None:
+def _newest_record(past: TablePast, target: int | None) -> CommitRecord | None:
     """Return the record that the table has at its target."""
-    records = (decode(goal.settings.name, summary_of(s)) for s in ancestors(table.metadata, target))
-    return next(filter(None, records), None)
+    return next((each.record for each in past.ancestors(target) if each.record), None)
 
 
 def _move_secondaries(goal: RollbackTarget, plan: RollbackPlan) -> None:
@@ -487,28 +526,28 @@ def _move_secondaries(goal: RollbackTarget, plan: RollbackPlan) -> None:
 
     Raises ``RetryLater`` if one was not moved, or if that is unknown: repeat the command.
     """
-    with open_catalog(goal.settings) as catalog:
+    with look_at_tables(goal.settings) as tables:
         for planned in plan.secondaries:
             if not planned.done:
-                _move(
-                    goal, catalog, planned, RollbackSnapshot(planned.target, plan.kept_as, KEPT_MS)
-                )
+                back = RollbackSnapshot(planned.target, plan.kept_as, KEPT_MS)
+                _move(goal, tables, planned, back)
 
 
 def _move(
-    goal: RollbackTarget, catalog: Catalog, planned: TableRollback, back: RollbackSnapshot
+    goal: RollbackTarget, tables: SinkTables, planned: TableRollback, back: RollbackSnapshot
 ) -> None:
-    settings = goal.settings
-    table = IcebergTable(catalog, planned.table, settings.name, settings.table.branch)
-    view, loaded = table.read(), catalog.load_table(planned.table)
-    if _plan_secondary(goal, planned.table, loaded) != planned:
+    past = tables.past(planned.table)
+    if _plan_secondary(goal, planned.table, past) != planned:
         raise _unfinished_error(goal, f"{planned.table} was changed meanwhile")
-    staying = _newest_record(goal, loaded, planned.target)
+    staying = _newest_record(past, planned.target)
     claim = replace(_secondary_claim(goal), replayed=staying.replayed if staying else None)
-    outcome = table.commit(CommitAttempt(view, claim), back)
+    outcome = tables.roll_back(CommitAttempt(past.view, claim), back)
     if isinstance(outcome, Landed):
         return
-    if not (isinstance(outcome, Unknown) and claim.same_commit(table.read().record)):
+    landed = isinstance(outcome, Unknown) and claim.same_commit(
+        tables.past(planned.table).view.record
+    )
+    if not landed:
         raise _unfinished_error(goal, f"{planned.table}: {outcome.reason}")
 
 

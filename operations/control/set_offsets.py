@@ -131,7 +131,7 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
         f"the offsets of sink {settings.name} were not moved",
         "look with headgate offsets show, and try again",
     )
-    commit_claim(settings, plan.view, with_secondary_claims(settings, claim), failed)
+    commit_claim(settings, plan.view, with_secondary_claims(settings.quarantine, claim), failed)
 
 
 @dataclass(frozen=True, slots=True)

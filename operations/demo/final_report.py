@@ -18,13 +18,13 @@ from rich.text import Text
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.table_history import History, SinkCommit
-from headgate.operations.access.tables import open_table
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
 from headgate.operations.demo.control_topic_state import pid_of
 from headgate.operations.demo.screen import Screen
 from headgate.operations.demo.workspace import CATALOG_FILE, TABLE
 from headgate.operations.render_results import show_audit, show_progress
+from headgate.runtime.sink_tables import look_at_tables
 from headgate.tables.iceberg.history import read_history
 
 ROWS_SHOWN = 4
@@ -48,7 +48,8 @@ class Contents:
 
 
 def read_contents(settings: SinkSettings) -> Contents:
-    with open_table(settings) as table:
+    with look_at_tables(settings) as tables:
+        table = tables.supports_catalog().load(tables.name)
         history = read_history(table, settings.name, settings.table.branch)
         scan = table.scan(selected_fields=COLUMNS_SHOWN, limit=ROWS_SHOWN)
         return Contents(history, scan.to_arrow().to_pylist())

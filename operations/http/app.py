@@ -98,7 +98,7 @@ def require_server() -> None:
     except ImportError as error:
         raise ConfigurationError(
             f"serving HTTP needs a library that is not installed: {error.name}",
-            'pip install "headgate[metrics]"',
+            'pip install "headgate[http]"',
         ) from error
 
 

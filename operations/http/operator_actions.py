@@ -29,7 +29,7 @@ def _resume(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str,
 def _toggle(
     settings: SinkSettings, given: Given, *, dry_run: bool, wanted: bool
 ) -> Mapping[str, Any]:
-    _refuse_unknown(given, frozenset())
+    _require_known_keys(given, frozenset())
     if not dry_run:
         record: CommitRecord | None = (pause if wanted else resume)(settings)
     else:
@@ -47,21 +47,21 @@ def _toggle(
 
 def _stop(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
     """Stop the sink; stored in the table, so that it stays stopped when processes restart."""
-    _refuse_unknown(given, frozenset())
+    _require_known_keys(given, frozenset())
     before = stopping.read_record(settings)
     done = None if dry_run else stopping.stop(settings)
     return _wished(dry_run, before, done)
 
 
 def _start(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
-    _refuse_unknown(given, frozenset())
+    _require_known_keys(given, frozenset())
     before = stopping.read_record(settings)
     done = None if dry_run else stopping.StopResult(stopping.start(settings), ())
     return _wished(dry_run, before, done, starts=True)
 
 
 def _restart(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
-    _refuse_unknown(given, frozenset())
+    _require_known_keys(given, frozenset())
     before = stopping.read_record(settings)
     done = None if dry_run else stopping.restart(settings)
     return {**_wished(dry_run, before, done), "changes": True}
@@ -87,7 +87,7 @@ def _wished(
 
 def _set_offsets(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
     """Take ``{"offsets": {"topic/0": 17, "topic/1": "earliest"}}``; only for a stopped sink."""
-    _refuse_unknown(given, frozenset({"offsets"}))
+    _require_known_keys(given, frozenset({"offsets"}))
     wanted = given.get("offsets")
     if not isinstance(wanted, dict) or not wanted:
         raise ConfigurationError("no offset is named", 'send {"offsets": {"TOPIC/PARTITION": 17}}')
@@ -109,7 +109,7 @@ def _roll_back(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[s
 
     With ``"to_branch": "NAME"`` it only shows the result there, for any sink.
     """
-    _refuse_unknown(given, frozenset({"to", "drop_foreign", "to_branch"}))
+    _require_known_keys(given, frozenset({"to", "drop_foreign", "to_branch"}))
     to, drop_foreign = given.get("to"), given.get("drop_foreign", False)
     branch = given.get("to_branch")
     if not isinstance(to, str) or not isinstance(drop_foreign, bool):
@@ -139,7 +139,7 @@ def _roll_back(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[s
     }
 
 
-def _refuse_unknown(given: Given, known: frozenset[str]) -> None:
+def _require_known_keys(given: Given, known: frozenset[str]) -> None:
     if unknown := sorted(given.keys() - known):
         raise ConfigurationError(
             f"{unknown[0]!r} is not a known key", f"known are: {', '.join(sorted(known)) or 'none'}"

@@ -111,9 +111,9 @@ class Watch:
             return Unwell(Condition.UNKNOWN, f"{error.code} {error.message}", error.code)
         if not report.exit_code:
             return None
-        told, condition = report.last_error, Condition(report.condition)
-        if told and not told.past:
-            return Unwell(condition, f"{told.code} {told.text}", told.code)
+        last, condition = report.last_error, Condition(report.condition)
+        if last and not last.past:
+            return Unwell(condition, f"{last.code} {last.text}", last.code)
         return Unwell(condition, "; ".join(report.notes))
 
 
@@ -134,7 +134,7 @@ def watching(sink: ServedSink, interval_s: float) -> Iterator[Watch]:
 def gauges(sinks: Iterable[ServedSink]) -> list[Gauge]:
     """Return the sink-wide gauges of all, several asked at once; an absent one is ``not known``."""
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
-        return [gauge for told in threads.map(_gauges, sinks) for gauge in told]
+        return [gauge for of_one in threads.map(_gauges, sinks) for gauge in of_one]
 
 
 def _gauges(sink: ServedSink) -> list[Gauge]:

@@ -72,26 +72,26 @@ class _ColumnGuess:
             for name, content in some.items():
                 contents.setdefault(name, []).append(content)
         typed: list[tuple[str, str]] = []
-        folded: set[str] = set()
+        lowered: set[str] = set()
         for name, there in contents.items():
             try:
-                typed.append((name, self._field(name, there, f"{path}{name}", folded)))
+                typed.append((name, self._field(name, there, f"{path}{name}", lowered)))
             except _NoType as unclear:
                 self.left_out.append((f"{path}{name}", str(unclear)))
         return typed
 
-    def _field(self, name: str, contents: list[Any], path: str, folded: set[str]) -> str:
+    def _field(self, name: str, contents: list[Any], path: str, lowered: set[str]) -> str:
         if not _NAME.fullmatch(name):
             raise _NoType("a column cannot have this name")
         if path == name and name.lower() in RESERVED:
             raise _NoType("Iceberg keeps this name for itself")
-        if name.lower() in folded:
+        if name.lower() in lowered:
             raise _NoType("another column has this name but for case")
         if self._columns == COLUMNS_MAX:
             raise _NoType(f"there are {COLUMNS_MAX} columns already")
         self._columns += 1
         kind = self._type(contents, path)
-        folded.add(name.lower())
+        lowered.add(name.lower())
         return kind
 
     def _type(self, contents: Iterable[Any], path: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from headgate.config.multi_table_settings import CreateFrom
+from headgate.config.multi_table_settings import CreateFrom, TablesSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord, KeyCounts, Suspended
 from headgate.control_protocol.errors import (
@@ -82,8 +82,8 @@ def tables(settings: SinkSettings) -> TablesReport:
             pending[pending_commit.table] = (
                 pending.get(pending_commit.table, 0) + pending_commit.records
             )
-        decided = count_decided_rows(settings, history)
-        named = _names_of_topics(settings, record)
+        decided = count_decided_rows(settings.quarantine, history)
+        named = _names_of_topics(settings.tables, record)
         found = {
             name: _table_or_error(name, table, pending.get(name, 0))
             for name, table in open_one_by_one(opened, history, named)
@@ -99,10 +99,10 @@ def tables(settings: SinkSettings) -> TablesReport:
         )
 
 
-def _names_of_topics(settings: SinkSettings, record: CommitRecord | None) -> set[str]:
+def _names_of_topics(tables: TablesSettings, record: CommitRecord | None) -> set[str]:
     """Return tables of the topics that the ledger knows, if the topic alone decides."""
     topics = sorted(record.topic_ids) if record else []
-    return {target.table for target in settings.tables.routing.tables_of(topics).values()}
+    return {target.table for target in tables.routing.tables_of(topics).values()}
 
 
 def _with_suspension(
@@ -157,7 +157,10 @@ def check_routes(settings: SinkSettings) -> str:
     """
     with source_topics(settings) as topics:
         known = sorted(topics.describe())
-    notes = [*_describe_unrouted(settings, known), *_describe_collisions(settings, known)]
+    notes = [
+        *_describe_unrouted(settings.tables, known),
+        *_describe_collisions(settings.tables, known),
+    ]
     if settings.tables.create.schema is CreateFrom.OFF:
         notes.append(
             "tables.create.schema is off: records for tables that do not exist are unmatched"
@@ -165,8 +168,8 @@ def check_routes(settings: SinkSettings) -> str:
     return "; ".join(notes)
 
 
-def _describe_unrouted(settings: SinkSettings, topics: list[str]) -> Iterator[str]:
-    routing = settings.tables.routing
+def _describe_unrouted(tables: TablesSettings, topics: list[str]) -> Iterator[str]:
+    routing = tables.routing
     takes: dict[int, list[str]] = {number: [] for number in range(len(routing.routes))}
     for topic in topics:
         for route, _ in routing.routes_of_topic(topic):
@@ -182,8 +185,8 @@ def _describe_unrouted(settings: SinkSettings, topics: list[str]) -> Iterator[st
         yield f"no route takes {', '.join(alone[:EXAMPLES_MAX])}"
 
 
-def _describe_collisions(settings: SinkSettings, topics: list[str]) -> Iterator[str]:
-    routing = settings.tables.routing
+def _describe_collisions(tables: TablesSettings, topics: list[str]) -> Iterator[str]:
+    routing = tables.routing
     winners = routing.tables_of(topics)
     for topic in topics:
         target = routing.table_of_topic(topic)

@@ -47,7 +47,7 @@ from headgate.data_plane.quarantine.diverted_records import (
     is_given_back,
 )
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_put
+from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.embedded_source import Record
 from headgate.operations.access.secondary_tables import (
     FilledTables,
@@ -57,9 +57,8 @@ from headgate.operations.access.secondary_tables import (
     table_start,
     with_schema_changes,
 )
-from headgate.operations.access.tables import open_catalog, require_iceberg
 from headgate.operations.control.operator_claim import actor, announce
-from headgate.runtime.sink_tables import SinkTables
+from headgate.runtime.sink_tables import SinkTables, look_at_tables, require_catalog
 from headgate.tables.iceberg.catalog import naming_table
 
 PORTION = 10_000
@@ -93,9 +92,9 @@ def require_replayable(settings: SinkSettings, names: Collection[str] = ()) -> N
     key: what they have taken since may be newer. Raises ``ConfigurationError`` for a sink of one
     table.
     """
-    require_iceberg(settings)
-    require_many_tables(settings)
-    if not settings.quarantine.keeps:
+    require_catalog(settings)
+    require_many_tables(settings.tables)
+    if not settings.quarantine.keeps_rejected:
         raise ReplayUnfit(
             f"sink {settings.name} keeps no records in a quarantine", "there is nothing to replay"
         )
@@ -106,7 +105,7 @@ def require_replayable(settings: SinkSettings, names: Collection[str] = ()) -> N
             "send the rows of the quarantine to the topic again",
         )
     kept = "; the quarantine keeps the records"
-    require_unkeyed(settings, names, "the quarantine holds", kept)
+    require_unkeyed(settings.tables, names, "the quarantine holds", kept)
 
 
 def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[ReplayedTable, ...]:
@@ -116,7 +115,8 @@ def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Repla
     opening and writing tables raises. What was replayed by then is in the tables once.
     """
     require_replayable(settings, names)
-    with open_catalog(settings) as catalog:
+    with look_at_tables(settings) as tables:
+        catalog = tables.supports_catalog().catalog
         session = _ReplaySession(settings, catalog)
         given = tuple(
             map(session.replay, sorted(names) if names else session.tables_with_records())
@@ -237,7 +237,7 @@ class _ReplaySession:
         )
         for _ in range(_TRIES):
             planning = SinkTables.in_catalog(settings, self._catalog).planning()
-            outcome = planning.written(batch, lambda plan: write_put(plan, batch, chunk))  # noqa: B023
+            outcome = planning.written(batch, lambda plan: write_put_records(plan, batch, chunk))  # noqa: B023
             if not isinstance(outcome, BatchNeeds):
                 break
             batch = with_schema_changes(settings, self._catalog, batch, outcome)

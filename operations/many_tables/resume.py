@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from headgate.config.multi_table_settings import CreateFrom
+from headgate.config.multi_table_settings import CreateFrom, TablesSettings
 from headgate.config.route_checks import section_of
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord, Suspended
@@ -42,7 +42,11 @@ def resume_tables(
             "headgate tables SINK lists those that are",
         )
     asked = {name: suspended[name] for name in (names or suspended)}
-    kept = {name for name in asked if name in gone and not (names and _may_create(settings, name))}
+    kept = {
+        name
+        for name in asked
+        if name in gone and not (names and _may_create(settings.tables, name))
+    }
     wanted = {n: each for n, each in asked.items() if n not in kept and not each.resuming}
     refused = [f"{name} stays suspended: {suspended[name].why}" for name in sorted(kept)]
     if kept == asked.keys():
@@ -87,7 +91,7 @@ def _wait_until_open(
     patience_s: float | None,
 ) -> None:
     """Wait until the tables take rows; those that were ``gone``, until their first rows are in."""
-    patience_s = default_patience_s(settings) if patience_s is None else patience_s
+    patience_s = default_patience_s(settings.coordinator) if patience_s is None else patience_s
     until_s = time.monotonic() + patience_s + settings.coordinator.commit_interval_ms / 1_000
     while waiting := _find_unopened(settings, names, gone):
         if time.monotonic() >= until_s:
@@ -118,17 +122,17 @@ def _find_unopened(
     return waiting
 
 
-def _may_create(settings: SinkSettings, table: str) -> bool:
+def _may_create(tables: TablesSettings, table: str) -> bool:
     """Return whether the sink can create the table again (LEDGER-2)."""
-    wanted = settings.tables.create.schema
-    each = section_of(settings.tables, table)
+    wanted = tables.create.schema
+    each = section_of(tables, table)
     declared = wanted is not CreateFrom.OFF and bool(each and each.columns)
     return wanted.from_records or declared
 
 
 def _read_suspended(settings: SinkSettings) -> tuple[dict[str, Suspended], set[str]]:
     """Return what is suspended, by name, and the names of those that are gone."""
-    require_many_tables(settings)
+    require_many_tables(settings.tables)
     with open_reader(settings) as tables:
         record = tables.reader.history().record
         suspended = {each.table: each for each in (record.suspended if record else ())}

@@ -30,7 +30,6 @@ from headgate.operations.access.secondary_tables import (
     require_many_tables,
     require_unkeyed,
 )
-from headgate.operations.access.tables import open_catalog, require_iceberg
 from headgate.operations.audit.audited_table import find_recreated_topics
 from headgate.operations.audit.files import find_delivered
 from headgate.operations.audit.records import (
@@ -42,6 +41,7 @@ from headgate.operations.audit.records import (
 )
 from headgate.operations.control.operator_claim import actor, announce
 from headgate.runtime.maintenance.compaction import Rewriting, target_bytes
+from headgate.runtime.sink_tables import look_at_tables, require_catalog
 from headgate.tables.iceberg.maintenance.compaction_plan import Choice
 from headgate.tables.iceberg.pending_manifests import portions_of
 from headgate.tables.iceberg.reader import IcebergReader
@@ -80,9 +80,9 @@ def require_rewritable(settings: SinkSettings, names: Collection[str] = ()) -> C
     Raises ``ReplayUnfit`` if there are none, and for tables with a key: what they have taken since
     may be newer. Raises ``ConfigurationError`` for a sink of one table.
     """
-    require_iceberg(settings)
-    require_many_tables(settings)
-    require_unkeyed(settings, names, "expired", "")
+    require_catalog(settings)
+    require_many_tables(settings.tables)
+    require_unkeyed(settings.tables, names, "expired", "")
     columns = settings.tables.record_columns.coordinates
     if columns is None:
         raise ReplayUnfit(
@@ -103,7 +103,8 @@ def rewrite_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Rewr
     storage raise. What was written again by then is in the tables once.
     """
     columns = require_rewritable(settings, names)
-    with open_catalog(settings) as catalog:
+    with look_at_tables(settings) as tables:
+        catalog = tables.supports_catalog().catalog
         session = _RewriteSession(settings, catalog, columns)
         written = tuple(
             map(session.rewrite, sorted(names) if names else session.tables_with_expired())

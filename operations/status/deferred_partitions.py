@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from headgate.config.cdc_settings import ChangesSettings
 from headgate.config.keyed_table_checks import find_added_partitions
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
@@ -60,7 +61,7 @@ def select_held(
 
 
 def describe_held(
-    settings: SinkSettings, held: Collection[HeldPartition], commits: Iterable[SinkCommit]
+    changes: ChangesSettings, held: Collection[HeldPartition], commits: Iterable[SinkCommit]
 ) -> list[str]:
     """Say what waits there and for what, as far as the table's ``commits`` show it."""
     if not held:
@@ -70,10 +71,10 @@ def describe_held(
         f"{names}: added to a topic of a keyed table, and not read yet: their records are in no "
         "table, and are not lost"
     )
-    held_ms = settings.changes.hold_ms
+    held_ms = changes.hold_ms
     if held_ms is None:
         return [f"{text}. The sink stops when there are records in them (HG-242)"]
-    if settings.changes.multiples_only and (unordered := _describe_no_multiples(held)):
+    if changes.multiples_only and (unordered := _describe_no_multiples(held)):
         return [f"{text}. {unordered}: they are never read, and the sink stops (HG-222)"]
     why = (
         f"held for {held_ms / 1000:g} s since the coordinator first saw them, and until what the "

@@ -6,7 +6,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.operations.access.tables import error_of_missing_table
 from headgate.runtime.sink_tables import look_at_tables
-from headgate.runtime.start_checks import refuse_new
+from headgate.runtime.start_checks import require_creatable
 
 
 def find_start_error(settings: SinkSettings) -> HeadgateError | None:
@@ -17,7 +17,7 @@ def find_start_error(settings: SinkSettings) -> HeadgateError | None:
     """
     try:
         with look_at_tables(settings) as tables:
-            tables.refuse_unfit()
+            tables.require_fit_table()
     except TableMissing:
         return error_of_missing_table(settings) or _find_error_of_new(settings)
     except RetryLater:
@@ -29,7 +29,7 @@ def find_start_error(settings: SinkSettings) -> HeadgateError | None:
 
 def _find_error_of_new(settings: SinkSettings) -> HeadgateError | None:
     try:
-        refuse_new(settings)
+        require_creatable(settings)
     except HeadgateError as error:
         return error
     return None

@@ -23,6 +23,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.messages import SkipReason
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.table_history import History, Newest, nothing_of
+from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.first_records import first_timestamps
 from headgate.operations.access.kafka_connection import read_control_tail, source_topics
@@ -112,7 +113,7 @@ def status(
     """
     notes = _Notes(settings)
     now_ms = time.time_ns() // 1_000_000
-    since_ms = now_ms - overdue_ms(settings)
+    since_ms = now_ms - overdue_ms(settings.coordinator)
     found = _table(settings, Newest(transactions, since_ms), notes)
     history, wrong, record = found.history, found.wrong, found.history.record
     notes.texts += filter(None, [describe_weaker_guarantee(settings)])
@@ -144,7 +145,7 @@ def status(
             stopped=record is not None and record.stopped,
             unheard=unheard,
             overdue=record is None
-            and (heard_events.since_ms or now_ms) < now_ms - overdue_ms(settings),
+            and (heard_events.since_ms or now_ms) < now_ms - overdue_ms(settings.coordinator),
         )
     )
     report = StatusReport(
@@ -198,9 +199,9 @@ def _lag_ages(settings: SinkSettings, report: StatusReport, now_ms: int) -> Mapp
     return lag_ages(settings, lags, first, now_ms)
 
 
-def overdue_ms(settings: SinkSettings) -> int:
+def overdue_ms(coordinator: CoordinatorSettings) -> int:
     """Return the wait after which records should be in the table, whoever died meanwhile."""
-    times = settings.coordinator
+    times = coordinator
     return INTERVALS_MISSED * (times.commit_interval_ms + times.commit_timeout_ms)
 
 
@@ -326,7 +327,7 @@ def _held_partitions(
     others = sorted(logs.keys() - stored.keys() - {each.at for each in held})
     if others:
         notes.texts.append(f"not read yet: {', '.join(map(str, others))}")
-    notes.texts += describe_held(settings, held, history.commits)
+    notes.texts += describe_held(settings.changes, held, history.commits)
     return held
 
 

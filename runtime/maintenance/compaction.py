@@ -283,13 +283,13 @@ def _lineage(
     first = (file.first_row_id or 0) + position
     ids = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
     updated = pa.array(np.full(rows.num_rows, file.sequence_number, np.int64))
-    told = []
+    columns = []
     for field_id, otherwise in ((_ROW_ID, ids), (_UPDATED, updated)):
         place = there.get(field_id)
         stored = None if place is None else rows.column(place).combine_chunks()
         column = otherwise if stored is None else stored.fill_null(otherwise)
-        told.append(pa.chunked_array([column]))
-    return told
+        columns.append(pa.chunked_array([column]))
+    return columns
 
 
 def _id(field: pa.Field) -> int:

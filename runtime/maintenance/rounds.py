@@ -166,8 +166,8 @@ class Round:
                 extra=about(LogEvent.TABLE_COMPACTED, table=self.table),
             )
             return True
-        told = "taken back" if replacement.take_back() else "left as orphans"
-        self.done.left.append(f"a compaction did not land ({outcome}); its files were {told}")
+        fate = "taken back" if replacement.take_back() else "left as orphans"
+        self.done.left.append(f"a compaction did not land ({outcome}); its files were {fate}")
         return False
 
     # ------------------------------------------------------------------------- expiry, and orphans
@@ -202,7 +202,9 @@ class Round:
             self.table,
             ages,
             beside=self.beside,
-            deciding=partial(deciding_of, self.settings) if self.settings.apart else None,
+            deciding=partial(deciding_of, self.settings)
+            if self.settings.has_foreign_quarantine
+            else None,
         )
         if self.unread:
             self.done.left.append(

@@ -11,6 +11,7 @@ from functools import partial
 
 from pyiceberg.catalog import Catalog
 
+from headgate.config.multi_table_settings import TablesSettings
 from headgate.config.route_checks import section_of
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import UNNAMED
@@ -18,7 +19,6 @@ from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_context import for_the_same_sink
-from headgate.control_protocol.table_format import SupportsMaintenance
 from headgate.runtime.maintenance.rounds import Done, Round
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.commit_lock import CommitLocks
@@ -81,7 +81,7 @@ class Maintenance:
     def _round(self, *, search: bool) -> bool:
         """Give each table its turn; return whether one has more to do. ``search``: for orphans."""
         primary = None
-        if not self._settings.apart:
+        if not self._settings.has_foreign_quarantine:
             settings = self._settings
             name, branch = settings.table.identifier, settings.table.branch
             primary = IcebergTable(self._catalog, name, settings.name, branch)
@@ -148,10 +148,12 @@ class Maintenance:
 def begin_maintenance(tables: SinkTables, opening: ExitStack, ended: OnEnded | None) -> None:
     """Maintain a coordinator's tables beside its commits, if wanted; ``opening`` ends it."""
     settings = tables.settings
-    found = tables.of(settings.quarantine.table if settings.apart else tables.name)
-    if settings.maintenance and isinstance(found, SupportsMaintenance):
-        told = (ended,) if ended else ()
-        opening.callback(Maintenance(settings, found.catalog, found.commit_locks, *told).close)
+    found = tables.maintained(
+        settings.quarantine.table if settings.has_foreign_quarantine else tables.name
+    )
+    if settings.maintenance and found:
+        callbacks = (ended,) if ended else ()
+        opening.callback(Maintenance(settings, found.catalog, found.commit_locks, *callbacks).close)
 
 
 def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> list[str]:
@@ -160,13 +162,17 @@ def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> lis
     ``primary`` as read: of many tables it knows those that were filled (LEDGER-2). Beside a table
     of another format it is the Iceberg quarantine alone.
     """
-    if settings.apart:
+    if settings.has_foreign_quarantine:
         return [settings.quarantine.table]
     names = [] if settings.tables else [settings.table.identifier]
-    names += [settings.quarantine.table] if settings.quarantine.keeps else []
+    names += [settings.quarantine.table] if settings.quarantine.keeps_rejected else []
     if primary is not None:
         names += sorted({*(primary.record.secondaries if primary.record else ()), *primary.filled})
-    return [name for name in dict.fromkeys(names) if name != UNNAMED and is_wanted(settings, name)]
+    return [
+        name
+        for name in dict.fromkeys(names)
+        if name != UNNAMED and is_wanted(settings.tables, name)
+    ]
 
 
 def suspension_reasons(primary: TableView | None) -> Mapping[str, str]:
@@ -176,8 +182,8 @@ def suspension_reasons(primary: TableView | None) -> Mapping[str, str]:
     return {each.table: each.why for each in record.suspended} if record else {}
 
 
-def is_wanted(settings: SinkSettings, name: str) -> bool:
-    section = section_of(settings.tables, name) if settings.tables else None
+def is_wanted(tables: TablesSettings, name: str) -> bool:
+    section = section_of(tables, name) if tables else None
     return section is None or section.maintain
 
 

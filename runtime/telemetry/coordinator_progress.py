@@ -127,11 +127,11 @@ def on_status(
 ) -> Progress:
     """Take a participant's status; ``now`` is monotonic s, and epoch ms."""
     now_s, now_ms = now
-    others = {who: told for who, told in before.batches.items() if who != sender}
+    others = {who: error for who, error in before.batches.items() if who != sender}
     if not status.failure:
         return replace(before, batches=others) if status.part == 0 else before
-    told = batch_failure(status.failure, LastError("", "", sender.member, now_ms))
-    return replace(before, batches={**others, sender: (now_s, told)})
+    error = batch_failure(status.failure, LastError("", "", sender.member, now_ms))
+    return replace(before, batches={**others, sender: (now_s, error)})
 
 
 def current_error(now: Progress, now_s: float, window_s: float) -> LastError | None:
@@ -141,8 +141,8 @@ def current_error(now: Progress, now_s: float, window_s: float) -> LastError | N
     """
     if now.error and not now.error.past:
         return now.error
-    lately = [told for at_s, told in now.batches.values() if now_s - at_s < window_s]
-    return max(lately, key=lambda told: told.time_ms or 0, default=now.error)
+    lately = [error for at_s, error in now.batches.values() if now_s - at_s < window_s]
+    return max(lately, key=lambda error: error.time_ms or 0, default=now.error)
 
 
 def on_source_logs(

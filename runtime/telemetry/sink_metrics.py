@@ -171,9 +171,9 @@ class SinkMeters:
             return str(unwell)
         life = self.life
         condition = life.condition() if life else Condition.RUNNING
-        told = life.error() if life else None
+        error = life.error() if life else None
         if EXIT_CODES[condition]:
-            return f"{condition.value}: {told.code} {told.text}" if told else condition.value
+            return f"{condition.value}: {error.code} {error.text}" if error else condition.value
         return None
 
     def watched(self, unwell: Callable[[], Unwell | None]) -> None:
@@ -297,11 +297,11 @@ class CoordinatorMeters:
         code = found[0] if found else RetryLater.code
         now_ms, member = _wall_ms(), self._sender.member
         said = self._settings.redacted(without_code(code, text))
-        told = LastError(code, said, member, now_ms)
+        error = LastError(code, said, member, now_ms)
         if next_try_ms is not None:
-            told = replace(told, next_try_ms=now_ms + next_try_ms)
+            error = replace(error, next_try_ms=now_ms + next_try_ms)
         with self._lock:
-            self._progress = replace(self._progress, error=told)
+            self._progress = replace(self._progress, error=error)
 
     def heard(self, envelope: Envelope) -> None:
         """Take an event from the log; only this life's own count, and each settlement once.
@@ -362,8 +362,8 @@ class CoordinatorMeters:
         if not now.epoch:
             return
         still = len(coordinator_progress.stalled_partitions(now, now_s, self._window_s))
-        told = replace(now, error=self.error())
-        yield from coordinator_progress.sink_gauges(told, self.condition(), still, _wall_ms())
+        current = replace(now, error=self.error())
+        yield from coordinator_progress.sink_gauges(current, self.condition(), still, _wall_ms())
         if self._settings.tables:
             yield from coordinator_progress.table_gauges(now)
         if self._settings.telemetry.per_partition:

@@ -49,7 +49,7 @@ def delta_from_columns(columns: Struct, comments: Mapping[str, str]) -> str:
     return json.dumps({"type": "struct", "fields": fields})
 
 
-def refuse_partitions(columns: Struct, partition_by: Sequence[str]) -> None:
+def require_partitionable(columns: Struct, partition_by: Sequence[str]) -> None:
     """Raise ``ConfigurationError`` if Delta cannot name a file's value of such a column."""
     types = {column.name: column.type for column in columns.fields}
     for name in partition_by:

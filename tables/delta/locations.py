@@ -20,7 +20,7 @@ _REQUEST_S, _CONNECT_S = 15.0, 3.0
 """By default, delta-rs lets a commit hang for three minutes if the store does not answer."""
 
 
-def refuse_location(location: str) -> None:
+def require_supported_location(location: str) -> None:
     """Raise ``ConfigurationError`` unless a version can be put there if absent."""
     folder = local_path(location)
     if folder is None and location.partition("://")[0] not in SCHEMES:

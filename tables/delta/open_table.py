@@ -80,7 +80,7 @@ class DeltaLocation:
     def folder(self) -> Folder:
         return open_folder(self.location, self.storage)
 
-    def refuse_store(self) -> None:
+    def require_conditional_puts(self) -> None:
         """Raise ``PutsUnconditional`` if two writers could put the same version; or ``OSError``."""
         files = open_files(self.storage, self.location)
         if on_s3(files) and not files.puts_conditionally(f"{self.location}/data/headgate"):
@@ -104,13 +104,13 @@ class DeltaLocation:
                 time.sleep(_PAUSE_S)
         else:
             if len(said) == 1:
-                self._refuse_protocol()
+                self._require_supported_protocol()
                 raise log_unreadable(f"{self.location}/_delta_log", failure) from failure
             raise Unreachable(f"Delta table {self.name} cannot be read: {first_line(failure)}")
-        refuse_unfit(self.name, table)
+        require_fit_table(self.name, table)
         return table
 
-    def _refuse_protocol(self) -> None:
+    def _require_supported_protocol(self) -> None:
         """Raise ``TableUnfit`` where the log is sound, but of a protocol that is not supported."""
         try:
             why = protocol_refusal(self.folder())
@@ -167,7 +167,7 @@ def file_schema_of(place: DeltaLocation, table: DeltaTable) -> FileSchema:
     )
 
 
-def refuse_unfit(name: str, table: DeltaTable) -> None:
+def require_fit_table(name: str, table: DeltaTable) -> None:
     """Raise ``TableUnfit`` for unsupported features or types of partition columns."""
     protocol, properties = table.protocol(), table.metadata().configuration
     named = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
@@ -184,7 +184,7 @@ def refuse_unfit(name: str, table: DeltaTable) -> None:
             "a sink that stood still would take it for a table it never wrote to",
             f"unset {_TXN_RETENTION}",
         )
-    _refuse_retention(name, properties.get(_LOG_RETENTION) or "")
+    _require_retention(name, properties.get(_LOG_RETENTION) or "")
     if why := refusal(table):
         raise _refusal(name, why)
     types = {column.name: column.type for column in columns_of(name, table).fields}
@@ -208,7 +208,7 @@ def _unfit(name: str, has: str) -> TableUnfit:
     )
 
 
-def _refuse_retention(name: str, interval: str) -> None:
+def _require_retention(name: str, interval: str) -> None:
     days = _DAYS.search(interval)
     if _SHORT.search(interval) or (days and int(days[1]) < _LOG_DAYS_MIN):
         raise TableUnfit(

@@ -55,12 +55,12 @@ from headgate.tables.delta.open_table import (
     DeltaLocation,
     columns_of,
     partitions_of,
-    refuse_unfit,
+    require_fit_table,
     schema_id_of,
     schema_id_of_parts,
 )
 from headgate.tables.delta.statistics import statistics
-from headgate.tables.missing_files import refuse_lost
+from headgate.tables.missing_files import check_lost_files
 from headgate.tables.neutral_schema import file_facts
 from headgate.tables.neutral_schema import layout_id_of as layout_id_of_file
 
@@ -119,12 +119,12 @@ class DeltaSinkTable:
             return Refused("the table has moved on since it was read; nothing was sent")
         if not self._store_tried:
             try:
-                self._place.refuse_store()
+                self._place.require_conditional_puts()
             except OSError as error:
                 return Unknown(f"nothing was sent: {first_line(error)}")
             self._store_tried = True
         try:
-            if lost := refuse_lost(self._folder, attempt.files):
+            if lost := check_lost_files(self._folder, attempt.files):
                 return lost
         except OSError as error:
             return Unknown(f"nothing was sent: {first_line(error)}")
@@ -143,7 +143,7 @@ class DeltaSinkTable:
         table = self._load()
         for file in files:
             self._add_action(table, file)
-        if lost := refuse_lost(self._folder, files):
+        if lost := check_lost_files(self._folder, files):
             raise _unfit(self._place.name, lost.reason)
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ class DeltaSinkTable:
             table.update_incremental()
         except (DeltaError, OSError):
             return None
-        refuse_unfit(self._place.name, table)
+        require_fit_table(self._place.name, table)
         return table
 
     def _layout(self, table: DeltaTable, schema_id: int) -> _Columns | None:

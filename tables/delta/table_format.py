@@ -23,8 +23,8 @@ from headgate.control_protocol.table_format import (
     Use,
 )
 from headgate.control_protocol.table_history import TableReader
-from headgate.tables.delta.columns import delta_from_columns, refuse_partitions
-from headgate.tables.delta.locations import refuse_location
+from headgate.tables.delta.columns import delta_from_columns, require_partitionable
+from headgate.tables.delta.locations import require_supported_location
 from headgate.tables.storage.directories import folders_in
 from headgate.tables.storage.file_io import open_files
 
@@ -52,7 +52,7 @@ class DeltaFormat(TableFormat):
             raise ConfigurationError(
                 "table.location is missing: a Delta table is found by it", "write its address"
             )
-        refuse_location(spec.location)
+        require_supported_location(spec.location)
         if foreign := sorted(key for key in spec.storage if not key.startswith("s3.")):
             raise ConfigurationError(
                 f"catalog.properties.{foreign[0]} is set, but a Delta table has no catalog",
@@ -67,7 +67,7 @@ class DeltaFormat(TableFormat):
             )
         delta_from_columns(spec.columns, spec.comments)
         if spec.create:
-            refuse_partitions(spec.columns, spec.partition_by)
+            require_partitionable(spec.columns, spec.partition_by)
 
     def create(self, spec: TableSpec) -> bool:
         place = _place(spec)

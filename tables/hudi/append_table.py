@@ -11,11 +11,11 @@ from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.tables.hudi.base_files import instant_of, stamp_of
-from headgate.tables.hudi.commits import HudiCommits, Moved, refuse_rolled_back
+from headgate.tables.hudi.commits import HudiCommits, Moved, check_rolled_back
 from headgate.tables.hudi.jvm import error_text
 from headgate.tables.hudi.table_properties import STAGED, HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
-from headgate.tables.missing_files import refuse_lost
+from headgate.tables.missing_files import check_lost_files
 from headgate.tables.storage.directories import Folder
 
 _STAMPS_OPEN = 8
@@ -74,7 +74,7 @@ class HudiSinkTable(HudiCommits):
 
         def check() -> None:
             if first in self._reservations.condemned():
-                raise Moved(refuse_rolled_back(first).reason)
+                raise Moved(check_rolled_back(first).reason)
 
         if refused := self._begin(java, first):
             raise Moved(refused.reason)
@@ -91,7 +91,7 @@ class HudiSinkTable(HudiCommits):
         return named.pop() if named else self._reserved(java)
 
     def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
-        return refuse_lost(self._place.folder, attempt.files)
+        return check_lost_files(self._place.folder, attempt.files)
 
 
 # Manages files that are staged in our folder below a Hudi table until they become Hudi's.

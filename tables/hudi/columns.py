@@ -60,7 +60,7 @@ def columns_of(table: str, schema: str) -> Struct:
     return Struct(tuple(_column(table, each) for each in fields if each["name"] not in COLUMNS))
 
 
-def refuse_taken(table: str, columns: Struct) -> None:
+def require_free_names(table: str, columns: Struct) -> None:
     """Raise ``TableUnfit`` for a column by which Hudi would take rows for deleted ones."""
     if own := _first_reserved(columns, _MEANING):
         raise TableUnfit(
@@ -84,7 +84,7 @@ def quote(name: str) -> str:
     return "`{}`".format(name.replace("`", "``"))
 
 
-def refuse_partitions(columns: Struct, partition_by: Sequence[str]) -> None:
+def require_partitionable(columns: Struct, partition_by: Sequence[str]) -> None:
     """Raise ``ConfigurationError`` for columns whose folder names are not certain."""
     types = {column.name: column.type for column in columns.fields}
     for name in partition_by:
@@ -98,7 +98,7 @@ def refuse_partitions(columns: Struct, partition_by: Sequence[str]) -> None:
             )
 
 
-def refuse_key(columns: Struct, key: str, partition_by: Sequence[str]) -> None:
+def require_record_key(columns: Struct, key: str, partition_by: Sequence[str]) -> None:
     """Raise ``ConfigurationError`` for a record key that the table could not be filled with."""
     found = next((column for column in columns.fields if column.name == key), None)
     if found is None or found.type not in KEY_TYPES or not found.required:

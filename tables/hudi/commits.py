@@ -152,9 +152,9 @@ class HudiCommits:
         """Return the table, and the sink's newest commit if it has landed and is not kept (H10)."""
         newest = list(islice(java.commits(meta), _LOOKED_AT))
         ours = list(islice(self._ours(java.commits(meta)), 2))
-        self._refuse_risen(lambda instant: java.completed(meta, instant))
-        lost_lock_detection.refuse_fork(self._place.name, self._sink, ours)
-        self._refuse_changed(config, newest)
+        self._require_none_risen(lambda instant: java.completed(meta, instant))
+        lost_lock_detection.require_chain(self._place.name, self._sink, ours)
+        self._require_columns_kept(config, newest)
         said = ours[0].said if ours else {}
         found, filled = decode(self._sink, said), filled_of(self._sink, said)
         tag, record = ours[0].completed if ours else None, found
@@ -197,12 +197,12 @@ class HudiCommits:
             return Lineage.CONTAINS_TAG
         return Lineage.ROLLED_BACK if below else Lineage.TAG_MISSING
 
-    def _refuse_risen(self, complete: Callable[[str], bool]) -> None:
-        lost_lock_detection.refuse_risen(
+    def _require_none_risen(self, complete: Callable[[str], bool]) -> None:
+        lost_lock_detection.require_none_risen(
             self._place.name, self._sink, self._reservations.condemned(), complete
         )
 
-    def _refuse_changed(self, config: TableConfig, newest: list[Instant]) -> None:
+    def _require_columns_kept(self, config: TableConfig, newest: list[Instant]) -> None:
         """Refuse if the sink's next commit would undo a change of columns by somebody else."""
         schema = next((each.said[_SCHEMA] for each in newest if each.said.get(_SCHEMA)), None)
         if schema and (column := changed_column(config.columns, schema)):
@@ -261,7 +261,7 @@ class HudiCommits:
         The newest instant to come belongs to the transaction that the claim begins with.
         """
         meta, first = java.meta(), set(self._coming()[-1:])
-        self._refuse_risen(lambda instant: java.landed(meta, instant) is not None)
+        self._require_none_risen(lambda instant: java.landed(meta, instant) is not None)
         for instant in sorted(self._unfinished(java, meta) - first):
             self._bury(java, instant)
 
@@ -278,12 +278,12 @@ class HudiCommits:
         if java.completed(meta, instant):
             return Refused(f"instant {instant} is complete", for_good=True)
         if instant in self._reservations.condemned():
-            return refuse_rolled_back(instant)
+            return check_rolled_back(instant)
         if instant in java.pending(meta):
             java.go_on(instant)
             return None
         if instant in self._begun:
-            return refuse_rolled_back(instant)
+            return check_rolled_back(instant)
         if java.passed(meta, instant):
             self._bury(java, instant)
             return Refused(f"instant {instant} is older than the active timeline", for_good=True)
@@ -330,7 +330,7 @@ class HudiCommits:
             return Refused(behind)
         meta = java.meta()
         if instant in self._reservations.condemned() or java.rolling_back(meta, instant):
-            return refuse_rolled_back(instant)
+            return check_rolled_back(instant)
         if instant not in java.pending(meta):
             return Refused(f"the table has moved on: instant {instant} is not pending any more")
         return self._lost(attempt, java)
@@ -354,7 +354,7 @@ class HudiCommits:
         self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, coming: Kept
     ) -> CommitOutcome:
         instant, record = coming.instant, coming.record
-        self._refuse_risen(instant.__eq__)
+        self._require_none_risen(instant.__eq__)
         try:
             meta = java.meta()
             tag = java.landed(meta, instant)
@@ -409,7 +409,7 @@ class HudiCommits:
         return cache(brought)
 
 
-def refuse_rolled_back(instant: str) -> Refused:
+def check_rolled_back(instant: str) -> Refused:
     return Refused(f"others roll instant {instant} back, and its files", for_good=True)
 
 

@@ -24,7 +24,7 @@ _KNOW_THEIR_OWNER = {
 _PORT = 2181
 
 
-def refuse_lock(table: str, given: Mapping[str, str], where: str) -> None:
+def require_fencing_lock(table: str, given: Mapping[str, str], where: str) -> None:
     """Raise ``HudiUnsafe`` for a lock that does not fence, and for one that cannot be taken.
 
     Hudi itself would report a missing setting at each commit, and the commit would be tried again.

@@ -26,7 +26,7 @@ def follows(sink: SinkName) -> str:
     return f"headgate-hudi.{sink}.follows"
 
 
-def refuse_fork(table: str, sink: SinkName, ours: Sequence[Instant]) -> None:
+def require_chain(table: str, sink: SinkName, ours: Sequence[Instant]) -> None:
     """Raise ``HudiForked`` if the sink's two newest commits, newest first, are not a chain.
 
     Completion times tell. Instants are archived by their request times, so the former one may be
@@ -41,7 +41,7 @@ def refuse_fork(table: str, sink: SinkName, ours: Sequence[Instant]) -> None:
         )
 
 
-def refuse_risen(
+def require_none_risen(
     table: str, sink: SinkName, condemned: Collection[str], complete: Callable[[str], bool]
 ) -> None:
     """Raise ``HudiForked`` if a commit is complete that was rolled back."""
@@ -89,10 +89,10 @@ def refuse(
             f"{'remove' if keyed else 'name'} table.key, or fill another table",
         )
     if view.lineage is Lineage.FRESH:
-        _refuse_buckets(view, place, live)
+        _require_no_buckets(view, place, live)
 
 
-def _refuse_buckets(
+def _require_no_buckets(
     view: TableView, place: HudiLocation, live: Callable[[], Sequence[Slice]]
 ) -> None:
     """Refuse a table that others have split into buckets; only its files show that.

@@ -72,7 +72,7 @@ def _reasons(unsupported: Any, why: str) -> dict[int, str]:
     return dict.fromkeys(pc.indices_nonzero(unsupported).to_pylist(), why)
 
 
-def refuse_row_key(columns: Struct, key: RowKey, partition_by: Sequence[str]) -> None:
+def require_supported_key(columns: Struct, key: RowKey, partition_by: Sequence[str]) -> None:
     """Raise ``ConfigurationError`` for a key that is not supported for Hudi tables."""
     found = {column.name: column for column in columns.fields}
     for name in key.key:
@@ -100,7 +100,7 @@ def refuse_row_key(columns: Struct, key: RowKey, partition_by: Sequence[str]) ->
         )
 
 
-def refuse_other_key(table: str, key: RowKey, properties: Mapping[str, str]) -> None:
+def require_same_key(table: str, key: RowKey, properties: Mapping[str, str]) -> None:
     """Raise ``KeyChanged`` for another key, ``TableUnfit`` if Hudi would order rows itself."""
     keys = names(properties, "hoodie.table.recordkey.fields")
     if set(keys) != set(key.key):

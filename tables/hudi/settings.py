@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from headgate.control_protocol.errors import ConfigurationError, HudiUnsafe
-from headgate.tables.hudi.lock_check import LOCK, LOCK_KEY, refuse_lock
+from headgate.tables.hudi.lock_check import LOCK, LOCK_KEY, require_fencing_lock
 from headgate.tables.hudi.record_keys import INDEX, index_of
 
 # Lists settings of Hudi that would conflict with a sink's commits, with the reasons (H1).
@@ -127,7 +127,7 @@ WITH_KEY = (
 )
 
 
-def refuse_settings(table: str, given: Mapping[str, str], where: str, *, keyed: bool) -> None:
+def require_safe_settings(table: str, given: Mapping[str, str], where: str, *, keyed: bool) -> None:
     """Raise ``HudiUnsafe`` for the first of them that is set."""
     for refusal in (*ALWAYS, *(WITH_KEY if keyed else WITHOUT_KEY)):
         for key in refusal.keys:
@@ -202,7 +202,7 @@ def write_settings(
                 f"{table}: {key} = {given[key]}, but commits of headgate need {value}",
                 f"remove {key} from {_WHERE}",
             )
-    refuse_settings(table, given, _WHERE, keyed=keyed)
+    require_safe_settings(table, given, _WHERE, keyed=keyed)
     if keyed:
         index_of(table, given)
     elif given.get(INDEX, "").upper() in _NOT_OF_APPENDS:
@@ -213,7 +213,7 @@ def write_settings(
             "docs/table-formats/hudi.md) GLOBAL_RECORD_LEVEL_INDEX or RECORD_LEVEL_INDEX; "
             "or set table.key",
         )
-    refuse_lock(table, given, _WHERE)
+    require_fencing_lock(table, given, _WHERE)
     return {**_USUALLY, **given, **_ALWAYS}
 
 
@@ -232,7 +232,7 @@ def following(
     return {**_SOON_AGAIN, **taken, **rows}
 
 
-def refuse_idle(
+def require_used_settings(
     section: str, properties: Mapping[str, str], storage: Collection[str], *, create: bool
 ) -> None:
     """Raise ``ConfigurationError`` for keys of the sink file that would have no effect.

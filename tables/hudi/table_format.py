@@ -22,11 +22,11 @@ from headgate.control_protocol.table_format import (
     Use,
 )
 from headgate.control_protocol.table_history import TableReader
-from headgate.tables.hudi.columns import avro_of, refuse_key, refuse_partitions
+from headgate.tables.hudi.columns import avro_of, require_partitionable, require_record_key
 from headgate.tables.hudi.lock_check import reach
-from headgate.tables.hudi.record_keys import refuse_row_key
+from headgate.tables.hudi.record_keys import require_supported_key
 from headgate.tables.hudi.s3_locations import location_of, storage_of
-from headgate.tables.hudi.settings import KEY, refuse_idle, table_type
+from headgate.tables.hudi.settings import KEY, require_used_settings, table_type
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.storage.directories import folders_in
 from headgate.tables.storage.file_io import open_files
@@ -56,7 +56,7 @@ class HudiFormat(TableFormat):
             )
         section = "table.properties" if spec.primary is None else "tables.create.properties"
         storage = spec.storage.keys() - storage_of(location_of(spec.location), spec.storage)
-        refuse_idle(section, spec.properties, storage, create=spec.create)
+        require_used_settings(section, spec.properties, storage, create=spec.create)
         if spec.key and KEY in spec.properties:
             raise ConfigurationError(
                 f"table.properties.{KEY} is set, and table.key as well", "remove the first"
@@ -65,12 +65,12 @@ class HudiFormat(TableFormat):
         table_type(spec.properties)
         if spec.create:
             avro_of(spec.name, spec.columns, spec.comments)
-            refuse_partitions(spec.columns, spec.partition_by)
+            require_partitionable(spec.columns, spec.partition_by)
             key = spec.properties.get(KEY)
             if spec.key:
-                refuse_row_key(spec.columns, spec.key, spec.partition_by)
+                require_supported_key(spec.columns, spec.key, spec.partition_by)
             elif key:
-                refuse_key(spec.columns, key, spec.partition_by)
+                require_record_key(spec.columns, key, spec.partition_by)
 
     def create(self, spec: TableSpec) -> bool:
         place, made = HudiLocation.of(spec), False

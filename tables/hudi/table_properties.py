@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.table_format import FileSchema, RowKey, TableSpec, schema_number
 from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiFileMarking
-from headgate.tables.hudi.columns import columns_of, refuse_taken
+from headgate.tables.hudi.columns import columns_of, require_free_names
 from headgate.tables.hudi.jvm import open_spark
 from headgate.tables.hudi.record_keys import (
     HIVE_STYLE,
@@ -30,8 +30,8 @@ from headgate.tables.hudi.record_keys import (
     buckets_of,
     generator_of,
     names,
-    refuse_other_key,
-    refuse_row_key,
+    require_same_key,
+    require_supported_key,
 )
 from headgate.tables.hudi.s3_locations import hadoop_settings, location_of, of_hadoop, storage_of
 from headgate.tables.hudi.settings import KEY, OURS, SPARK, TIME_ZONE, following, write_settings
@@ -231,10 +231,10 @@ class HudiLocation:
             hive_style=found.get(HIVE_STYLE, "false") == "true",
             url_encoded=found.get(URL_ENCODED, "false") == "true",
         )
-        refuse_taken(self.name, columns)
-        self._refuse_columns(columns, marking, keys)
+        require_free_names(self.name, columns)
+        self._require_columns(columns, marking, keys)
         if self.key:
-            self._refuse_key(found, columns, partitions)
+            self._require_key(found, columns, partitions)
         return TableConfig(
             uuid=self._identity(),
             schema=schema,
@@ -245,17 +245,17 @@ class HudiLocation:
             generator=_generator(found),
         )
 
-    def _refuse_key(
+    def _require_key(
         self, found: Mapping[str, str], columns: Struct, partitions: tuple[str, ...]
     ) -> None:
         assert self.key is not None, "asked for it"
-        refuse_other_key(self.name, self.key, found)
+        require_same_key(self.name, self.key, found)
         try:
-            refuse_row_key(columns, self.key, partitions)
+            require_supported_key(columns, self.key, partitions)
         except ConfigurationError as error:
             raise TableUnfit(f"Hudi table {self.name}: {error.message}", error.hint) from None
 
-    def _refuse_columns(
+    def _require_columns(
         self, columns: Struct, marking: HudiFileMarking, keys: tuple[str, ...]
     ) -> None:
         for column in columns.fields:
@@ -310,13 +310,13 @@ class HudiLocation:
         folder, path = self.folder, f"{AUX}/{name}"
         try:
             if next(folder.sizes([path])) is None:
-                self._refuse_store(folder)
+                self._require_supported_store(folder)
                 folder.put_if_absent(path, text.encode())
             return folder.read(path).decode()
         except OSError as error:
             raise Unreachable(f"Hudi table {self.name} cannot be told apart: {error}") from error
 
-    def _refuse_store(self, folder: Folder) -> None:
+    def _require_supported_store(self, folder: Folder) -> None:
         if not folder.puts_conditionally(AUX):
             raise PutsUnconditional(
                 f"the store of Hudi table {self.name} at {self.location} overwrites what is "

@@ -41,7 +41,7 @@ from headgate.tables.hudi.record_keys import (
 from headgate.tables.hudi.s3_locations import of_hadoop
 from headgate.tables.hudi.table_properties import STAGED, HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
-from headgate.tables.missing_files import refuse_lost
+from headgate.tables.missing_files import check_lost_files
 from headgate.tables.storage.directories import name_below
 
 # Upserts staged files with Hudi: one write by this process's Spark, committed like any other.
@@ -99,7 +99,7 @@ class HudiKeyedJava(HudiJava):
     ) -> Iterator[pa.RecordBatch]:
         """Yield these columns of the table's rows, perhaps only for keys in the files."""
         slices = self.latest_slices(meta)
-        self._refuse_other_buckets(slices)
+        self._require_same_buckets(slices)
         if any(each.logged for each in slices):
             yield from self._read_merged(columns, files)
             return
@@ -108,7 +108,7 @@ class HudiKeyedJava(HudiJava):
                 for batch in file.iter_batches(columns=columns):
                     yield batch.select(columns)
 
-    def _refuse_other_buckets(self, slices: Sequence[Slice]) -> None:
+    def _require_same_buckets(self, slices: Sequence[Slice]) -> None:
         """Raise ``HudiUnsafe`` if keys would be looked for in the wrong files.
 
         For a table that others created, only its files show how it is divided.
@@ -269,7 +269,7 @@ class HudiKeyedTable(HudiCommits):
         self, attempt: CommitAttempt, java: HudiJava, instant: str
     ) -> CommitAttempt | Refused:
         assert isinstance(java, HudiKeyedJava), "made for it"
-        if lost := refuse_lost(self._place.folder, attempt.files):
+        if lost := check_lost_files(self._place.folder, attempt.files):
             return lost
         keys, meta = KeyCounts(), java.meta()
         if attempt.files:

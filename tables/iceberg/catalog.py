@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pyarrow.fs import AwsStandardS3RetryStrategy
@@ -41,7 +42,11 @@ from headgate.control_protocol.errors import (
     Unreachable,
     first_line,
 )
-from headgate.tables.iceberg.catalog_types import refuse_java_kind, refuse_kind, refuse_server
+from headgate.tables.iceberg.catalog_types import (
+    require_java_type,
+    require_supported_type,
+    require_tags,
+)
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.storage.avro_file_reads import only_whole
@@ -114,7 +119,7 @@ def load_catalog(
     """
     try:
         if jvm is not None:
-            kind = refuse_java_kind(name, properties)
+            kind = require_java_type(name, properties)
             return _with_own_files(JavaCatalog(name, properties, kind, jvm, timeout_s=timeout_s))
         told = {**properties, **({"init_catalog_tables": "false"} if looking else {})}
         catalog = writing_version_3(_opener(name, told, timeout_s)())
@@ -180,11 +185,11 @@ def naming_table(identifier: str) -> Iterator[None]:
         raise metadata_failure(error, f"table {identifier} cannot be read") from error
 
 
-def refuse_swapless(catalog: Catalog, identifier: str) -> None:
+def require_atomic_swap(catalog: Catalog, identifier: str) -> None:
     """Raise ``CatalogRefused`` where the table's commits could be lost; changes nothing."""
     if isinstance(catalog, JavaCatalog):
         try:
-            catalog.refuse_swapless(identifier)
+            catalog.require_atomic_swap(identifier)
         except Exception as error:  # noqa: BLE001 - whatever Java throws becomes one of ours
             raise catalog_failure(error, f"table {identifier} cannot be asked") from None
 
@@ -207,7 +212,7 @@ def revoked_rights(error: BaseException) -> MissingRights | None:
 
 def _opener(name: str, properties: Mapping[str, str], timeout_s: float) -> Callable[[], Catalog]:
     known = merge_config(Config().get_catalog_config(name) or {}, _recursive(properties))
-    kind = refuse_kind(name, known)
+    kind = require_supported_type(name, known)
     if not kind and "uri" not in known:
         raise ConfigurationError(
             f"catalog {name!r}: nothing says what it is", "set type and uri in [catalog.properties]"
@@ -229,7 +234,7 @@ def _rest_catalog(name: str, properties: RecursiveDict, timeout_s: float) -> Cat
     if "uri" not in properties:
         raise NoSuchPropertyException("a REST catalog needs its uri")
     catalog = BoundedRestCatalog(name, {"rest.sigv4.max-retries": "0", **properties}, timeout_s)
-    refuse_server(name, catalog.properties)
+    require_tags(name, catalog.properties)
     return catalog
 
 
@@ -240,7 +245,7 @@ def _glue_catalog(name: str, properties: RecursiveDict) -> Catalog:
         from botocore.session import Session as ClientSession
         from pyiceberg.catalog.glue import GlueCatalog
     except ImportError as error:
-        raise NotInstalledError("Glue needs pip install 'headgate[glue]'") from error
+        raise _not_installed("Glue", error, "glue") from error
     session = ClientSession()
     session.set_default_client_config(
         ClientConfig(
@@ -254,7 +259,16 @@ def _glue_catalog(name: str, properties: RecursiveDict) -> Catalog:
     return GlueCatalog(name, **known)
 
 
+def require_sql() -> None:
+    """Raise ``ConfigurationError`` if what a SQL catalog needs is not installed."""
+    try:
+        import_module("sqlalchemy")
+    except ImportError as error:
+        raise _not_installed("a SQL catalog", error, "sql") from error
+
+
 def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> Catalog:
+    require_sql()
     from sqlalchemy.event import listen
     from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
@@ -270,6 +284,13 @@ def _sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float) -> 
     if engine is not None and engine.dialect.name == "postgresql":
         listen(engine, "begin", partial(_bound_transaction, round(timeout_s * 1000)))
     return catalog
+
+
+def _not_installed(what: str, error: ImportError, extra: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{what} needs a library that is not installed: {error.name}",
+        f"pip install 'headgate[{extra}]'",
+    )
 
 
 class _Version3(TableMetadataV3):

@@ -37,7 +37,7 @@ NESSIE = "nessie.is-nessie-catalog"
 """The property by which a Nessie server identifies itself."""
 
 
-def refuse_kind(name: str, properties: Mapping[str, object]) -> str:
+def require_supported_type(name: str, properties: Mapping[str, object]) -> str:
     """Return the kind of the catalog that these properties open.
 
     Raises ``CatalogRefused`` for a kind that cannot be a sink's lock, and for an unknown one. An
@@ -66,12 +66,12 @@ def refuse_kind(name: str, properties: Mapping[str, object]) -> str:
             "to",
         )
     if kind == "sql":
-        _refuse_database(name, scheme, uri)
+        _require_known_database(name, scheme, uri)
     return kind
 
 
-def refuse_java_kind(name: str, properties: Mapping[str, object]) -> str:
-    """Do as ``refuse_kind``, for a catalog that is reached through Java."""
+def require_java_type(name: str, properties: Mapping[str, object]) -> str:
+    """Do as ``require_supported_type``, for a catalog that is reached through Java."""
     if own := properties.get("catalog-impl"):
         raise CatalogRefused(
             f"catalog {name!r} is of a class of its own ({own}), and whether its commits compare "
@@ -102,7 +102,7 @@ def not_atomic(name: str) -> NotAtomic:
     )
 
 
-def refuse_server(name: str, properties: Mapping[str, object]) -> None:
+def require_tags(name: str, properties: Mapping[str, object]) -> None:
     """Raise ``CatalogRefused`` for a REST server whose configuration says that it keeps no tags."""
     if str(properties.get(NESSIE, "")).lower() == "true":
         raise CatalogRefused(
@@ -112,7 +112,7 @@ def refuse_server(name: str, properties: Mapping[str, object]) -> None:
         )
 
 
-def _refuse_database(name: str, scheme: str, uri: str) -> None:
+def _require_known_database(name: str, scheme: str, uri: str) -> None:
     if ":" in uri and scheme not in SQL_SCHEMES:
         raise CatalogRefused(
             f"catalog {name!r}: a SQL catalog in {scheme} was never seen to compare and set",

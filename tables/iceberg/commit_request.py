@@ -37,6 +37,7 @@ from headgate.control_protocol.commit_record_codec import (
     newly_filled,
 )
 from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.table_format import RollbackSnapshot
 from headgate.tables.iceberg.manifests import ManifestList
 from headgate.tables.iceberg.pending_manifests import StagedManifest
 from headgate.tables.iceberg.tag_lineage import origin, properties_of
@@ -59,16 +60,6 @@ class AssertNumberFree(AssertTableUUID):
         super().validate(base_metadata)
         if base_metadata is not None and base_metadata.next_sequence_number() != self._next:
             raise CommitFailedException("another snapshot has taken the sequence number")
-
-
-@dataclass(frozen=True, slots=True)
-class RollbackSnapshot:
-    """A person's move: the new snapshot continues ``snapshot_id``, and the tag ``kept_as`` keeps
-    the branch's former head, for ``kept_ms``. ``None``: an empty table, as at first."""
-
-    snapshot_id: int | None
-    kept_as: str
-    kept_ms: int
 
 
 @dataclass(frozen=True, slots=True)

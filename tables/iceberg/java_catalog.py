@@ -41,7 +41,7 @@ from headgate.control_protocol.errors import (
     JvmMissing,
     WriterGone,
 )
-from headgate.tables.iceberg.catalog_types import refuse_server
+from headgate.tables.iceberg.catalog_types import require_tags
 from headgate.tables.iceberg.jvm import Jvm, field_of
 from headgate.tables.storage.call_timeouts import within
 
@@ -124,7 +124,7 @@ _EXPECTING = {"expected_parameter_key": "metadata_location", "expected_parameter
 _REFUSED = "The table has been modified"
 
 
-def refuse_locks(identifier: str, properties: Any) -> None:
+def require_no_locks(identifier: str, properties: Any) -> None:
     """Raise ``HiveCannotSwap`` for a table whose committers lock instead."""
     for name, wanted in UNLOCKED.items():
         if str(properties.get(name)).lower() != wanted:
@@ -136,7 +136,7 @@ def refuse_locks(identifier: str, properties: Any) -> None:
             )
 
 
-def refuse_ignorant(jvm: Jvm, conf: Any, database: str, name: str) -> None:
+def require_compare_and_set(jvm: Jvm, conf: Any, database: str, name: str) -> None:
     """Raise ``HiveCannotSwap`` for a metastore (of ``conf``) that ignores an expectation.
 
     It is asked to add a partition key, which every metastore refuses for every table, while
@@ -164,8 +164,8 @@ def refuse_ignorant(jvm: Jvm, conf: Any, database: str, name: str) -> None:
     raise _ignorant(f"{database}.{name}")
 
 
-def refuse_ignorant_of_views(jvm: Jvm, conf: Any, database: str) -> None:
-    """Do as ``refuse_ignorant`` where there is no table yet, with a view that is removed again.
+def require_compare_and_set_of_views(jvm: Jvm, conf: Any, database: str) -> None:
+    """Do as ``require_compare_and_set`` where there is no table yet, with a view, removed again.
 
     A view has no files. It is created in the database, else in ``default``, which every metastore
     has.
@@ -342,7 +342,7 @@ class JavaCatalog(Catalog):
 
         self._ask(".".join(names), create)
         try:
-            self.refuse_swapless(identifier)
+            self.require_atomic_swap(identifier)
         except CatalogRefused:
             self._drop(names, purge=True)
             raise
@@ -357,7 +357,7 @@ class JavaCatalog(Catalog):
         """Commit. Raises ``CatalogRefused`` before anything is sent where Hive cannot swap."""
         names = table.name()
         if not self._may_swap:
-            self.refuse_swapless(names)
+            self.require_atomic_swap(names)
         requires = [each.model_dump_json() for each in requirements]
         changes = [each.model_dump_json() for each in updates]
         read = self._ask(".".join(names), lambda: self._commit(names, requires, changes))
@@ -369,26 +369,28 @@ class JavaCatalog(Catalog):
         if not self._drop(names, purge=False):
             raise NoSuchTableError(f"Table does not exist: {'.'.join(names)}")
 
-    def refuse_swapless(self, identifier: str | Identifier) -> None:
+    def require_atomic_swap(self, identifier: str | Identifier) -> None:
         """Raise ``CatalogRefused`` where a commit of the table could be lost; nothing changes."""
         names = self.identifier_to_tuple(identifier)
         name = ".".join(names)
 
         def asked() -> None:
-            refuse_locks(name, self._operations(names).current().properties())
-            refuse_ignorant(self._jvm, self._java.getConf(), ".".join(names[:-1]), names[-1])
+            require_no_locks(name, self._operations(names).current().properties())
+            require_compare_and_set(
+                self._jvm, self._java.getConf(), ".".join(names[:-1]), names[-1]
+            )
 
         if self.kind == "hive":
             self._ask(name, asked)
             self._may_swap = True
 
-    def refuse_swapless_for(self, identifier: str | Identifier) -> None:
-        """Do as ``refuse_swapless`` for a table that does not exist yet: a view is made for it, and
-        removed."""
+    def require_atomic_swap_for(self, identifier: str | Identifier) -> None:
+        """Do as ``require_atomic_swap`` for a table that does not exist yet, with a view, removed
+        again."""
         names = self.identifier_to_tuple(identifier)
 
         def asked() -> None:
-            refuse_ignorant_of_views(self._jvm, self._java.getConf(), ".".join(names[:-1]))
+            require_compare_and_set_of_views(self._jvm, self._java.getConf(), ".".join(names[:-1]))
 
         if self.kind == "hive":
             self._ask(".".join(names), asked)
@@ -420,7 +422,7 @@ class JavaCatalog(Catalog):
             self.name, self._jvm.java_map(told), self._jvm.hadoop
         )
         if self.kind == "rest":
-            refuse_server(self.name, dict(java.properties()))
+            require_tags(self.name, dict(java.properties()))
         return java
 
     def _operations(self, names: Identifier) -> Any:
@@ -443,7 +445,7 @@ class JavaCatalog(Catalog):
         updates = [iceberg.MetadataUpdateParser.fromJson(text) for text in changes]
         if self.kind == "rest":
             return self._said(self._sent(operations, requirements, updates), {})
-        refuse_locks(".".join(names), base.properties())
+        require_no_locks(".".join(names), base.properties())
         for requirement in requirements:
             requirement.validate(base)
         builder = iceberg.TableMetadata.buildFrom(base)

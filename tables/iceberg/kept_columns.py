@@ -21,7 +21,7 @@ Counts = Mapping[int, int]
 _HINT = "undo the change, or correct the sink file, and start the sink again"
 
 
-def refuse_lost(table: Table, files: Sequence[WrittenFile]) -> None:
+def require_columns_of_files(table: Table, files: Sequence[WrittenFile]) -> None:
     """Raise ``TableChanged`` for files with values that the table no longer has a column for.
 
     So it does for files with nulls in a column that is required by now. What files do not
@@ -32,7 +32,7 @@ def refuse_lost(table: Table, files: Sequence[WrittenFile]) -> None:
         _refuse(table, ((dict(d.value_counts), dict(d.null_value_counts)) for d in details))
 
 
-def refuse_lost_staged(table: Table, files: Iterable[DataFile]) -> None:
+def require_columns_of_staged(table: Table, files: Iterable[DataFile]) -> None:
     """Do so for files that were drafted: what is pending for a table may have gathered for a
     while."""
     if len(table.metadata.schemas) > 1:

@@ -335,7 +335,7 @@ class SnapshotFiles:
             found = 0
             for found, entry in enumerate(entries, 1):  # noqa: B007 - how many there were
                 yield entry
-            _refuse_short(manifest, found)
+            _require_whole(manifest, found)
 
     def _write(self, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
         output = self._output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
@@ -362,7 +362,7 @@ class SnapshotFiles:
         return self._written[path]
 
 
-def _refuse_short(manifest: ManifestFile, found: int) -> None:
+def _require_whole(manifest: ManifestFile, found: int) -> None:
     """Raise ``FileDamaged`` for one that was cut off between its blocks: each holds one file."""
     added, existing = manifest.added_files_count, manifest.existing_files_count
     if added is not None and existing is not None and found < added + existing:

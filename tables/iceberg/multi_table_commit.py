@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
@@ -23,15 +21,10 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import CommitTableRequest, TableIdentifier
 
-from headgate.control_protocol.errors import HeadgateError, JointCommitsMissing, NotAtomic
-from headgate.control_protocol.ports import (
-    CommitAttempt,
-    CommitOutcome,
-    Landed,
-    SecondaryTable,
-    Unknown,
-)
+from headgate.control_protocol.errors import JointCommitsMissing, NotAtomic
+from headgate.control_protocol.ports import CommitOutcome, Landed, Unknown
 from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.control_protocol.table_format import Calls, Delivery, DeliveryOutcome
 from headgate.tables.iceberg.catalog_types import not_atomic
 from headgate.tables.iceberg.prepared_commit import PreparedCommit
 from headgate.tables.iceberg.table import IcebergTable
@@ -44,43 +37,7 @@ _REFUSED = (
     ValueError,  # pyiceberg's own, before anything is sent
 )
 _log = redacted_logger(__name__)
-_Item = TypeVar("_Item")
-_Answer = TypeVar("_Answer")
-
-Outcome = CommitOutcome | HeadgateError
 _Conclusion = Callable[[IcebergTable, PreparedCommit], CommitOutcome]
-
-
-class Calls(Protocol):
-    """Calls the tables of a sink."""
-
-    def each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
-        """Call with each of the items, several at a time; the answers are in their order."""
-
-    def guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
-        """Return the error that is this table's own trouble; raise any other (SUSPEND-1)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """One table's delivery."""
-
-    table: SecondaryTable
-    attempt: CommitAttempt
-
-    @property
-    def name(self) -> str:
-        return self.attempt.base.table
-
-    def delivered(self) -> CommitOutcome:
-        """Deliver to it by a call of its own."""
-        return self.table.commit(self.attempt)
-
-    def prepared(self) -> PreparedCommit | CommitOutcome:
-        """Write what the call needs; a table of another format is delivered to by itself."""
-        if isinstance(self.table, IcebergTable):
-            return self.table.prepared(self.attempt)
-        return self.delivered()
 
 
 class MultiTableCommits:
@@ -105,19 +62,21 @@ class MultiTableCommits:
         self._catalog = catalog
         self._apart = False
 
-    def delivered(self, deliveries: Sequence[Delivery], calls: Calls) -> list[Outcome]:
+    def deliver(self, deliveries: Sequence[Delivery], calls: Calls) -> list[DeliveryOutcome]:
         """Return the outcome of each delivery, in order."""
         if self._apart:
             return self._deliver_one_by_one(deliveries, calls)
-        ready = calls.each(lambda each: calls.guarded(each.name, each.prepared), deliveries)
+        ready = calls.each(
+            lambda each: calls.guarded(each.name, lambda: _prepare(each)), deliveries
+        )
         pairs = [
             (delivery.table, call)
             for delivery, call in zip(deliveries, ready, strict=True)
             if isinstance(delivery.table, IcebergTable) and isinstance(call, PreparedCommit)
         ]
-        conclude = self._send(pairs) if len(pairs) > 1 else IcebergTable.sent
+        conclude = self._send(pairs) if len(pairs) > 1 else IcebergTable.send
 
-        def concluded(pair: tuple[Delivery, PreparedCommit | Outcome]) -> Outcome:
+        def concluded(pair: tuple[Delivery, PreparedCommit | DeliveryOutcome]) -> DeliveryOutcome:
             delivery, call = pair
             if not isinstance(call, PreparedCommit):
                 return call
@@ -127,10 +86,12 @@ class MultiTableCommits:
 
         return calls.each(concluded, list(zip(deliveries, ready, strict=True)))
 
-    def _deliver_one_by_one(self, deliveries: Sequence[Delivery], calls: Calls) -> list[Outcome]:
+    def _deliver_one_by_one(
+        self, deliveries: Sequence[Delivery], calls: Calls
+    ) -> list[DeliveryOutcome]:
         """Deliver to each by itself, until every one has landed: then they are tried together
         again."""
-        outcomes = calls.each(lambda each: calls.guarded(each.name, each.delivered), deliveries)
+        outcomes = calls.each(lambda each: calls.guarded(each.name, each.deliver), deliveries)
         self._apart = not all(isinstance(outcome, Landed) for outcome in outcomes)
         return outcomes
 
@@ -146,7 +107,7 @@ class MultiTableCommits:
             _log.warning(
                 "%d tables are delivered to one by one, not together: %s", len(pairs), error
             )
-            return IcebergTable.sent
+            return IcebergTable.send
         except NotImplementedError as error:
             # What was written stays: it was sent, and the answer does not prove that nothing
             # landed.
@@ -160,6 +121,13 @@ class MultiTableCommits:
             reason = f"several tables were delivered to together: {error!r}"
             return lambda _table, _call: Unknown(reason)
         return IcebergTable.read_back
+
+
+def _prepare(delivery: Delivery) -> PreparedCommit | CommitOutcome:
+    """Write what the call needs; a table of another format is delivered to by itself."""
+    if isinstance(delivery.table, IcebergTable):
+        return delivery.table.prepare(delivery.attempt)
+    return delivery.deliver()
 
 
 def _change(call: PreparedCommit) -> CommitTableRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
@@ -24,6 +24,9 @@ from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.storage.file_io import SCHEMES, on_s3, read_whole
 from headgate.tables.storage.read_ahead import in_turn
+
+if TYPE_CHECKING:
+    from headgate.tables.iceberg.rollback import IcebergPast
 
 # The files to read for an audit of records, one manifest after the other.
 #
@@ -80,6 +83,12 @@ class IcebergReader:
         """Return a reader of the branch as it is now."""
         table = self.table.catalog.load_table(self.table.name())
         return IcebergReader(table, self._sink, self._branch)
+
+    def past(self) -> IcebergPast:
+        """Return the table's snapshots."""
+        from headgate.tables.iceberg.rollback import IcebergPast  # of rollbacks only
+
+        return IcebergPast(self.table, self._sink, self._branch)
 
     def history(self, newest: Newest | None = None) -> History:
         with self._naming_table():

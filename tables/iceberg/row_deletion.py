@@ -8,9 +8,10 @@ may name a person to be forgotten. Properties of the table list the offsets of t
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,11 +45,17 @@ from headgate.control_protocol.deleted_records import (
     list_properties,
     ranges_of,
 )
-from headgate.control_protocol.errors import DeletionRefused, PredicateUnfit
+from headgate.control_protocol.errors import DeletionRefused, HeadgateError, PredicateUnfit
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
+from headgate.control_protocol.table_format import MatchingCount
+from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.commit_request import next_snapshot, snapshot_counts
 from headgate.tables.iceberg.maintenance.compaction_plan import live_entries, sinks_folder
-from headgate.tables.iceberg.maintenance.maintenance_commit import MaintenanceCommit, Settled
+from headgate.tables.iceberg.maintenance.maintenance_commit import (
+    MaintenanceCommit,
+    Settled,
+    retry_until_settled,
+)
 from headgate.tables.iceberg.manifests import SnapshotFiles
 from headgate.tables.iceberg.reader import batches_of
 from headgate.tables.iceberg.tag_lineage import deleted_in, properties_of
@@ -180,7 +187,7 @@ _MODE, _REWRITE = "write.delete.mode", "copy-on-write"
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class RowsToDelete:
     """Live rows that match, on one head: their positions by data file, and all dead positions."""
 
     head: Head
@@ -191,6 +198,10 @@ class Doomed:
     @property
     def count(self) -> int:
         return sum(map(len, self.alive.values()))
+
+    @property
+    def counted(self) -> MatchingCount:
+        return MatchingCount(self.count, len(self.alive))
 
 
 class Deletion(MaintenanceCommit):
@@ -215,32 +226,45 @@ class Deletion(MaintenanceCommit):
         self._dead_rows = DeadRows()
         self._asked_by = asked_by
         self._columns = columns
-        self._sent: dict[int, Doomed] = {}
+        self._sent: dict[int, RowsToDelete] = {}
         self._listed: DeletedRecords | None = None
-        self._done: Doomed | None = None
+        self._done: RowsToDelete | None = None
 
     @property
-    def rows(self) -> int:
-        """Return how many rows it has deleted."""
-        return self._done.count if self._done else 0
-
-    @property
-    def files(self) -> int:
-        """Return in how many data files."""
-        return len(self._done.alive) if self._done else 0
+    def deleted(self) -> MatchingCount:
+        return self._done.counted if self._done else MatchingCount(0, 0)
 
     def require_allowed(self) -> None:
         """Raise ``DeletionRefused`` for a table whose rows must not be deleted this way."""
-        self._parent(self._catalog.load_table(self._identifier))
+        with self._naming_table():
+            self._parent(self._catalog.load_table(self._identifier))
 
-    def doomed(self) -> Doomed:
+    def count(self) -> MatchingCount:
         """Return what it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``, and what
         loading a table and storage raise."""
-        table = self._catalog.load_table(self._identifier)
-        return self._doomed(table, self._parent(table))
+        with self._naming_table():
+            table = self._catalog.load_table(self._identifier)
+            return self._find_rows(table, self._parent(table)).counted
+
+    def delete(self, quiet: Callable[[], None]) -> str:
+        """Delete what matches; return why that is not certain. Raises as ``count``."""
+        with self._naming_table():
+            outcome = retry_until_settled(self.settle, quiet, threading.Event())
+        return "" if outcome is Settled.LANDED else f"the last call was {outcome}"
+
+    @contextmanager
+    def _naming_table(self) -> Iterator[None]:
+        """Name the table in errors of catalogs and storage."""
+        try:
+            yield
+        except HeadgateError:
+            raise
+        except Exception as error:
+            what = f"rows of {self._identifier} are not deleted"
+            raise catalog_failure(error, what) from error
 
     def settle(self) -> Settled:
-        """Try once, on the current head. Raises as ``doomed``."""
+        """Try once, on the current head. Raises as ``count``."""
         table = self._catalog.load_table(self._identifier)
         metadata = table.metadata
         for snapshot_id, sent in self._sent.items():
@@ -248,11 +272,11 @@ class Deletion(MaintenanceCommit):
                 self._done = sent
                 return Settled.LANDED
         parent = self._parent(table)
-        doomed = self._doomed(table, parent)
-        if not doomed.count:
+        to_delete = self._find_rows(table, parent)
+        if not to_delete.count:
             return Settled.LANDED
-        self._listed = self._list_of(table, doomed)
-        deletions = self._deletions(table, doomed)
+        self._listed = self._list_of(table, to_delete)
+        deletions = self._deletions(table, to_delete)
         snapshot_id = metadata.new_snapshot_id()
         manifests = SnapshotFiles(table, snapshot_id)
         try:
@@ -262,12 +286,12 @@ class Deletion(MaintenanceCommit):
         except BaseException:
             manifests.take_back()
             raise
-        summary = self._summary(metadata, parent, deletions, doomed.count)
+        summary = self._summary(metadata, parent, deletions, to_delete.count)
         snapshot = next_snapshot(metadata, parent, listed, snapshot_id=snapshot_id, summary=summary)
-        self._sent[snapshot_id] = doomed
+        self._sent[snapshot_id] = to_delete
         outcome = self._call(table, snapshot, manifests)
         if outcome is Settled.LANDED:
-            self._done = doomed
+            self._done = to_delete
         return outcome
 
     def _parent(self, table: Table) -> Snapshot:
@@ -287,24 +311,24 @@ class Deletion(MaintenanceCommit):
             )
         return snapshot
 
-    def _doomed(self, table: Table, parent: Snapshot) -> Doomed:
+    def _find_rows(self, table: Table, parent: Snapshot) -> RowsToDelete:
         data, head = live_entries(table, parent)
-        io, doomed = read_whole(table.io), Doomed(head)
+        io, to_delete = read_whole(table.io), RowsToDelete(head)
         files = {entry.data_file.file_path: entry.data_file for entry in data}
         matching = self._matching.of(table, files.values())
         for path, positions in sorted(matching.items()):
             before = self._dead_rows.of(io, head, path)
             if alive := positions - before:
-                doomed.alive[path], doomed.files[path] = alive, files[path]
-                doomed.dead[path] = before | alive
-        return doomed
+                to_delete.alive[path], to_delete.files[path] = alive, files[path]
+                to_delete.dead[path] = before | alive
+        return to_delete
 
-    def _deletions(self, table: Table, doomed: Doomed) -> Deletions:
-        head = doomed.head
-        dead = [(head.data[path], bits) for path, bits in doomed.dead.items()]
+    def _deletions(self, table: Table, to_delete: RowsToDelete) -> Deletions:
+        head = to_delete.head
+        dead = [(head.data[path], bits) for path, bits in to_delete.dead.items()]
         folder = f"{sinks_folder(table, self._sink)}/deleted"
         made = delete_files(table.metadata.format_version, folder, dead)
-        retired = [entry for path in doomed.dead for entry in head.deletes.get(path, ())]
+        retired = [entry for path in to_delete.dead for entry in head.deletes.get(path, ())]
         return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed)
 
     def _summary(
@@ -320,24 +344,25 @@ class Deletion(MaintenanceCommit):
         summary = Summary(Operation.DELETE, **counts, **said)
         return update_snapshot_summaries(summary, properties_of(parent))
 
-    def _list_of(self, table: Table, doomed: Doomed) -> DeletedRecords:
+    def _list_of(self, table: Table, to_delete: RowsToDelete) -> DeletedRecords:
         """Return the table's list of deleted records with these."""
         properties, sink = table.metadata.properties, self._sink
         before = deleted_in(sink, properties)
         tagged = table.metadata.snapshot_by_id(table.metadata.refs[self._tag].snapshot_id)
         record = decode(sink, properties_of(tagged)) if tagged else None
-        found = self._records(table, doomed) if record else None
-        return before.with_more(doomed.count, found, record.topic_ids if record else {})
+        offsets = self._records(table, to_delete) if record else None
+        return before.with_more(to_delete.count, offsets, record.topic_ids if record else {})
 
-    def _records(self, table: Table, doomed: Doomed) -> Found | None:
+    def _records(self, table: Table, to_delete: RowsToDelete) -> Found | None:
         """Return the offsets of the rows' records; ``None`` if the rows do not tell."""
         if self._columns is None:
             return None
         offsets: defaultdict[TopicPartition, BitMap64] = defaultdict(BitMap64)
         try:
-            for path, positions in doomed.alive.items():
-                found = coordinates_of(table, doomed.files[path], positions, self._columns)
-                for topic, partition, some in found:
+            for path, positions in to_delete.alive.items():
+                file = to_delete.files[path]
+                of_file = coordinates_of(table, file, positions, self._columns)
+                for topic, partition, some in of_file:
                     offsets[TopicPartition(topic, partition)].update(some)
         except ValueError:  # a column is gone
             return None

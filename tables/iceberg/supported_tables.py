@@ -24,7 +24,7 @@ NO_PARTITION = (TimestampNanoType, TimestamptzNanoType)
 """pyiceberg 0.12 cannot read a manifest whose partition values are of these types."""
 
 
-def refuse_unread(identifier: str, error: Exception) -> None:
+def require_readable(identifier: str, error: Exception) -> None:
     """Raise ``StopSink`` if metadata arrived and holds what pyiceberg does not know.
 
     A variant, say, or a later version: asking again would not help, as it does with broken JSON.
@@ -42,7 +42,7 @@ def refuse_unread(identifier: str, error: Exception) -> None:
     ) from error
 
 
-def refuse_unsupported(identifier: str, metadata: TableMetadata) -> None:
+def require_supported(identifier: str, metadata: TableMetadata) -> None:
     """Raise ``StopSink`` for a table that cannot be appended to as the specification asks."""
     if str(metadata.format_version) not in FORMAT_VERSIONS:
         raise StopSink(
@@ -61,12 +61,12 @@ def refuse_unsupported(identifier: str, metadata: TableMetadata) -> None:
             f"table {identifier} is encrypted ({_ENCRYPTION_KEY})",
             "headgate writes no encrypted files; use a table without encryption",
         )
-    _refuse_columns(identifier, metadata.schema())
+    _require_columns(identifier, metadata.schema())
     for spec in metadata.partition_specs:
-        _refuse_partitions(identifier, spec, metadata.schema())
+        _require_supported_partitions(identifier, spec, metadata.schema())
 
 
-def _refuse_columns(identifier: str, schema: Schema) -> None:
+def _require_columns(identifier: str, schema: Schema) -> None:
     for field_id in schema.field_ids:
         column = schema.find_field(field_id)
         name = schema.find_column_name(field_id)
@@ -83,7 +83,7 @@ def _refuse_columns(identifier: str, schema: Schema) -> None:
             )
 
 
-def _refuse_partitions(identifier: str, spec: PartitionSpec, schema: Schema) -> None:
+def _require_supported_partitions(identifier: str, spec: PartitionSpec, schema: Schema) -> None:
     for field in spec.fields:
         if field.source_id in schema.field_ids:  # nothing is known of a dropped column
             kind = field.transform.result_type(schema.find_type(field.source_id))

@@ -57,10 +57,11 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.control_protocol.table_format import RollbackSnapshot
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.commit_request import CommitRequest, RollbackSnapshot
+from headgate.tables.iceberg.commit_request import CommitRequest
 from headgate.tables.iceberg.expired_lineage import decide_lineage
-from headgate.tables.iceberg.kept_columns import refuse_lost, refuse_lost_staged
+from headgate.tables.iceberg.kept_columns import require_columns_of_files, require_columns_of_staged
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
 from headgate.tables.iceberg.pending_manifests import (
@@ -70,7 +71,7 @@ from headgate.tables.iceberg.pending_manifests import (
 )
 from headgate.tables.iceberg.prepared_commit import OVERTAKEN, PreparedCommit, with_pending_effects
 from headgate.tables.iceberg.schema_evolution import Evolution, evolution
-from headgate.tables.iceberg.supported_tables import refuse_unread, refuse_unsupported
+from headgate.tables.iceberg.supported_tables import require_readable, require_supported
 from headgate.tables.iceberg.tag_lineage import (
     deleted_in,
     lineage,
@@ -78,7 +79,7 @@ from headgate.tables.iceberg.tag_lineage import (
     other_sinks,
     properties_of,
 )
-from headgate.tables.iceberg.upsert.key_property import refuse_other_key
+from headgate.tables.iceberg.upsert.key_property import require_same_key
 from headgate.tables.storage.damaged_files import FileDamaged
 from headgate.tables.storage.file_io import delete_later, delete_quietly
 
@@ -126,13 +127,13 @@ class IcebergTable:
         self._readd_dropped = readd_dropped
         self._keyed = keyed
         self._warms = warms
-        self._refuse_columns: Callable[[Schema], None] | None = None
+        self._require_columns: Callable[[Schema], None] | None = None
         self._keeps_columns = keeps_columns
         self._fitting: int | None = None
 
     def check_columns_by(self, refuse: Callable[[Schema], None]) -> None:
         """Call ``refuse`` for each schema that a commit meets; it raises what a start would."""
-        self._refuse_columns = refuse
+        self._require_columns = refuse
 
     def read(self) -> TableView:
         return self.seen(self.load())
@@ -142,14 +143,14 @@ class IcebergTable:
         try:
             table = self._catalog.load_table(self._identifier)
         except Exception as error:
-            refuse_unread(self._identifier, error)
+            require_readable(self._identifier, error)
             failure = catalog_failure(error, f"table {self._identifier} cannot be read")
             if isinstance(failure, MissingRights):  # they may come back: try again
                 failure = Unreachable(str(failure))
             elif not isinstance(failure, (TableMissing, StopSink)):
                 failure = Unreachable(failure.message, failure.hint)
             raise failure from error
-        refuse_unsupported(self._identifier, table.metadata)
+        require_supported(self._identifier, table.metadata)
         return table
 
     def seen(self, table: Table) -> TableView:
@@ -159,12 +160,20 @@ class IcebergTable:
             return view
         return replace(view, lineage=self._decide_lineage(table))
 
-    def commit(self, attempt: CommitAttempt, back: RollbackSnapshot | None = None) -> CommitOutcome:
-        """Commit. ``back``: a person's claim that continues an older snapshot; it adds no rows."""
-        prepared = self.prepared(attempt, back)
-        return self.sent(prepared) if isinstance(prepared, PreparedCommit) else prepared
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        return self._commit(attempt)
 
-    def prepared(
+    def roll_back(self, attempt: CommitAttempt, back: RollbackSnapshot) -> CommitOutcome:
+        """Commit a person's claim that continues an older snapshot; it adds no rows."""
+        return self._commit(attempt, back)
+
+    def _commit(
+        self, attempt: CommitAttempt, back: RollbackSnapshot | None = None
+    ) -> CommitOutcome:
+        prepared = self.prepare(attempt, back)
+        return self.send(prepared) if isinstance(prepared, PreparedCommit) else prepared
+
+    def prepare(
         self, attempt: CommitAttempt, back: RollbackSnapshot | None = None
     ) -> PreparedCommit | CommitOutcome:
         """Write what the call needs; return an outcome if there is nothing to send."""
@@ -180,12 +189,14 @@ class IcebergTable:
         # The catalog checks this again. Here it saves work: what follows reads and writes files.
         if self._moved(table.metadata, attempt.base):
             return Refused("the table has moved on since it was read; nothing was sent")
-        self._refuse_changed(table, attempt.files)
+        self._require_columns_kept(table, attempt.files)
         proposal = replace(self._proposal(table, attempt), back=back)
         try:
             proposal = with_pending_effects(table, proposal, attempt, self._keyed)
             if self._keeps_columns:
-                refuse_lost_staged(table, (f for each in proposal.staged for f in each.files))
+                require_columns_of_staged(
+                    table, (f for each in proposal.staged for f in each.files)
+                )
         except (StopSink, ConfigurationError):
             raise
         except FileDamaged as error:
@@ -236,8 +247,8 @@ class IcebergTable:
         table = self.load()
         if str(table.metadata.table_uuid) != staging.table.uuid:
             raise Unreachable(f"{self._identifier} is another table now; nothing was staged")
-        self._refuse_other_key(table.metadata, self._stored_key(table.metadata))
-        self._refuse_changed(table, staging.files)
+        self._require_same_key(table.metadata, self._stored_key(table.metadata))
+        self._require_columns_kept(table, staging.files)
         try:
             return write_staged_manifests(table, self._sink, staging)
         except HeadgateError:
@@ -336,7 +347,7 @@ class IcebergTable:
             raise StopSink(f"{self._identifier}: an empty table needs a claim before any files")
         key = self._stored_key(table.metadata)
         if self._keyed is not None or brings_rows:  # a person's claim does not touch the key
-            self._refuse_other_key(table.metadata, key)
+            self._require_same_key(table.metadata, key)
         return CommitRequest(
             base=attempt.base,
             metadata=table.metadata,
@@ -350,30 +361,30 @@ class IcebergTable:
             key=key,
         )
 
-    def _refuse_changed(self, table: Table, files: Sequence[WrittenFile]) -> None:
+    def _require_columns_kept(self, table: Table, files: Sequence[WrittenFile]) -> None:
         """SCHEMA-9: raise ``TableChanged`` if others took a column away, or made it required."""
         schema = table.schema()
-        if self._refuse_columns is not None and schema.schema_id != self._fitting:
-            self._refuse_columns(schema)
+        if self._require_columns is not None and schema.schema_id != self._fitting:
+            self._require_columns(schema)
             self._fitting = schema.schema_id
         if self._keeps_columns:
-            refuse_lost(table, files)
+            require_columns_of_files(table, files)
 
     def _stored_key(self, metadata: TableMetadata) -> str | None:
         return self._keyed.stored(metadata) if self._keyed else None
 
-    def _refuse_other_key(self, metadata: TableMetadata, key: str | None) -> None:
+    def _require_same_key(self, metadata: TableMetadata, key: str | None) -> None:
         """KEY-1: refuse a table that was filled by another key."""
         stored = metadata.properties.get(key_property(self._sink))
         filled = marker_property(self._sink) in metadata.properties
-        refuse_other_key(self._identifier, stored, key, filled=filled)
+        require_same_key(self._identifier, stored, key, filled=filled)
 
     @property
     def calling(self) -> Lock:
         """Return the lock that is held while a call changes the table."""
         return self._upkeep.calling
 
-    def sent(self, call: PreparedCommit) -> CommitOutcome:
+    def send(self, call: PreparedCommit) -> CommitOutcome:
         """Make the call, and check its answer against the table."""
         try:
             with self.calling:
@@ -412,7 +423,7 @@ class IcebergTable:
         self, call: PreparedCommit, metadata: TableMetadata, location: str
     ) -> CommitOutcome:
         if not call.under_the_tag(metadata):
-            call.refuse_tagless(metadata)
+            call.require_tag(metadata)
             return Unknown("the catalog answered well, but without our snapshot under the tag")
         # Key files only, and only now that their commit is under the tag: until then they are the
         # one place that knows what it deletes.

@@ -162,7 +162,7 @@ def _create(catalog: Catalog, identifier: str, declaration: TableDeclaration | N
     order = sort_order(schema, declaration.sort_by)
     created = {CREATED_MS: str(int(time.time() * 1000))}
     properties = with_defaults({**created, **declaration.properties})
-    check_version(schema, declaration.properties)
+    require_possible_version(schema, declaration.properties)
     ensure_namespaces(catalog, identifier)
     try:
         catalog.create_table(
@@ -183,7 +183,7 @@ def with_defaults(properties: Mapping[str, str]) -> dict[str, str]:
     return {**_PROPERTIES, **properties}
 
 
-def check_version(schema: Schema, properties: Mapping[str, str]) -> None:
+def require_possible_version(schema: Schema, properties: Mapping[str, str]) -> None:
     """Raise ``ConfigurationError`` for an impossible format version, or one that lacks a type."""
     version = with_defaults(properties)["format-version"]
     if version not in FORMAT_VERSIONS:
@@ -201,7 +201,7 @@ def check_version(schema: Schema, properties: Mapping[str, str]) -> None:
             )
 
 
-def refuse_upkeep(properties: Mapping[str, str], whose: str) -> None:
+def require_possible_upkeep(properties: Mapping[str, str], whose: str) -> None:
     """Raise ``ConfigurationError`` for properties with which no commit can be made, or kept.
 
     An age or a number below 1 would keep no history at all.

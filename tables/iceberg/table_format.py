@@ -17,11 +17,13 @@ from headgate.control_protocol.errors import (
     TableMissing,
     Unreachable,
 )
-from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome
 from headgate.control_protocol.table_format import (
     Capability,
     FileSchema,
     Guarantee,
+    RollbackSnapshot,
     TableFormat,
     TableSpec,
     Use,
@@ -32,15 +34,17 @@ from headgate.tables.iceberg.commit_lock import CommitLocks
 from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.reader import IcebergReader
-from headgate.tables.iceberg.supported_tables import refuse_unread
+from headgate.tables.iceberg.supported_tables import require_readable
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_loading import load_each
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
-from headgate.tables.storage.object_stores import refuse_signing, refused_operation
+from headgate.tables.storage.object_stores import refused_operation, require_no_signing
 
 if TYPE_CHECKING:
     from headgate.tables.iceberg.dead_letter_rows import UnsentRows
     from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
+    from headgate.tables.iceberg.rollback import IcebergPast
+    from headgate.tables.iceberg.row_deletion import Deletion
     from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
 
 
@@ -132,12 +136,12 @@ class IcebergFormat(TableFormat):
         try:
             table = self.catalog.load_table(spec.name)
         except Exception as error:
-            refuse_unread(spec.name, error)
+            require_readable(spec.name, error)
             failure = catalog_failure(error, f"table {spec.name} cannot be read")
             if not isinstance(failure, (MissingRights, TableMissing, StopSink)):
                 failure = Unreachable(failure.message, failure.hint)
             raise failure from error
-        refuse_signing(spec.name, table.io.properties)
+        require_no_signing(spec.name, table.io.properties)
         return file_schema_of(table)
 
     def load(self, name: str) -> Table:
@@ -160,7 +164,46 @@ class IcebergFormat(TableFormat):
             else:
                 yield name, answer
 
-    def together(self) -> MultiTableCommits:
+    def newest_commit(self, spec: TableSpec, sink: SinkName) -> tuple[int, float] | None:
+        metadata = self.catalog.load_table(spec.name).metadata
+        ref = metadata.refs.get(tag_name(sink, spec.branch))
+        snapshot = metadata.snapshot_by_id(ref.snapshot_id) if ref else None
+        return (snapshot.snapshot_id, snapshot.timestamp_ms / 1000) if snapshot else None
+
+    def past_of(self, reader: TableReader) -> IcebergPast:
+        assert isinstance(reader, IcebergReader), "opened by this format"
+        return reader.past()
+
+    def read_past(self, spec: TableSpec, sink: SinkName) -> IcebergPast:
+        from headgate.tables.iceberg.rollback import IcebergPast  # of rollbacks only
+
+        return IcebergPast(self.open(spec, sink).load(), sink, spec.branch)
+
+    def roll_back(
+        self, spec: TableSpec, sink: SinkName, attempt: CommitAttempt, back: RollbackSnapshot
+    ) -> CommitOutcome:
+        return self.open(spec, sink).roll_back(attempt, back)
+
+    def make_branch(self, spec: TableSpec, name: str, snapshot_id: int, kept_ms: int) -> None:
+        from headgate.tables.iceberg.rollback import make_branch  # of rollbacks only
+
+        make_branch(self.catalog.load_table(spec.name), name, snapshot_id, kept_ms)
+
+    def row_deletion(
+        self,
+        spec: TableSpec,
+        sink: SinkName,
+        predicate: str,
+        *,
+        asked_by: str,
+        columns: tuple[str, str, str] | None,
+    ) -> Deletion:
+        from headgate.tables.iceberg.row_deletion import Deletion, parse_predicate  # reads files
+
+        matching, of = parse_predicate(predicate), (sink, spec.branch)
+        return Deletion(self.catalog, spec.name, of, matching, asked_by=asked_by, columns=columns)
+
+    def atomic_commits(self) -> MultiTableCommits:
         from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
 
         return MultiTableCommits(self.catalog)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 
+from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.storage.avro_file_reads import only_whole
 
@@ -37,8 +38,13 @@ def open_files(properties: Mapping[str, Any], location: str | None = None) -> Fi
     """
     if not is_ours(properties, location):
         return with_timeouts(load_file_io(_with_patience(properties, location), location), location)
-    from headgate.tables.storage.s3_file_io import S3Files  # imports botocore: only for S3
-
+    try:
+        from headgate.tables.storage.s3_file_io import S3Files  # imports botocore: only for S3
+    except ImportError as error:
+        raise ConfigurationError(
+            f"files on S3 need a library that is not installed: {error.name}",
+            "pip install 'headgate[s3]'",
+        ) from error
     return S3Files(dict(properties))
 
 

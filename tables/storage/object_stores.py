@@ -144,7 +144,7 @@ def life_s(properties: Mapping[str, str], now_ms: int) -> float:
     return (min(ends) - now_ms) / 1000 if ends else float("inf")
 
 
-def refuse_signing(table: str, properties: Mapping[str, object]) -> None:
+def require_no_signing(table: str, properties: Mapping[str, object]) -> None:
     """Raise ``RemoteSigning`` if the catalog wants to sign requests, and gives no keys."""
     wanted = str(properties.get("s3.remote-signing-enabled", "")).lower() == "true"
     if (wanted or "s3.signer" in properties) and "s3.access-key-id" not in properties:

@@ -51,10 +51,17 @@ def test_a_missing_topic_is_made_with_the_right_settings(
     ("partitions", "settings", "said"),
     [
         (2, {}, "has 2 partitions"),
-        (1, {"cleanup.policy": "compact"}, "has cleanup.policy=compact"),
+        pytest.param(
+            1, {"cleanup.policy": "compact"}, "has cleanup.policy=compact", marks=pytest.mark.wide
+        ),
         (1, {"cleanup.policy": "compact,delete"}, "has cleanup.policy=compact,delete"),
         (1, {"max.message.bytes": "9000"}, "has max.message.bytes=9000"),
-        (3, {"max.message.bytes": "9000"}, "3 partitions and max.message.bytes=9000"),
+        pytest.param(
+            3,
+            {"max.message.bytes": "9000"},
+            "3 partitions and max.message.bytes=9000",
+            marks=pytest.mark.wide,
+        ),
     ],
 )
 def test_an_unfit_topic_is_refused_with_the_reason(

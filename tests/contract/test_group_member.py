@@ -115,7 +115,7 @@ class KafkaWorld:
 @pytest.fixture(
     params=[
         "fake",
-        pytest.param("classic", marks=pytest.mark.integration),
+        pytest.param("classic", marks=[pytest.mark.integration, pytest.mark.wide]),
         pytest.param("consumer", marks=pytest.mark.integration),
     ]
 )

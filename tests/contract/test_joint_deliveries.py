@@ -109,7 +109,7 @@ def lake(port: int, tmp_path: Path, unique_name: str) -> Iterator[Lake]:
             secondaries = SecondaryTables(
                 lambda name: IcebergTable(catalog, name, SinkName("sink")),
                 required=(),
-                joint=MultiTableCommits(catalog),
+                together=MultiTableCommits(catalog),
             )
             yield Lake(proxy, secondaries, worlds)
             secondaries.close()
@@ -264,7 +264,7 @@ def test_key_4_a_keyed_table_is_delivered_together_with_others_by_its_keys(
         secondaries = SecondaryTables(
             lambda name: pending.table if name == NAME else IcebergTable(catalog, name, SINK),
             required=(),
-            joint=MultiTableCommits(catalog),
+            together=MultiTableCommits(catalog),
         )
 
         def delivers(number: int, stale: CommitAttempt | None = None) -> list[bool]:

@@ -26,7 +26,7 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import Sender, TransactionId
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.state import HeardStatus, Term
+from headgate.coordinator.state import HeardStatus, ReplayWindow, Term
 from headgate.participant.state import Need, OpenTransaction, State, Timer
 
 
@@ -46,6 +46,21 @@ class Ranks:
         return self._rank[value]
 
 
+def _sayable(world: World) -> frozenset[tuple[Sender, int]]:
+    """What participants said that may be heard again: a window matters for nothing else."""
+    held = (said for one in (*world.seats, *world.members) if one for said in one.held)
+    said = {(each.sender, each.sequence) for each in (*held, *(r.envelope for r in world.log))}
+    for member in world.members:
+        state = member.state
+        drafts = (
+            *state.said.unheard,
+            *(own.said for own in state.said.pending),
+            *(need.said for need in state.needs.open),
+        )
+        said |= {(state.sender, draft.sequence) for draft in drafts}
+    return frozenset(said)
+
+
 class Canon:
     """One world's canonical form. Two passes over the same walk: see everything, then name it."""
 
@@ -57,6 +72,7 @@ class Canon:
         self._snapshots: dict[int | None, int] = {None: 0}
         self._naming = False
         self._world = world
+        self._sayable = _sayable(world)
 
     def key(self) -> Hashable:
         self._walk()
@@ -123,8 +139,12 @@ class Canon:
             state.identity.sender,
             self._cut(seat.position) if not seat.broken else -1,
             self._in(self._epochs, state.highest_epoch),
-            state.rival_heard_ms is None,
-            frozenset((s, self._sequence(s, n)) for s, n in state.gains),
+            state.superseded_ms is None,
+            frozenset(
+                (sender, self._sequence(sender, number))
+                for sender, number in self._sayable
+                if state.windows.get(sender, ReplayWindow()).has(number)
+            ),
             state.retry_at_ms is None,
             state.failures,
             frozenset((at, each.sender, each.times) for at, each in state.refused.items()),
@@ -155,7 +175,6 @@ class Canon:
             self._cut(term.progress.heard_to),
             term.collection.awaited,
             tuple(map(self._heard, term.collection.statuses)),
-            frozenset((s, self._status_number(s, n)) for s, n in term.collection.judged.items()),
             term.collection.named_by_presence,
             term.progress.settlement and self._event(None, term.progress.settlement),
             term.pause.paused,
@@ -174,7 +193,6 @@ class Canon:
                 term.primary.overtaken,
             ),
             tuple(self._answer(waiting.answer) for waiting in term.changes.proposals),
-            frozenset(map(self._answer, term.changes.answered)),
             (term.changes.due_ms, term.changes.tables and self._event(None, term.changes.tables)),
         )
 
@@ -254,6 +272,7 @@ class Canon:
                     self._place(own.offset),
                     self._in(self._numbers, own.said.transaction),
                     self._status(state.sender, own.status),
+                    self._sequence(state.sender, own.said.sequence),
                 )
                 for own in state.said.pending
             ),
@@ -266,7 +285,8 @@ class Canon:
 
     def _need(self, sender: Sender, need: Need) -> Hashable:
         number = self._proposal(sender, need.proposal.number)
-        return number, need.proposal.first, need.since_ms, need.heard
+        sequence = self._sequence(sender, need.said.sequence)
+        return number, sequence, need.proposal.first, need.since_ms, need.heard
 
     def _ownerships(self, state: State) -> Hashable:
         return frozenset(
@@ -300,7 +320,8 @@ class Canon:
     def _event(self, said: Envelope | None, event: object) -> Hashable:
         match event:
             case WriteStatus() if said:
-                return self._status(said.sender, event)
+                number = self._sequence(said.sender, said.sequence)
+                return number, self._status(said.sender, event)
             case Presence() if said:
                 return event.kind, event.concerns, self._sequence(said.sender, said.sequence)
             case StartCommit():
@@ -315,7 +336,8 @@ class Canon:
                     schema,
                 )
             case Proposal() if said:
-                return "proposal", self._proposal(said.sender, event.number), event.first
+                number = self._sequence(said.sender, said.sequence)
+                return "proposal", number, self._proposal(said.sender, event.number), event.first
             case Tables():
                 schemas = tuple(table.schema_id for table in event.tables)
                 return "tables", frozenset(map(self._answer, event.answers)), schemas

@@ -213,7 +213,7 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
         term=term,
         failures=min(state.failures, FAILURES_TOLD_APART),
         retry_at_ms=state.retry_at_ms and _abstract(state.retry_at_ms),
-        rival_heard_ms=None if state.rival_heard_ms is None else NOW_MS,
+        superseded_ms=None if state.superseded_ms is None else NOW_MS,
         wall_ahead_ms=0,
     )
     return world.seated(index, replace(seat, state=state))

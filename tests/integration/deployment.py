@@ -43,14 +43,13 @@ from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.table_history import History
 from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.tables import (
-    open_catalog,
     open_reader,
-    open_table,
 )
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
 from headgate.operations.demo.producer import produce
 from headgate.operations.status.status import status
+from headgate.runtime.sink_tables import look_at_tables
 
 HEADGATE = Path(sys.executable).with_name("headgate")
 PATIENCE_S = 150.0
@@ -324,13 +323,13 @@ class Deployment:
     @contextmanager
     def table(self) -> Iterator[Table]:
         """The table as it is now, for somebody else's changes."""
-        with open_table(self.settings) as table:
-            yield table
+        with look_at_tables(self.settings) as tables:
+            yield tables.supports_catalog().load(tables.name)
 
     @contextmanager
     def catalog(self) -> Iterator[Catalog]:
-        with open_catalog(self.settings) as catalog:
-            yield catalog
+        with look_at_tables(self.settings) as tables:
+            yield tables.supports_catalog().catalog
 
     def metadata_files(self) -> set[str]:
         """The names of all versions of the table's metadata."""
@@ -483,7 +482,7 @@ class Deployment:
 
     def quarantined(self) -> list[pa.Table]:
         """The quarantine's coordinates under the table's names, by the independent reader."""
-        if not self.settings.quarantine.keeps:
+        if not self.settings.quarantine.keeps_rejected:
             return []
         with self.catalog() as catalog:
             location = catalog.load_table(self.settings.quarantine.table).metadata_location

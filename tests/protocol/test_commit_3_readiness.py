@@ -35,7 +35,7 @@ def test_idle_and_unknown_partitions_are_named_too() -> None:
 def test_x17_a_reply_that_is_replayed_does_not_stand_in_for_a_missing_one() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     for _ in range(4):
-        says(coordinator, ALICE, 1, {P0: (10, 15)})
+        says(coordinator, ALICE, 1, {P0: (10, 15)}, sequence=7)
 
     assert coordinator.phase is Phase.COLLECTING
     assert len(coordinator.term.collection.statuses) == 1
@@ -96,10 +96,10 @@ def test_a_status_heard_before_end_counts() -> None:
 def test_a_status_that_was_judged_never_counts_again() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     say = status(1, {P0: (10, 10), P1: (20, 20)})
-    coordinator.hears(say, ALICE, transaction=1)
+    at = coordinator.hears(say, ALICE, transaction=1)
     coordinator.waits(BEFORE_THE_TIME_OUT_MS)
     coordinator.until(Phase.COLLECTING)
-    coordinator.hears(say, ALICE, transaction=1)
+    coordinator.hears(say, ALICE, transaction=1, sequence=at)
     coordinator.waits(BEFORE_THE_TIME_OUT_MS)
 
     assert coordinator.phase is Phase.COLLECTING
@@ -129,7 +129,8 @@ def says(
     claims: Mapping[TopicPartition, tuple[int, int]],
     *,
     transaction: int = 1,
+    sequence: int | None = None,
 ) -> None:
     said = status(number, claims, written_in=(EPOCH, 1))
-    coordinator.hears(said, sender, transaction=transaction)
+    coordinator.hears(said, sender, transaction=transaction, sequence=sequence)
     coordinator.waits(BEFORE_THE_TIME_OUT_MS)

@@ -13,7 +13,7 @@ import pytest
 from delete_files import delete_by_equality, delete_first_row
 from integration.readers import read_with_duckdb
 from local_catalog import local_catalog
-from maintained import COLUMNS, Maintained, settings
+from maintained import COLUMNS, SINK, Maintained, settings
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo
 from pyiceberg.types import LongType, StringType
@@ -22,12 +22,17 @@ from headgate.control_protocol.commit_record_codec import sink_of
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused
 from headgate.operations.audit.audit import audit
-from headgate.operations.audit.audited_table import examine_chain
-from headgate.operations.audit.files import examine_commits, examine_live_files
+from headgate.operations.audit.audited_table import check_chain
+from headgate.operations.audit.files import check_commits, check_live_files
 from headgate.runtime.maintenance.rounds import Round
 from headgate.tables.iceberg.history import read_history, summary_of
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
-from headgate.tables.iceberg.maintenance.compaction_plan import SmallFile, tier
+from headgate.tables.iceberg.maintenance.compaction_plan import (
+    SmallFile,
+    Wanted,
+    choose_files,
+    tier,
+)
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
 from headgate.tables.iceberg.reader import IcebergReader
 
@@ -156,6 +161,13 @@ def test_files_of_an_older_partition_spec_stay(sink: Maintained) -> None:
     assert (one.done.compacted_files, one.done.into_files) == (4, 1)
     assert set(before) < set(sink.live())
     sink.assert_whole()
+
+
+def test_files_of_a_sink_whose_name_begins_alike_are_anothers(sink: Maintained) -> None:
+    sink.commits(4)
+    wanted = Wanted(target_bytes=1 << 20, files_min=2)
+    chosen = [choose_files(sink.table, SinkName(name), "main", wanted) for name in ("trip", SINK)]
+    assert [sum(map(len, each.portions)) for each in chosen] == [0, 4]
 
 
 def test_only_what_the_sink_wrote_itself(sink: Maintained) -> None:
@@ -348,6 +360,22 @@ def test_a_delete_that_was_taken_back_meanwhile_ends_it(sink: Maintained) -> Non
     assert late.settle() is Settled.GONE, "its files lack a row that lives again"
     assert late.take_back()
     sink.assert_whole()
+
+
+def test_equality_deletes_without_a_partition_may_hide_rows_of_every_partition(
+    sink: Maintained,
+) -> None:
+    with sink.table.update_spec() as update:
+        update.add_identity("day")
+    sink.commits(5)
+    delete_by_equality(sink.table, "offset", 3)
+    one = sink.round()
+
+    one.compact()
+
+    assert one.done.left == ["5 small files have rows that others deleted by equality"]
+    seen = read_with_duckdb(sink.table.metadata_location)["offset"].to_pylist()
+    assert sorted(seen) == [offset for offset in range(25) if offset != 3]
 
 
 def test_equality_deletes_leave_all_that_they_may_hide_alone(sink: Maintained) -> None:
@@ -554,9 +582,9 @@ def test_the_audits_sentences_stay_true(sink: Maintained) -> None:
     reader = IcebergReader(sink.table, SinkName("trips"), "main")
     history, files = reader.history(), reader.live_files()
 
-    assert examine_chain(history) == []
-    assert examine_commits(reader, history, lambda *_: None) == []
-    assert examine_live_files(reader, files, lambda *_: None)[0] == []
+    assert check_chain(history) == []
+    assert check_commits(reader, history, lambda *_: None) == []
+    assert check_live_files(reader, files, lambda *_: None)[0] == []
     assert sum(file.records for file in files) == sink.next_offset
     assert [found.sink for found in history.foreign] == [None] * 3
     assert sum(found.removed_rows for found in history.foreign) == 0

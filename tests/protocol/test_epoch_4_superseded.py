@@ -13,7 +13,7 @@ from headgate.control_protocol.machine_io import LogLine
 from headgate.coordinator.actions import LeadershipGained, ReadTable
 from headgate.coordinator.phases import Phase
 
-SILENCE_MS = SETTINGS.election_timeout_ms + SETTINGS.commit_interval_ms + SETTINGS.commit_timeout_ms
+WAIT_MS = SETTINGS.election_timeout_ms + SETTINGS.commit_interval_ms + SETTINGS.commit_timeout_ms
 WITH_A_TERM = [
     Phase.STARTING,
     Phase.OPEN,
@@ -83,9 +83,9 @@ def test_hc26_a_higher_epoch_in_the_table_stops_it() -> None:
     assert f"epoch {EPOCH + 1}" in coordinator.told
 
 
-def test_it_claims_again_only_after_the_rivals_silence() -> None:
+def test_it_claims_again_only_after_the_wait() -> None:
     coordinator = superseded()
-    coordinator.now_ms += SILENCE_MS - 1
+    coordinator.now_ms += WAIT_MS - 1
     coordinator.given(LeadershipGained())
     assert coordinator.phase is Phase.FOLLOWING
     coordinator.now_ms += 1
@@ -97,37 +97,51 @@ def test_it_claims_again_only_after_the_rivals_silence() -> None:
 def test_it_claims_again_only_when_a_fresh_poll_shows_ownership() -> None:
     coordinator = superseded()
     for _ in range(10):
-        coordinator.waits(SILENCE_MS)
+        coordinator.waits(WAIT_MS)
 
     assert coordinator.phase is Phase.FOLLOWING
 
 
-def test_x3_a_rival_that_speaks_is_left_alone_for_ever() -> None:
+def test_x3_a_rival_that_speaks_is_challenged_once_per_wait() -> None:
     coordinator = superseded()
-    for round_ in range(100):
-        coordinator.now_ms += SETTINGS.commit_interval_ms
-        coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH + 1, transaction=round_)
-        coordinator.given(LeadershipGained())
+    for challenge in range(1, 4):
+        theirs = coordinator.state.highest_epoch
+        for passed_ms in (WAIT_MS // 2, WAIT_MS - WAIT_MS // 2 - 1, 1):
+            assert coordinator.phase is Phase.FOLLOWING
+            coordinator.now_ms += passed_ms
+            coordinator.hears(EndCommit(), RIVAL, epoch=theirs, transaction=challenge)
+            coordinator.given(LeadershipGained())
+        assert coordinator.phase is Phase.RECOVERING
+        coordinator.table = view(record(theirs, 3, offsets(10, 20), RIVAL))
+        coordinator.until(Phase.OPEN)
+        coordinator.hears(START, RIVAL, epoch=coordinator.term.epoch + 1, transaction=1)
 
-    assert coordinator.phase is Phase.FOLLOWING
 
-
-def test_ever_new_rivals_take_bounded_memory_and_the_newest_counts() -> None:
+def test_whatever_others_say_meanwhile_changes_neither_its_wait_nor_its_memory() -> None:
     coordinator = superseded()
-    rivals = [Sender("forged", f"{n:012x}") for n in range(1_000)]
-    for rival in rivals:
-        coordinator.hears(EndCommit(), rival, epoch=EPOCH + 1)
-    assert len(coordinator.state.rivals) < len(rivals)
+    before = coordinator.state
+    for n in range(1_000):
+        coordinator.hears(EndCommit(), Sender("forged", f"{n:012x}"), epoch=EPOCH + 1)
+    assert coordinator.state == before
 
-    coordinator.now_ms += SILENCE_MS
-    coordinator.hears(EndCommit(), rivals[-1], epoch=EPOCH + 1, sequence=0)  # said again
+    coordinator.now_ms += WAIT_MS
     coordinator.given(LeadershipGained())
     assert coordinator.phase is Phase.RECOVERING
 
 
+def test_a_still_higher_epoch_meanwhile_is_claimed_above_and_waits_no_longer() -> None:
+    coordinator = superseded()
+    coordinator.now_ms += WAIT_MS - 1
+    coordinator.hears(START, RIVAL, epoch=EPOCH + 2, transaction=1)
+    coordinator.now_ms += 1
+    coordinator.until(Phase.OPEN)
+
+    assert coordinator.term.epoch == EPOCH + 3
+
+
 def test_what_participants_or_older_coordinators_say_is_no_sign_of_the_rival() -> None:
     coordinator = superseded()
-    coordinator.now_ms += SILENCE_MS
+    coordinator.now_ms += WAIT_MS
     coordinator.hears(gain(P0), ALICE, epoch=EPOCH + 1)
     coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH)
     coordinator.given(LeadershipGained())
@@ -137,7 +151,7 @@ def test_what_participants_or_older_coordinators_say_is_no_sign_of_the_rival() -
 
 def test_the_new_claim_is_above_the_rivals_epoch() -> None:
     coordinator = superseded()
-    coordinator.now_ms += SILENCE_MS
+    coordinator.now_ms += WAIT_MS
     coordinator.table = view(record(EPOCH + 1, 3, offsets(10, 20), RIVAL))
     coordinator.until(Phase.OPEN)
 

@@ -246,7 +246,7 @@ def test_epoch_4_before_its_term_a_higher_epoch_is_one_to_claim_above(phase: Pha
     assert coordinator.state.highest_epoch == EPOCH + 5
 
 
-def test_epoch_4_a_rival_that_collects_for_long_is_not_silent() -> None:
+def test_epoch_4_a_rival_that_collects_for_long_is_let_finish() -> None:
     """commit_timeout_ms above election time-out plus interval: a live rival says nothing so long.
 
     A is superseded by B; B leads, one participant of it is stuck, each of its rounds takes the

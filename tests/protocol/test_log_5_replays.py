@@ -6,10 +6,13 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.participating import Participant
 from protocol.values import ALICE, BOB, P0, P1, RIVAL, TABLE, gain, offsets, proposal, status
 
+from headgate.control_protocol.event_codec import NUMBER_MAX
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
@@ -27,13 +30,15 @@ from headgate.control_protocol.events import (
     TableStart,
     WriteStatus,
 )
-from headgate.control_protocol.identifiers import ControlOffset
+from headgate.control_protocol.identifiers import LEAP_MAX, ControlOffset, Sender
 from headgate.control_protocol.machine_io import Append, Heard, LogTruncated
 from headgate.control_protocol.machine_io import Heard as ParticipantHeard
 from headgate.coordinator.actions import LeadershipGained
+from headgate.coordinator.machine import WINDOWS_MAX
+from headgate.coordinator.outgoing_events import patience_ms
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
-from headgate.coordinator.state import State
+from headgate.coordinator.state import WINDOW, ReplayWindow, State
 from headgate.participant.state import Phase as Part
 
 EVERY_KIND = {kind.__name__ for kind in get_args(Event)}
@@ -125,10 +130,10 @@ def test_a_rival_that_died_is_not_kept_alive_by_its_old_words() -> None:
     coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH + 1, transaction=1, sequence=5)
     assert coordinator.phase is Phase.FOLLOWING
     waited_ms = SETTINGS.election_timeout_ms + SETTINGS.commit_interval_ms
-    for sequence in (3, 4, 5):
-        coordinator.waits(waited_ms // 3)
+    for sequence in (3, 4, 5, 6):
+        coordinator.waits(waited_ms // 4)
         coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH + 1, transaction=1, sequence=sequence)
-    coordinator.waits(SETTINGS.commit_timeout_ms + waited_ms // 3)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
     coordinator.given(LeadershipGained())
     assert coordinator.phase is Phase.RECOVERING
 
@@ -147,6 +152,77 @@ def test_a_gain_that_is_said_again_brings_no_end_forward() -> None:
     assert coordinator.term.collection.named_by_presence == frozenset()
     coordinator.hears(gain(P0, P1), ALICE, epoch=0, sequence=4)
     assert coordinator.term.collection.named_by_presence == {P0, P1}
+
+
+def test_an_older_amount_that_is_said_again_ends_nothing_early() -> None:
+    small = replace(SETTINGS, commit_records=100)
+    coordinator = Coordinator.at(Phase.OPEN, small)
+    much, little = (replace(gain(kind=PresenceKind.ALIVE), buffered_records=n) for n in (90, 5))
+    coordinator.hears(much, ALICE, sequence=1)
+    coordinator.hears(little, ALICE, sequence=2)
+    coordinator.hears(much, ALICE, sequence=1)
+    coordinator.hears(replace(much, buffered_records=20), BOB, sequence=1)
+    coordinator.waits(0)
+    assert coordinator.phase is Phase.OPEN
+
+
+def test_old_words_of_a_dead_participant_are_no_sign_of_an_heir() -> None:
+    coordinator = Coordinator.at(Phase.OPEN)
+    coordinator.hears(gain(kind=PresenceKind.ALIVE), BOB, sequence=9)
+    long_ago_ms = coordinator.now_ms - patience_ms(SETTINGS)
+    coordinator.state = replace(coordinator.state, unanswered_since_ms=long_ago_ms)
+    coordinator.hears(gain(kind=PresenceKind.ALIVE), BOB, sequence=9)
+    assert coordinator.state.peers == {}
+    coordinator.hears(gain(kind=PresenceKind.ALIVE), BOB, sequence=10)
+    assert coordinator.state.peers.keys() == {BOB.member}
+
+
+def test_what_was_overtaken_on_its_way_counts_and_once_only() -> None:
+    coordinator = Coordinator.at(Phase.OPEN)
+    coordinator.hears(gain(kind=PresenceKind.ALIVE), ALICE, sequence=8)
+    for _ in range(2):
+        coordinator.hears(gain(P1), ALICE, epoch=0, sequence=7)
+    assert coordinator.term.collection.named_by_presence == {P1}
+    coordinator.until(Phase.COLLECTING)
+    for _ in range(2):
+        late = status(1, {P0: (10, 10)})
+        coordinator.hears(late, ALICE, transaction=1, sequence=6)
+    assert len(coordinator.term.collection.statuses) == 1
+
+
+def test_what_many_say_takes_bounded_memory_and_the_newest_are_known() -> None:
+    coordinator = Coordinator.at(Phase.OPEN)
+    senders = [Sender("forged", f"{n:012x}") for n in range(WINDOWS_MAX + 10)]
+    for sender in senders:
+        coordinator.hears(gain(P1), sender, sequence=1)
+    assert len(coordinator.state.windows) == WINDOWS_MAX
+    before = without_place(coordinator.state)
+    for sender in senders[-100:]:
+        coordinator.hears(gain(P1), sender, sequence=1)
+    assert without_place(coordinator.state) == before
+
+
+@given(
+    st.lists(
+        st.integers(1, 40)
+        | st.integers(1, 2 * WINDOW)
+        | st.sampled_from((LEAP_MAX, LEAP_MAX + 1, 3 * LEAP_MAX, NUMBER_MAX))
+    )
+)
+def test_a_window_knows_what_was_heard_of_the_newest_numbers(numbers: list[int]) -> None:
+    window, heard = ReplayWindow(), set[int]()
+    for number in numbers:
+        if abs(number - window.highest) > LEAP_MAX:
+            assert window.has(number) is False
+            heard.clear()
+        window = window.with_number(number)
+        heard.add(number)
+        assert window.highest == max(heard)
+        assert window.heard.bit_length() <= WINDOW
+        for each in (*heard, *range(max(1, number - 3), number + 3)):
+            behind = window.highest - each
+            expected = each in heard if behind < WINDOW else None
+            assert window.has(each) is (False if behind > LEAP_MAX else expected)
 
 
 # ----------------------------------------------------------------------------------- participants

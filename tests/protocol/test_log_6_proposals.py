@@ -59,15 +59,18 @@ def test_many_small_proposals_are_bounded_as_well(monkeypatch: pytest.MonkeyPatc
     assert held(coordinator)[-1] == 100
 
 
-def test_what_was_forgotten_is_said_again_with_the_next_start() -> None:
+def test_what_was_forgotten_is_asked_again_with_the_next_start_under_a_new_number() -> None:
     """And only with that: who waits says it once a transaction."""
     participant = in_need()
     first = proposed_by(participant)
+    (before,) = [draft for draft in participant.unheard if isinstance(draft.event, Proposal)]
     participant.hears_itself()
     participant.hears(started(2, offsets(10, 20), 1, settled_to=11), transaction=2)
     participant.waits(participant.state.settings.presence_interval_ms)
     participant.waits(participant.state.settings.presence_interval_ms)
     assert proposed_by(participant) == first
+    (again,) = [draft for draft in participant.unheard if isinstance(draft.event, Proposal)]
+    assert again.sequence > before.sequence
     participant.hears_itself()
     participant.waits(20_000_000)
     assert not [draft for draft in participant.unheard if isinstance(draft.event, Proposal)]
@@ -129,18 +132,15 @@ def test_a_reason_is_told_shortly() -> None:
     messages.encode(envelope(tables))
 
 
-def test_answers_that_are_remembered_are_bounded_and_asked_once_more_are_given_once_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(schema_changes, "ANSWERED_MAX", 10)
+def test_who_asks_once_more_is_answered_once_more() -> None:
     coordinator = Coordinator.at(Phase.OPEN)
-    for number in range(30):
-        coordinator.hears(proposal(1), somebody(number), transaction=1)
-        coordinator.waits(GATHERING_MS)
-        coordinator.evolves()
-        coordinator.hears_itself()
-        assert len(coordinator.term.changes.answered) <= 12
-    coordinator.hears(proposal(1), somebody(0), transaction=1)
+    at = coordinator.hears(proposal(1), ALICE, transaction=1)
+    coordinator.waits(GATHERING_MS)
+    coordinator.evolves()
+    coordinator.hears_itself()
+    coordinator.hears(proposal(1), ALICE, transaction=1, sequence=at)
+    assert held(coordinator) == []
+    coordinator.hears(proposal(1), ALICE, transaction=1)
     assert held(coordinator) == [1]
 
 

@@ -184,10 +184,10 @@ def test_hc03_under_abort_a_time_out_admits_none() -> None:
 def test_what_an_abort_settled_does_not_come_in_later() -> None:
     abort = replace(SETTINGS, timeout_policy=TimeoutPolicy.ABORT)
     coordinator = Coordinator.at(Phase.COLLECTING, abort)
-    coordinator.hears(claim(1, (10, 15)), ALICE, transaction=1)
+    at = coordinator.hears(claim(1, (10, 15)), ALICE, transaction=1)
     coordinator.waits(SETTINGS.commit_timeout_ms)
     coordinator.until(Phase.COLLECTING)
-    coordinator.hears(claim(1, (10, 15)), ALICE, transaction=1)
+    coordinator.hears(claim(1, (10, 15)), ALICE, transaction=1, sequence=at)
     coordinator.hears(status(2, {P0: (10, 10), P1: (20, 20)}), ALICE, transaction=2)
     coordinator.waits(1)
 

@@ -332,11 +332,14 @@ def test_schema_3_starts_and_commits_after_it_are_of_the_new_schema() -> None:
 
 def test_schema_3_a_proposal_that_is_said_again_is_answered_once() -> None:
     coordinator = asked(ALICE)
-    coordinator.hears(proposal(1), ALICE, transaction=1)
+    (said,) = coordinator.heard[-1:]
+    again = said.envelope.sequence
+    coordinator.hears(proposal(1), ALICE, transaction=1, sequence=again)
+    coordinator.hears(proposal(1), ALICE, transaction=1)  # asked again, while it waits
     assert len(coordinator.term.changes.proposals) == 1
     coordinator.waits(GATHERING_MS)
     coordinator.until(Phase.OPEN)
-    coordinator.hears(proposal(1), ALICE, transaction=1)
+    coordinator.hears(proposal(1), ALICE, transaction=1, sequence=again)
     assert coordinator.term.changes.proposals == ()
 
 

@@ -190,7 +190,9 @@ class Forger:
             epoch=Epoch(dice.choice(epochs)),
             transaction=TransactionNumber(dice.choice(numbers)),
             sender=sender,
-            sequence=dice.choice((known, known + 1, known + 99, known + LEAP_MAX + 9, NUMBER_MAX)),
+            sequence=dice.choice(
+                (known, known + 1, known + 2_000, known + LEAP_MAX + 9, NUMBER_MAX)
+            ),
             time_ms=0,
             event=event,
         )

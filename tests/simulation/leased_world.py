@@ -137,6 +137,11 @@ class Process:
         self._files: tuple[WrittenFile, ...] = ()
         self._rows: tuple[int, ...] = ()
 
+    @property
+    def stamp(self) -> str:
+        """That of its next transaction's files."""
+        return self._stamp
+
     def java(self, place: HudiLocation, schema: str) -> LeasedJava:
         return LeasedJava(self._hudi, self, place, schema)
 

@@ -168,7 +168,7 @@ class Node:
                     self._secondary,
                     threads=False,
                     required=world.quarantine.named if world.quarantine else None,
-                    joint=self._joint(),
+                    together=self._joint(),
                 ),
                 stamp=world.stamps.giver(self) if world.stamps else lambda: "",
             ),

@@ -35,7 +35,7 @@ def payday(seed: int) -> Payday:
     if seed in ROUTED_KEYS and dice.random() < AT_ONCE_SHARE:
         return Payday()
     if dice.random() < JOINT_SHARE:
-        return Payday(joint=True, refresh_ms=dice.choice((0, 300)))
+        return Payday(together=True, refresh_ms=dice.choice((0, 300)))
     every_ms = dice.choice((100, 400, 1_500))
     match = dice.choice((r"lake\..*", r"lake\.records_other"))
     return Payday((DeliveryLinger(match, every_ms),), dice.choice((0, 300, 1_000)))

@@ -21,6 +21,7 @@ from verdicts import Violation
 from headgate.control_protocol.errors import HudiForked
 from headgate.tables.hudi import lost_lock_detection
 from headgate.tables.hudi.append_table import HudiSinkTable
+from headgate.tables.hudi.base_files import NOTE, NOTED, instant_of
 from headgate.tables.hudi.reserved_instants import Reservations
 from headgate.tables.hudi.write_client import Instant
 
@@ -103,6 +104,75 @@ def test_what_rises_again_stops_the_sink(tmp_path: Path) -> None:
         HudiSinkTable(world.place, SINK, java=heir.java).read()
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["the writer", "its heir"])
+def test_what_rises_again_and_is_archived_at_once_stops_the_sink(
+    tmp_path: Path, *, dies: bool
+) -> None:
+    """The timeline does not show it: the archive is asked, by its writer and by who claims next."""
+    world, writer, heir = calm(tmp_path)
+    instant = instant_of(writer.stamp)
+    for _ in range(KEPT_MAX):
+        commit_foreign(world.hudi)
+    writer.turn()  # it is refused, for the table has moved on
+    condemn = Reservations(world.place, SINK).condemn
+    at(writer, "behind the last look", lambda: condemn(instant))
+    if dies:
+        at(writer, "archived", killed)
+    writer.turn()
+    assert instant in world.hudi.archived
+    if dies:
+        assert world.stopped is None
+        heir.turn()
+    assert "was rolled back, and is complete" in str(world.stopped)
+
+
+@pytest.mark.parametrize("where", ["timeline", "locked"])
+def test_what_others_condemn_before_or_within_the_lock_is_never_complete(
+    tmp_path: Path, where: str
+) -> None:
+    world, writer, _ = calm(tmp_path)
+    instant = instant_of(writer.stamp)
+    at(writer, where, lambda: Reservations(world.place, SINK).condemn(instant))
+    writer.turn()
+    assert world.stopped is None
+    assert world.struck["landed"] == 1
+    moment = world.hudi.timeline.get(instant)
+    assert moment is None if where == "timeline" else moment and not moment.done
+    for _ in range(3):
+        writer.turn()
+    assert world.struck["landed"] > 1
+    found = HudiSinkTable(world.place, SINK, java=writer.java).read().record
+    assert found is not None
+    assert Counter(world.hudi.rows()) == Counter(range(found.offsets[PARTITION]))
+
+
+def test_late_files_go_with_the_next_commit_and_committed_ones_stay(tmp_path: Path) -> None:
+    """A marker tells of one that was begun in time, a note of one whose marker is gone (H5)."""
+    world, writer, _ = calm(tmp_path)
+    instant, buried = instant_of(writer.stamp), world.hudi.tick()
+    writer.turn()
+    Reservations(world.place, SINK).condemn(buried)
+    committed = [each for each in world.hudi.folder.glob("*.parquet") if instant in each.name]
+    marked, coming = (world.hudi.folder / f"late{n}_{instant}.parquet" for n in range(2))
+    noted = world.hudi.folder / f"late2_{instant}.parquet"
+    risen = world.hudi.folder / f"late3_{buried}.parquet"
+    for file in (marked, noted, risen):
+        file.write_text("[99]")
+    world.hudi.markers(instant).mkdir(parents=True, exist_ok=True)
+    for file in (marked, coming):
+        (world.hudi.markers(instant) / f"{file.name}.marker.CREATE").touch()
+    notes = world.hudi.folder / NOTED
+    notes.mkdir(parents=True, exist_ok=True)
+    for file in (*committed, noted, risen):
+        (notes / f"{file.name}{NOTE}").write_text(file.name)
+    writer.turn()
+    assert not any(file.exists() for file in (marked, noted, risen))
+    assert committed
+    assert all(file.exists() for file in committed)
+    assert world.hudi.begun(instant) == [coming.name]  # its file may still appear
+    assert not list(notes.iterdir())
+
+
 def calm(folder: Path) -> tuple[LeasedWorld, Process, Process]:
     """A world in which nothing happens by itself; the first process has claimed."""
     world = LeasedWorld(0, folder / "trips")
@@ -156,8 +226,8 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any], int]] = {
     "H3 nothing is rolled back": (HudiSinkTable, "_unfinished", nobody, 2),
     "H3 what is rolled back is not condemned": (Reservations, "condemn", nothing, 17),
     "H8 ghosts are not looked for": (LeasedJava, "ghosts", nobody, 17),
-    "H9 what rose again stops nobody": (lost_lock_detection, "refuse_risen", nothing, 234),
-    "H9 no commit names the one before": (lost_lock_detection, "refuse_fork", nothing, 44),
+    "H9 what rose again stops nobody": (lost_lock_detection, "require_none_risen", nothing, 234),
+    "H9 no commit names the one before": (lost_lock_detection, "require_chain", nothing, 44),
     "H10 what is archived is taken for a ghost": (LeasedJava, "archived", nothing, 4),
 }
 """What is falsified, and a seed that notices it."""

@@ -13,7 +13,8 @@ from simulation.faulty import FaultyTable, Struck
 from simulation.real_catalog import RealCatalog
 
 from headgate.control_protocol.ports import CommitOutcome
-from headgate.tables.iceberg.multi_table_commit import Calls, Delivery, MultiTableCommits, Outcome
+from headgate.control_protocol.table_format import Calls, Delivery, DeliveryOutcome
+from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
 
 if TYPE_CHECKING:
     from simulation.node import Node
@@ -38,7 +39,7 @@ class _Either(Delivery):
 
     faulty: FaultyTable
 
-    def delivered(self) -> CommitOutcome:
+    def deliver(self) -> CommitOutcome:
         return self.faulty.commit(self.attempt)
 
 
@@ -49,12 +50,12 @@ class FaultyJointDeliveries(MultiTableCommits):
         self._catalog: Any = _JointCatalog(world, node)
         self._apart = False
 
-    def delivered(self, deliveries: Sequence[Delivery], calls: Calls) -> list[Outcome]:
+    def deliver(self, deliveries: Sequence[Delivery], calls: Calls) -> list[DeliveryOutcome]:
         either = []
         for delivery in deliveries:
             assert isinstance(delivery.table, FaultyTable)
             either.append(_Either(delivery.table.bare, delivery.attempt, delivery.table))
-        return super().delivered(either, calls)
+        return super().deliver(either, calls)
 
 
 class _JointCatalog(Struck):

@@ -1,7 +1,7 @@
 """Reads Avro's bytes into Arrow columns of the writer's types, as far as a table needs them.
 
 It is exact and complete: a value that does not follow the writer's schema is a fault of its record.
-``table_types`` then converts the columns to the table's types. A union of more than one type
+``cast_to_table`` then converts the columns to the table's types. A union of more than one type
 besides null becomes an Arrow union. Fields that the table does not have are skipped, but must be
 valid.
 """
@@ -52,14 +52,16 @@ def read_values(
     begins[:1] = 0
     rows = np.arange(len(values), dtype=np.int64)
     cursors = Cursors(buffer, faults, rows, begins)
-    field = pa.field("", pa.struct(list(wanted))) if _of_records(kind) else wanted[0]
+    field = pa.field("", pa.struct(list(wanted))) if _is_record_type(kind) else wanted[0]
     result = _read(kind, field, cursors)
     cursors.fail(cursors.at < cursors.ends, "has extra bytes after its end")
     return result
 
 
-def _of_records(kind: Avro) -> bool:
-    return kind.kind == "record" or (kind.kind == "union" and any(map(_of_records, kind.children)))
+def _is_record_type(kind: Avro) -> bool:
+    return kind.kind == "record" or (
+        kind.kind == "union" and any(map(_is_record_type, kind.children))
+    )
 
 
 def _fixed_bytes_max(kind: Avro) -> int:
@@ -143,7 +145,7 @@ def _nullable(kind: Avro, chosen: Flags, field: pa.Field | None, cursors: Cursor
 
 
 def _branches(kind: Avro, cursors: Cursors) -> Positions:
-    branches = cursors.longs()
+    branches = cursors.read_longs()
     wrong = (branches < 0) | (branches >= len(kind.children))
     cursors.fail(wrong, "holds a union's branch that the writer's schema does not have")
     branches[wrong] = 0
@@ -227,13 +229,13 @@ def _sound_items(cursors: Cursors, owner: int, item: Avro, left: Positions) -> P
 def _block_sizes(cursors: Cursors, which: Positions, item: Avro) -> Positions:
     """Return the counts that begin the next blocks; zero ends the items."""
     inside = cursors.where(which)
-    counts = inside.longs()
+    counts = inside.read_longs()
     sized = counts < 0
     if sized.any():
         inside.fail(counts == np.iinfo(np.int64).min, "holds a block of senseless size")
         counts = np.abs(counts)
         some = inside.where(sized)
-        lengths = some.longs()
+        lengths = some.read_longs()
         some.fail(
             (lengths < 0) | (lengths > some.ends - some.at), "holds a block of senseless size"
         )
@@ -262,11 +264,11 @@ def skip(kind: Avro, cursors: Cursors) -> None:
     elif kind.kind == "map":
         _skip_map(kind, cursors)
     elif kind.kind in ("string", "bytes"):
-        cursors.skip(cursors.longs())
+        cursors.skip(cursors.read_longs())
     elif kind.kind in ("boolean", "int", "enum"):
         _PRIMITIVES[kind.kind](kind, cursors)
     elif kind.kind == "long":
-        cursors.longs()
+        cursors.read_longs()
     else:
         cursors.skip({"null": 0, "float": 4, "double": 8}.get(kind.kind, kind.size))
 
@@ -287,7 +289,7 @@ def _boolean(_: Avro, cursors: Cursors) -> pa.Array:
 
 
 def _int(kind: Avro, cursors: Cursors) -> pa.Array:
-    result = cursors.longs()
+    result = cursors.read_longs()
     wrong = (result < _INT_MIN) | (result > _INT_MAX)
     cursors.fail(wrong, "holds an int of more than 32 bits")
     if wrong.any():
@@ -300,7 +302,7 @@ def _int(kind: Avro, cursors: Cursors) -> pa.Array:
 
 
 def _long(kind: Avro, cursors: Cursors) -> pa.Array:
-    result = cursors.longs()
+    result = cursors.read_longs()
     if not kind.logical:
         return _number(kind, result)
     if kind.logical.endswith("-millis"):
@@ -339,7 +341,7 @@ def _fixed(kind: Avro, cursors: Cursors) -> pa.Array:
 
 
 def _bytes(kind: Avro, cursors: Cursors) -> pa.Array:
-    lengths = cursors.longs()
+    lengths = cursors.read_longs()
     begins = cursors.at.copy()
     cursors.skip(lengths)
     resting = cursors.at >= cursors.buffer.rest
@@ -374,7 +376,7 @@ def _text(kind: Avro, cursors: Cursors) -> pa.Array:
 
 
 def _enum(kind: Avro, cursors: Cursors) -> pa.Array:
-    places = cursors.longs()
+    places = cursors.read_longs()
     wrong = (places < 0) | (places >= len(kind.names))
     cursors.fail(wrong, "holds an enum's symbol that the writer's schema does not have")
     symbols = pa.array(kind.names, pa.large_string())

@@ -40,7 +40,7 @@ class Buffer:
         zeros = b"\x00" * (max(rest_bytes, 16) + 16)
         # ``data`` and ``words`` are views of ``raw``, not copies. Behind the values stand enough
         # zeros for an eight-byte word, and for a varint's tenth byte, at the last place.
-        self.raw, self.ends = Packed.whole(values).joined(zeros)
+        self.raw, self.ends = Packed.pack(values).join_with(zeros)
         self.data: ByteArray = np.frombuffer(self.raw, np.uint8)
         # Not the first zero: the cursor of a last record that was read to its end stands there.
         self.rest = len(self.raw) - len(zeros) + 1
@@ -96,9 +96,9 @@ class Cursors:
         self.at += np.where(self.at >= self.buffer.rest, 0, size)
         return result
 
-    def longs(self) -> Positions:
+    def read_longs(self) -> Positions:
         """Return the next variable-length zigzag number of each."""
-        read = loops().longs(self.buffer.data, self.buffer.rest, self.at, self.ends)
+        read = loops().read_longs(self.buffer.data, self.buffer.rest, self.at, self.ends)
         if read:
             self.at = read[1]
             return read[0]

@@ -1,8 +1,8 @@
 """Implements the formats ``avro`` (one fixed writer schema) and ``avro-registry`` (an id each).
 
-The writer's fields go into columns by their names (``names``) and by the rules of ``table_types``.
-A column that the writer does not have is null, or the record is bad if the column is required. The
-schema's defaults are never used, so that an explicit null stays one.
+The writer's fields go into columns by their names (``field_names``) and by the rules of
+``cast_to_table``. A column that the writer does not have is null, or the record is bad if the
+column is required. The schema's defaults are never used, so that an explicit null stays one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headgate.data_plane.formats.avro.schema import (
     parse_schema,
 )
 from headgate.data_plane.formats.avro.schema_inference import columns_of
-from headgate.data_plane.formats.casting.cast_to_table import cast_rows, missing, without_bad
+from headgate.data_plane.formats.casting.cast_to_table import cast_rows, drop_bad, missing
 from headgate.data_plane.formats.casting.relabel import rows_from
 from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.record_format import Faults
@@ -60,7 +60,7 @@ class AvroRecords:
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         faults = Faults()
-        return without_bad(_rows(values, self._kind, schema, faults), faults)
+        return drop_bad(_rows(values, self._kind, schema, faults), faults)
 
     def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         return _missing(values, self._kind, path)
@@ -111,11 +111,11 @@ class RegistryAvroRecords:
             for row, reason in result.reasons.items():
                 faults.note([rows[row]], reason)
         if len(parts) == 1:
-            return without_bad(parts[0][0], faults)
+            return drop_bad(parts[0][0], faults)
         empty = rows_from([], schema)
         together = pa.concat_batches([empty, *(rows for rows, _ in parts)])
         order = np.argsort(np.concatenate([np.zeros(0, np.int64), *groups]))
-        return without_bad(together.take(pa.array(order)), faults)
+        return drop_bad(together.take(pa.array(order)), faults)
 
     def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         result = np.zeros(len(values), np.bool_)
@@ -130,7 +130,7 @@ class RegistryAvroRecords:
         self, values: Sequence[bytes], _bad: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Compare with the writers' schemas, each looked at once per chunk."""
-        data = Packed.whole(values).array
+        data = Packed.pack(values).array
         prefixes = pc.binary_slice(data, 0, _PREFIX_BYTES).dictionary_encode()
         codes = np.asarray(prefixes.indices)
         for code, prefix in enumerate(prefixes.dictionary.to_pylist()):
@@ -184,7 +184,7 @@ def _by_prefix(
     values: Sequence[bytes],
 ) -> Iterator[tuple[bytes, np.ndarray[tuple[int], np.dtype[np.int64]], Packed]]:
     """Group values with the same prefix: yield it, their indexes, and what follows it."""
-    data = Packed.whole(values).array
+    data = Packed.pack(values).array
     prefixes = pc.binary_slice(data, 0, _PREFIX_BYTES).dictionary_encode()
     # With an end: without one, Arrow's calculation of the result's size overflows.
     behind = pc.binary_slice(data, _PREFIX_BYTES, _VALUE_BYTES_MAX)

@@ -108,7 +108,7 @@ class _Reading:
         if depth > _DEPTH_MAX:
             raise UnfitSchema(f"the schema nests deeper than {_DEPTH_MAX}")
         if isinstance(found, str):
-            return self._named(found, namespace)
+            return self._resolve_name(found, namespace)
         if isinstance(found, list):
             branches = tuple(self.type_of(branch, namespace, depth + 1) for branch in found)
             if not branches or any(branch.kind == "union" for branch in branches):
@@ -118,7 +118,7 @@ class _Reading:
             raise UnfitSchema(f"the schema holds {found!r} where a type should be")
         return self._complex(found, namespace, depth)
 
-    def _named(self, name: str, namespace: str) -> Avro:
+    def _resolve_name(self, name: str, namespace: str) -> Avro:
         if name in _PRIMITIVES:
             return Avro(name)
         full = name if "." in name or not namespace else f"{namespace}.{name}"
@@ -137,11 +137,11 @@ class _Reading:
         if kind == "map":
             return Avro("map", children=(self.type_of(found.get("values"), namespace, depth + 1),))
         if kind in ("record", "error", "enum", "fixed"):
-            return self._defined(str(kind), found, namespace, depth)
+            return self._define(str(kind), found, namespace, depth)
         plain = self.type_of(kind, namespace, depth + 1)
         return _logical(plain, found)
 
-    def _defined(self, kind: str, found: dict[str, Any], namespace: str, depth: int) -> Avro:
+    def _define(self, kind: str, found: dict[str, Any], namespace: str, depth: int) -> Avro:
         name = found.get("name")
         if not isinstance(name, str) or not name:
             raise UnfitSchema(f"a type {kind} has no name")

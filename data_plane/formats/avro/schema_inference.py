@@ -34,10 +34,10 @@ def columns_of(written: Avro) -> Struct:
 
 def _column(name: str, written: Avro) -> Column | None:
     kind = _type(written)
-    return None if kind is None else Column(name, kind, required=not _nullable(written))
+    return None if kind is None else Column(name, kind, required=not _is_nullable(written))
 
 
-def _nullable(written: Avro) -> bool:
+def _is_nullable(written: Avro) -> bool:
     branches = written.children if written.kind == "union" else (written,)
     return any(branch.kind == "null" for branch in branches)
 

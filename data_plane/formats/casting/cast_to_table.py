@@ -13,7 +13,7 @@ What formats with typed values (Avro, JSON with Connect's envelope) read goes th
 - UUIDs: UUIDs, 16 bytes, text; fixed and binary: bytes, base64 text
 - structs: records and maps by their names; lists: arrays; maps: maps and records
 
-Text goes by the rules of ``json_values``. Whole columns are cast at once; where that refuses, the
+Text goes by the rules of ``json.values``. Whole columns are cast at once; where that refuses, the
 column is halved until the values that are at fault stand alone.
 """
 
@@ -62,7 +62,7 @@ def cast_rows(values: pa.Array, schema: pa.Schema, faults: Faults) -> pa.RecordB
     Bad rows are noted and still included.
     """
     at = _Place(np.arange(len(values), dtype=np.int64), faults, "")
-    if _of_records(values.type):
+    if _is_record_type(values.type):
         whole = _cast(values, pa.field("", pa.struct(list(schema)), nullable=False), at)
         columns = [whole.field(place) for place in range(len(schema))]
     elif len(schema) == 1:
@@ -102,13 +102,13 @@ def missing(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
     return missing(values.field(place), path[1:]) & _valid(values)
 
 
-def _of_records(kind: pa.DataType) -> bool:
+def _is_record_type(kind: pa.DataType) -> bool:
     if kinds.is_union(kind):
-        return any(_of_records(kind.field(place).type) for place in range(kind.num_fields))
+        return any(_is_record_type(kind.field(place).type) for place in range(kind.num_fields))
     return bool(kinds.is_struct(kind))
 
 
-def without_bad(rows: pa.RecordBatch, faults: Faults) -> pa.RecordBatch:
+def drop_bad(rows: pa.RecordBatch, faults: Faults) -> pa.RecordBatch:
     """Return the rows if none is bad. Raises ``UndecodableRecords`` otherwise."""
     if not faults.reasons:
         return rows

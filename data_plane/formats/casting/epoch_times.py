@@ -61,10 +61,10 @@ def count_of(number: Decimal, unit: str, target: pa.DataType) -> int:
 
 def count_of_text(text: str, unit: str, target: pa.DataType) -> int:
     """Convert a number given as text, likewise. Raises ``ValueError``."""
-    return count_of(_decimal(text), unit, target)
+    return count_of(_parse_decimal(text), unit, target)
 
 
-def _decimal(text: str) -> Decimal:
+def _parse_decimal(text: str) -> Decimal:
     try:
         number = Decimal(text)  # this constructor never rounds
     except ArithmeticError as error:
@@ -114,9 +114,9 @@ def _of_decimals(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
 
 
 def _of_texts(texts: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
-    if _all(pc.match_substring_regex(texts, _PLAIN)):
+    if _all_true(pc.match_substring_regex(texts, _PLAIN)):
         return _of_integers(texts.cast(pa.int64()), unit, target)
-    if _all(pc.match_substring_regex(texts, f"{_PLAIN}|{_FRACTION}")):
+    if _all_true(pc.match_substring_regex(texts, f"{_PLAIN}|{_FRACTION}")):
         return _of_decimals(texts.cast(pa.decimal256(76, _WIDE_SCALE)), unit, target)
     result = [
         None if text is None else count_of_text(text, unit, target) for text in texts.to_pylist()
@@ -130,5 +130,5 @@ def numbers_among(texts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]
     return np.asarray(result)
 
 
-def _all(flags: pa.Array) -> bool:
+def _all_true(flags: pa.Array) -> bool:
     return pc.all(flags, min_count=0).as_py() is not False

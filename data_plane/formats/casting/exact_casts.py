@@ -49,20 +49,20 @@ def cast(values: pa.Array, target: pa.DataType, unit: str = "") -> pa.Array:
     """
     for test, convert in _CASTS:
         if test(values.type):
-            result = _cast_counted(values, target, unit) if unit else convert(values, target)
+            result = _cast_units(values, target, unit) if unit else convert(values, target)
             break
     else:
         raise Impossible(f"{values.type} cannot go into a column of type {target}")
     if (kinds.is_date(target) or kinds.is_timestamp(target)) and not (
-        temporal.all_within_years(result)
+        temporal.are_all_within_years(result)
     ):
         raise ValueError("is out of range")
-    if kinds.is_time(target) and not _within_day(result):
+    if kinds.is_time(target) and not _is_within_day(result):
         raise ValueError("is not a time of the day")
     return result
 
 
-def _cast_counted(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
+def _cast_units(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
     """Convert numbers in their unit, also as text; other values as usual."""
     kind = values.type
     if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind):
@@ -120,11 +120,11 @@ def _integers(values: pa.Array, target: pa.DataType) -> pa.Array:
 def _counts(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Convert numbers of a known unit: to the times that they count, or else as numbers."""
     source, numbers = values.type, values.storage
-    if not kinds.is_temporal(target) or (kinds.is_date(target) and source.fits(target)):
+    if not kinds.is_temporal(target) or (kinds.is_date(target) and source.can_hold_count(target)):
         return _integers(numbers, target)
     return (
         epoch_times.counts(numbers, source.unit, target)
-        if source.fits(target)
+        if source.can_hold_count(target)
         else _raise_impossible(values, target)
     )
 
@@ -179,7 +179,7 @@ def _each_scale(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> pa
     return pa.concat_arrays([part for _, part in parts]).take(order)
 
 
-def _unread(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _raise_first_unreadable(values: pa.Array, target: pa.DataType) -> pa.Array:
     raise Impossible(f"{values.type.reason}, and cannot go into a column of type {target}")
 
 
@@ -260,7 +260,7 @@ def _naive(values: pa.Array) -> pa.Array:
     return values.cast(pa.int64()).cast(pa.timestamp(values.type.unit))
 
 
-def _within_day(times: pa.Array) -> bool:
+def _is_within_day(times: pa.Array) -> bool:
     result = pc.min_max(times.cast(pa.int64())).as_py()
     most = temporal.DAY_MS * _PER_MILLISECOND[times.type.unit]
     return result["min"] is None or (result["min"] >= 0 and result["max"] < most)
@@ -278,7 +278,7 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...
     (lambda source: source == pa.uuid(), _uuids),
     (lambda source: isinstance(source, Unscaled), _unscaled),
     (lambda source: isinstance(source, VariableScale), _variable),
-    (lambda source: isinstance(source, Unread), _unread),
+    (lambda source: isinstance(source, Unread), _raise_first_unreadable),
     (lambda source: isinstance(source, Counted), _counts),
     (lambda source: kinds.is_large_binary(source) or kinds.is_fixed_size_binary(source), _to_bytes),
 )
@@ -293,7 +293,9 @@ def suspects(values: pa.Array, target: pa.DataType) -> Flags | None:
         return None
     try:
         if kinds.is_large_string(values.type):
-            return np.array([not _readable(text, target) for text in values.to_pylist()], np.bool_)
+            return np.array(
+                [not _is_readable(text, target) for text in values.to_pylist()], np.bool_
+            )
         source = values
         if kinds.is_integer(source.type) and kinds.is_decimal(target):
             source = source.cast(_WHOLE)
@@ -307,7 +309,7 @@ def suspects(values: pa.Array, target: pa.DataType) -> Flags | None:
     return result
 
 
-def _readable(text: str | None, target: pa.DataType) -> bool:
+def _is_readable(text: str | None, target: pa.DataType) -> bool:
     try:
         json_values.convert_value(pa.field("", target), text, "")
     except ValueError:

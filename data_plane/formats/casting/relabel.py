@@ -39,7 +39,7 @@ def relabel_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def rows_from(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     """Build rows from Python values. Arrow itself cannot build UUIDs inside structs."""
-    stored = _stored_schema(schema)
+    stored = _storage_schema(schema)
     if stored is schema:
         return pa.RecordBatch.from_pylist(list(values), schema)
     return relabel_rows(pa.RecordBatch.from_pylist(list(values), stored), schema)
@@ -47,24 +47,24 @@ def rows_from(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
 
 def array_from(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Build a column from Python values, likewise."""
-    return relabel(pa.array(values, _stored(kind)), kind)
+    return relabel(pa.array(values, _storage_type(kind)), kind)
 
 
 @lru_cache(maxsize=64)
-def _stored_schema(schema: pa.Schema) -> pa.Schema:
-    stored = [_stored(field.type) for field in schema]
+def _storage_schema(schema: pa.Schema) -> pa.Schema:
+    stored = [_storage_type(field.type) for field in schema]
     if stored == schema.types:
         return schema
     return pa.schema([pa.field(*of) for of in zip(schema.names, stored, strict=True)])
 
 
-def _stored(kind: pa.DataType) -> pa.DataType:
+def _storage_type(kind: pa.DataType) -> pa.DataType:
     if isinstance(kind, pa.BaseExtensionType):
         return kind.storage_type
     if kinds.is_struct(kind):
-        return pa.struct([pa.field(field.name, _stored(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, _storage_type(field.type)) for field in kind])
     if kinds.is_map(kind):
-        return pa.map_(_stored(kind.key_type), _stored(kind.item_type))
+        return pa.map_(_storage_type(kind.key_type), _storage_type(kind.item_type))
     if kinds.is_large_list(kind):
-        return pa.large_list(_stored(kind.value_type))
-    return pa.list_(_stored(kind.value_type)) if kinds.is_list(kind) else kind
+        return pa.large_list(_storage_type(kind.value_type))
+    return pa.list_(_storage_type(kind.value_type)) if kinds.is_list(kind) else kind

@@ -135,7 +135,7 @@ def without_zone(texts: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(texts, "Z$", "")
 
 
-def all_within_years(column: pa.Array) -> bool:
+def are_all_within_years(column: pa.Array) -> bool:
     """Return whether a column of dates or timestamps stays within the years 1 to 9999."""
     dates = pa.types.is_date32(column.type)
     counts = column.cast(pa.int32() if dates else pa.int64())

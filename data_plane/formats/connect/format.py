@@ -1,7 +1,7 @@
 """Reads JSON as Kafka Connect writes it with schemas: ``{"schema": ..., "payload": ...}``.
 
 The payload is read as its schema says, then converted to the columns by the rules of
-``table_types``. With a null schema, the payload follows the rules of plain JSON. The schema's
+``cast_to_table``. With a null schema, the payload follows the rules of plain JSON. The schema's
 defaults are never used, so that an explicit null stays one.
 
 Most records of a topic begin with the same bytes, their schema. It is parsed once. If a record
@@ -74,20 +74,20 @@ class ConnectJsonRecords:
             rows, payloads = groups.setdefault(self._prefixes[prefix], ([], []))
             rows.append(row)
             payloads.append(value[len(prefix) : -1])
-        gathered = _Gathered(schema)
+        collector = _RowCollector(schema)
         self._last = {text: list(rows) for text, (rows, _) in groups.items()}
         for text, (rows, payloads) in groups.items():
-            bad = self._read(text, payloads, rows, gathered)
+            bad = self._read(text, payloads, rows, collector)
             # Perhaps a record with more than the two fields in its envelope: the other way decides.
             alone.extend(bad)
-        for text, (rows, payloads) in self._parsed(alone, values, faults).items():
+        for text, (rows, payloads) in self._parse_whole(alone, values, faults).items():
             self._last[text] = sorted({*self._last.get(text, ()), *rows})
-            for row, reason in self._read(text, payloads, rows, gathered).items():
+            for row, reason in self._read(text, payloads, rows, collector).items():
                 faults.note([row], reason)
-        return gathered.finished(faults)
+        return collector.finish(faults)
 
     def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
-        return paths.missing(Packed.whole(values), path, front=(_WHOLE,))
+        return paths.missing(Packed.pack(values), path, front=(_WHOLE,))
 
     def watch(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder
@@ -98,17 +98,17 @@ class ConnectJsonRecords:
         """Compare with the schemas of what was decoded last, or with the payload's values."""
         for text, rows in self._last.items():
             if text == _NO_SCHEMA:
-                yield from self._inferred(values, rows)
+                yield from self._infer_unknown(values, rows)
                 continue
-            wanted = self._finder.of_columns(self._written(text))
+            wanted = self._finder.of_columns(self._columns_of_schema(text))
             if wanted.fields:
                 yield np.array(rows, np.int64), schema_inference.with_all_digits(wanted)
 
     def defaulted_fields(self, values: Sequence[bytes]) -> list[str]:
-        """Return what the records' own schemas say (``connect_schema.defaulted_fields``)."""
+        """Return what the records' own schemas say (``connect.schema.defaulted_fields``)."""
         return [*{name: None for value in values for name in defaulted_fields(_schema_of(value))}]
 
-    def _written(self, text: str) -> Struct:
+    def _columns_of_schema(self, text: str) -> Struct:
         if text not in self._columns:
             try:
                 known = self._type(text) is not None
@@ -118,7 +118,9 @@ class ConnectJsonRecords:
             self._columns[text] = result
         return self._columns[text]
 
-    def _inferred(self, values: Sequence[bytes], rows: Iterable[int]) -> Iterable[UnknownColumns]:
+    def _infer_unknown(
+        self, values: Sequence[bytes], rows: Iterable[int]
+    ) -> Iterable[UnknownColumns]:
         result: dict[Struct, list[int]] = {}
         for row in rows:
             payload = json_values.parse(values[row])["payload"]
@@ -134,10 +136,10 @@ class ConnectJsonRecords:
         for prefix in self._prefixes:
             if value.startswith(prefix):
                 return prefix
-        learned = self._learned(value)
+        learned = self._learn_prefix(value)
         return learned if learned in self._prefixes else None
 
-    def _learned(self, value: bytes) -> bytes | None:
+    def _learn_prefix(self, value: bytes) -> bytes | None:
         try:
             text = value.decode()
             if not text.startswith(_SCHEMA_KEY):
@@ -153,7 +155,7 @@ class ConnectJsonRecords:
             self._prefixes[prefix] = _key_of(schema)
         return prefix
 
-    def _parsed(
+    def _parse_whole(
         self, rows: Sequence[int], values: Sequence[bytes], faults: Faults
     ) -> dict[str, tuple[list[int], list[bytes]]]:
         """Return the payloads of records that were parsed whole, by their schemas."""
@@ -173,17 +175,17 @@ class ConnectJsonRecords:
         return groups
 
     def _read(
-        self, text: str, payloads: list[bytes], rows: list[int], gathered: _Gathered
+        self, text: str, payloads: list[bytes], rows: list[int], collector: _RowCollector
     ) -> dict[int, str]:
         """Take the payloads of one schema; return which rows are bad, and why."""
         try:
             kind = self._type(text)
         except ValueError as error:
             return dict.fromkeys(rows, str(error))
-        schema = gathered.schema
+        schema = collector.schema
         if kind is None:
             result, bad = _decode(self._plain, payloads, schema)
-            return gathered.add(result, rows, bad)
+            return collector.add(result, rows, bad)
         kind = pruned_type(kind, schema)
         single = not kinds.is_struct(kind)
         if single:
@@ -202,7 +204,7 @@ class ConnectJsonRecords:
             good[list(faults.reasons)] = False
             fit = fit.filter(pa.array(good))
             bad |= {left[place]: reason for place, reason in faults.reasons.items()}
-        return gathered.add(fit, rows, bad)
+        return collector.add(fit, rows, bad)
 
     def _type(self, text: str) -> pa.DataType | None:
         if text not in self._types:
@@ -223,7 +225,7 @@ def _schema_of(value: bytes) -> object:
     return record.get("schema") if isinstance(record, dict) else None
 
 
-class _Gathered:
+class _RowCollector:
     """Gathers decoded parts of a batch, and their rows."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -237,7 +239,7 @@ class _Gathered:
         self._rows.extend(row for place, row in enumerate(rows) if place not in bad)
         return {rows[place]: reason for place, reason in bad.items()}
 
-    def finished(self, faults: Faults) -> pa.RecordBatch:
+    def finish(self, faults: Faults) -> pa.RecordBatch:
         order = pa.array(np.argsort(np.array(self._rows, np.int64)))
         together = pa.concat_batches(self._parts).take(order)
         if faults.reasons:

@@ -91,9 +91,10 @@ def suspect_records(
     Of the latter, a few may be listed wrongly. Control characters in strings pass; escapes that the
     parser gets wrong, and what is deeper than 64 levels, do not.
 
-    With ``fields``: also the marks of each value as in ``Loops.judged``, if the C code gives them.
+    With ``fields``: also the marks of each value as in ``Loops.classify_json``, if the C code gives
+    them.
     """
-    result = loops().judged(values, fields)
+    result = loops().classify_json(values, fields)
     if result is not None:
         shown = result & 3
         marks = (result >> 2).astype(np.uint8) if fields else None
@@ -209,7 +210,7 @@ class Watch:
         self.columns: set[str] = set()
 
     @property
-    def alert(self) -> bool:
+    def needs_search(self) -> bool:
         return bool(self.columns or self.patterns)
 
 
@@ -241,7 +242,7 @@ class BadRecordSearch:
         self.ill_formed, twice, self.marks = suspect_records(values.array, fields)
         search = self.ill_formed | twice
         self.refused |= dict.fromkeys(np.flatnonzero(search).tolist(), "")
-        self._parse(np.flatnonzero(~search), watched=watch.alert)
+        self._parse(np.flatnonzero(~search), watched=watch.needs_search)
 
     def rows_and_reasons(self) -> tuple[Rows, pa.RecordBatch]:
         """Return the rows that the fast path took, in order."""
@@ -264,7 +265,7 @@ class BadRecordSearch:
         if not len(rows):
             return
         if watched:
-            suspects = self._watched(rows)
+            suspects = self._watch_rows(rows)
             if 0 < len(suspects) <= len(rows) // _SUSPECTS_SHARE:
                 self._without(rows, suspects)
                 return
@@ -315,7 +316,7 @@ class BadRecordSearch:
                 return dict.fromkeys(result, column)
         return {}
 
-    def _watched(self, rows: Rows) -> dict[int, str]:
+    def _watch_rows(self, rows: Rows) -> dict[int, str]:
         """Return what looks like recent bad records; forget patterns that no longer occur."""
         suspects: dict[int, str] = {}
         for pattern, column in list(self._watch.patterns.items()):

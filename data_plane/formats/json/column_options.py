@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headgate.data_plane.formats import column_options
-from headgate.data_plane.formats.casting.cast_to_table import cast_column, without_bad
+from headgate.data_plane.formats.casting.cast_to_table import cast_column, drop_bad
 from headgate.data_plane.formats.json import paths
 from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 from headgate.native.byte_arrays import Packed
@@ -36,14 +36,14 @@ class _Found:
 
 def decode(some: Sequence[bytes], schema: pa.Schema, plain: Decode) -> pa.RecordBatch:
     """Decode like a ``RecordFormat``. ``plain`` decodes what is not marked."""
-    values, faults = Packed.whole(some), Faults()
-    rest = [field for field in map(_unmarked, schema) if field is not None]
+    values, faults = Packed.pack(some), Faults()
+    rest = [field for field in map(_without_mark, schema) if field is not None]
     try:
         rows = plain(values, pa.schema(rest or [_NO_KEY]))
     except UndecodableRecords as error:
         rows, bad = error.rest, error.bad
         return _with_bad(values, schema, rows, bad)
-    return without_bad(_join(values, schema, rows, faults), faults)
+    return drop_bad(_join(values, schema, rows, faults), faults)
 
 
 def _with_bad(
@@ -54,7 +54,7 @@ def _with_bad(
     left, faults = np.flatnonzero(good), Faults()
     result = _join(values.where(good), schema, rows, faults)
     try:
-        result = without_bad(result, faults)
+        result = drop_bad(result, faults)
     except UndecodableRecords as error:
         result = error.rest
     further = {int(left[row]): reason for row, reason in faults.reasons.items()}
@@ -103,7 +103,7 @@ def _column(found: _Found, field: pa.Field, path: Path, parent: pa.Array | None)
     if column_options.is_marked(field):
         return found.marked[path]
     read = _decode_plain(found, field, path, parent)
-    if not kinds.is_struct(field.type) or not column_options.has_marked(field.type):
+    if not kinds.is_struct(field.type) or not column_options.has_marked_field(field.type):
         assert read is not None, "what is not marked is read by the plain path"
         return read
     children = [_column(found, child, path, read) for child in field.type]
@@ -121,13 +121,13 @@ def _decode_plain(
     return parent.field(place) if parent is not None and place >= 0 else None
 
 
-def _unmarked(field: pa.Field) -> pa.Field | None:
+def _without_mark(field: pa.Field) -> pa.Field | None:
     """Return the field without its marked parts; ``None`` if nothing else is left."""
     if column_options.is_marked(field):
         return None
-    if not kinds.is_struct(field.type) or not column_options.has_marked(field.type):
+    if not kinds.is_struct(field.type) or not column_options.has_marked_field(field.type):
         return field
-    inside = [child for child in map(_unmarked, field.type) if child is not None]
+    inside = [child for child in map(_without_mark, field.type) if child is not None]
     return field.with_type(pa.struct(inside)) if inside else None
 
 

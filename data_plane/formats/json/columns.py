@@ -97,7 +97,7 @@ def parse(
     asked = _Reader(spelling, wide=wide)
     row = pa.struct([pa.field(field.name, asked.type_of(field, "")) for field in fields])
     text = frame(values)
-    if beyond_parser(text):
+    if is_beyond_parser(text):
         raise Unfit("text that the parser gets wrong")
     schema = pa.schema([pa.field("r", pa.list_(row))])
     try:
@@ -122,10 +122,10 @@ def parse(
 
 def frame(values: Packed) -> bytes:
     """Wrap each value in an object of its own, and concatenate them."""
-    return values.framed(_FRONT, _BACK)
+    return values.join_between(_FRONT, _BACK)
 
 
-def beyond_parser(text: bytes) -> bool:
+def is_beyond_parser(text: bytes) -> bool:
     """Return whether the parser would change the text or abort the process.
 
     It computes characters from U+20000 on wrongly from a pair of escapes, and aborts if an error
@@ -210,7 +210,7 @@ def _convert(field: pa.Field, rough: pa.Array, wide: pa.Array | None, hidden: in
         return _integers(target, rough, wide)
     column = _numbers(target, rough, wide) if rough.type == _DOUBLE else from_texts(target, rough)
     if (kinds.is_date(target) or kinds.is_timestamp(target)) and not (
-        times.all_within_years(column)
+        times.are_all_within_years(column)
     ):
         raise Unfit(f"{field.name}: out of range")
     return column
@@ -253,8 +253,8 @@ def _integers(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa
     if wide is None:
         raise _NeedsWide
     exact = wide.cast(target)
-    _require(pc.equal(pc.floor(rough), rough), "a number is not whole")
-    _require(pc.equal(exact.cast(_DOUBLE, safe=False), rough), "two readings disagree")
+    _require_all(pc.equal(pc.floor(rough), rough), "a number is not whole")
+    _require_all(pc.equal(exact.cast(_DOUBLE, safe=False), rough), "two readings disagree")
     return exact
 
 
@@ -274,7 +274,7 @@ def _decimals(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa
         raise _NeedsWide
     difference = pc.abs(pc.subtract(wide.cast(_DOUBLE), rough))
     bound = pc.multiply(pc.abs(rough), _DECIMAL_AGREEMENT)
-    _require(pc.less_equal(difference, bound), "two readings disagree")
+    _require_all(pc.less_equal(difference, bound), "two readings disagree")
     return wide.cast(target)
 
 
@@ -283,12 +283,12 @@ def _epochs(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.A
     counts = rough.cast(pa.int64())  # refuses fractions and, from 2**53 on, everything
     if wide is None:
         raise _NeedsWide
-    _require(pc.equal(wide.cast(pa.int64()), counts), "text among numbers")
+    _require_all(pc.equal(wide.cast(pa.int64()), counts), "text among numbers")
     if kinds.is_date(target):
         return counts.cast(pa.int32()).cast(target)
     if kinds.is_time(target):
         inside = pc.and_(pc.greater_equal(counts, 0), pc.less(counts, times.DAY_MS))
-        _require(inside, "a number is not a millisecond of the day")
+        _require_all(inside, "a number is not a millisecond of the day")
     factor = {"us": 1_000, "ns": 1_000_000}[target.unit]
     return pc.multiply_checked(counts, pa.scalar(factor, pa.int64())).cast(target)
 
@@ -307,13 +307,13 @@ def from_texts(target: pa.DataType, rough: pa.Array) -> pa.Array:
         return _base64(target, rough)
     if kinds.is_decimal(target):
         # Arrow's cast silently fails for some exponents ("7e28", "1e-311").
-        _require(pc.match_substring_regex(rough, _PLAIN_DECIMAL), "a decimal has an exponent")
+        _require_all(pc.match_substring_regex(rough, _PLAIN_DECIMAL), "a decimal has an exponent")
     return rough.cast(target)
 
 
 def _uuids(texts: pa.Array) -> pa.Array:
     """Convert canonical UUID text (36 characters) to 16 bytes each."""
-    _require(pc.equal(pc.binary_length(texts), 36), "a UUID has not 36 characters")
+    _require_all(pc.equal(pc.binary_length(texts), 36), "a UUID has not 36 characters")
     filled = texts.fill_null("0" * 8 + "-0000-0000-0000-" + "0" * 12)
     buffer = filled.buffers()[2]
     if buffer is None:
@@ -343,14 +343,14 @@ def _base64(target: pa.DataType, texts: pa.Array) -> pa.Array:
     return pa.array(data, target)
 
 
-def _require(flags: pa.Array, otherwise: str) -> None:
+def _require_all(flags: pa.Array, otherwise: str) -> None:
     """Require all to be true; nulls do not count."""
     if pc.all(flags, min_count=0).as_py() is False:
         raise Unfit(otherwise)
 
 
 def _require_finite(numbers: pa.Array) -> None:
-    _require(pc.is_finite(numbers), "a number is out of range")
+    _require_all(pc.is_finite(numbers), "a number is out of range")
 
 
 def _is_list(target: pa.DataType) -> bool:

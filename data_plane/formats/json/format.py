@@ -1,7 +1,7 @@
 """Implements the format ``json``: JSON objects without a schema.
 
 A block goes through the columnar path; what that refuses (``bad_record_search``) is looked at one
-by one. ``json_values`` lists what is accepted.
+by one. ``json.values`` lists what is accepted.
 """
 
 from __future__ import annotations
@@ -82,25 +82,25 @@ class JsonRecords:
         return [(np.array(some, np.int64), wanted) for wanted, some in result.items()]
 
     def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
-        return paths.missing(Packed.whole(values), path)
+        return paths.missing(Packed.pack(values), path)
 
     def _decode_with_options(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
-        if formats_column_options.has_marked(schema):
+        if formats_column_options.has_marked_field(schema):
             return json_column_options.decode(values, schema, self._decode)
         return self._decode(values, schema)
 
     def _decode(self, some: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
-        values = Packed.whole(some)
+        values = Packed.pack(some)
         if schema not in self._spellings:
             self._spellings[schema] = {}
-            self._learn(values, schema)
+            self._learn_spelling(values, schema)
         try:
             apart = bad_record_search.BadRecordSearch(
                 values,
                 schema,
                 self._spellings[schema],
                 self._watch,
-                learn=lambda: self._learn(values, schema),
+                learn=lambda: self._learn_spelling(values, schema),
                 fields=self._finder.fields if self._finder else None,
             )
         except bad_record_search.Respelled:
@@ -110,7 +110,7 @@ class JsonRecords:
             self._marks = np.where(apart.ill_formed, apart.marks | _LACKS, apart.marks)
         return self._whole(values, schema, apart)
 
-    def _learn(self, values: Packed, schema: pa.Schema) -> bool:
+    def _learn_spelling(self, values: Packed, schema: pa.Schema) -> bool:
         """Return whether a few samples showed a spelling that was not known before."""
         spelling = self._spellings[schema]  # asked once: a wide schema's hash is expensive
         before = dict(spelling)
@@ -160,7 +160,9 @@ class JsonRecords:
             try:
                 json_values.convert_field(field, record)
             except ValueError as reason:
-                return self._decode_leniently(value, schema, reason, sure=_common_type(field.type))
+                return self._decode_leniently(
+                    value, schema, reason, sure=_is_common_type(field.type)
+                )
         try:
             row = {field.name: json_values.convert_field(field, record) for field in schema}
         except ValueError as reason:
@@ -182,6 +184,6 @@ class JsonRecords:
         return str(reason)
 
 
-def _common_type(kind: pa.DataType) -> bool:
-    """Return whether the columnar path refuses all values that ``json_values`` refuses."""
+def _is_common_type(kind: pa.DataType) -> bool:
+    """Return whether the columnar path refuses all values that ``json.values`` refuses."""
     return not kinds.is_nested(kind) and not kinds.is_large_string(kind)

@@ -37,7 +37,7 @@ def pick(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
 
     The values are JSON objects that were found valid.
     """
-    result = loops().picked(values.array, [name.encode() for name in path])
+    result = loops().pick_json(values.array, [name.encode() for name in path])
     if result is None:
         each = [_pick_one(value, path) for value in values]
         kinds = np.array([kind for kind, _ in each], np.uint8)
@@ -82,7 +82,7 @@ def _lacks(value: object, path: Sequence[pa.Field], front: Sequence[str]) -> boo
 
 def _text_of(found: Picks) -> pa.Array:
     there = np.isin(found.kinds, (TEXT, NUMBER, WORD, NESTED))
-    data = loops().gathered(np.where(there, found.addresses, 0), np.where(there, found.sizes, 0))
+    data = loops().gather(np.where(there, found.addresses, 0), np.where(there, found.sizes, 0))
     return data.cast(pa.large_string())
 
 
@@ -107,7 +107,7 @@ def _is_whole(text: str) -> bool:
 
 def _pick_one(value: bytes, path: Sequence[str]) -> _Pick:
     text = value.decode()
-    at = _behind_space(text, 0)
+    at = _skip_space(text, 0)
     for name in path:
         if text[at] != "{":
             return (NULL if text[at] == "n" else NO_OBJECT), ""
@@ -122,19 +122,19 @@ def _pick_one(value: bytes, path: Sequence[str]) -> _Pick:
 
 def _member(text: str, at: int, wanted: str) -> int | None:
     """Return where the value of this key begins, in the object that begins here."""
-    at = _behind_space(text, at + 1)
+    at = _skip_space(text, at + 1)
     while text[at] != "}":
         if text[at] == ",":
-            at = _behind_space(text, at + 1)
+            at = _skip_space(text, at + 1)
         key, at = _DECODER.raw_decode(text, at)
-        at = _behind_space(text, _behind_space(text, at) + 1)
+        at = _skip_space(text, _skip_space(text, at) + 1)
         if key == wanted:
             return at
-        at = _behind_space(text, _DECODER.raw_decode(text, at)[1])
+        at = _skip_space(text, _DECODER.raw_decode(text, at)[1])
     return None
 
 
-def _behind_space(text: str, at: int) -> int:
+def _skip_space(text: str, at: int) -> int:
     result = _SPACE.match(text, at)
     assert result is not None, "it matches nothing too"
     return result.end()

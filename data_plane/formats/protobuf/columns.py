@@ -1,6 +1,6 @@
 """Reads Protocol Buffers into Arrow columns of the writer's types, as far as a table needs them.
 
-It is exact and complete: what a field cannot hold is a fault of its record. ``table_types`` then
+It is exact and complete: what a field cannot hold is a fault of its record. ``cast_to_table`` then
 converts the columns to the table's types. One call reads one message type in all records; further
 calls read messages inside messages, as deep as the table's columns go.
 """
@@ -39,7 +39,7 @@ from headgate.data_plane.formats.protobuf.descriptors import (
 )
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.utf8 import text_of
-from headgate.native.kernels import Flags, Integers, Scanned, loops
+from headgate.native.kernels import FieldScan, Flags, Integers, loops
 
 _WIRES = {
     "double": EIGHT,
@@ -112,7 +112,7 @@ class Reader:
 
         Raises ``UnfitTypes`` for types that cannot be read.
         """
-        return self._message(Messages.whole(values, faults), kind, list(wanted), ())
+        return self._message(Messages.from_values(values, faults), kind, list(wanted), ())
 
     def _message(
         self,
@@ -127,7 +127,7 @@ class Reader:
         above = (*above, kind.name)
         if wanted is None and (kind.name in above[:-1] or len(above) > _DEPTH_MAX):
             raise UnfitTypes(f"{kind.name} may hold itself, and so cannot become text as a whole")
-        chosen = self._chosen(messages, kind, wanted)
+        chosen = self._choose_fields(messages, kind, wanted)
         oneofs = {field.oneof for field, _ in chosen} - {-1}
         others = [
             field
@@ -146,7 +146,7 @@ class Reader:
             return pa.array([{}] * len(messages), pa.struct([]))
         return pa.StructArray.from_arrays(columns, [field.name for field, _ in chosen])
 
-    def _chosen(
+    def _choose_fields(
         self, messages: Messages, kind: Message, wanted: list[pa.Field] | None
     ) -> list[tuple[Field, pa.Field | None]]:
         """Return the fields to read, and the column of each."""
@@ -168,7 +168,7 @@ class Reader:
         return pairs
 
     def _column(
-        self, messages: Messages, field: Field, read: tuple[Scanned, int], target: _Target
+        self, messages: Messages, field: Field, read: tuple[FieldScan, int], target: _Target
     ) -> pa.Array:
         scanned, slot = read
         bits, sizes = scanned.values[slot], scanned.sizes[slot]
@@ -342,7 +342,7 @@ def _bytes_or_text(values: _Values, *, text: bool) -> pa.Array:
     # together at the end of a new buffer (``Messages._put_together``).
     base = values.messages.data.ctypes.data
     addresses = np.where(there, values.bits + base, 0).astype(np.uint64)
-    data = loops().gathered(addresses, np.where(there, values.sizes, 0))
+    data = loops().gather(addresses, np.where(there, values.sizes, 0))
     return text_of(data, values.fail) if text else data
 
 

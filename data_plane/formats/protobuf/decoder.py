@@ -12,7 +12,7 @@ import numpy as np
 
 from headgate.data_plane.formats.record_format import Faults
 from headgate.native.byte_arrays import Packed
-from headgate.native.kernels import Flags, Integers, Octets, Scanned, Slots, Spans, loops
+from headgate.native.kernels import FieldScan, Flags, Integers, Octets, Slots, Spans, loops
 
 VARINT, EIGHT, BYTES, GROUP, GROUP_END, FOUR = range(6)
 ONE, ONE_MESSAGE, MANY, MANY_BYTES, OTHER_OF_ONEOF = range(5)
@@ -44,9 +44,9 @@ class Messages:
         self.faults = faults
 
     @classmethod
-    def whole(cls, values: Sequence[bytes], faults: Faults) -> Messages:
+    def from_values(cls, values: Sequence[bytes], faults: Faults) -> Messages:
         """Take each value as a message."""
-        raw, ends = Packed.whole(values).joined(b"\0")
+        raw, ends = Packed.pack(values).join_with(b"\0")
         begins = np.roll(ends, 1)
         begins[:1] = 0
         rows = np.arange(len(ends), dtype=np.int64)
@@ -63,9 +63,9 @@ class Messages:
         spans = Spans(np.ascontiguousarray(begins), np.ascontiguousarray(begins + sizes))
         return Messages(self.data, spans, rows, self.faults)
 
-    def scan(self, wanted: Slots) -> Scanned:
+    def scan(self, wanted: Slots) -> FieldScan:
         """Read what is wanted of each; an invalid one is noted, and has no values."""
-        result = loops().scanned(self.data, self.spans, wanted)
+        result = loops().scan_messages(self.data, self.spans, wanted)
         if result is None:
             result = _scan(self.data, self.spans, wanted)
         unsound = result.found != _SOUND
@@ -74,7 +74,7 @@ class Messages:
             self.fail(broken, "is not a message, or is cut off")
             result.values[:, broken] = 0
             result.sizes[:, broken] = -1
-            self._put_together(wanted, result)
+            self._merge_parts(wanted, result)
         return result
 
     def items(
@@ -83,12 +83,12 @@ class Messages:
         """Return offsets of each message's items of a repeated field, their values and sizes."""
         offsets = np.zeros(len(self) + 1, np.int64)
         np.cumsum(counts, out=offsets[1:])
-        result = loops().items(self.data, self.spans, (number, wire), offsets)
+        result = loops().read_items(self.data, self.spans, (number, wire), offsets)
         if result is None:
             result = _items(self.data, self.spans, (number, wire), offsets)
         return offsets, *result
 
-    def _put_together(self, wanted: Slots, found: Scanned) -> None:
+    def _merge_parts(self, wanted: Slots, found: FieldScan) -> None:
         """Merge a message that comes in several parts: it is the concatenation of its parts."""
         behind: list[bytes] = []
         end = len(self.data)
@@ -142,7 +142,7 @@ def fields(raw: bytes, at: int, end: int) -> Iterator[Read]:
         if read[1] == GROUP_END:
             raise Broken
         if read[1] == GROUP:
-            at = _behind_group(raw, at, end, read[0])
+            at = _skip_group(raw, at, end, read[0])
         else:
             yield read
 
@@ -179,7 +179,7 @@ def _field(raw: bytes, at: int, end: int) -> tuple[Read, int]:
     return (number, wire, value, size if wire == BYTES else 0), at + size
 
 
-def _behind_group(raw: bytes, at: int, end: int, number: int) -> int:
+def _skip_group(raw: bytes, at: int, end: int, number: int) -> int:
     open_ = [number]
     while open_:
         read, at = _field(raw, at, end)
@@ -192,7 +192,7 @@ def _behind_group(raw: bytes, at: int, end: int, number: int) -> int:
     return at
 
 
-def _packed(raw: bytes, begin: int, size: int, wire: int) -> Iterator[int]:
+def _read_packed(raw: bytes, begin: int, size: int, wire: int) -> Iterator[int]:
     at, end, width = begin, begin + size, 4 if wire == FOUR else 8
     if wire != VARINT and size % width:
         raise Broken
@@ -209,9 +209,9 @@ def _signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-def _scan(data: Octets, spans: Spans, wanted: Slots) -> Scanned:
+def _scan(data: Octets, spans: Spans, wanted: Slots) -> FieldScan:
     shape = wanted.kinds.shape[1], len(spans.begins)
-    result = Scanned(
+    result = FieldScan(
         np.zeros(shape, np.int64), np.full(shape, -1, np.int64), np.zeros(shape[1], np.uint8)
     )
     raw = data.tobytes()
@@ -224,7 +224,7 @@ def _scan(data: Octets, spans: Spans, wanted: Slots) -> Scanned:
     return result
 
 
-def _scan_one(read: Iterator[Read], raw: bytes, wanted: Slots, into: tuple[Scanned, int]) -> None:
+def _scan_one(read: Iterator[Read], raw: bytes, wanted: Slots, into: tuple[FieldScan, int]) -> None:
     result, row = into
     numbers, wires, modes, oneofs = wanted.kinds.tolist()
     slot_of = {number: slot for slot, number in enumerate(numbers)}
@@ -233,7 +233,7 @@ def _scan_one(read: Iterator[Read], raw: bytes, wanted: Slots, into: tuple[Scann
         if slot < 0:
             continue
         if modes[slot] == MANY and wire == BYTES:
-            result.values[slot, row] += sum(1 for _ in _packed(raw, value, size, wires[slot]))
+            result.values[slot, row] += sum(1 for _ in _read_packed(raw, value, size, wires[slot]))
         elif wire == wires[slot] and modes[slot] in (MANY, MANY_BYTES):
             result.values[slot, row] += 1
         elif wire == wires[slot]:
@@ -260,7 +260,7 @@ def _items(
                 values[to], sizes[to] = _signed(value), size
                 to += 1
             elif wire == BYTES:
-                for item in _packed(raw, value, size, wire_wanted):
+                for item in _read_packed(raw, value, size, wire_wanted):
                     values[to] = _signed(item)
                     to += 1
     return values, sizes

@@ -1,6 +1,6 @@
 """Implements the formats ``protobuf`` (one message type) and ``protobuf-registry``.
 
-Fields go into columns by their names (``field_names``) and by the rules of ``table_types``. A
+Fields go into columns by their names (``field_names``) and by the rules of ``cast_to_table``. A
 missing field with presence is null. Any other missing field has the value that the writer means by
 leaving it out: zero, no text, no items.
 """
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headgate.control_protocol.errors import DescriptorUnfit
 from headgate.data_plane.formats import column_options
-from headgate.data_plane.formats.casting.cast_to_table import cast_rows, without_bad
+from headgate.data_plane.formats.casting.cast_to_table import cast_rows, drop_bad
 from headgate.data_plane.formats.casting.relabel import rows_from
 from headgate.data_plane.formats.format_registry import suggestion, take_options
 from headgate.data_plane.formats.protobuf.columns import Reader
@@ -83,7 +83,7 @@ class ProtobufRecords:
             raise DescriptorUnfit(
                 f"{self._kind.name}: {error}", "take the column out, or declare it as a struct"
             ) from error
-        return without_bad(cast_rows(read, schema, faults), faults)
+        return drop_bad(cast_rows(read, schema, faults), faults)
 
     def missing(self, values: Sequence[bytes], _: Sequence[pa.Field]) -> Flags:
         """Return missing fields; the wire has no nulls, so a null is missing."""
@@ -124,7 +124,7 @@ class RegistryProtobufRecords:
         parts: list[pa.RecordBatch] = [rows_from([], schema)]
         order: list[Integers] = [np.zeros(0, np.int64)]
         self._fronts = []
-        for front, rows, some in _by_front(Packed.whole(values)):
+        for front, rows, some in _by_front(Packed.pack(values)):
             self._fronts.append((front, rows))
             own = Faults()
             parts.append(self._part(front, some, schema, own))
@@ -135,7 +135,7 @@ class RegistryProtobufRecords:
         places = np.concatenate(order)
         if len(parts) > 2:
             together = together.take(pa.array(np.argsort(places)))
-        return without_bad(together, faults)
+        return drop_bad(together, faults)
 
     missing = ProtobufRecords.missing
 
@@ -219,7 +219,7 @@ def _by_front(values: Packed) -> Iterator[tuple[bytes, Integers, Packed]]:
 
 def _front_sizes(values: Packed) -> Integers:
     """Return how many bytes precede each message; 0 if unknown."""
-    raw, ends = values.joined(b"\0" * (_ID_BYTES + 2))
+    raw, ends = values.join_with(b"\0" * (_ID_BYTES + 2))
     begins = np.roll(ends, 1)
     begins[:1] = 0
     data = np.frombuffer(raw, np.uint8)

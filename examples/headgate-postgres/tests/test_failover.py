@@ -15,6 +15,8 @@ from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.ports import Refused, Unknown
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 
+pytestmark = pytest.mark.wide
+
 servers = pytest.importorskip("postgres_server", reason="kills servers that it starts itself")
 
 PATIENCE_S = 60

@@ -21,6 +21,8 @@ from headgate_postgres.kind import _place
 from headgate_postgres.ledger import _ADVISORY_LOCK
 from headgate_postgres.table import PostgresTable
 
+pytestmark = pytest.mark.wide
+
 servers = pytest.importorskip("postgres_server", reason="stops servers that it starts itself")
 relays = pytest.importorskip("held_relay")
 

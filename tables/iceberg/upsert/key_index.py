@@ -239,7 +239,7 @@ def ordered(words: Words) -> tuple[Numbers, Words]:
 
 def _in_run(run: _Run, high: Words, low: Words) -> Found:
     """Rows with the same high word, and of those the rows with the same low one."""
-    at = loops().placed(run.high, high)
+    at = loops().place_words(run.high, high)
     asked = np.flatnonzero(at < len(run))
     asked = asked[run.high[at[asked]] == high[asked]]
     at = at[asked]
@@ -300,7 +300,7 @@ class KeyHash:
         for column in columns:
             if _is_number(column.type):
                 numbers = _numbers(column)
-                lanes = loops().absorbed(numbers, lanes) or _absorb(lanes, _Word(numbers))
+                lanes = loops().absorb_words(numbers, lanes) or _absorb(lanes, _Word(numbers))
             else:
                 lanes = _with_bytes(lanes, _octets(column))
         return lanes
@@ -357,7 +357,7 @@ def _octets(column: pa.Array) -> pa.LargeBinaryArray:
 def _with_bytes(lanes: Lanes, values: pa.LargeBinaryArray) -> Lanes:
     """The length of each value first: else parts of a key could move from one column to another."""
     lengths: Integers = pc.binary_length(values).to_numpy(zero_copy_only=False)
-    if (done := loops().absorbed_bytes(values, _LONG_BYTES, lanes)) is None:
+    if (done := loops().absorb_bytes(values, _LONG_BYTES, lanes)) is None:
         for word in _words_of_bytes(values, lengths):
             lanes = _absorb(lanes, word)
     else:

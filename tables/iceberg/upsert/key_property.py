@@ -16,7 +16,7 @@ def key_text(schema: Schema, key: Sequence[str]) -> str:
     return json.dumps(sorted(key_ids(schema, key)))
 
 
-def refuse_other_key(table: str, stored: str | None, wanted: str | None, *, filled: bool) -> None:
+def require_same_key(table: str, stored: str | None, wanted: str | None, *, filled: bool) -> None:
     """Raise ``KeyChanged`` if a ``filled`` table was filled by another key than the wanted one.
 
     Keys are the ids of their columns; ``None``: no key.

@@ -106,7 +106,7 @@ def resolve(
     low = records.low[order]
     follows = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
     older = order[:-1][follows]
-    _refuse_two_sources(records, older, order[1:][follows], sources)
+    _require_one_source(records, older, order[1:][follows], sources)
     killed: dict[str, BitMap64] = {}
     lost = older[records.rows[older] >= 0]
     for number, positions in group(records.changes[lost], records.rows[lost]):
@@ -121,7 +121,7 @@ def resolve(
         alive = places[~np.isin(found.positions[places], positions_of(before))]
         if len(alive):
             asked = found.asked[alive]
-            _refuse_other_source(records, winners[asked], found.sources[alive], sources)
+            _require_same_source(records, winners[asked], found.sources[alive], sources)
             np.add.at(hits, asked, 1)
             killed[path] = before | bitmap_of(found.positions[alive])
     counts = _count(records.rows[winners], hits, len(order))
@@ -146,7 +146,7 @@ def _count(winners: Numbers, hits: Numbers, records: int) -> KeyCounts:
     )
 
 
-def _refuse_two_sources(
+def _require_one_source(
     records: _Records, older: Numbers, newer: Numbers, sources: Sources
 ) -> None:
     """KEY-8: refuse a key in two partitions within the commit, unless a later transaction is of the
@@ -161,7 +161,7 @@ def _refuse_two_sources(
         raise _two_partitions(f"the records at {one} and {other} have the same key")
 
 
-def _refuse_other_source(
+def _require_same_source(
     records: _Records, winners: Numbers, before: npt.NDArray[np.int32], sources: Sources
 ) -> None:
     """KEY-8: refuse a key whose live row came from elsewhere, but for a partition that is older:

@@ -38,6 +38,7 @@ def test_a_backlog_is_measured(
     assert '"exact": true' in line("a run", run)
 
 
+@pytest.mark.wide
 def test_freshness_is_measured(bootstrap: str, tmp_path: Path) -> None:
     """For longer than the ten seconds that do not count."""
     run = live(Headgate("in-process"), course(bootstrap, tmp_path), 2, (1_500, ROWS))

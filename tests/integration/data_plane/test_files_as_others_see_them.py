@@ -127,7 +127,16 @@ def test_nulls_of_a_number_in_a_null_struct_are_counted(
     assert ours["null_value_counts"] == {1: 0, 3: 1, 4: 1}
 
 
-@pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "brotli", "lz4", "uncompressed"])
+@pytest.mark.parametrize(
+    "codec",
+    [
+        "zstd",
+        *(
+            pytest.param(codec, marks=pytest.mark.wide)
+            for codec in ("snappy", "gzip", "brotli", "lz4", "uncompressed")
+        ),
+    ],
+)
 def test_every_reader_sees_every_value(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, codec: str
 ) -> None:

@@ -37,7 +37,11 @@ CODECS = {
     "orc": ("write.orc.compression-codec", ["zlib", "snappy", "lz4", "zstd", "none"]),
     "avro": ("write.avro.compression-codec", ["gzip", "snappy", "zstd", "uncompressed"]),
 }
-ALL_CODECS = [(kind, codec) for kind, (_, codecs) in CODECS.items() for codec in codecs]
+ALL_CODECS = [
+    pytest.param(kind, codec, marks=pytest.mark.wide if place else ())
+    for kind, (_, codecs) in CODECS.items()
+    for place, codec in enumerate(codecs)
+]
 MICROSECONDS = 315_537_897_599_999_999
 """From the first day of year 1 to the last one of year 9999."""
 
@@ -147,7 +151,7 @@ def test_pyiceberg_reads_a_partitioned_table_of_orc_files(
     assert {FileDetail.decode(file.detail).file_format for file in written} == {"orc"}
 
 
-@pytest.mark.parametrize("kind", CODECS)
+@pytest.mark.parametrize("kind", ["orc", pytest.param("avro", marks=pytest.mark.wide)])
 def test_spark_reads_partitioned_tables_of_other_formats_and_prunes_them(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, kind: str
 ) -> None:

@@ -14,6 +14,7 @@ from headgate.operations.local_kafka.broker import EmbeddedKafka
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.wide
 def test_f40_the_broker_is_restarted_and_killed_and_then_the_control_topic_goes(
     own_kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:

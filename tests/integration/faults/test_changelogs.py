@@ -28,7 +28,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.operations.audit.audit import audit
 from headgate.tables.iceberg.reader import IcebergReader
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.wide]
 
 LIES = ("drop-before", "drop-after", "503-after", "502-before", "twice")
 DISTURBANCES = ("kill", "pause", "lie", "rewrite", "leader")

@@ -15,6 +15,7 @@ from rich.console import Console
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "catalog", ["sqlite", *(pytest.param(c, marks=pytest.mark.soak) for c in ("postgres", "rest"))]
 )

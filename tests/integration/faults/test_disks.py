@@ -13,6 +13,7 @@ pytestmark = pytest.mark.integration
 FILE_BYTES_MAX = 64 * 1024
 
 
+@pytest.mark.wide
 def test_a_full_disk_delays_and_loses_nothing(deploy: Deploy) -> None:
     sink = deploy()
     (participant,) = sink.start()

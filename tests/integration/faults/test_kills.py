@@ -9,6 +9,7 @@ from integration.faults.stuck_catalog import kill_in_commit
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.wide
 def test_hc07_hc08_hc09_f05_the_coordinator_is_killed_three_times(deploy: Deploy) -> None:
     sink = deploy(partitions=4)
     sink.start(2)
@@ -23,6 +24,7 @@ def test_hc07_hc08_hc09_f05_the_coordinator_is_killed_three_times(deploy: Deploy
     assert len(sink.judge().epochs) >= 4
 
 
+@pytest.mark.wide
 def test_hc12_a_participant_that_does_not_lead_is_killed(deploy: Deploy) -> None:
     sink = deploy(partitions=4)
     sink.start(2)

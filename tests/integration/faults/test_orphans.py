@@ -12,7 +12,7 @@ from integration.deployment import Deployment
 from integration.faults.stuck_catalog import kill_in_commit
 from integration.readers import IcebergSpark
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.wide]
 
 DAYS = 4 * 86_400
 """Above the age below which Iceberg's clean-up leaves every file alone (three days)."""

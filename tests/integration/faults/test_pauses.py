@@ -21,6 +21,7 @@ def takes_over(sink: Deployment, paused: Participant, seconds: float = 0) -> Non
         sink.wait_for_commits()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("seconds", [0, pytest.param(60, marks=pytest.mark.soak)])
 def test_f12_hc26_a_coordinator_that_was_paused_in_its_commit_is_refused(
     deploy: Deploy, seconds: float
@@ -58,6 +59,7 @@ def test_f12_hc25_a_coordinator_that_was_paused_anywhere_steps_down(deploy: Depl
     sink.judge()
 
 
+@pytest.mark.wide
 def test_f12_hc29_a_participant_that_was_paused_brings_nothing_twice(deploy: Deploy) -> None:
     sink = deploy(partitions=4)
     sink.start(2)

@@ -10,6 +10,7 @@ from postgres_server import PostgresServer
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.wide
 def test_hc23_postgresql_is_killed_in_mid_commit_and_at_any_time(deploy: Deploy) -> None:
     with PostgresServer() as server:
         sink = deploy({"catalog.properties": {"uri": server.uri}})

@@ -30,6 +30,7 @@ def test_x18_bad_records_go_into_the_quarantine_and_the_rest_is_committed(deploy
     assert sum(transaction.quarantined for transaction in shown) == 143
 
 
+@pytest.mark.wide
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "transform",
@@ -121,6 +122,7 @@ def test_the_coordinator_is_killed_between_decision_and_delivery(
     assert report.total("in_quarantine") == -(-sink.produced // 5)
 
 
+@pytest.mark.wide
 def test_a_quarantine_that_takes_nothing_holds_the_table_up_for_a_while_only(
     deploy: Deploy, lying_proxy: LyingProxy, unique_name: str
 ) -> None:

@@ -8,6 +8,7 @@ from integration.conftest import Deploy
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_800)]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.soak)])
 def test_rolling_restarts_under_load(deploy: Deploy, rounds: int) -> None:
     sink = deploy(partitions=4)

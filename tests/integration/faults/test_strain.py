@@ -27,6 +27,7 @@ def said(sink: Deployment, kind: type) -> int:
     return sum(isinstance(e.event, kind) for e in read_control_tail(sink.settings, 100_000))
 
 
+@pytest.mark.wide
 def test_f15_a_slow_catalog_makes_no_backlog_of_statuses(deploy: Deploy) -> None:
     """Who restarts has nothing to catch up with, however long the catalog took."""
     sink = deploy()
@@ -47,6 +48,7 @@ def test_f15_a_slow_catalog_makes_no_backlog_of_statuses(deploy: Deploy) -> None
     sink.judge()
 
 
+@pytest.mark.wide
 def test_hc45_a_sink_that_is_paused_keeps_nothing_in_memory(deploy: Deploy) -> None:
     sink = deploy()
     (participant,) = sink.start()

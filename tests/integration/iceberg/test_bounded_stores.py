@@ -49,7 +49,7 @@ def seconds(call: Callable[[], object]) -> float:
     return time.monotonic() - begun_s
 
 
-@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.wide)])
 def test_a_commit_waits_out_a_store_that_asks_to_slow_down(
     world: IcebergWorld, proxy: StoreProxy, times: int
 ) -> None:

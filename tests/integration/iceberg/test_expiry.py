@@ -23,8 +23,8 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage
-from headgate.operations.audit.audited_table import examine_chain
-from headgate.operations.audit.files import examine_commits, examine_live_files
+from headgate.operations.audit.audited_table import check_chain
+from headgate.operations.audit.files import check_commits, check_live_files
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.maintenance.snapshot_expiry import DUE_MIN
 from headgate.tables.iceberg.reader import IcebergReader
@@ -208,11 +208,11 @@ def test_the_audit_calls_an_expired_history_well(catalog: Catalog) -> None:
     history = reader.history()
     assert not history.complete
     assert len(history.commits) < 50
-    assert examine_chain(history) == []
-    assert examine_commits(reader, history, lambda *_: None) == []
+    assert check_chain(history) == []
+    assert check_commits(reader, history, lambda *_: None) == []
     files_of_head = reader.live_files()
     assert len(files_of_head) == 50
-    assert examine_live_files(reader, files_of_head, lambda *_: None) == ([], frozenset())
+    assert check_live_files(reader, files_of_head, lambda *_: None) == ([], frozenset())
 
 
 # ------------------------------------------------------------------------------------ while others
@@ -329,6 +329,7 @@ def test_a_commit_has_landed_whatever_cleaning_up_meets(
 # ------------------------------------------------------------------------------------ other worlds
 
 
+@pytest.mark.wide
 def test_through_a_rest_catalog(lying_proxy: LyingProxy, unique_name: str) -> None:
     identifier = f"{unique_name.replace('-', '_')}.trips"
     with load_catalog("rest", {"type": "rest", "uri": lying_proxy.uri}) as catalog:

@@ -26,7 +26,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Landed
 from headgate.control_protocol.testing.contract.world import claimed, commit, record
 from headgate.operations.check.table import check_may_create
-from headgate.tables.iceberg.catalog import load_catalog, refuse_swapless
+from headgate.tables.iceberg.catalog import load_catalog, require_atomic_swap
 from headgate.tables.iceberg.java_catalog import UNLOCKED, JavaCatalog
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -106,7 +106,7 @@ def another_catalog(hive: Hive, **own: str) -> JavaCatalog:
     properties = {**hive.catalog.properties, **own}
     catalog = load_catalog("other", properties, SLOW_S, hive.jvm)
     assert isinstance(catalog, JavaCatalog)
-    catalog.refuse_swapless(hive.name)
+    catalog.require_atomic_swap(hive.name)
     return catalog
 
 
@@ -137,11 +137,11 @@ def test_a_call_that_hangs_in_java_ends_as_unknown_and_may_land_later(
 
 def test_a_table_whose_committers_lock_is_refused(hive: Hive) -> None:
     view = claimed(hive.open())
-    refuse_swapless(hive.catalog, hive.name)
+    require_atomic_swap(hive.catalog, hive.name)
     (lock,) = UNLOCKED
     hive._update(SetPropertiesUpdate(updates={lock: "true"}))
     with pytest.raises(HiveCannotSwap, match="ALTER TABLE"):
-        refuse_swapless(hive.catalog, hive.name)
+        require_atomic_swap(hive.catalog, hive.name)
     with pytest.raises(HiveCannotSwap):
         commit(hive.open(), view, record(1, 1), hive.file(1))
 
@@ -153,7 +153,7 @@ def test_a_metastore_that_ignores_expectations_is_refused_and_left_as_it_was(
     monkeypatch.setattr("headgate.tables.iceberg.java_catalog._EXPECTING", {})
     before = hive.table().metadata
     with pytest.raises(HiveCannotSwap, match="does not compare and set"):
-        refuse_swapless(hive.catalog, hive.name)
+        require_atomic_swap(hive.catalog, hive.name)
     assert hive.table().metadata == before
     other = own_table()
     with pytest.raises(HiveCannotSwap):
@@ -227,7 +227,9 @@ def test_hive_3_1_would_lose_a_landed_commit(
     metastores: Metastores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Why it is refused: the sleeper's swap goes through, and its heir's rows are gone."""
-    monkeypatch.setattr("headgate.tables.iceberg.java_catalog.refuse_ignorant", lambda *_: None)
+    monkeypatch.setattr(
+        "headgate.tables.iceberg.java_catalog.require_compare_and_set", lambda *_: None
+    )
     hive = Hive(metastores, HIVE_3, tmp_path)
     with HeldSwaps(hive.uri) as swaps:
         outcome = slept_through_an_heirs_commit(hive, held_on_its_way(hive, swaps))
@@ -249,7 +251,7 @@ def test_hive_4_is_refused_by_name_without_a_client_of_its_own(
         with pytest.raises(HiveClientUnfit, match="Invalid method name: 'get_table'"):
             ensure_table(catalog, own_table(), TableDeclaration({"number": "long"}))
         with pytest.raises(HiveClientUnfit, match=r"spark\.driver\.extraClassPath"):
-            refuse_swapless(catalog, own_table())
+            require_atomic_swap(catalog, own_table())
 
 
 def test_what_tasks_are_given_knows_nothing_of_the_catalog(hive_uri: str, tmp_path: Path) -> None:

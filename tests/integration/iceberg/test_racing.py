@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import CommitAttempt, Landed, Refused
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table import IcebergTable
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
 COMMITS = 30
 

@@ -21,7 +21,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Staging
 from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
 from headgate.data_plane.files.data_files import DataFiles, file_shape
-from headgate.operations.audit.files import examine_live_files
+from headgate.operations.audit.files import check_live_files
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
@@ -103,7 +103,7 @@ def test_rows_keep_their_ids_whoever_writes_and_deletes(world: World) -> None:
     ).to_pydict()["n"]
     assert vectors == 3
     reader = IcebergReader(sink.loaded(), SinkName("sink"), "main")
-    assert examine_live_files(reader, reader.live_files(), lambda *_: None) == ([], frozenset())
+    assert check_live_files(reader, reader.live_files(), lambda *_: None) == ([], frozenset())
     second = row_ids(world)
     sink.view = sink.table.read()
     for more in (rows(200, 201), None, rows(202)):

@@ -15,7 +15,7 @@ from integration.kinds.test_delta import delta
 
 from headgate.operations.cli.main import main
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
 COMMANDS = ("status", "check", "audit")
 WELL = (0, 0, 0)

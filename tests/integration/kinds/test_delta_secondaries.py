@@ -21,7 +21,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.status.status import status
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
 
 def keeping(deploy: Deploy, location: Path) -> Deployment:

@@ -15,7 +15,11 @@ from sink_in_process import SinkInProcess
 
 from headgate.control_protocol.errors import TableRecreated
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("installed_example")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("installed_example"),
+    pytest.mark.wide,
+]
 
 
 @pytest.fixture

@@ -18,7 +18,11 @@ from sink_in_process import SinkInProcess
 
 from headgate.operations.audit.audit import audit
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("installed_example")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("installed_example"),
+    pytest.mark.wide,
+]
 
 PATIENCE_S = 60
 

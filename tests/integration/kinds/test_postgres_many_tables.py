@@ -38,7 +38,11 @@ from headgate.operations.cli.main import main
 from headgate.operations.many_tables.list import tables
 from headgate.operations.status.status import status
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("installed_example")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("installed_example"),
+    pytest.mark.wide,
+]
 
 
 def value(at: TopicPartition, offset: int) -> bytes:

@@ -12,7 +12,11 @@ from integration.faults.test_pauses import takes_over
 from integration.kinds.test_postgres import examined, postgres, rows
 from postgres_server import PostgresServer
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("installed_example")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("installed_example"),
+    pytest.mark.wide,
+]
 
 PAST_ALL_S = 130.0
 """Longer than a transaction may last, and so than every other time-out."""

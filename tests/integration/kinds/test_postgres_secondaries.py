@@ -26,7 +26,11 @@ from postgres_server import PostgresServer
 from headgate.operations.audit.audit import audit
 from headgate.operations.status.status import status
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("installed_example")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("installed_example"),
+    pytest.mark.wide,
+]
 
 PLACES = ("topic", "partition", "offset")
 

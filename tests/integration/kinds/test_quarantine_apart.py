@@ -18,12 +18,12 @@ from integration.sink.test_dead_letters import offsets
 from integration.sink_file import COLUMNS, COORDINATES, Sections
 from postgres_server import PostgresServer
 
-from headgate.operations.access.tables import open_quarantine_catalog
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.status.status import status
+from headgate.runtime.sink_tables import look_at_tables
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
 TOKEN = "not-to-be-shown"
 
@@ -41,8 +41,9 @@ def keeping(
     sink.bad_every = 5
 
     def rows_aside() -> list[pa.Table]:
-        with open_quarantine_catalog(sink.settings) as catalog:
-            table = catalog.load_table(sink.settings.quarantine.table)
+        with look_at_tables(sink.settings) as tables:
+            name = sink.settings.quarantine.table
+            table = tables.supports_catalog(name).load(name)
             assert table.scan().to_arrow().num_rows == -(-sink.produced // 5)
         rows = read_with_duckdb(table.metadata_location).select(["topic", "partition", "offset"])
         return [rows.rename_columns(list(COORDINATES))]

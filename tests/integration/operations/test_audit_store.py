@@ -17,7 +17,7 @@ from object_store import BUCKET, ObjectStore
 
 from headgate.control_protocol.identifiers import Epoch, SinkName
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.operations.audit.files import examine_commits, examine_live_files
+from headgate.operations.audit.files import check_commits, check_live_files
 from headgate.tables.iceberg.pending_manifests import undecided_manifests
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.storage import s3_file_io
@@ -51,8 +51,8 @@ def world(
 def test_each_commit_and_file_is_asked_for_once(world: IcebergWorld, proxy: CountingProxy) -> None:
     reader = IcebergReader(world.table(), SinkName("sink"), "main")
     history, files = reader.history(), reader.live_files()
-    assert examine_commits(reader, history, lambda *_: None) == []
-    assert examine_live_files(reader, files, lambda *_: None) == ([], frozenset())
+    assert check_commits(reader, history, lambda *_: None) == []
+    assert check_live_files(reader, files, lambda *_: None) == ([], frozenset())
     assert len(files) == COMMITS
     assert kinds(proxy.exchanges) == {
         "GET metadata": 1,
@@ -71,7 +71,7 @@ def test_damage_is_found_by_the_one_request(world: IcebergWorld, object_store: O
     for file, data in ((cut, b"short"), (spoilt, b"x" * spoilt.size_bytes)):
         with table.io.new_output(file.path).create() as stream:
             stream.write(data)
-    findings, damaged = examine_live_files(reader, files, lambda *_: None)
+    findings, damaged = check_live_files(reader, files, lambda *_: None)
     assert damaged == {gone.path, cut.path, spoilt.path}
     assert {finding.what for finding in findings} == {
         "file-missing",
@@ -80,6 +80,7 @@ def test_damage_is_found_by_the_one_request(world: IcebergWorld, object_store: O
     }
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("files", "mb"),
     [(5_000, 40), pytest.param(100_000, 200, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],

@@ -112,6 +112,7 @@ def test_a_bucket_that_is_not_there(settings: SinkSettings) -> None:
         TableCheck(replace(settings, table=table)).storage()
 
 
+@pytest.mark.wide
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # py4j's sockets

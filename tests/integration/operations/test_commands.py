@@ -32,11 +32,10 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.data_plane.cdc import policy
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.access.kafka_connection import read_control_tail
-from headgate.operations.access.tables import open_table
 from headgate.operations.check.check import check
 from headgate.operations.cli.main import main
 from headgate.operations.control.pause import pause, resume
-from headgate.tables.iceberg.history import read_history
+from headgate.runtime.sink_tables import look_at_tables
 
 pytestmark = pytest.mark.integration
 
@@ -63,8 +62,8 @@ def say(producer: Producer, settings: SinkSettings, *envelopes: Envelope) -> Non
 
 
 def read_history_of(settings: SinkSettings) -> CommitRecord:
-    with open_table(settings) as table:
-        record = read_history(table, settings.name, settings.table.branch).record
+    with look_at_tables(settings) as tables:
+        record = tables.reader.history().record
     assert record is not None
     return record
 

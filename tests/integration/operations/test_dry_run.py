@@ -116,6 +116,7 @@ def test_an_empty_topic_and_a_missing_table(
     assert "HG-102" in result.stderr
 
 
+@pytest.mark.wide
 @pytest.mark.spark
 def test_a_transform_is_rehearsed_in_spark(declared: Path, topic: str, producer: Producer) -> None:
     fill(producer, topic, [{"id": n, "zone": "a"} for n in range(20)])

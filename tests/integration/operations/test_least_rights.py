@@ -241,6 +241,7 @@ def test_each_right_that_is_taken_away_is_named(
         rules.allow("trips-sink", right)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("user", "role", "right"),
     [

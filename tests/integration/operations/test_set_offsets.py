@@ -77,8 +77,8 @@ def test_without_a_yes_nothing_is_set(sink: Deployment) -> None:
     [
         ("{topic}/0=301", "is not in the log"),
         ("{topic}/7=0", "is not in the source"),
-        ("other/0=0", "is not in the source"),
-        ("{topic}=0", "is not an offset of a partition"),
+        pytest.param("other/0=0", "is not in the source", marks=pytest.mark.wide),
+        pytest.param("{topic}=0", "is not an offset of a partition", marks=pytest.mark.wide),
         ("{topic}/0=newest", "is not an offset of a partition"),
     ],
 )

@@ -53,6 +53,7 @@ def test_from_the_first_start_to_a_death(deploy: Deploy) -> None:
     wait_for(sink, "not running", 1)
 
 
+@pytest.mark.wide
 def test_a_record_that_ends_the_sink(deploy: Deploy) -> None:
     sink = deploy()
     sink.start()
@@ -77,6 +78,7 @@ def produce_bad(sink: Deployment) -> None:
     assert producer.flush(10) == 0
 
 
+@pytest.mark.wide
 def test_batches_that_fail_and_work_again(deploy: Deploy) -> None:
     sink = deploy()
     sink.start()
@@ -97,6 +99,7 @@ def test_batches_that_fail_and_work_again(deploy: Deploy) -> None:
     assert error["past"]
 
 
+@pytest.mark.wide
 def test_a_table_that_was_rolled_back(deploy: Deploy) -> None:
     sink = deploy()
     sink.start()
@@ -123,6 +126,7 @@ def test_a_missing_topic(filled: FilledTable, sink_file: Path) -> None:
     assert "does not exist" in error["text"]
 
 
+@pytest.mark.wide
 def test_a_catalog_that_takes_no_commits(deploy: Deploy) -> None:
     sink = deploy()
     uri = sink.settings.catalog.properties["uri"]

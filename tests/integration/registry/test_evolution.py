@@ -8,7 +8,7 @@ import pytest
 from integration.conftest import Deploy
 from integration.registry.test_whole_sink import Writer, row, rows_by_id, sections
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
 
 def test_a_new_version_of_a_schema_brings_its_columns(deploy: Deploy, registry_url: str) -> None:

@@ -152,7 +152,7 @@ def value(number: int) -> bytes:
         ("protobuf", IN_PROCESS),
         ("protobuf-registry", IN_PROCESS),
         pytest.param("protobuf", SPARK, marks=pytest.mark.soak),
-        ("protobuf-registry", SPARK),
+        pytest.param("protobuf-registry", SPARK, marks=pytest.mark.wide),
     ],
 )
 def test_whole_sinks_are_filled_with_messages(

@@ -130,6 +130,7 @@ def test_avro_of_two_writers_keys_and_headers_arrive_as_they_were(
         assert dict(got["h"]) == {"origin": str(number).encode()}
 
 
+@pytest.mark.wide
 def test_a_registry_that_fails_for_a_while_holds_the_sink_up_and_loses_nothing(
     deploy: Deploy, troubled: RegistryServer
 ) -> None:

@@ -41,7 +41,11 @@ def value(number: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "spark", [{"writer": "in-process"}, {"writer": "spark", "master": "local[2]"}]
+    "spark",
+    [
+        {"writer": "in-process"},
+        pytest.param({"writer": "spark", "master": "local[2]"}, marks=pytest.mark.wide),
+    ],
 )
 def test_both_writers_give_the_rows_that_the_rules_say(
     deploy: Deploy, spark: dict[str, str]

@@ -10,7 +10,10 @@ pytestmark = pytest.mark.integration
 AN_HOUR_MS = 3_600_000
 
 
-@pytest.mark.parametrize("limit", [{"commit_records": 1_000}, {"commit_bytes": 40_000}])
+@pytest.mark.parametrize(
+    "limit",
+    [{"commit_records": 1_000}, pytest.param({"commit_bytes": 40_000}, marks=pytest.mark.wide)],
+)
 def test_what_is_enough_is_committed_before_its_time(deploy: Deploy, limit: dict[str, int]) -> None:
     batches = {"batch_records_max": 500}  # so that sizes are known
     sink = deploy({"coordinator": {"commit_interval_ms": AN_HOUR_MS, **limit}})

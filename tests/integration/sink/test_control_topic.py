@@ -15,6 +15,7 @@ def delete_control_topic(sink: Deployment, admin: AdminClient) -> None:
     admin.delete_topics([topic])[topic].result()
 
 
+@pytest.mark.wide
 def test_f40_the_control_topic_is_deleted_between_two_runs(
     deploy: Deploy, admin: AdminClient
 ) -> None:

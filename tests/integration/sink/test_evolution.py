@@ -60,6 +60,7 @@ def test_the_first_record_of_a_new_field_has_its_value(deploy: Deploy) -> None:
     assert all(found[n]["user"]["tags"] == ["a"] for n in range(1_300, 1_400))
 
 
+@pytest.mark.wide
 def test_a_coordinator_dies_between_the_update_and_tables(deploy: Deploy, tmp_path: Path) -> None:
     sink = deploy(EVOLVE)
     flag = tmp_path / "died"

@@ -27,7 +27,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.runtime.lifecycle_notices import control_log
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
 FAR = 1_000_000_000
 

@@ -8,6 +8,7 @@ from integration.conftest import Deploy
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.wide
 def test_several_participants_share_the_partitions(deploy: Deploy) -> None:
     sink = deploy(partitions=4)
     sink.start(3)
@@ -19,7 +20,7 @@ def test_several_participants_share_the_partitions(deploy: Deploy) -> None:
     sink.judge()
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.wide), "consumer"])
 def test_hc13_hc33_participants_join_and_leave_under_load(deploy: Deploy, protocol: str) -> None:
     sink = deploy({"source": {"group_protocol": protocol}}, partitions=4)
     if protocol == "consumer":  # there the broker decides about sessions

@@ -51,6 +51,7 @@ def expire_behind_two_appends(sink: Deployment) -> None:
         table.maintenance.expire_snapshots().by_id(between).commit()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("happens", "code", "remedy"),
     [
@@ -136,6 +137,7 @@ def test_the_same_happens_to_a_running_sink(
     assert sink.settings.table.identifier in sink.stopped_by_itself(code)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("happens", "policy", "rows"),
     [

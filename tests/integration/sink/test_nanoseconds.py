@@ -77,6 +77,7 @@ def sections(request: pytest.FixtureRequest, unique_name: str) -> Mapping[str, M
     return {**SECTIONS, "table": table, "catalog.properties": properties}
 
 
+@pytest.mark.wide
 def test_json_and_avro_arrive_to_the_nanosecond_through_a_killed_leader(
     deploy: Deploy, iceberg_spark: IcebergSpark, sections: Mapping[str, Mapping[str, Any]]
 ) -> None:
@@ -102,6 +103,7 @@ def test_json_and_avro_arrive_to_the_nanosecond_through_a_killed_leader(
     assert len({row["_row_id"] for row in found}) == len(found)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "transform",
     [

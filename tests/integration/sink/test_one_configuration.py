@@ -57,6 +57,7 @@ def test_another_table_ends_by_name(deploy: Deploy) -> None:
     all_is_there(sink, {"table": {"identifier": right}})
 
 
+@pytest.mark.wide
 def test_another_control_topic_ends_by_name(deploy: Deploy) -> None:
     sink = deploy()
     own = sink.settings.control.topic
@@ -66,6 +67,7 @@ def test_another_control_topic_ends_by_name(deploy: Deploy) -> None:
     all_is_there(sink, {"control": {"topic": own}})
 
 
+@pytest.mark.wide
 def test_other_rows_than_the_coordinators_end_by_name(deploy: Deploy) -> None:
     sink = deploy()
     gone, line = ended_beside(sink, {"quarantine": {"policy": "skip"}})
@@ -80,6 +82,7 @@ def test_other_rows_than_the_coordinators_end_by_name(deploy: Deploy) -> None:
     all_is_there(sink, {"quarantine": {"policy": "fail"}})
 
 
+@pytest.mark.wide
 def test_another_name_in_the_group_ends_by_name(deploy: Deploy) -> None:
     sink = deploy()
     name, table, topic = sink.name, sink.settings.table.identifier, sink.settings.control.topic
@@ -94,6 +97,7 @@ def test_another_name_in_the_group_ends_by_name(deploy: Deploy) -> None:
     all_is_there(sink, {"name": name, "table": {"identifier": table}, "control": {"topic": topic}})
 
 
+@pytest.mark.wide
 def test_another_key_ends_by_name(deploy: Deploy, tmp_path: Path) -> None:
     for name in ("one", "other"):
         (tmp_path / name).write_text(name * 16)

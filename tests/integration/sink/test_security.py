@@ -61,6 +61,7 @@ def sink(
         yield d
 
 
+@pytest.mark.wide
 def test_hc44_consumer_producer_and_admin_bring_it(sink: Deployment) -> None:
     participants = sink.start(2)
     sink.produce()

@@ -11,7 +11,7 @@ from integration.conftest import Deploy
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
 
 def test_the_same_file_under_another_name(deploy: Deploy) -> None:

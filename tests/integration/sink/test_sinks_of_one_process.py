@@ -48,6 +48,7 @@ def offsets_of(sink: Deployment, table: str) -> int:
     return len(held)
 
 
+@pytest.mark.wide
 def test_two_sinks_of_one_process_and_one_that_ends(deploy: Deploy) -> None:
     sink = deploy(change={"quarantine": {"policy": "fail"}})
 

@@ -20,6 +20,7 @@ from headgate.operations.demo.producer import create_topic
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.wide
 def test_hc31_a_partition_is_added_while_the_sink_runs(deploy: Deploy, admin: AdminClient) -> None:
     sink = deploy({"kafka": {"topic.metadata.refresh.interval.ms": 1_000}})
     sink.start(2)
@@ -57,6 +58,7 @@ def test_gaps_of_aborted_transactions_and_of_compaction(
     assert [partition.next_offset for partition in report.partitions] == [306, 306]
 
 
+@pytest.mark.wide
 def test_hc37_two_topics_into_one_table(deploy: Deploy) -> None:
     sink = deploy(topics=2)
     sink.start(2)
@@ -69,6 +71,7 @@ def test_hc37_two_topics_into_one_table(deploy: Deploy) -> None:
     assert [p.in_table for p in sink.judge().partitions] == [500, 500, 1000, 1000]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("where", ["latest", "time"])
 def test_a_first_start_behind_the_beginning(deploy: Deploy, where: str) -> None:
     sink = deploy()
@@ -146,7 +149,13 @@ def created_anew(sink: Deployment, admin: AdminClient) -> Unread:
 @pytest.mark.parametrize(
     ("happens", "code", "policy", "chosen"),
     [
-        (passed_by_retention, "HG-205", "on_offset_out_of_range", "latest"),
+        pytest.param(
+            passed_by_retention,
+            "HG-205",
+            "on_offset_out_of_range",
+            "latest",
+            marks=pytest.mark.wide,
+        ),
         (created_anew, "HG-206", "on_topic_recreated", "earliest"),
     ],
 )

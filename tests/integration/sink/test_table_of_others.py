@@ -42,6 +42,7 @@ def test_hc40_f72_foreign_appends_between_the_commits(deploy: Deploy) -> None:
     assert sink.rows().num_rows == sink.own_rows().num_rows + 9
 
 
+@pytest.mark.wide
 @pytest.mark.spark
 def test_f72_compaction_and_expiry_by_spark_while_the_sink_commits(
     deploy: Deploy, iceberg_spark: IcebergSpark
@@ -64,6 +65,7 @@ def test_f72_compaction_and_expiry_by_spark_while_the_sink_commits(
     assert expired in report.remarks, "something did expire, and every record was compared"
 
 
+@pytest.mark.wide
 def test_hc37_two_sinks_into_one_table(deploy: Deploy) -> None:
     sinks = [deploy(), deploy({"name": "other"})]
     for sink in sinks:

@@ -15,7 +15,7 @@ from integration.sink_file import COLUMNS
 
 from headgate.operations.audit.audit import audit
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.wide]
 
 TRANSFORM = {
     "spark": {"writer": "spark", "master": "local[2]", "distribution": "hash"},

@@ -20,7 +20,11 @@ from headgate.kafka.consumer_group import KafkaGroupMember
 pytestmark = pytest.mark.integration
 
 EAGER = {"partition.assignment.strategy": "range"}
-PROTOCOLS = [("classic", {}), ("classic", EAGER), ("consumer", {})]
+PROTOCOLS = [
+    ("classic", {}),
+    pytest.param("classic", EAGER, marks=pytest.mark.wide),
+    ("consumer", {}),
+]
 each_protocol = pytest.mark.parametrize(
     ("protocol", "settings"), PROTOCOLS, ids=["cooperative", "eager", "kip-848"]
 )

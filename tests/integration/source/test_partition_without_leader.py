@@ -16,7 +16,7 @@ from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.operations.local_kafka import broker
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, node_properties
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
 PATIENCE_S = 60.0
 HERE, AWAY = TopicPartition("rows", 0), TopicPartition("rows", 1)

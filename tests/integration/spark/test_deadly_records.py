@@ -10,7 +10,12 @@ from integration.deployment import Deployment
 
 from headgate.operations.demo.producer import produce
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.spark,
+    pytest.mark.timeout(600),
+    pytest.mark.wide,
+]
 
 START_S = 240
 DEADLY = b'{"id":1,"zone":"deadly"}'

@@ -41,6 +41,7 @@ def on_a_cluster(folder: Path) -> Iterator[list[str | Path]]:
         yield [*SPARK_SUBMIT, "--master", master, *JOB]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("submitted", [pytest.param(locally, marks=pytest.mark.soak), on_a_cluster])
 def test_the_job_fills_the_table_and_ends_when_told(
     deploy: Deploy, tmp_path: Path, submitted: Callable[[Path], Iterator[list[str | Path]]]
@@ -56,6 +57,7 @@ def test_the_job_fills_the_table_and_ends_when_told(
     sink.judge()
 
 
+@pytest.mark.wide
 def test_the_job_runs_through_spark_connect(deploy: Deploy) -> None:
     """Without spark-submit, which knows no Connect server of its own: plain Python will do."""
     sink = deploy({"spark": {"writer": "spark", "remote": "local[2]"}})
@@ -95,6 +97,7 @@ def _runs_the_job(process: psutil.Process) -> bool:
     return False
 
 
+@pytest.mark.wide
 def test_a_record_that_stops_the_sink_takes_no_record_before_it_along(deploy: Deploy) -> None:
     """BATCH-2 with the writer in Spark: what lies before the record is committed, then it stops."""
     sink = deploy({"spark": {"writer": "spark", "master": "local[2]"}}, partitions=1)

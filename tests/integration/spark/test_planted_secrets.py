@@ -83,7 +83,7 @@ def spark_submit(_: Path) -> Iterator[tuple[list[str | Path], dict[str, str]]]:
     [
         in_process,
         spark_local,
-        on_a_cluster,
+        pytest.param(on_a_cluster, marks=pytest.mark.wide),
         pytest.param(spark_connect, marks=pytest.mark.wide),
         pytest.param(spark_submit, marks=pytest.mark.wide),
     ],

@@ -129,7 +129,7 @@ def test_the_tables_property_decides_unless_the_sink_file_does(
     assert len(written(distribution="none")["files"]) == PARTITIONS * ZONES
 
 
-@pytest.mark.parametrize("distribution", ["none", "hash"])
+@pytest.mark.parametrize("distribution", [pytest.param("none", marks=pytest.mark.wide), "hash"])
 def test_a_filter_is_counted_and_every_row_knows_its_record(
     written: Callable[..., Outcome],
     full_topic: str,
@@ -161,6 +161,10 @@ def test_a_function_of_somebodys_gets_and_gives_a_dataframe(
     assert set(rows["zone"].to_pylist()) == {str(number) for number in range(ZONES)}
 
 
+WIDE = pytest.mark.wide
+"""What another row shows of a function, or of another distribution."""
+
+
 @pytest.mark.parametrize(
     ("shaping", "fatal", "told"),
     [
@@ -168,34 +172,35 @@ def test_a_function_of_somebodys_gets_and_gives_a_dataframe(
          "transform.sql: ArithmeticException: [DIVIDE_BY_ZERO]"),
         ({"sql": "select vendor, cast(fare as string) as fare, zone from records"}, "HG-100",
          "transform.sql gives 'fare' as string, the table has double"),
-        ({"sql": "select nothing from records"}, "HG-100",
-         "transform.sql: AnalysisException: [UNRESOLVED_COLUMN"),
+        pytest.param({"sql": "select nothing from records"}, "HG-100",
+         "transform.sql: AnalysisException: [UNRESOLVED_COLUMN", marks=WIDE),
         ({"sql": "select vendor from records where false"}, "HG-212",
          "gave rows without reading its records"),
-        ({"sql": "select explode(array(1, 2)) as vendor from records"}, "HG-100",
-         "a function of several rows is not taken"),
+        pytest.param({"sql": "select explode(array(1, 2)) as vendor from records"}, "HG-100",
+         "a function of several rows is not taken", marks=WIDE),
         ({"sql": "select vendor, 7 as _headgate_record from records"}, "HG-100",
          "transform.sql names _headgate_record"),
         ({"function": "transforms_for_tests:doubled"}, "HG-212",
          "gives 4000 rows more than it got records, as of"),
-        ({"function": "transforms_for_tests:doubled", "distribution": "hash"}, "HG-212",
-         "gives 4000 rows more than it got records, as of"),
+        pytest.param({"function": "transforms_for_tests:doubled", "distribution": "hash"}, "HG-212",
+         "gives 4000 rows more than it got records, as of", marks=WIDE),
         ({"function": "transforms_for_tests:renumbered"}, "HG-212",
          "gives rows of records that were not read"),
-        ({"function": "transforms_for_tests:renumbered", "distribution": "hash"}, "HG-212",
-         "gives rows of records that were not read"),
+        pytest.param({"function": "transforms_for_tests:renumbered", "distribution": "hash"},
+         "HG-212", "gives rows of records that were not read", marks=WIDE),
         ({"function": "transforms_for_tests:without_number"}, "HG-100",
          "loses the column _headgate_record"),
-        ({"function": "transforms_for_tests:raising"}, "HG-212",
-         "(transforms_for_tests:raising): "),
+        pytest.param({"function": "transforms_for_tests:raising"}, "HG-212",
+         "(transforms_for_tests:raising): ", marks=WIDE),
         ({"function": "transforms_for_tests:failing_in_a_task"}, "HG-207",
          "(transforms_for_tests:failing_in_a_task): PythonException: "),
         ({"function": "transforms_for_tests:killing_its_worker"}, None,
          "the Spark job failed: "),
-        ({"function": "transforms_for_tests:of_one_row"}, "HG-100",
-         "loses the column _headgate_record"),
+        pytest.param({"function": "transforms_for_tests:of_one_row"}, "HG-100",
+         "loses the column _headgate_record", marks=WIDE),
         ({"function": "transforms_for_tests:absent"}, "HG-100", "cannot be loaded"),
-        ({"function": "no_such_package:absent"}, "HG-100", "cannot be loaded"),
+        pytest.param({"function": "no_such_package:absent"}, "HG-100", "cannot be loaded",
+         marks=WIDE),
     ],
 )  # fmt: skip
 def test_what_a_transform_does_wrong_is_named_and_leaves_no_file(
@@ -315,7 +320,7 @@ def test_all_of_it_through_spark_connect(
     assert outcome["fatal"] == "HG-100"
 
 
-@pytest.mark.parametrize("distribution", ["none", "hash"])
+@pytest.mark.parametrize("distribution", [pytest.param("none", marks=pytest.mark.wide), "hash"])
 def test_a_poison_record_is_named_from_within_a_job_of_several_stages(
     spark: SparkProcess,
     catalog: LocalCatalog,

@@ -8,7 +8,12 @@ import psutil
 import pytest
 from integration.conftest import Deploy
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.spark,
+    pytest.mark.timeout(600),
+    pytest.mark.wide,
+]
 
 POLL_MS_MAX = 7_000
 START_S = 240

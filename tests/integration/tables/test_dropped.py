@@ -52,6 +52,7 @@ def exists(sink: Deployment, table: str) -> bool:
         return catalog.table_exists(table)
 
 
+@pytest.mark.wide
 def test_ledger_2_a_table_dropped_between_two_runs_is_suspended_until_a_person_decides(
     deploy: Deploy,
 ) -> None:
@@ -114,6 +115,7 @@ def replayed(sink: Deployment, table: str) -> int:
     return said.exit_code
 
 
+@pytest.mark.wide
 def test_ledger_2_a_new_one_is_made_where_the_file_asks_for_it(deploy: Deploy) -> None:
     sink = routed(deploy, {"tables": {"ledger": "db.ledger", "on_missing": "create"}})
     by_name = filled(sink)
@@ -136,7 +138,7 @@ def noted(sink: Deployment) -> bool:
         return topics.committed_note() is not None
 
 
-@pytest.mark.parametrize("many", [True, False])
+@pytest.mark.parametrize("many", [True, pytest.param(False, marks=pytest.mark.wide)])
 def test_config_1_nothing_is_made_when_the_whole_catalog_is_gone(
     deploy: Deploy,
     many: bool,

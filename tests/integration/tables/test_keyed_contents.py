@@ -275,6 +275,7 @@ def ids(sink: Deployment, table: str) -> list[int]:
     return found
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("envelope", "field_name", "log", "made"),
     [

@@ -125,6 +125,7 @@ def calls(procedure: str, *options: str) -> str:
 ALL = ("'rewrite-all'", "'true'")
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize(
     ("version", "partition_by", "mode", "upgraded"),
@@ -167,6 +168,7 @@ def test_others_change_and_rewrite_between_and_around(
     amid.check()
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.wide), 3])
 def test_snapshots_expire_and_orphans_go_between_and_around(

@@ -87,6 +87,7 @@ def judged(sink: Deployment, orders: Changelog, users: Changelog, trips: int) ->
     assert found.num_rows == trips
 
 
+@pytest.mark.wide
 def test_topics_go_to_keyed_tables_over_a_kill(deploy: Deploy) -> None:
     sink = keyed_routes(deploy)
     orders = Changelog(sink, 1, topic=sink.topics[0])

@@ -58,6 +58,7 @@ def test_three_topics_go_into_their_tables(deploy: Deploy) -> None:
     assert all("no table db.zone_c" in message for message in messages)
 
 
+@pytest.mark.wide
 def test_the_coordinator_is_killed_between_decision_and_delivery(
     deploy: Deploy, lying_proxy: LyingProxy, unique_name: str
 ) -> None:
@@ -93,6 +94,7 @@ def test_the_coordinator_is_killed_between_decision_and_delivery(
     assert len(report.epochs) >= 2
 
 
+@pytest.mark.wide
 def test_routes_are_edited_between_a_kill_and_a_restart(deploy: Deploy) -> None:
     """What was decided stays where it was decided to; what was not goes by the new routes."""
     sink = routed(deploy)
@@ -155,6 +157,7 @@ def test_topics_of_a_pattern_appear_and_vanish_while_the_sink_runs(
     assert rows_of(sink, "db.rejected").num_rows == 0
 
 
+@pytest.mark.wide
 @pytest.mark.spark
 def test_through_spark_in_one_job(deploy: Deploy) -> None:
     sink = routed(deploy, {"spark": {"writer": "spark", "master": "local[2]"}})

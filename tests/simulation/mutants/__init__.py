@@ -42,8 +42,8 @@ MUTANTS: dict[str, Mutant] = {
 UNSHOWN = {
     **dict.fromkeys(
         (f"QUERY-{number}" for number in range(1, 21)),
-        "no participants work there: spark_query/histories.py plays queries, spark_query/mutants.py "
-        "falsifies their rules",
+        "no participants work there: spark_query/histories.py plays queries, and "
+        "spark_query/mutants.py falsifies their rules",
     ),
     "COMPACTION-1": "a snapshot's number and its sources fence it already: its mutants are planted "
     "where they show, in protocol/test_compaction_1_compaction.py",
@@ -91,8 +91,6 @@ UNSHOWN = {
     "unit/operations/test_replay_tables.py",
     "BATCH-1": "a writer that hangs, or fails for no reason of others, is not in the simulation: "
     "protocol/test_batch_1_hopeless.py",
-    "LOG-5": "its parts are EPOCH-2, COMMIT-2, COMMIT-3, EPOCH-4, PAUSE-1 and POSITION-3, and each "
-    "is judged by itself: protocol/test_log_5_replays.py",
     "QUARANTINE-4": "what a writer makes of a record is not the machines': "
     "protocol/test_quarantine_4_disposal.py and "
     "unit/data_plane/quarantine/test_rejected_records.py",

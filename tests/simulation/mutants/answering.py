@@ -130,7 +130,9 @@ def _said_again(change: Callable[[State, WriteStatus], tuple[State, WriteStatus]
         drafts = []
         for own in state.said.pending:
             state, status = change(state, own.status)
-            drafts.append(replace(own.said, event=status))
+            new = status.status_number != own.status.status_number
+            number = state.said.sequence if new else own.said.sequence
+            drafts.append(replace(own.said, event=status, sequence=number))
         return state, (machine_io.Append(tuple(drafts)),) if drafts else ()
 
     return ended
@@ -155,9 +157,8 @@ def rebuilt_again(right: Any, state: State, number: Any) -> Any:
 
 def _rebuilt(state: State, status: WriteStatus) -> tuple[State, WriteStatus]:
     number = state.said.status_number + 1
-    return replace(state, said=replace(state.said, status_number=number)), replace(
-        status, status_number=number
-    )
+    said = replace(state.said, status_number=number, sequence=state.said.sequence + 1)
+    return replace(state, said=said), replace(status, status_number=number)
 
 
 @FAMILY.replaces("TOKEN-1", (Prefixes, "allow"))

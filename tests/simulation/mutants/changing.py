@@ -27,7 +27,7 @@ from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
 FAMILY = Family(real=True, keyed=True)
 
 FOUND = (KeyedRows, "found")
-SENT = (IcebergTable, "sent")
+SENT = (IcebergTable, "send")
 
 
 def found_at(

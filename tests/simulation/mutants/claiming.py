@@ -150,11 +150,11 @@ def never_superseded(right: Any, state: State, record: Any, now_ms: int) -> Any:
 
 @FAMILY.replaces("EPOCH-4", (machine, "_on_leadership"))
 def claims_at_once(right: Any, state: State, now_ms: int) -> Any:
-    """Who was superseded claims again without waiting for the rival's silence."""
+    """Who was superseded claims again without any wait."""
     return recover(state, "leading") if state.phase is Phase.FOLLOWING else (state, ())
 
 
 @FAMILY.replaces("EPOCH-4", (machine, "_on_leadership"))
 def never_claims_again(right: Any, state: State, now_ms: int) -> Any:
     """Who was superseded never claims again."""
-    return (state, ()) if state.rival_heard_ms is not None else right(state, now_ms)
+    return (state, ()) if state.superseded_ms is not None else right(state, now_ms)

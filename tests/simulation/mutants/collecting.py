@@ -7,6 +7,7 @@ from typing import Any
 
 from simulation.mutants.mutant import Family, Planted
 
+from headgate.control_protocol.events import WriteStatus
 from headgate.control_protocol.machine_io import Append, OutgoingEvent
 from headgate.coordinator import machine, status_validation
 from headgate.coordinator.phases import Phase
@@ -28,31 +29,27 @@ def count_not_set(right: Any, state: State) -> Any:
     return frozenset() if enough else right(state)
 
 
-@FAMILY.replaces("COMMIT-3", (machine, "_on_status"))
-def counts_twice(right: Any, state: State, heard: HeardStatus) -> Any:
+@FAMILY.replaces("LOG-5", (machine, "is_repeated"))
+def counts_twice(right: Any, state: State, said: Any) -> bool:
     """A status that is heard twice is judged twice."""
-    assert state.term is not None
-    return replace(
-        state,
-        term=replace(
-            state.term,
-            collection=replace(
-                state.term.collection, statuses=(*state.term.collection.statuses, heard)
-            ),
-        ),
-    ), ()
+    return not isinstance(said.event, WriteStatus) and bool(right(state, said))
 
 
-@FAMILY.replaces("COMMIT-3", (machine, "_on_status"))
-def late_judged_twice(right: Any, state: State, heard: HeardStatus) -> Any:
+@FAMILY.replaces("LOG-5", (machine, "is_repeated"))
+def late_judged_twice(right: Any, state: State, said: Any) -> bool:
     """What was judged is forgotten: a status said again behind L is judged again."""
-    assert state.term is not None
-    return right(
-        replace(
-            state, term=replace(state.term, collection=replace(state.term.collection, judged={}))
-        ),
-        heard,
-    )
+    if not isinstance(said.event, WriteStatus) or state.term is None:
+        return bool(right(state, said))
+    number = said.event.status_number
+    waiting = state.term.collection.statuses
+    return any((s.sender, s.status.status_number) == (said.sender, number) for s in waiting)
+
+
+@FAMILY.replaces("LOG-5", (machine, "is_repeated"))
+def high_water_mark(right: Any, state: State, said: Any) -> bool:
+    """Only the highest number is known: what was overtaken on its way counts for nothing."""
+    window = state.windows.get(said.sender)
+    return bool(right(state, said)) or (window is not None and said.sequence < window.highest)
 
 
 @FAMILY.replaces("COMMIT-3", (machine, "_on_status"))

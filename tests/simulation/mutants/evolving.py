@@ -22,10 +22,8 @@ def failure_answers(right: Any, *given: Any) -> Any:
     """An update whose outcome is unknown is asked for no more, however often it is proposed."""
     state, actions = right(*given)
     term = state.term
-    answered = term.changes.answered | {waiting.answer for waiting in term.changes.proposals}
-    return replace(
-        state, term=replace(term, changes=replace(term.changes, proposals=(), answered=answered))
-    ), actions
+    never = replace(term.changes, due_ms=2**62)
+    return replace(state, term=replace(term, changes=never)), actions
 
 
 @FAMILY.replaces("SCHEMA-8", (coordinator, "retry_changes"))

@@ -15,7 +15,7 @@ from headgate.control_protocol.identifiers import LEAP_MAX
 from headgate.control_protocol.messages import Skipped
 from headgate.control_protocol.signatures import Keys, unseal
 from headgate.coordinator import machine, status_validation
-from headgate.coordinator.state import HeardStatus, State
+from headgate.coordinator.state import State
 from headgate.participant import machine as participant
 
 FAMILY = Family()
@@ -55,20 +55,23 @@ def its_own_voice(_right: Any, *_: object) -> bool:
     return False
 
 
-@FAMILY.replaces("LOG-6", (machine, "_on_status"))
-def silenced_by_a_number(right: Any, state: State, heard: HeardStatus) -> Any:
-    """Whoever is below a number that was judged is late, however far below."""
-    term = state.term
-    assert term is not None
-    late = heard.status.status_number <= term.collection.judged.get(heard.sender, 0)
-    return (state, ()) if late else right(state, heard)
+@FAMILY.replaces("LOG-6", (machine, "is_repeated"))
+def silenced_by_a_number(right: Any, state: State, said: Any) -> bool:
+    """Whoever is below the highest number is late, however far below."""
+    window = state.windows.get(said.sender)
+    return bool(right(state, said)) or (window is not None and said.sequence < window.highest)
 
 
 @FAMILY.replaces("LOG-6", (participant, "_on_own_event"))
 def counts_as_ever(right: Any, state: Any, record: Any) -> Any:
     """A participant counts its own statuses, whatever was said in its name."""
     after = right(state, record)
-    said = replace(after.said, status_number=state.said.status_number, unheeded=0)
+    said = replace(
+        after.said,
+        status_number=state.said.status_number,
+        sequence=state.said.sequence,
+        unheeded=0,
+    )
     return replace(after, said=said)
 
 

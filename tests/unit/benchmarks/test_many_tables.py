@@ -81,7 +81,7 @@ def test_pending_5_all_secondaries_of_a_decision_are_delivered_by_one_call(
                 together(changes)
 
             monkeypatch.setattr(catalog, "commit_tables", counting)
-            shop.leads(joint=MultiTableCommits(catalog))
+            shop.leads(together=MultiTableCommits(catalog))
             shop.transaction([ONE, TWO])
             shop.transaction([ONE, TWO])
             assert calls == [2, 2]

@@ -412,7 +412,8 @@ def test_every_text_may_be_a_reference(where: tuple[str, ...]) -> None:
         "kafka": '{"bootstrap.servers" = "127.0.0.1:9092"}',
         "table": '{identifier = "db.trips"}',
     }
-    text = "\n".join(f"{key} = {value}" for key, value in {**least, name: value}.items())
+    named = {**least, name: value}.items()
+    text = "\n".join(f"{json.dumps(key)} = {value}" for key, value in named)
     assert "HEADGATE_TEST_NEVER_SET, which is not set" in refusal(text).message
 
 

@@ -34,7 +34,6 @@ from headgate.operations.many_tables.list import tables
 from headgate.runtime.assembly import identity
 from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.sink_tables import SinkTables
-from headgate.runtime.start_checks import refuse_apart
 from headgate.runtime.table_creation import AGAIN_S, TableMaker
 from headgate.runtime.write_planning import record_columns, shaping
 from headgate.tables.iceberg.catalog import load_catalog
@@ -78,11 +77,11 @@ def refusal(text: str) -> ConfigurationError:
 def test_the_ledger_leads_and_the_quarantine_takes_what_is_unmatched() -> None:
     settings = parse(FILE)
     assert settings.table.identifier == "db.ledger"
-    assert settings.quarantine.keeps
+    assert settings.quarantine.keeps_rejected
     assert settings.quarantine.table == "db.ledger_quarantine"
     assert replace(settings) == settings
     skipping = parse(FILE.replace("[tables]\n", '[tables]\nunmatched = "skip"\n'))
-    assert not skipping.quarantine.keeps
+    assert not skipping.quarantine.keeps_rejected
     assert (settings.limits.may_skip, skipping.limits.may_skip) == (False, True)
     assert settings.tables.unmatched is Disposal.QUARANTINE
 
@@ -380,7 +379,7 @@ def test_secondaries_of_such_a_sink_are_delivered_in_one_call(tmp_path: Path) ->
             ensure_table(catalog, name, TableDeclaration({"id": "long"}))
         tables = SinkTables.in_catalog(settings, catalog)
         opened = partial(tables.open, use=Use.SECONDARY)
-        secondaries = SecondaryTables(opened, joint=MultiTableCommits(catalog))
+        secondaries = SecondaryTables(opened, together=MultiTableCommits(catalog))
         stack.callback(secondaries.close)
         views = secondaries.describe(names)
         delivery = replace(record(1, 0, sink=settings.name), primary="uuid-lead")
@@ -395,9 +394,11 @@ def test_a_start_refuses_a_server_that_has_no_such_call(tmp_path: Path) -> None:
         server.endpoints = ["GET /v1/{prefix}/functions"]
         text = REST.replace("http://127.0.0.1:1", server.uri)
         with open_catalog(parse(text)) as catalog:
-            refuse_apart(catalog, parse(text))
+            SinkTables.in_catalog(parse(text), catalog).atomic_commits()
             with pytest.raises(NotAtomic, match="transactions/commit"):
-                refuse_apart(catalog, parse(text.replace("[tables]\n", ATOMIC)))
+                SinkTables.in_catalog(
+                    parse(text.replace("[tables]\n", ATOMIC)), catalog
+                ).atomic_commits()
 
 
 def test_the_coordinator_knows_paces_and_how_often_idle_tables_are_delivered() -> None:

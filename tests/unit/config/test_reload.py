@@ -14,7 +14,7 @@ from unit.operations.filled_table import sink_file_text
 
 from headgate.config import reload as module
 from headgate.config.load import load, parse
-from headgate.config.reload import RefusedFile, Reload, applies_live
+from headgate.config.reload import RefusedFile, Reload, can_apply_live
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.runtime import process, sink
@@ -52,8 +52,8 @@ def write(file: Path, text: str) -> None:
     ],
 )
 def test_only_intervals_and_limits_hold_without_leaving(text: str, *, live: bool) -> None:
-    assert applies_live(BEFORE, parse(text)) is live
-    assert applies_live(BEFORE, BEFORE)
+    assert can_apply_live(BEFORE, parse(text)) is live
+    assert can_apply_live(BEFORE, BEFORE)
 
 
 def test_a_file_that_did_not_change_is_not_read(file: Path) -> None:
@@ -99,7 +99,7 @@ def test_who_asks_has_it_read_though_only_a_secret_behind_it_changed(
     reload.request()
     read = reload.poll(before)
     assert isinstance(read, SinkSettings)
-    assert not applies_live(before, read)
+    assert not can_apply_live(before, read)
     assert "b" * 32 not in repr(read)
 
 

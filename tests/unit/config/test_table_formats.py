@@ -43,15 +43,13 @@ from headgate.control_protocol.testing import FakeCatalog, FakeSource, FakeTable
 from headgate.control_protocol.testing.contract.world import record
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.operations.access.tables import (
-    open_catalog,
     open_primary,
     open_reader,
-    open_table,
 )
 from headgate.operations.status.status import status
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.process import is_stopped
-from headgate.runtime.sink_tables import SinkTables
+from headgate.runtime.sink_tables import SinkTables, look_at_tables
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import HudiLocation
 
@@ -263,7 +261,7 @@ uri = "http://catalog"
 def test_lead_and_quarantine_have_each_their_own_kind_and_catalog() -> None:
     settings = delta(more=COLUMN + APART)
     primary, aside = "city.trips", "city.trips_quarantine"
-    assert settings.apart
+    assert settings.has_foreign_quarantine
     assert (settings.type_of(primary), settings.type_of(aside)) == ("delta", "iceberg")
     assert settings.quarantine.catalog.properties["uri"] == "http://catalog"
     assert not settings.catalog.properties
@@ -276,7 +274,7 @@ def test_lead_and_quarantine_have_each_their_own_kind_and_catalog() -> None:
 @pytest.mark.parametrize("said", ["", 'type = "delta"\n'])
 def test_a_quarantine_is_of_the_tables_kind_where_nothing_else_is_said(said: str) -> None:
     settings = delta(more=f"{COLUMN}{KEEPS}{said}")
-    assert not settings.apart
+    assert not settings.has_foreign_quarantine
     assert settings.type_of("city.trips_quarantine") == "delta"
     assert agreed_settings(settings) == agreed_settings(delta(more=COLUMN + KEEPS))
 
@@ -332,7 +330,7 @@ def test_a_kind_without_a_quarantine_of_its_own_may_have_an_iceberg_one(
     placed = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\naccept_duplicates = true\n'
     with pytest.raises(TableFormatLacks, match="a quarantine: tables of format folder"):
         sink(placed, COLUMN + KEEPS)
-    assert sink(placed, COLUMN + APART).apart
+    assert sink(placed, COLUMN + APART).has_foreign_quarantine
 
 
 def test_many_tables_and_their_quarantine_may_be_in_other_namespaces() -> None:
@@ -578,9 +576,16 @@ def test_a_delta_table_is_found_by_its_location(location: str) -> None:
 
 def test_hg151_commands_for_iceberg_alone_say_so() -> None:
     said = r"city\.trips is a table of format delta"
-    for opening in (open_catalog, open_table):
-        with pytest.raises(TableFormatLacks, match=said), opening(delta()):
-            pass
+    with look_at_tables(delta()) as tables:
+        needed = (
+            tables.supports_catalog,
+            tables.supports_maintenance,
+            tables.supports_rollback,
+            tables.supports_row_deletion,
+        )
+        for each in needed:
+            with pytest.raises(TableFormatLacks, match=said):
+                each()
 
 
 def test_the_page_of_kinds_says_what_they_declare() -> None:
@@ -626,7 +631,7 @@ def test_what_a_table_stamps_its_files_with_reaches_the_coordinator(
     monkeypatch.setattr(HudiFormat, "open", lambda *_: table)
     with ExitStack() as opening:
         found = SinkTables(hudi(), opening).coordinated(hudi(), topics, opening)
-    assert found.stamp() == ("/lake/trips/*_7.parquet" if stamps else "")
+    assert found.new_token() == ("/lake/trips/*_7.parquet" if stamps else "")
     assert found.table.read() == table.read()
 
 

@@ -242,23 +242,23 @@ def test_chunks_are_cut_and_joined_with_all_that_they_hold(*, asked: bool) -> No
     whole = chunk(7, 8, 9, 10, 11, asked=asked)
     some = whole.where(np.array([True, False, True, True, False]))
     assert plain(some) == plain(chunk(7, 9, 10, asked=asked))
-    groups = {number: plain(part) for number, part in whole.grouped(whole.places)}
+    groups = {number: plain(part) for number, part in whole.split_by(whole.places)}
     assert groups == {
         0: plain(chunk(8, 10, asked=asked)),
         1: plain(chunk(7, 9, 11, asked=asked)),
     }
     parts = [chunk(7, asked=asked), chunk(8, 9, asked=asked), chunk(10, 11, asked=asked)]
-    assert plain(Chunk.joined(parts)) == plain(whole)
-    assert Chunk.joined(parts[:1]) is parts[0]
+    assert plain(Chunk.concat(parts)) == plain(whole)
+    assert Chunk.concat(parts[:1]) is parts[0]
 
 
 def test_what_is_kept_outlives_the_lent_headers() -> None:
     lent = [[("h", b"1")]]
-    kept = Chunk(*plain_columns(chunk(1)), chunk(1).keys, lent).kept()  # type: ignore[arg-type]
+    kept = Chunk(*plain_columns(chunk(1)), chunk(1).keys, lent).detach()  # type: ignore[arg-type]
     lent.clear()
     assert plain(kept) == plain(chunk(1))
     without = chunk(1, asked=False)
-    assert without.kept() is without
+    assert without.detach() is without
 
 
 class Lent(list[Any]):
@@ -273,7 +273,7 @@ def test_headers_stay_lent_when_a_chunk_is_cut(monkeypatch: pytest.MonkeyPatch) 
     lent = Lent([[("h", b"7")], [("h", b"8")]])
     whole = Chunk(*plain_columns(chunk(7, 8)), chunk(7, 8).keys, lent)
     one = whole.where(np.array([False, True]))
-    (group,) = [part for number, part in whole.grouped(whole.places) if number == 1]
+    (group,) = [part for number, part in whole.split_by(whole.places) if number == 1]
     for part, offset in ((one, b"8"), (group, b"7")):
         assert isinstance(part.headers, Lent)
         assert list(part.headers) == [[("h", offset)]]

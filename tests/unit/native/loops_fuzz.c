@@ -21,10 +21,10 @@ static const char OTHERS[] = "{}[]\",:\\u0e1-.tfn\x80\xff\xed\xa0";
 static struct one_field slots[16];
 static const int64_t any[] = {0, 0, 1};
 
-static void number_fields(void)
+static void number_some_fields(void)
 {
     static const int64_t bounds[] = {0, 1, 2, 3}, inside[] = {0, 0, 0}, places[] = {1, OPAQUE, 2};
-    numbered((const uint8_t *)"abc", bounds, inside, places, 3, slots, 16);
+    number_fields((const uint8_t *)"abc", bounds, inside, places, 3, slots, 16);
 }
 
 /* Whether it still was an object: what is behind a sound one, whose keys it mostly shares. */
@@ -38,7 +38,7 @@ static int one_value(void)
     memcpy(value + size, whole, (size_t)left);
     for (int changes = left ? rand() % 4 : 0; changes; changes--)
         value[size + rand() % left] = (uint8_t)(rand() % 3 ? OTHERS[rand() % (sizeof OTHERS - 1)] : rand());
-    judged(value, bounds, 2, wrong, any, rand() % 2 ? slots : NULL, 16);
+    classify_json(value, bounds, 2, wrong, any, rand() % 2 ? slots : NULL, 16);
     free(value);
     return (wrong[1] & 3) != 1;
 }
@@ -55,7 +55,7 @@ static int one_pick(void)
     value = realloc(value, (size_t)(bounds[1] ? bounds[1] : 1));
     for (int changes = bounds[1] ? rand() % 3 : 0; changes; changes--)
         value[rand() % bounds[1]] = (uint8_t)(rand() % 3 ? OTHERS[rand() % (sizeof OTHERS - 1)] : rand());
-    picked(value, bounds, 1, keys, key_bounds, 1 + rand() % 2, &kind, &begin, &length);
+    pick_json(value, bounds, 1, keys, key_bounds, 1 + rand() % 2, &kind, &begin, &length);
     free(value);
     if (begin < 0 || length < 0 || begin + length > bounds[1])
         abort();
@@ -79,7 +79,7 @@ static int one_message(void)
         octets[rand() % size] = (uint8_t)(rand() % 2 ? sound[rand() % whole] : rand());
     for (int slot = 0; slot < 8; slot++)
         sizes[slot] = -1;
-    scanned(octets, &begin, &size, 1, slots, 8, kinds, 8, values, sizes, &found);
+    scan_messages(octets, &begin, &size, 1, slots, 8, kinds, 8, values, sizes, &found);
     for (int slot = 0; found != 1 && slot < 8; slot++) {
         if (slot == 3 && sizes[slot] >= 0 && values[slot] + sizes[slot] > size)
             abort();
@@ -87,8 +87,8 @@ static int one_message(void)
             continue;
         offsets[1] = values[slot];
         int64_t *items_of = malloc((size_t)offsets[1] * 8 + 1), *item_sizes = malloc((size_t)offsets[1] * 8 + 1);
-        items(octets, &begin, &size, 1, (uint32_t)kinds[slot], (uint32_t)kinds[8 + slot], offsets, items_of,
-              item_sizes);
+        read_items(octets, &begin, &size, 1, (uint32_t)kinds[slot], (uint32_t)kinds[8 + slot], offsets, items_of,
+                   item_sizes);
         free(items_of);
         free(item_sizes);
     }
@@ -102,7 +102,7 @@ static int one_number(void)
     uint8_t *octets = calloc((size_t)size + 32, 1); /* as many zeros behind it as avro_bytes.py gives */
     for (int64_t i = 0; i < size; i++)
         octets[i] = (uint8_t)(rand() % 2 ? 0x80 | rand() : rand());
-    int sound = longs(octets, size + 1, &at, &size, 1, &number, &behind);
+    int sound = read_longs(octets, size + 1, &at, &size, 1, &number, &behind);
     free(octets);
     return sound;
 }
@@ -125,7 +125,7 @@ int main(int count, char **arguments)
 {
     long objects = 0, numbers = 0, picks = 0, messages = 0, rounds = count == 3 ? atol(arguments[2]) : 0;
     srand((unsigned)(count == 3 ? atoi(arguments[1]) : 0));
-    number_fields();
+    number_some_fields();
     for (long round = 0; round < rounds; round++) {
         objects += one_value();
         numbers += one_number();

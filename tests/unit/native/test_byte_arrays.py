@@ -24,8 +24,8 @@ def test_it_is_a_sequence_of_what_was_put_in() -> None:
 
 def test_what_is_packed_is_not_packed_again() -> None:
     packed = Packed.of([b"a"])
-    assert Packed.whole(packed) is packed
-    assert list(Packed.whole([b"a"])) == [b"a"]
+    assert Packed.pack(packed) is packed
+    assert list(Packed.pack([b"a"])) == [b"a"]
 
 
 def test_flags_choose() -> None:
@@ -34,6 +34,6 @@ def test_flags_choose() -> None:
 
 
 def test_framed_values_stand_behind_each_other() -> None:
-    assert Packed.of([b"a", b"", b"bc"]).framed(b"<", b">") == b"<a><><bc>"
-    assert Packed.of([b"x", b"a", b"b"])[1:].framed(b"(", b")") == b"(a)(b)"
-    assert Packed.of([]).framed(b"<", b">") == b""
+    assert Packed.of([b"a", b"", b"bc"]).join_between(b"<", b">") == b"<a><><bc>"
+    assert Packed.of([b"x", b"a", b"b"])[1:].join_between(b"(", b")") == b"(a)(b)"
+    assert Packed.of([]).join_between(b"<", b">") == b""

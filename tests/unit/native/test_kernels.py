@@ -37,19 +37,19 @@ def test_pieces_of_memory_are_copied_in_the_order_asked_for(either_loops: Loops)
     places = [(10, 5), (0, 3), (10, 0), (17, 4), (0, 0), (5, 3)]
     addresses = np.array([0, *(begin + at for at, _ in places), 0, 1], np.uint64)
     sizes = np.array([0, *(size for _, size in places), 0, 0], np.int64)
-    found = either_loops.gathered(addresses, sizes)
+    found = either_loops.gather(addresses, sizes)
     del memory
     wanted = [None, b"three", b"one", b"", b"four", b"", b"two", None, b""]
     assert found.to_pylist() == wanted
     empty = sizes == 0
-    assert either_loops.gathered(addresses[empty], sizes[empty]).to_pylist() == [
+    assert either_loops.gather(addresses[empty], sizes[empty]).to_pylist() == [
         None,
         b"",
         b"",
         None,
         b"",
     ]
-    assert either_loops.gathered(addresses[:0], sizes[:0]).to_pylist() == []
+    assert either_loops.gather(addresses[:0], sizes[:0]).to_pylist() == []
 
 
 def test_pieces_that_lie_terabytes_apart_take_no_more_than_their_size(either_loops: Loops) -> None:
@@ -62,7 +62,7 @@ def test_pieces_that_lie_terabytes_apart_take_no_more_than_their_size(either_loo
     before = pa.default_memory_pool()
     pa.set_memory_pool(pa.system_memory_pool())
     try:
-        found = either_loops.gathered(np.array(places, np.uint64), np.array([4, 3, 0, 4]))
+        found = either_loops.gather(np.array(places, np.uint64), np.array([4, 3, 0, 4]))
     finally:
         pa.set_memory_pool(before)
     memory.close()
@@ -85,9 +85,9 @@ def test_librdkafka_s_functions_are_called_once_for_each_message(either_loops: L
 
     assert either_loops.timestamps(timestamp, messages).tolist() == [-1000, 1000, 0]
     assert asked == [(11, None), (13, None), (12, None)]
-    either_loops.give_back(destroy, messages)
+    either_loops.destroy_messages(destroy, messages)
     assert gone == [11, 13, 12]
-    either_loops.give_back(destroy, messages[:0])
+    either_loops.destroy_messages(destroy, messages[:0])
     assert either_loops.timestamps(timestamp, messages[:0]).tolist() == []
     assert len(gone) == len(asked) == 3
 
@@ -152,7 +152,7 @@ def read(
     cursors = Cursors(buffer, faults, np.arange(len(values)), begins)
     numbers, places = [], []
     for _ in range(times):
-        numbers.append(cursors.longs().tolist())
+        numbers.append(cursors.read_longs().tolist())
         places.append(cursors.at.tolist())
     return numbers, places, dict(faults.reasons)
 
@@ -242,7 +242,7 @@ def test_a_key_named_twice_is_seen(values: list[bytes], again: bool) -> None:
     compiled = loops()
     wanted = [judgement(value) for value in values]
     array = pa.array([b"{}", *values], pa.large_binary())[1:]
-    found = compiled.judged(array)
+    found = compiled.classify_json(array)
     if found is not None:
         # Keys that are too long to be unescaped are looked at by others.
         sure = [b"\\u0078" not in value for value in values]
@@ -259,10 +259,10 @@ def test_many_keys_are_no_burden(either_loops: Loops) -> None:
     wide = [b"{" + b",".join(b'"k%d":1' % n for n in range(count)) + b"}" for count in (511, 2_500)]
     many = b'{"a":[' + b",".join([b'{"x":1,"y":2}'] * 1_000) + b"]}"
     values = [*wide, many, *wide, many, wide[1][:-1] + b',"k7":2}', many[:-1] + b',"a":1}']
-    found = either_loops.judged(pa.array(values, pa.large_binary()))
+    found = either_loops.classify_json(pa.array(values, pa.large_binary()))
     assert found is None or found.tolist() == [0] * 6 + [2, 2]
     huge = b"{" + b",".join(b'"k%d":1' % n for n in range(5_000)) + b"}"
-    found = either_loops.judged(pa.array([huge], pa.large_binary()))
+    found = either_loops.classify_json(pa.array([huge], pa.large_binary()))
     assert found is None or found.tolist() == [2], "left to who looks closely"
 
 
@@ -273,20 +273,20 @@ def test_the_c_knows_json(values: list[bytes]) -> None:
     if isinstance(compiled, InPython):
         pytest.skip("was installed without a C compiler")
     # What the columnar parser gets wrong is looked for more roughly.
-    values = [value for value in values if not columns.beyond_parser(value)]
+    values = [value for value in values if not columns.is_beyond_parser(value)]
     array = pa.array([b"{}", *values], pa.large_binary())[1:]
-    assert compiled.judged(array).tolist() == [judgement(value) for value in values]
+    assert compiled.classify_json(array).tolist() == [judgement(value) for value in values]
 
 
 def test_brackets_deeper_than_anybody_means_them(either_loops: Loops) -> None:
     texts = [b'{"a":' * depth + b"1" + b"}" * depth for depth in (1, 64, 65)]
-    found = either_loops.judged(pa.array(texts, pa.large_binary()))
+    found = either_loops.classify_json(pa.array(texts, pa.large_binary()))
     assert found is None or found.tolist() == [0, 0, 1]
     if found is not None:
         empty = pa.array([], pa.large_binary())
-        assert either_loops.judged(empty).tolist() == []
+        assert either_loops.classify_json(empty).tolist() == []
         blanks = pa.array([b"", b""], pa.large_binary())
-        assert either_loops.judged(blanks).tolist() == [1, 1]
+        assert either_loops.classify_json(blanks).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -319,4 +319,4 @@ def test_words_are_placed_before_their_equals(either_loops: Loops, seed: int) ->
         for _ in range(2)
     )
     expected = [sum(word < asked for word in ascending.tolist()) for asked in wanted.tolist()]
-    assert either_loops.placed(ascending, wanted).tolist() == expected
+    assert either_loops.place_words(ascending, wanted).tolist() == expected

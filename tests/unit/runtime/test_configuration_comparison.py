@@ -36,7 +36,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.runtime.configuration_comparison import (
     last_starter_with_other_file,
     other_running_configuration,
-    refuse_company,
+    require_same_configuration,
 )
 
 RUNNING = parse(MINIMAL)
@@ -118,7 +118,7 @@ def test_config_1_a_start_is_refused_once_one_of_those_at_work_speaks_again() ->
         said.append(alive(time_ms=now_ms + 1))
 
     with pytest.raises(OtherConfiguration):
-        refuse_company(OTHER, lambda: said, speaks)
+        require_same_configuration(OTHER, lambda: said, speaks)
 
 
 def test_config_1_who_started_the_sink_with_another_file_is_named() -> None:
@@ -150,5 +150,5 @@ def test_config_1_those_that_were_killed_are_waited_for_and_then_not_asked() -> 
         waited.append(seconds)
         said[0] = alive(time_ms=now_ms - 60_000)
 
-    refuse_company(OTHER, lambda: said, buried)
+    require_same_configuration(OTHER, lambda: said, buried)
     assert len(waited) == 1

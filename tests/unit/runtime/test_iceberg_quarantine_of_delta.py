@@ -23,7 +23,7 @@ from headgate.control_protocol.ports import Unknown
 from headgate.operations.access.tables import open_reader
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.required_grants import Role, grant_commands
-from headgate.operations.check.table import NotChecked, check_quarantine, check_quarantine_rights
+from headgate.operations.check.table import NotChecked, check_quarantine, check_rights
 from headgate.operations.control.maintain import maintain
 from headgate.operations.many_tables.list import tables
 from headgate.operations.status.rejected_records import read_rejected_records
@@ -103,7 +103,7 @@ def test_whoever_comes_next_delivers_what_a_dead_coordinator_decided(
     shop.produce(30)
     shop.until_settled()
     with monkeypatch.context() as catalog_down:
-        catalog_down.setattr(IcebergTable, "sent", _lost)
+        catalog_down.setattr(IcebergTable, "send", _lost)
         shop.produce(30)
         shop.until(lambda: shop.lag() == 0 and shop.pending() == {"db.orders_quarantine"})
         assert len(kept(lake)) == 9
@@ -255,10 +255,10 @@ def test_check_asks_the_quarantines_catalog_and_shows_no_secret(
     shop: SinkInProcess, lake: Path
 ) -> None:
     assert "does not exist yet" in check_quarantine(shop.settings)
-    with pytest.raises(NotChecked, match="the next start makes it"):
-        check_quarantine_rights(shop.settings)
+    with pytest.raises(NotChecked, match="the next start creates it"):
+        check_rights(shop.settings, shop.settings.quarantine.table)
     shop.begin()
-    assert "may be committed" in check_quarantine_rights(shop.settings)
+    assert "may be committed" in check_rights(shop.settings, shop.settings.quarantine.table)
     uri = "postgresql+psycopg2://me:hidden@127.0.0.1:1/lake"
     text = text_of(lake).replace(f"sqlite:///{lake}/aside.sqlite", uri)
     with pytest.raises(Unreachable) as told:
@@ -310,7 +310,7 @@ def test_orphan_1_orphans_go_and_what_the_delta_table_owes_stays(
     shop.produce(30)
     shop.until_settled()
     with monkeypatch.context() as catalog_down:
-        catalog_down.setattr(IcebergTable, "sent", _lost)
+        catalog_down.setattr(IcebergTable, "send", _lost)
         shop.produce(30)
         shop.until(lambda: shop.lag() == 0 and shop.pending() == {"db.orders_quarantine"})
         shop.die()

@@ -13,7 +13,7 @@ from headgate.control_protocol.commit_record import table_note
 from headgate.control_protocol.errors import TableRecreated, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.runtime import missing_tables
-from headgate.runtime.missing_tables import refuse_vanished
+from headgate.runtime.missing_tables import require_never_filled
 
 ONE = """
 name = "trips"
@@ -66,7 +66,7 @@ def test_config_1_a_table_that_the_group_knows_is_not_made_anew(
 ) -> None:
     noted(monkeypatch, note)
     with pytest.raises(TableRecreated) as stopped:
-        refuse_vanished(parse(text))
+        require_never_filled(parse(text))
     assert f"there is no table {table}, but this sink has filled it (UUID uuid-1)" in str(
         stopped.value
     )
@@ -91,7 +91,7 @@ def test_config_1_a_first_start_makes_its_table(
     monkeypatch: pytest.MonkeyPatch, note: str | None, text: str
 ) -> None:
     noted(monkeypatch, note)
-    refuse_vanished(parse(text))
+    require_never_filled(parse(text))
 
 
 def test_config_1_who_keeps_the_notes_may_just_be_elected(
@@ -107,8 +107,8 @@ def test_config_1_who_keeps_the_notes_may_just_be_elected(
 
     noted(monkeypatch, note)
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    refuse_vanished(parse(ONE), 600.0)
+    require_never_filled(parse(ONE), 600.0)
     assert not answers
     answers.append(Unreachable("not coordinator"))
     with pytest.raises(Unreachable):
-        refuse_vanished(parse(ONE))
+        require_never_filled(parse(ONE))

@@ -35,7 +35,7 @@ from headgate.control_protocol.sink_context import (
 )
 from headgate.runtime import multi_sink_process
 from headgate.runtime.console_log import JsonLines, Redacting
-from headgate.runtime.multi_sink_process import refuse_clashes, run_side_by_side
+from headgate.runtime.multi_sink_process import require_no_clashes, run_side_by_side
 from headgate.runtime.systemd import OfAll
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.meters import Labels, NoTelemetry
@@ -191,19 +191,19 @@ def listening(text: str, where: str) -> SinkSettings:
 def test_two_that_listen_at_the_same_place_are_refused(one: str, other: str, clash: bool) -> None:
     sinks = [listening(TEXT, one), listening(ZONES, other)]
     if not clash:
-        refuse_clashes(sinks)
+        require_no_clashes(sinks)
         return
     with pytest.raises(SinksClash, match="both listen on"):
-        refuse_clashes(sinks)
+        require_no_clashes(sinks)
 
 
 def test_the_same_name_twice_or_spark_twice_is_refused() -> None:
     with pytest.raises(SinksClash, match="two of the sink files name the sink trips"):
-        refuse_clashes([parse(TEXT), parse(TEXT)])
+        require_no_clashes([parse(TEXT), parse(TEXT)])
     spark = TEXT.replace('"in-process"', '"spark"')
     assert spark != TEXT
     with pytest.raises(SinksClash, match="so does another sink of this process"):
-        refuse_clashes([parse(spark), parse(spark.replace('"trips"', '"zones"', 1))])
+        require_no_clashes([parse(spark), parse(spark.replace('"trips"', '"zones"', 1))])
 
 
 def test_a_line_names_the_sink_of_its_thread_whoever_writes_it() -> None:

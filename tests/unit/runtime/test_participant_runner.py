@@ -83,7 +83,7 @@ class Sink:
 
     def hears(self, text: str) -> None:
         notice = Notice(NoticeKind.ASKED, text=text, actor="ann@one")
-        FakeLog(self.server).append([_envelope(SETTINGS, Sender("operator", text), notice)])
+        FakeLog(self.server).append([_envelope(SETTINGS.name, Sender("operator", text), notice)])
 
     def turns(self, ms: int = ASKED_EVERY_MS) -> None:
         for _ in range(ms // 50 + 1):

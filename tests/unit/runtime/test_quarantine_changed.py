@@ -16,7 +16,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import TableRecreated, TableUnfit
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
-from headgate.operations.check.table import KindCheck
+from headgate.operations.check.table import TableCheck
 
 OWN, RENAMED, MOVED = "", 'table = "db.rejected"\n', 'location = "LAKE/rejected"\n'
 OTHER_CATALOG = ASIDE.replace("aside.sqlite", "other.sqlite")
@@ -52,7 +52,7 @@ def goes_on(shop: SinkInProcess) -> None:
 
 
 def checked(settings: SinkSettings, shop: SinkInProcess) -> str:
-    check = KindCheck(settings, shop.kind)
+    check = TableCheck(settings)
     check.sink_state()
     return check.quarantine()
 
@@ -162,6 +162,6 @@ def test_a_table_of_its_own_kind_made_by_hand_that_cannot_be_the_quarantine(
     DeltaTable.create(lake / "orders_quarantine", columns)
     shop = SinkInProcess(kept_in(lake, OWN), value)
     with pytest.raises(TableUnfit, match="no column offset"):
-        KindCheck(shop.settings, shop.kind).quarantine()
+        TableCheck(shop.settings).quarantine()
     with pytest.raises(TableUnfit, match="no column offset"):
         shop.begin()

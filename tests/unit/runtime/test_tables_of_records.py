@@ -54,7 +54,7 @@ from headgate.control_protocol.table_format import Use
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.data_plane.routing.targets import NEW_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_put
+from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.embedded_source import Record
 from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.table_creation import TableMaker
@@ -146,7 +146,7 @@ class Shop:
         )
         self.maker.make({topic: TopicState(TopicId(topic), {}) for topic in topics})
         chunk = chunk_of(records)
-        return self.planning.written(batch, lambda plan: write_put(plan, batch, chunk))
+        return self.planning.written(batch, lambda plan: write_put_records(plan, batch, chunk))
 
     def write(self, topics: Mapping[str, Sequence[Any]], rounds: int = 5) -> dict[str, list[Any]]:
         """By table what the files hold, once all that is asked for was answered."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -20,11 +22,11 @@ MORE = WrittenFile("file:///t/more.parquet", 4, 40)
 KEYS = WrittenFile("file:///t/keys.parquet", 2, 20, FileKind.KEYS)
 
 
-def test_rows_and_deletes_are_pending_apart(tmp_path: Path) -> None:
-    table = TableView(
+def table_at(folder: Path) -> TableView:
+    return TableView(
         table="db.orders",
         uuid="u",
-        location=tmp_path.as_uri(),
+        location=folder.as_uri(),
         schema_id=0,
         spec_id=0,
         head=None,
@@ -33,6 +35,10 @@ def test_rows_and_deletes_are_pending_apart(tmp_path: Path) -> None:
         lineage=Lineage.FRESH,
         branch_record=None,
     )
+
+
+def test_rows_and_deletes_are_pending_apart(tmp_path: Path) -> None:
+    table = table_at(tmp_path)
     transaction = TransactionId(Epoch(1), TransactionNumber(2))
 
     def written(*files: WrittenFile) -> list[tuple[int, int, list[WrittenFile]]]:
@@ -52,3 +58,22 @@ def test_rows_and_deletes_are_pending_apart(tmp_path: Path) -> None:
     old = StagedFileLists({}, table.location, SinkName("sink"), kept_ms=0)
     old.tidy(table.location, Epoch(2), frozenset())
     assert not any(path.exists() for path in left)
+
+
+def test_pending_7_what_is_pending_stays_however_old_its_epoch_is(tmp_path: Path) -> None:
+    drafts = StagedFileLists({}, tmp_path.as_uri(), SinkName("sink"), kept_ms=0)
+    one, other = (
+        drafts.write(
+            Staging(
+                table_at(tmp_path),
+                TransactionId(Epoch(1), TransactionNumber(number)),
+                Sender("member", "i"),
+                (ROWS,),
+            )
+        )[0]
+        for number in (2, 3)
+    )
+    drafts.tidy(tmp_path.as_uri(), Epoch(2), frozenset({one.manifest}))
+    assert drafts.read(one.manifest) == [ROWS]
+    with pytest.raises(FileNotFoundError):
+        drafts.read(other.manifest)

@@ -31,7 +31,7 @@ from headgate.control_protocol.ports import (
     Unknown,
     Want,
 )
-from headgate.tables.iceberg.multi_table_commit import Calls, Delivery, Outcome
+from headgate.control_protocol.table_format import Calls, Delivery, DeliveryOutcome
 from headgate.tables.secondary_tables import SecondaryTables
 
 AWAY = Unreachable("the catalog is away")
@@ -149,9 +149,9 @@ class Together:
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
 
-    def delivered(self, deliveries: Sequence[Delivery], calls: Calls) -> list[Outcome]:
+    def deliver(self, deliveries: Sequence[Delivery], calls: Calls) -> list[DeliveryOutcome]:
         self.groups.append([delivery.name for delivery in deliveries])
-        return [calls.guarded(delivery.name, delivery.delivered) for delivery in deliveries]
+        return [calls.guarded(delivery.name, delivery.deliver) for delivery in deliveries]
 
 
 def test_pending_5_no_call_is_made_together_while_every_table_is_being_delivered(
@@ -159,7 +159,7 @@ def test_pending_5_no_call_is_made_together_while_every_table_is_being_delivered
 ) -> None:
     """It would count as one that has landed whole, after which all are tried together again."""
     held, together = Held(opened(world)), Together()
-    secondaries = SecondaryTables(lambda _: held, joint=together)  # type: ignore[arg-type, return-value]
+    secondaries = SecondaryTables(lambda _: held, together=together)  # type: ignore[arg-type, return-value]
     first = delivery(world)
     for _ in range(2):
         assert isinstance(secondaries.deliver([first], 20)["lake.one"], Unknown)

@@ -47,7 +47,14 @@ def test_data_and_address_survive_a_kill(own_kafka: EmbeddedKafka) -> None:
     assert "kept" in topics(own_kafka)
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param(signal.SIGTERM, marks=pytest.mark.wide),
+        signal.SIGKILL,
+        pytest.param(signal.SIGINT, marks=pytest.mark.wide),
+    ],
+)
 def test_the_broker_dies_with_its_owner(tmp_path: Path, ending: signal.Signals) -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(tmp_path / "kafka")],

@@ -18,15 +18,17 @@ import pytest
 from integration.readers import read_with_duckdb, read_with_pyiceberg
 
 from headgate.config.load import load
-from headgate.operations.access.tables import open_table
 from headgate.operations.demo.final_report import read_contents
 from headgate.operations.demo.trips import trips
 from headgate.operations.demo.workspace import PARTITIONS
+from headgate.runtime.sink_tables import look_at_tables
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
 
 HEADGATE = (sys.executable, "-c", "from headgate.operations.cli.main import main; main()")
 RECORDS = 40_000
+WRITERS = ["in-process", pytest.param("spark", marks=pytest.mark.wide)]
+"""What a newcomer's own demo has is Spark, whose sessions take most of its time."""
 
 
 def processes_in(folder: Path) -> Iterator[psutil.Process]:
@@ -49,10 +51,11 @@ def assert_nothing_runs_in(folder: Path) -> None:
         time.sleep(0.2)
 
 
-def test_a_killed_coordinator_loses_and_doubles_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_killed_coordinator_loses_and_doubles_nothing(tmp_path: Path, writer: str) -> None:
     folder = tmp_path / "demo"
     done = subprocess.run(
-        [*HEADGATE, "demo", "--records", str(RECORDS), "--folder", folder],
+        [*HEADGATE, "demo", "--records", str(RECORDS), "--folder", folder, "--writer", writer],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -108,8 +111,8 @@ def assert_the_coordinator_was_killed(output: str, folder: Path) -> None:
 
 
 def assert_each_trip_is_there_once(folder: Path) -> None:
-    with open_table(load(folder / "sink.toml")) as table:
-        where = table.metadata_location
+    with look_at_tables(load(folder / "sink.toml")) as tables:
+        where = tables.supports_catalog().load(tables.name).metadata_location
     duck = read_with_duckdb(where).select(["kafka_partition", "kafka_offset", "trip_id", "fare"])
     rows = sorted(zip(*(column.to_pylist() for column in duck.columns), strict=True))
     places = [(p, offset) for p, offset, _, _ in rows]
@@ -135,11 +138,16 @@ def assert_what_to_type_next_works(output: str, cwd: Path) -> None:
             assert typed.returncode == stopped, (command, typed.stdout + typed.stderr)
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path, ending: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    "ending", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.wide)]
+)
+@pytest.mark.parametrize("writer", WRITERS)
+def test_an_interrupted_demo_leaves_nothing_running(
+    tmp_path: Path, writer: str, ending: signal.Signals
+) -> None:
     folder = tmp_path / "demo"
     demo = subprocess.Popen(
-        [*HEADGATE, "demo", "--folder", folder],
+        [*HEADGATE, "demo", "--folder", folder, "--writer", writer],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

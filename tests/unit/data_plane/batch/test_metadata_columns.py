@@ -18,7 +18,7 @@ def columns_of(kind: pa.DataType, stamps: list[int]) -> tuple[list[int | None], 
     numbers = np.arange(count, dtype=np.int64)
     places = np.zeros(count, np.int64)
     chunk = Chunk(
-        Packed.whole([b""] * count), places, places, numbers, np.array(stamps, dtype=np.int64)
+        Packed.pack([b""] * count), places, places, numbers, np.array(stamps, dtype=np.int64)
     )
     source = SourcePlan({}, record_columns={"timestamp": "at"})
     reading = RecordColumns(source, pa.schema([("at", kind)]), [TopicPartition("t", 0)])

@@ -31,7 +31,7 @@ from headgate.data_plane.batch.transform_and_distribution import Distribution
 from headgate.data_plane.batch.write_plan import Plans, SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Changes, Tombstones
 from headgate.data_plane.routing.table_lookup import RoutedPlans
-from headgate.data_plane.spark.job import one_stage
+from headgate.data_plane.spark.job import is_one_stage
 from headgate.data_plane.write import table_outlets, write_batch
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
@@ -60,7 +60,7 @@ class Keyed:
 
     tombstones: Tombstones = Tombstones.DELETE
     unknown: UnknownFields = UnknownFields.IGNORE
-    makes_anew = False
+    recreates_missing = False
 
     def source(self, source: SourcePlan, table: str) -> SourcePlan:
         assert source.routing is not None
@@ -74,7 +74,7 @@ class Keyed:
             schema_policy=SchemaPolicy(self.unknown),
         )
 
-    def making(self, _source: SourcePlan, _table: str) -> None:
+    def creation(self, _source: SourcePlan, _table: str) -> None:
         return None
 
 
@@ -118,7 +118,7 @@ class Tasks(KeyedDesk):
 
     def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
         assert plan.shaping.distribution is Distribution.HASH
-        assert one_stage(plan)
+        assert is_one_stage(plan)
         return super().written(plan, batch, chunk)
 
 

@@ -23,6 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
+    DecimalType,
     DoubleType,
     FloatType,
     LongType,
@@ -182,6 +183,26 @@ def test_bounds_have_the_sign_of_the_zero_that_is_there(
     detail = detail_of(files.finish()[0])
     bounds = ({1: to_bytes(kind, least)}, {1: to_bytes(kind, most)})
     assert (detail.lower_bounds, detail.upper_bounds) == bounds
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "least"),
+    [
+        *((DecimalType(9, 0), Decimal(n), None) for n in (-129, -128, -1, 0, 127, 128, -32_768)),
+        *((DecimalType(38, 2), Decimal(n), None) for n in ("-1.28", "327.68", "-327.68")),
+        (StringType(), "\u00e9" * 20, "\u00e9" * 16),
+        (StringType(), "\U0001f600" * 17, "\U0001f600" * 16),
+    ],
+)
+def test_a_lower_bound_has_the_fewest_bytes_of_a_number_and_whole_characters_of_a_text(
+    catalog: Catalog, kind: PrimitiveType, value: object, least: object
+) -> None:
+    """Readers compare the bytes of decimals, and read those of texts as UTF-8."""
+    schema = Schema(NestedField(1, "n", kind))
+    files = files_of(catalog, catalog.create_table("db.bounds", schema))
+    files.write(PartitionKey(), pa.table({"n": [value]}, schema=schema_to_pyarrow(schema)))
+    detail = detail_of(files.finish()[0])
+    assert detail.lower_bounds == {1: to_bytes(kind, least or value)}
 
 
 def test_columns_carry_their_field_ids(catalog: Catalog) -> None:

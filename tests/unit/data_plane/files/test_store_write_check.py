@@ -11,7 +11,7 @@ import pytest
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
 from headgate.data_plane.files.store_write_check import store_failure, try_store
-from headgate.runtime.start_checks import refuse_silent_store
+from headgate.runtime.start_checks import require_answering_store
 
 BRIEFLY_S = 0.3
 
@@ -88,4 +88,4 @@ def test_a_start_at_a_silent_store_ends_before_a_table_is_created(
         "gcs.service.host" = "{silent}"
     """)
     with pytest.raises(Unreachable, match="gs://bucket/warehouse/headgate-check-"):
-        refuse_silent_store(settings)
+        require_answering_store(settings)

@@ -42,9 +42,9 @@ from headgate.data_plane.batch.routes import Route
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
 from headgate.data_plane.spark import stages
-from headgate.data_plane.spark.job import JobDone, one_stage
+from headgate.data_plane.spark.job import JobDone, is_one_stage
 from headgate.data_plane.spark.shuffle_rows import PLACE, sort_key
-from headgate.data_plane.spark.stages import settle
+from headgate.data_plane.spark.stages import join_reports
 from headgate.data_plane.transform.result_routing import require_routable
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import Distribution
@@ -83,13 +83,13 @@ class Job(Desk):
 
     def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
         stages.chunks_of = lambda _, part: _cut(chunk, part)  # type: ignore[attr-defined]
-        assert not one_stage(plan)
+        assert not is_one_stage(plan)
         return outcome_of_attempt(batch.number, lambda: self._settled(plan, batch))
 
     def _settled(self, plan: WriterPlan, batch: Batch) -> BatchOutcome:
         done = self._job(plan, batch)
         self.done.append(done)
-        outcome = settle(batch, done.reads, done.parts, "transform.sql" if self.shape else "")
+        outcome = join_reports(batch, done.reads, done.parts, "transform.sql" if self.shape else "")
         if not isinstance(outcome, BatchWritten) or not done.unmatched:
             return outcome
         write = stages.quarantine_writer(plan, batch, done.unmatched)

@@ -16,10 +16,10 @@ from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.data_plane.batch.transform_and_distribution import Distribution
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.cdc.policy import Changes, Envelope
-from headgate.data_plane.spark.job import one_stage
+from headgate.data_plane.spark.job import is_one_stage
 from headgate.data_plane.spark.tasks import join_outcomes
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_put
+from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.embedded_source import Record
 
 SHARE = 7
@@ -40,7 +40,7 @@ class Tasks(ChangesDesk):
 
     def written(self, plan: WriterPlan, batch: Batch, records: Sequence[Record]) -> BatchOutcome:
         assert plan.shaping.distribution is Distribution.HASH
-        assert one_stage(plan)
+        assert is_one_stage(plan)
         sent = pickle.dumps(plan)
         ((at, whole),) = batch.ranges.items()
         outcomes = []
@@ -48,7 +48,7 @@ class Tasks(ChangesDesk):
             some = records[begin : begin + SHARE]
             span = OffsetRange(whole.begin + begin, whole.begin + begin + len(some))
             share = replace(batch, ranges={at: span})
-            done = write_put(pickle.loads(sent), share, chunk_of([some]))
+            done = write_put_records(pickle.loads(sent), share, chunk_of([some]))
             outcomes.append(pickle.loads(pickle.dumps(done)))
         return join_outcomes(batch, outcomes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headgate.data_plane.transform.spark_types import from_spark, goes_into, to_spark
+from headgate.data_plane.transform.spark_types import fits_unchanged, from_spark, to_spark
 
 NESTED = pa.struct(
     [("a", pa.large_list(pa.large_string())), ("m", pa.map_(pa.int32(), pa.date32()))]
@@ -51,7 +51,7 @@ def test_what_spark_has_no_type_for_is_named_wherever_it_is(kind: pa.DataType) -
     ],
 )
 def test_a_wider_column_takes_it(source: pa.DataType, target: pa.DataType) -> None:
-    assert goes_into(source, target)
+    assert fits_unchanged(source, target)
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_a_wider_column_takes_it(source: pa.DataType, target: pa.DataType) -> No
 def test_what_only_sometimes_fits_must_be_cast_by_the_transform(
     source: pa.DataType, target: pa.DataType
 ) -> None:
-    assert not goes_into(source, target)
+    assert not fits_unchanged(source, target)

@@ -14,7 +14,7 @@ from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
 from headgate.data_plane.batch.write_plan import Plans, SourcePlan
 from headgate.data_plane.write.in_process_writer import RenewingWriter
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
-from headgate.tables.storage.object_stores import life_s, refuse_signing, temporary
+from headgate.tables.storage.object_stores import life_s, require_no_signing, temporary
 
 SOURCE = SourcePlan({})
 VENDED = {"s3.access-key-id": "ASIA", "s3.secret-access-key": "s", "s3.session-token": "t"}
@@ -131,8 +131,8 @@ def test_remote_signing_is_refused_by_name(local: LocalCatalog) -> None:
     with pytest.raises(RemoteSigning, match=r"db\.t: its catalog signs requests") as refused:
         Plans(catalog).plan_for(start(local), SOURCE)  # type: ignore[arg-type]
     assert refused.value.code == "HG-120"
-    refuse_signing("db.t", {"s3.remote-signing-enabled": "true", **VENDED})
-    refuse_signing("db.t", {"s3.remote-signing-enabled": "false"})
+    require_no_signing("db.t", {"s3.remote-signing-enabled": "true", **VENDED})
+    require_no_signing("db.t", {"s3.remote-signing-enabled": "false"})
 
 
 def test_how_long_keys_are_good() -> None:

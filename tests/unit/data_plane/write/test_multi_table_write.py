@@ -44,7 +44,7 @@ from headgate.data_plane.routing import targets
 from headgate.data_plane.routing.table_lookup import LISTED_S, RoutedPlans
 from headgate.data_plane.routing.targets import NEW_MAX, REASONS_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_put
+from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.embedded_source import Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -64,12 +64,12 @@ BY_HEADER = Route(topic="events", header="kind", to="db.kind_{header}")
 class Unsaid:
     """A sink file that says nothing of single tables, and makes none."""
 
-    makes_anew = False
+    recreates_missing = False
 
     def source(self, source: SourcePlan, _table: str) -> SourcePlan:
         return replace(source, routing=None)
 
-    def making(self, _source: SourcePlan, _table: str) -> None:
+    def creation(self, _source: SourcePlan, _table: str) -> None:
         return None
 
 
@@ -135,10 +135,10 @@ class Desk:
             self.looked.append(",".join(sorted(plan.tables)))
             return self.written(plan, batch, chunk)
 
-        return self.plans.written(batch, self.source, write)
+        return self.plans.write_with_tables(batch, self.source, write)
 
     def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
-        return write_put(plan, batch, chunk)
+        return write_put_records(plan, batch, chunk)
 
     def write(self, topics: Mapping[str, Sequence[Any]]) -> dict[str, list[int]]:
         """By table, the ids of its rows; under ``q`` those that were quarantined."""
@@ -269,7 +269,7 @@ class Maker(Desk):
 
 
 class Makes(Unsaid):
-    def making(self, source: SourcePlan, _table: str) -> CreationSource:
+    def creation(self, source: SourcePlan, _table: str) -> CreationSource:
         return CreationSource(replace(source, routing=None))
 
 

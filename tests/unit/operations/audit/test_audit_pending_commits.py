@@ -98,7 +98,7 @@ def test_what_is_missing_beside_the_table_is_not_called_the_table(
     def gone(*_: object) -> None:
         raise TableRecreated("there is no table db.trips, but this sink has filled it")
 
-    monkeypatch.setattr("headgate.operations.access.tables.refuse_vanished", gone)
+    monkeypatch.setattr("headgate.operations.access.tables.require_never_filled", gone)
     with (
         pytest.raises(TableMissing, match=ASIDE),
         open_for_audit(owing.settings, asks_group=True) as reader,

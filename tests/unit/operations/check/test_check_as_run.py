@@ -24,7 +24,7 @@ from headgate.operations.check import table as state
 from headgate.operations.check.check import (
     _check_connect_server,
     _check_http,
-    _check_standalone_master,
+    _require_standalone_master,
 )
 from headgate.operations.check.records import describe_values
 from headgate.operations.check.table import TableCheck
@@ -144,9 +144,9 @@ def test_a_spark_connect_server_that_does_not_answer_is_unreachable() -> None:
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "spark://127.0.0.1:1,127.0.0.1:2"])
 def test_a_master_of_spark_that_does_not_answer_is_unreachable(master: str) -> None:
     with pytest.raises(Unreachable, match=f"spark.master: nothing answers at {master}"):
-        _check_standalone_master(master)
+        _require_standalone_master(master)
     for other in ("", "local[2]", "yarn", "k8s://https://127.0.0.1:1"):
-        _check_standalone_master(other)
+        _require_standalone_master(other)
 
 
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def test_the_pages_rights_are_what_check_asks_for(
     monkeypatch.setattr("headgate.operations.check.check.takes_append_time", lambda *_: True)
     cluster = Answering(*granted)
     assert "may be read and written" in _check_control_topic(settings(), cluster)
-    assert "not signed" in _check_events(settings(), cluster)
+    assert "not signed" in _check_events(settings().control, cluster)
     read = given_out()["User:trips-sink", "--topic", "trips"]
     assert ResourceRights(1, frozenset(read)).lacks("read", "describe") == []
 
@@ -52,7 +52,7 @@ def test_the_pages_rights_are_what_check_asks_for(
 @pytest.mark.parametrize("wide", ["delete", "alter", "alter_configs"])
 def test_check_tells_of_rights_that_are_too_wide(wide: str) -> None:
     with pytest.raises(NotChecked, match=f"may {wide} control topic trips-control, which no role"):
-        _check_events(settings(), Answering("read", "write", "describe", wide))
+        _check_events(settings().control, Answering("read", "write", "describe", wide))
 
 
 def test_an_observer_writes_nothing() -> None:

@@ -46,7 +46,7 @@ TAKING_A_FILE = [
     for name, command in main.commands.items()
     if {"sink", "sinks"} & {parameter.name for parameter in command.params}
 ]
-MORE = {"rollback": ["1.1"], "delete": ["--where", "id=1"]}
+MORE = {"rollback": ["1.1"], "delete": ["--where", "id=1"], "wait": ["--through", "0"]}
 """What a command needs besides the sink file."""
 
 TOLD = """

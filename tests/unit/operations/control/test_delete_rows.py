@@ -36,8 +36,11 @@ from headgate.operations.control import delete_rows
 from headgate.operations.control.delete_rows import Deleted, RowDeletion, carry_out, plan
 from headgate.operations.control.maintain import STEPS, maintain
 from headgate.operations.control.operator_claim import acting_as
-from headgate.operations.control.removed_snapshots import removed_snapshots
+from headgate.operations.control.rollback import find_removed_snapshots
+from headgate.tables.iceberg import row_deletion
 from headgate.tables.iceberg.history import summary_of
+from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
+from headgate.tables.iceberg.rollback import IcebergPast
 from headgate.tables.iceberg.row_deletion import MatchingRows, parse_predicate
 
 VERSIONS = ["2", "3"]
@@ -184,8 +187,6 @@ def test_fields_of_structs_and_columns_that_came_later(make: Make) -> None:
 def test_files_whose_statistics_rule_it_out_are_not_read(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headgate.tables.iceberg import row_deletion
-
     sink = make()
     sink.commits(4)
     read: list[str] = []
@@ -307,7 +308,7 @@ def test_what_landed_without_an_answer_is_not_done_twice(
 def test_who_loses_every_race_says_so(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = make()
     sink.commit()
-    monkeypatch.setattr(delete_rows, "retry_until_settled", lambda *_: delete_rows.Settled.GONE)
+    monkeypatch.setattr(row_deletion, "retry_until_settled", lambda *_: Settled.GONE)
 
     with pytest.raises(DeletionUnsettled, match="are not deleted"):
         deleted(sink, "offset = 3")
@@ -400,11 +401,11 @@ def test_a_rollback_says_which_deleted_rows_it_would_bring_back(make: Make) -> N
     head = table.current_snapshot()
     assert head is not None
 
-    leaving = removed_snapshots(
-        sink.settings.name, table.metadata, head.snapshot_id, target.snapshot_id
-    )
+    past = IcebergPast(table, sink.settings.name, sink.settings.table.branch)
 
-    assert [text.partition(" (")[2] for text in leaving.foreign] == [
+    removed = find_removed_snapshots(past, head.snapshot_id, target.snapshot_id)
+
+    assert [text.partition(" (")[2] for text in removed.foreign] == [
         "1 deleted rows would be back)"
     ]
 

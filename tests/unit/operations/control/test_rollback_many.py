@@ -152,7 +152,7 @@ def test_rollback_1_the_same_command_finishes_what_was_interrupted(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     """Behind the claim, in the midst of three tables, behind the ledger."""
-    commit, made = IcebergTable.commit, list[str]()
+    commit, made = IcebergTable._commit, list[str]()
 
     def dying(self: IcebergTable, *given: Any) -> Any:
         made.append(given[0].base.table)
@@ -162,7 +162,7 @@ def test_rollback_1_the_same_command_finishes_what_was_interrupted(
         return outcome
 
     with monkeypatch.context() as patched, pytest.raises(Dies):
-        patched.setattr(IcebergTable, "commit", dying)
+        patched.setattr(IcebergTable, "_commit", dying)
         carry_out(settings, plan_rollback(settings, "1.1"))
     assert made == [LEDGER, CLICKS, LATE, ORDERS, LEDGER][: calls + 1]
     if calls < 4:
@@ -188,7 +188,7 @@ def test_rollback_1_the_same_command_finishes_what_was_interrupted(
 def test_rollback_1_an_unknown_answer_is_looked_at(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit, lost = IcebergTable.commit, [CLICKS, LATE]
+    commit, lost = IcebergTable._commit, [CLICKS, LATE]
 
     def unsure(self: IcebergTable, *given: Any) -> Any:
         name = given[0].base.table
@@ -198,7 +198,7 @@ def test_rollback_1_an_unknown_answer_is_looked_at(
         outcome = commit(self, *given)
         return Unknown("no answer") if name in lost else outcome
 
-    monkeypatch.setattr(IcebergTable, "commit", unsure)
+    monkeypatch.setattr(IcebergTable, "_commit", unsure)
     with pytest.raises(RetryLater, match=rf"not wholly rolled back: {LATE}.*same command"):
         carry_out(settings, plan_rollback(settings, "1.1"))
     carry_out(settings, plan_rollback(settings, "1.1"))

@@ -34,7 +34,6 @@ from headgate.operations.control.set_offsets import (
     carry_out,
     record_for_claim,
 )
-from headgate.tables.iceberg.commit_request import RollbackSnapshot
 from headgate.tables.iceberg.table import IcebergTable
 
 ZERO, ONE = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
@@ -117,9 +116,7 @@ def test_a_plan_is_void_when_somebody_else_has_committed(
 def test_a_lost_answer_is_asked_of_the_table(
     table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, landed: bool
 ) -> None:
-    def commit(
-        self: IcebergTable, attempt: CommitAttempt, _: RollbackSnapshot | None = None
-    ) -> CommitOutcome:
+    def commit(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
         if landed:
             right(self, attempt)
         return Unknown("the answer was lost")

@@ -19,9 +19,12 @@ TURNS = 20_000_000
 
 
 class Busy:
-    turns = 0
+    def __init__(self) -> None:
+        self.turns = 0
+        self.begins = threading.Lock()
 
     def turn(self) -> None:
+        self.begins.acquire()
         while self.turns < TURNS:
             self.turns += 1
 
@@ -32,12 +35,14 @@ def nobody_else_runs() -> Iterator[None]:
     busy = Busy()
     thread = threading.Thread(target=busy.turn)
     before = sys.getswitchinterval()
-    thread.start()
+    # Before the thread waits for the interpreter: it asks for it after the interval of that moment.
     sys.setswitchinterval(1_000)
+    busy.begins.acquire()
+    thread.start()
     try:
-        begun = busy.turns
+        busy.begins.release()
         yield
-        assert busy.turns == begun
+        assert busy.turns == 0
     finally:
         sys.setswitchinterval(before)
         busy.turns = TURNS

@@ -187,7 +187,7 @@ def test_without_the_server_s_library_the_extra_is_named(monkeypatch: pytest.Mon
     settings = replace(parse(MINIMAL), http=HttpSettings(listen="127.0.0.1:0"))
     with pytest.raises(ConfigurationError, match="uvicorn") as refused, faced(settings):
         pytest.fail("it serves")
-    assert "headgate[metrics]" in refused.value.hint
+    assert "headgate[http]" in refused.value.hint
 
 
 PATIENCE_S = 60.0

@@ -81,7 +81,7 @@ def test_key_8_what_would_stop_the_sink_is_not_called_held(settings: SinkSetting
     fails = replace(
         settings, changes=replace(settings.changes, on_partitions_added=OnPartitionsAdded.FAIL)
     )
-    (text,) = describe_held(fails, HELD, [])
+    (text,) = describe_held(fails.changes, HELD, [])
     assert "HG-242" in text
     assert "held" not in text
 
@@ -90,16 +90,16 @@ def test_key_8_a_topic_that_was_not_multiplied_is_never_read_and_the_note_says_s
     settings: SinkSettings,
 ) -> None:
     held = (*HELD, HeldPartition("topic", 3, 0, 0, 0), HeldPartition("topic", 4, 0, 0, 0))
-    (text,) = describe_held(settings, held, [])
+    (text,) = describe_held(settings.changes, held, [])
     assert "topic has grown from 2 to 5 partitions, which is no multiple" in text
     assert "HG-222" in text
     own = replace(
         settings, changes=replace(settings.changes, on_partitions_added=OnPartitionsAdded.WAIT_ANY)
     )
-    (text,) = describe_held(own, held, [])
+    (text,) = describe_held(own.changes, held, [])
     assert "HG-222" not in text
 
 
 def test_key_8_no_time_is_named_where_no_claim_is_known(settings: SinkSettings) -> None:
-    (text,) = describe_held(settings, (*HELD, replace(HELD[0], partition=3)), [])
+    (text,) = describe_held(settings.changes, (*HELD, replace(HELD[0], partition=3)), [])
     assert "does not say since when; the coordinator's log does" in text

@@ -30,7 +30,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_read_logs", lambda *_, **__: {})
     monkeypatch.setattr(module, "_read_events", lambda *_: [])
     monkeypatch.setattr(module, "_note_unheard", lambda *_: 0)
-    monkeypatch.setattr("headgate.operations.access.tables.refuse_vanished", lambda *_: None)
+    monkeypatch.setattr("headgate.operations.access.tables.require_never_filled", lambda *_: None)
 
 
 def test_a_first_start_that_the_tables_columns_refuse(made: None, sink_file: Path) -> None:

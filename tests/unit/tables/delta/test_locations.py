@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.tables.delta.locations import refuse_location
+from headgate.tables.delta.locations import require_supported_location
 
 
 @pytest.mark.parametrize("location", ["/lake/a%20b", "s3://lake/a%20b", "/lake/a?b", "/lake/a#b"])
 def test_signs_that_addresses_are_read_by(location: str) -> None:
     """The log was written to ``a b`` and the files to ``a%20b``: no reader found them."""
     with pytest.raises(ConfigurationError, match="in it"):
-        refuse_location(location)
+        require_supported_location(location)
 
 
 @pytest.mark.parametrize("location", ["/lake/a b", "file:///lake/ä+b", "s3://lake/day=1/t"])
 def test_other_signs_may_be_in_a_location(location: str) -> None:
-    refuse_location(location)
+    require_supported_location(location)

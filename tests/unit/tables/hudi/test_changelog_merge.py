@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -161,7 +162,7 @@ def test_key_10_each_record_counts_once_and_files_with_others_are_refused(files:
         files.fold(fewer, other).counts()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.sampled_from("ab"), st.booleans()), min_size=1),
     st.sets(st.tuples(st.integers(0, 5), st.sampled_from("ab"))),

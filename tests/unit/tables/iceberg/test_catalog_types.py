@@ -12,7 +12,7 @@ import pytest
 
 from headgate.control_protocol.errors import CatalogRefused
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.catalog_types import KINDS, refuse_kind
+from headgate.tables.iceberg.catalog_types import KINDS, require_supported_type
 
 DOCUMENT = Path(__file__).parents[4] / "docs/guides/catalogs.md"
 
@@ -56,7 +56,7 @@ def test_what_cannot_be_the_lock_is_refused_before_it_is_opened(
     ],
 )
 def test_what_was_seen_to_hold_is_opened(properties: Mapping[str, str], kind: str) -> None:
-    assert refuse_kind("lake", properties) == kind
+    assert require_supported_type("lake", properties) == kind
 
 
 def test_the_document_has_a_row_for_every_kind() -> None:

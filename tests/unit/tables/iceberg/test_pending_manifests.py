@@ -3,18 +3,20 @@ PENDING-5)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from iceberg_files import write_files
-from integration.iceberg.sink_commits import SINK, SinkOnTable
+from integration.iceberg.sink_commits import SINK, SinkOnTable, record
 from local_catalog import local_catalog
 from pyiceberg.io import InputFile
 
 from headgate.control_protocol.commit_record import PendingCommit
+from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
-from headgate.control_protocol.ports import Staging
+from headgate.control_protocol.ports import CommitAttempt, Staging
 from headgate.tables.iceberg.pending_manifests import (
     read_staged_files,
     read_staged_manifest,
@@ -99,3 +101,29 @@ def test_only_drafts_of_earlier_epochs_belong_to_nobody(sink: SinkOnTable) -> No
     assert undecided_manifests(table, SINK, Epoch(2), frozenset({first.manifest})) == [
         second.manifest
     ]
+
+
+def test_a_draft_that_a_rollback_left_behind_is_still_the_tables(sink: SinkOnTable) -> None:
+    """Another rollback may return to its snapshot, which no newer one goes on from."""
+    claim = sink.view.head
+    assert claim is not None
+    (first,) = staged(sink, 1)
+    attempt = CommitAttempt(sink.view, record(1, 1), pending_commits=(first,))
+    sink.landed(sink.table.commit(attempt))
+    sink.loaded().manage_snapshots().rollback_to_snapshot(claim).commit()
+    rows = pa.table({"id": pa.array([7], pa.int64()), "day": pa.array([3], pa.int32())})
+    sink.loaded().append(rows)
+    assert undecided_manifests(sink.loaded(), SINK, Epoch(2), frozenset()) == []
+
+
+def test_nothing_is_staged_for_a_table_that_took_the_name_of_the_one_that_was_read(
+    sink: SinkOnTable,
+) -> None:
+    rows = pa.table({"id": pa.array([1], pa.int64()), "day": pa.array([3], pa.int32())})
+    files = write_files(sink.loaded(), rows)
+    transaction = TransactionId(Epoch(1), TransactionNumber(1))
+    earlier = replace(sink.view, uuid="00000000-0000-0000-0000-000000000000")
+    with pytest.raises(Unreachable, match=r"another table now; nothing was staged"):
+        sink.table.stage(Staging(earlier, transaction, Sender("member", "life"), files))
+    folder = Path(sink.loaded().location().removeprefix("file://"), "metadata", "headgate")
+    assert not folder.exists()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from contract.iceberg_table_world import IcebergWorld
-from pyiceberg.types import LongType
+from pyiceberg.table.update import AssertRefSnapshotId, SetCurrentSchemaUpdate
+from pyiceberg.types import DoubleType, IntegerType, LongType
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.commit_record import CommitRecord
@@ -18,9 +19,11 @@ from headgate.control_protocol.identifiers import (
     SinkName,
     TransactionId,
     TransactionNumber,
+    tag_name,
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, PrimaryTable, TableView
+from headgate.tables.iceberg.schema_evolution import evolution
 
 TIP = Struct((Column("tip", "double"),))
 
@@ -111,6 +114,68 @@ def test_somebody_else_may_be_quicker_between_reading_and_updating(
     evolved = table.evolve(view, TIP)
     assert evolved.changes == ("+tip",)
     assert names(world)[-2:] == ["note", "tip"]
+
+
+@pytest.mark.parametrize("branch", ["main", "audit"])
+def test_an_update_requires_the_tag_and_the_branch_as_they_were_read(
+    world: IcebergWorld, branch: str
+) -> None:
+    head = claimed(world.open()).head
+    assert head is not None
+    world.table().manage_snapshots().create_branch(head, "audit").commit()
+    metadata = world.table().metadata
+    tag = tag_name(SinkName("sink"), "main")
+    step = evolution(metadata, TIP, readd_dropped=False)
+    assert {
+        each.ref: each.snapshot_id
+        for each in step.requirements(tag, branch)
+        if isinstance(each, AssertRefSnapshotId)
+    } == {tag: metadata.refs[tag].snapshot_id, branch: metadata.refs[branch].snapshot_id}
+
+
+def test_a_column_that_an_older_spec_partitions_by_keeps_its_type(world: IcebergWorld) -> None:
+    """Files of that spec have its values in their manifests."""
+    with world.table().update_schema() as update:
+        update.add_column("day", IntegerType())
+    with world.table().update_spec() as update:
+        update.add_identity("day")
+    with world.table().update_spec() as update:
+        update.remove_field("day")
+    table = world.open()
+    evolved = table.evolve(claimed(table), Struct((Column("day", "long"), *TIP.fields)))
+    assert evolved.changes == ("+tip",)
+    assert [refusal.path for refusal in evolved.refused] == [("day",)]
+
+
+def test_a_name_that_was_renamed_away_is_not_added_even_where_dropped_ones_return(
+    world: IcebergWorld,
+) -> None:
+    with world.table().update_schema() as update:
+        update.add_column("tip", DoubleType())
+        update.add_column("note", LongType())
+    with world.table().update_schema() as update:
+        update.rename_column("tip", "gratuity")
+        update.delete_column("note")
+    step = evolution(
+        world.table().metadata, Struct((*TIP.fields, Column("note", "long"))), readd_dropped=True
+    )
+    assert step.changes == ("+note",)
+
+
+def test_a_new_schema_has_a_number_of_its_own_where_somebody_went_back_to_an_older_one(
+    world: IcebergWorld,
+) -> None:
+    first = world.table().metadata.current_schema_id
+    with world.table().update_schema() as update:
+        update.add_column("note", LongType())
+    back = SetCurrentSchemaUpdate(schema_id=first)
+    table = world.table()
+    table.catalog.commit_table(table, (), (back,))
+    metadata = world.table().metadata
+    assert metadata.current_schema_id == first
+    step = evolution(metadata, TIP, readd_dropped=False)
+    assert step.schema is not None
+    assert step.schema.schema_id not in {each.schema_id for each in metadata.schemas}
 
 
 def test_a_type_that_cannot_be_is_refused_and_ends_nothing(world: IcebergWorld) -> None:

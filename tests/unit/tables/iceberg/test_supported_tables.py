@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from headgate.control_protocol.errors import StopSink
-from headgate.tables.iceberg.supported_tables import refuse_unread, refuse_unsupported
+from headgate.tables.iceberg.supported_tables import require_readable, require_supported
 
 
 def field(kind: Any = "long", **more: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ INSIDE = {
     ],
 )
 def test_what_can_be_appended_to_is_taken(taken: TableMetadata) -> None:
-    refuse_unsupported("db.t", taken)
+    require_supported("db.t", taken)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_can_be_appended_to_is_taken(taken: TableMetadata) -> None:
 )
 def test_what_cannot_be_is_named(refused: TableMetadata, said: str) -> None:
     with pytest.raises(StopSink, match=r"table db\.t.*" + said):
-        refuse_unsupported("db.t", refused)
+        require_supported("db.t", refused)
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_metadata_that_pyiceberg_does_not_know_stops_the_sink(
     with pytest.raises(Exception) as caught:
         metadata(column, **changes)
     with pytest.raises(StopSink, match=r"table db\.t has metadata that is not understood") as stop:
-        refuse_unread("db.t", caught.value)
+        require_readable("db.t", caught.value)
     assert said in str(stop.value)
 
 
 def test_what_may_pass_does_not_stop_it() -> None:
     with pytest.raises(Exception) as caught:
         TableMetadataUtil.parse_raw("<html>busy</html>")
-    refuse_unread("db.t", caught.value)
-    refuse_unread("db.t", ConnectionError("reset"))
+    require_readable("db.t", caught.value)
+    require_readable("db.t", ConnectionError("reset"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.data_plane.formats.json_tables import COLUMNS, document, plain_rows
@@ -57,7 +58,7 @@ nested = st.recursive(
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(text=st.one_of(plain, nested))
 def test_what_the_fast_path_takes_the_slow_one_takes_alike(column: str, text: str) -> None:
     schema = pa.schema([("v", COLUMNS[column])])
@@ -72,7 +73,7 @@ def test_what_the_fast_path_takes_the_slow_one_takes_alike(column: str, text: st
 
 
 @pytest.mark.parametrize("column", sorted(set(COLUMNS) - {"string", "map", "deep"}))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(text=st.one_of(plain, nested))
 def test_what_the_slow_path_refuses_the_fast_one_refuses(column: str, text: str) -> None:
     schema = pa.schema([("v", COLUMNS[column])])

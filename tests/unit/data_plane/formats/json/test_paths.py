@@ -102,7 +102,7 @@ def test_deep_values_are_passed_over(either_loops: Loops) -> None:
 def test_what_is_no_object_is_left_in_doubt(either_loops: Loops) -> None:
     """Nobody asks for it: but the C must neither go astray nor beyond the end."""
     values = [b"", b"[", b"{", b'{"', b'{"a', b'{"a"', b'{"a":', b'{"a":"', b'{"b":1', b'{"b":1,']
-    found = either_loops.picked(Packed.of(values).array, [b"a"])
+    found = either_loops.pick_json(Packed.of(values).array, [b"a"])
     assert found is None or set(found.kinds.tolist()) == {paths.DOUBT}
-    none = either_loops.picked(Packed.of([]).array, [b"a"])
+    none = either_loops.pick_json(Packed.of([]).array, [b"a"])
     assert none is None or np.array_equal(none.sizes, [])

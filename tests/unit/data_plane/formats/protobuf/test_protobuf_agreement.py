@@ -89,12 +89,12 @@ def _fill(message: Any, values: dict[str, Any]) -> None:
 def same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
     for name, value in wanted.items():
         if value is not ...:
-            assert repr(whole(found[name])) == repr(value), name
+            assert repr(from_values(found[name])) == repr(value), name
 
 
-def whole(value: Any) -> Any:
+def from_values(value: Any) -> Any:
     if isinstance(value, list):
-        return [whole(item) for item in value]
+        return [from_values(item) for item in value]
     return int(value) if isinstance(value, Decimal) else value
 
 

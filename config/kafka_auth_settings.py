@@ -1,0 +1,222 @@
+"""Defines ``[kafka.auth]``: by which tokens, or tickets, Kafka's clients prove who they are."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from headgate.config.setting_types import REFERENCE, Properties, SecretReference, Text
+from headgate.control_protocol.errors import AuthenticationUnfit
+from headgate.kafka.authentication import AUTH, require_kerberos
+from headgate.kafka.token_providers import region_of
+
+if TYPE_CHECKING:
+    from headgate.config.sections import SinkSections
+
+_EXTENSION = re.compile(r"[A-Za-z]+")
+_EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
+_SERVICE = re.compile(r"[a-z0-9-]+")
+_OWN_MECHANISM = frozenset({"sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password"})
+
+
+class AuthType(StrEnum):
+    """Where a token comes from; or that there is none."""
+
+    NONE = "none"
+    OIDC = "oidc"
+    TOKEN_FILE = "token-file"  # noqa: S105 - the name of a way, not a secret
+    AWS_MSK_IAM = "aws-msk-iam"
+    AZURE = "azure"
+    GOOGLE = "google"
+    KERBEROS = "kerberos"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaAuthSettings:
+    """How all clients of Kafka authenticate, other than by ``[kafka]``'s own keys."""
+
+    type: AuthType = AuthType.NONE
+    """Where tokens come from; none: [kafka] says how clients authenticate, if at all."""
+    token_url: Text = ""
+    """The token endpoint, for oidc: https, or a loopback address."""
+    client_id: Text = ""
+    """Who asks for the token, for oidc and azure."""
+    client_secret: SecretReference = SecretReference()
+    """Secret of the client, as ${file:PATH} or ${env:NAME}, read again for each token; with Spark
+    ${file:PATH}, a file on each executor."""
+    assertion_file: Text = ""
+    """Instead of a secret: a file with a signed assertion (RFC 7523) that somebody else renews."""
+    scope: Text = ""
+    """Scope to ask for, for oidc."""
+    audience: Text = ""
+    """Audience to ask for, for oidc, where the server takes one."""
+    ca: Text = ""
+    """File with the authorities that the token endpoint's certificate is checked against; empty:
+    those of Python's requests."""
+    extensions: Properties = Properties()
+    """SASL extensions, such as logicalCluster and identityPoolId of Confluent Cloud."""
+    path: Text = ""
+    """The file with the token, for token-file."""
+    region: Text = ""
+    """AWS region of the brokers; empty: taken from their name."""
+    role_arn: Text = ""
+    """AWS role to assume before signing."""
+    tenant: Text = ""
+    """Tenant of Entra ID, for azure with a secret or an assertion."""
+    principal: Text = ""
+    """For google: the service account's address; empty: the metadata server says it."""
+    service_name: Text = "kafka"
+    """First part of the brokers' Kerberos name."""
+
+    def __bool__(self) -> bool:
+        return self.type is not AuthType.NONE
+
+    @property
+    def description(self) -> str:
+        """Return what clients need to know, as JSON: it holds references, never a secret."""
+        found = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            text = value.reference if isinstance(value, SecretReference) else value
+            if text and text != field.default:
+                found[field.name] = dict(text) if isinstance(text, Properties) else str(text)
+        return json.dumps(found, sort_keys=True)
+
+    def in_kafka(self, kafka: Properties) -> Properties:
+        """Return Kafka's settings with the description, by which every client is made."""
+        if not self:
+            return kafka.without(AUTH) if AUTH in kafka else kafka
+        return kafka.with_value(AUTH, self.description)
+
+
+_TAKES: dict[AuthType, frozenset[str]] = {
+    AuthType.NONE: frozenset(),
+    AuthType.OIDC: frozenset(
+        {
+            *("token_url", "client_id", "client_secret", "assertion_file", "scope", "audience"),
+            *("ca", "extensions"),
+        }
+    ),
+    AuthType.TOKEN_FILE: frozenset({"path", "extensions"}),
+    AuthType.AWS_MSK_IAM: frozenset({"region", "role_arn"}),
+    AuthType.AZURE: frozenset({"tenant", "client_id", "client_secret", "assertion_file"}),
+    AuthType.GOOGLE: frozenset({"principal"}),
+    AuthType.KERBEROS: frozenset({"service_name"}),
+}
+_NEEDS: dict[AuthType, tuple[str, ...]] = {
+    AuthType.OIDC: ("token_url", "client_id"),
+    AuthType.TOKEN_FILE: ("path",),
+}
+
+
+def check_auth(settings: SinkSections) -> None:
+    """Raises ``AuthenticationUnfit``, ``KerberosMissing``. It asks nobody."""
+    auth = settings.kafka_auth
+    _check_keys(auth)
+    if not auth:
+        return
+    _check_beside(settings)
+    if auth.type is AuthType.OIDC:
+        _check_url(auth.token_url)
+    if auth.type in (AuthType.OIDC, AuthType.AZURE):
+        _check_client(settings)
+    region = auth.region or region_of(settings.kafka.get("bootstrap.servers", ""))
+    if auth.type is AuthType.AWS_MSK_IAM and not region:
+        _unfit(
+            "kafka.auth.region is missing, and the brokers' name does not say it",
+            'write region = "eu-central-1", or the region of your cluster',
+        )
+    if auth.type is AuthType.KERBEROS:
+        require_kerberos()
+        if not _SERVICE.fullmatch(auth.service_name):
+            _unfit(
+                f"kafka.auth.service_name cannot be {auth.service_name!r}",
+                "use small letters, digits and '-'",
+            )
+    if auth.extensions.secret_names:
+        _unfit(
+            f'kafka.auth.extensions."{min(auth.extensions.secret_names)}" refers to a secret',
+            "write it as it is: brokers need it as an identifier, and it travels to executors",
+        )
+    for name, value in auth.extensions.items():
+        if (
+            not _EXTENSION.fullmatch(name)
+            or name == "auth"
+            or not _EXTENSION_VALUE.fullmatch(value)
+        ):
+            _unfit(
+                f"kafka.auth.extensions cannot have {name!r} with this value",
+                "a name has letters only and is not auth; a value has printable ASCII",
+            )
+
+
+def _check_keys(auth: KafkaAuthSettings) -> None:
+    for field in fields(auth):
+        if field.name == "type" or field.name in _TAKES[auth.type]:
+            continue
+        if getattr(auth, field.name) != field.default:
+            _unfit(
+                f'kafka.auth.{field.name} is set, and kafka.auth.type is "{auth.type}"',
+                "remove it, or correct the type",
+            )
+    for name in _NEEDS.get(auth.type, ()):
+        if not getattr(auth, name):
+            _unfit(f"kafka.auth.{name} is missing", f'type "{auth.type}" needs it')
+
+
+def _check_beside(settings: SinkSections) -> None:
+    both = sorted(_OWN_MECHANISM & settings.kafka.keys())
+    if both:
+        _unfit(f'kafka."{both[0]}" and [kafka.auth] are both set', "keep one of them")
+    protocol = settings.kafka.get("security.protocol", "SASL_SSL").upper()
+    servers = settings.kafka.get("bootstrap.servers", "").split(",")
+    inside = all(_is_loopback(at.strip().rpartition(":")[0].rpartition("//")[2]) for at in servers)
+    if protocol != "SASL_SSL" and not (protocol == "SASL_PLAINTEXT" and inside):
+        _unfit(
+            f'kafka."security.protocol" is {protocol}, and [kafka.auth] is set',
+            "leave it out for SASL_SSL: a token on an open line is a password",
+        )
+
+
+def _check_url(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.username or parts.password or parts.query or parts.fragment:
+        _unfit("kafka.auth.token_url holds more than an address", "write https://HOST/PATH")
+    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname)):
+        _unfit(
+            "kafka.auth.token_url is not https",
+            "write https://...: the secret would travel on an open line",
+        )
+
+
+def _check_client(settings: SinkSections) -> None:
+    auth = settings.kafka_auth
+    if auth.client_secret and auth.assertion_file:
+        _unfit("kafka.auth.client_secret and .assertion_file are both set", "keep one of them")
+    if auth.type is AuthType.OIDC and not (auth.client_secret or auth.assertion_file):
+        _unfit("kafka.auth.client_secret is missing", "write it, or assertion_file")
+    if auth.client_secret and auth.type is AuthType.AZURE and not (auth.tenant and auth.client_id):
+        _unfit("kafka.auth.client_secret needs tenant and client_id", "write both")
+    found = REFERENCE.fullmatch(auth.client_secret.reference)
+    if settings.spark.writes and found and found[1] == "env":
+        _unfit(
+            "kafka.auth.client_secret refers to a variable, which executors of Spark do not have",
+            "write ${file:PATH}, a file that is on each executor: no secret travels in a plan",
+        )
+
+
+def _is_loopback(host: str | None) -> bool:
+    host = (host or "").strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _unfit(message: str, hint: str) -> None:
+    raise AuthenticationUnfit(message, hint)

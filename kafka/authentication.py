@@ -1,0 +1,121 @@
+"""Makes a client authenticate by tokens: from a provider's description to the client's settings.
+
+The description travels among Kafka's settings under a key of our own, to every client and into
+plans of Spark. It names where a secret is (``${file:PATH}``), never the secret, so that it may be
+seen, and two clients with the same description are the same for every cache.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headgate.control_protocol.errors import KerberosMissing
+from headgate.kafka.token_keeper import TokenKeeper, keeper_of
+
+if TYPE_CHECKING:  # settings are read without any client
+    from confluent_kafka import KafkaError
+
+AUTH = "headgate.auth"
+"""The key of the description; librdkafka never sees it."""
+
+_PROTOCOL = "security.protocol"
+
+
+def require_kerberos() -> None:
+    """Raise ``KerberosMissing`` unless the Kafka client of this installation can use tickets."""
+    found = _features()
+    if "sasl_gssapi" not in found:
+        raise KerberosMissing(
+            "the Kafka client of this installation has no GSSAPI: its features are "
+            f"{', '.join(found)}",
+            "build confluent-kafka against a librdkafka with libsasl2 "
+            "(pip install --no-binary confluent-kafka confluent-kafka), or use tokens",
+        )
+
+
+def _features() -> list[str]:
+    """Return what the loaded librdkafka was built with."""
+    from headgate.kafka.librdkafka import builtin_features
+
+    return builtin_features()
+
+
+def keeper_for(settings: Mapping[str, Any]) -> TokenKeeper | None:
+    """Return this process's keeper of tokens for these settings; ``None`` if they need none."""
+    text = settings.get(AUTH)
+    if text is None or json.loads(text)["type"] == "kerberos":
+        return None
+    return keeper_of(text, settings["bootstrap.servers"])
+
+
+def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return librdkafka's own settings for these, without the callback that gives tokens."""
+    text = settings.get(AUTH)
+    found = {key: value for key, value in settings.items() if key != AUTH}
+    if text is None:
+        return found
+    found.setdefault(_PROTOCOL, "SASL_SSL")
+    description = json.loads(text)
+    if description["type"] != "kerberos":
+        return {**found, "sasl.mechanisms": "OAUTHBEARER"}
+    return {
+        **found,
+        "sasl.mechanisms": "GSSAPI",
+        "sasl.kerberos.service.name": description.get("service_name", "kafka"),
+        # Renewing the ticket is the host's work; what a file says never reaches a shell.
+        "sasl.kerberos.kinit.cmd": ":",
+        "sasl.kerberos.min.time.before.relogin": "0",
+    }
+
+
+def authenticated(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings for a client of confluent's: with its callback, if it needs tokens.
+
+    Waits for a process's first token. Raises ``TokenRefused``, ``TokenUnfit``, ``TokenAway``.
+    """
+    found = plain_settings(settings)
+    keeper = keeper_for(settings)
+    if keeper is None:
+        return found
+    keeper.require()
+
+    def give(_: str) -> tuple[str, float, str, dict[str, str]]:
+        token = keeper.for_client()  # from memory: it runs in a thread that serves the client
+        return token.text, token.expires_s, token.principal, dict(token.extensions)
+
+    found["oauth_cb"] = give
+    if "error_cb" in found:
+        found["error_cb"] = _reasoned(found["error_cb"], keeper)
+    return found
+
+
+def trouble_of(settings: Mapping[str, Any]) -> str:
+    """Return why these settings' clients get no new token, to be put behind another reason."""
+    keeper = keeper_for(settings)
+    return f"; {keeper.trouble}" if keeper and keeper.trouble else ""
+
+
+def _reasoned(
+    told: Callable[[KafkaError], Any], keeper: TokenKeeper
+) -> Callable[[KafkaError], None]:
+    """Replace what the client says of an expired token, which names anything but that.
+
+    It says so with every attempt to connect; the reason is told once.
+    """
+    from confluent_kafka import KafkaError
+
+    expired = KafkaError._AUTHENTICATION  # noqa: SLF001 - its name for a local error
+    last: list[str] = []
+
+    def tell(error: KafkaError) -> None:
+        reason = keeper.trouble
+        if error.code() != expired or not reason:
+            last.clear()
+            told(error)
+        elif last != [reason]:
+            last[:] = [reason]
+            told(KafkaError(expired, reason))
+
+    return tell

@@ -1,0 +1,453 @@
+"""Fetches tokens: from token endpoints, files, AWS keys and the metadata servers of clouds.
+
+Nothing here waits longer than ``REQUEST_S``, follows a redirection, or reads more than a token may
+be. Errors never repeat an answer's body, except for the two texts that OAuth defines, redacted.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import calendar
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode, urlsplit
+
+from headgate.control_protocol.errors import (
+    AuthenticationUnfit,
+    ConfigurationError,
+    HeadgateError,
+    TokenAway,
+    TokenRefused,
+    TokenUnfit,
+)
+from headgate.control_protocol.redaction import Redaction, printable
+
+if TYPE_CHECKING:
+    import requests
+
+REQUEST_S = 5.0
+_BODY_BYTES_MAX = 256 * 1024
+_TOKEN_CHARACTERS_MAX = 128 * 1024
+_QUOTED_CHARACTERS = 200
+_REFERENCE = re.compile(r"\$\{(env|file|base64):([^}]+)\}")
+_JWT_BEARER = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token and when it expires, in seconds of the epoch by this machine's clock."""
+
+    text: str = field(repr=False)
+    expires_s: float
+    principal: str = "headgate"
+    extensions: Mapping[str, str] = field(default_factory=dict)
+
+
+Fetch = Callable[[], Token]
+
+
+def provider_of(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
+    """Return what fetches a token, and what to call it."""
+    make = {
+        "oidc": _oidc,
+        "token-file": _token_file,
+        "aws-msk-iam": _aws_msk_iam,
+        "azure": _azure,
+        "google": _google,
+    }[settings["type"]]
+    return make(settings, servers)
+
+
+# ---------------------------------------------------------------------------------- token endpoints
+
+
+def _oidc(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
+    url = settings["token_url"]
+    asked = {name: settings[name] for name in ("scope", "audience") if name in settings}
+    endpoint = _Endpoint(url, settings, asked, ca=settings.get("ca", ""))
+    return endpoint.token, f"the token server {_host(url)}"
+
+
+def _azure(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
+    """Ask Entra ID for a token of the cluster: by a secret, a federated token, or the machine."""
+    resource = f"https://{servers.split(',', maxsplit=1)[0].strip().rpartition(':')[0]}"
+    federated = os.environ.get("AZURE_FEDERATED_TOKEN_FILE", "")
+    assertion = settings.get("assertion_file") or federated
+    tenant = settings.get("tenant") or os.environ.get("AZURE_TENANT_ID", "")
+    client = settings.get("client_id") or os.environ.get("AZURE_CLIENT_ID", "")
+    if "client_secret" in settings or (assertion and tenant and client):
+        authority = os.environ.get("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com")
+        url = f"{authority.rstrip('/')}/{tenant}/oauth2/v2.0/token"
+        if not url.startswith(("https://", "http://127.0.0.1:")):
+            raise AuthenticationUnfit("AZURE_AUTHORITY_HOST is not https", "correct the variable")
+        given = {**settings, "client_id": client}
+        if "client_secret" not in settings:
+            given["assertion_file"] = assertion
+        endpoint = _Endpoint(url, given, {"scope": f"{resource}/.default"}, in_form=True)
+        return endpoint.token, f"Entra ID at {_host(url)}"
+    base = os.environ.get("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://169.254.169.254")
+    asked = {"api-version": "2018-02-01", "resource": resource}
+    if client:
+        asked["client_id"] = client
+    url = f"{base.rstrip('/')}/metadata/identity/oauth2/token?{urlencode(asked)}"
+
+    def fetch() -> Token:
+        answer = _get_json(url, {"Metadata": "true"})
+        return _token_of(answer, time.time(), {})
+
+    return fetch, "the machine's metadata server"
+
+
+class _Endpoint:
+    """A token endpoint, asked with client credentials (RFC 6749, RFC 7523)."""
+
+    def __init__(
+        self,
+        url: str,
+        settings: Mapping[str, Any],
+        asked: Mapping[str, str],
+        *,
+        ca: str = "",
+        in_form: bool = False,
+    ) -> None:
+        self._url = url
+        self._settings = settings
+        self._asked = asked
+        self._ca = ca
+        self._in_form = in_form
+
+    def token(self) -> Token:
+        settings, headers = self._settings, {}
+        client = settings["client_id"]
+        form = {"grant_type": "client_credentials", **self._asked}
+        if "client_secret" in settings:
+            secret = _resolved(settings["client_secret"])
+            if self._in_form:
+                form |= {"client_id": client, "client_secret": secret}
+            else:
+                pair = f"{_form(client)}:{_form(secret)}".encode()
+                headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        else:
+            secret = _text_of_file(settings["assertion_file"], "kafka.auth.assertion_file")
+            form |= {"client_id": client, "client_assertion_type": _JWT_BEARER}
+            form["client_assertion"] = secret
+        began_s = time.time()
+        answer = _ask("POST", self._url, headers, form, ca=self._ca, secret=secret)
+        return _token_of(answer, began_s, settings.get("extensions", {}))
+
+
+def _form(text: str) -> str:
+    """RFC 6749 2.3.1: client and secret are encoded as in a form before they are joined."""
+    return urlencode({"": text})[1:]
+
+
+def _token_of(answer: Any, began_s: float, extensions: Mapping[str, str]) -> Token:
+    """Return the token of an OAuth answer; it lives as long as its claims and the answer say."""
+    text = answer.get("access_token") if isinstance(answer, dict) else None
+    if not isinstance(text, str) or not text or len(text) > _TOKEN_CHARACTERS_MAX:
+        raise TokenUnfit("the token server's answer holds no access_token", "correct its address")
+    claims = claims_of(text)
+    ends = [claims["exp"]] if isinstance(claims.get("exp"), int | float) else []
+    for name, since_s in (("expires_in", began_s), ("expires_on", 0.0)):
+        try:
+            ends.append(since_s + float(answer[name]))
+        except (KeyError, TypeError, ValueError):
+            continue
+    if not ends:
+        raise TokenUnfit(
+            "the token server does not say how long its token lives",
+            "let it answer expires_in, or give a JWT with exp",
+        )
+    return Token(text, min(ends), _subject(claims), extensions)
+
+
+def claims_of(token: str) -> Mapping[str, Any]:
+    """Return the claims of a JWT, unchecked; empty for any other token."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        found = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (ValueError, binascii.Error):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _subject(claims: Mapping[str, Any]) -> str:
+    subject = claims.get("sub")
+    return subject if isinstance(subject, str) and subject.isprintable() and subject else "headgate"
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+def _token_file(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
+    path = settings["path"]
+
+    def fetch() -> Token:
+        text = _text_of_file(path, "kafka.auth.path")
+        claims = claims_of(text)
+        if not isinstance(claims.get("exp"), int | float):
+            raise TokenUnfit(
+                f"{path} holds no JWT with exp",
+                "name the file with the token itself, and nothing else",
+            )
+        return Token(text, float(claims["exp"]), _subject(claims), settings.get("extensions", {}))
+
+    return fetch, f"the file {path}"
+
+
+def _text_of_file(path: str, key: str) -> str:
+    try:
+        with Path(path).open(encoding="ascii") as file:
+            return file.read(_TOKEN_CHARACTERS_MAX).strip()
+    except OSError as error:
+        raise TokenAway(f"{key}: {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise TokenUnfit(f"{key}: {path} holds no token", "correct the path") from None
+
+
+def _resolved(reference: str) -> str:
+    """Return what a reference of the sink file stands for now, where this process runs."""
+    match = _REFERENCE.fullmatch(reference)
+    kind, name = (match[1], match[2]) if match else ("", "")
+    if kind == "file":
+        try:
+            return Path(name).read_text(encoding="utf-8").rstrip("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not text"
+            raise TokenAway(f"kafka.auth.client_secret: {name} cannot be read: {why}") from None
+    found = os.environ.get(name)
+    if found is None:
+        # Withheld for a moment while a child process starts, which must not inherit it.
+        raise TokenAway(f"kafka.auth.client_secret: the variable {name} is not set")
+    return found
+
+
+# -------------------------------------------------------------------------------------------- AWS
+
+
+_REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?(?::|,|$)")
+_MSK_S = 900
+_MSK_AGENT = "headgate"
+
+
+def region_of(servers: str) -> str:
+    """Return the AWS region in the brokers' names; empty if there is none."""
+    found = _REGION.search(servers)
+    return found[1] if found else ""
+
+
+def _aws_msk_iam(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
+    region = settings.get("region") or region_of(servers)
+    role = settings.get("role_arn", "")
+
+    def fetch() -> Token:
+        return msk_token(region, role)
+
+    return fetch, "AWS's chain of credentials"
+
+
+def msk_token(region: str, role: str = "") -> Token:
+    """Return MSK's token: a presigned request for ``kafka-cluster:Connect``. botocore signs it."""
+    try:
+        import botocore.session
+        from botocore.auth import SigV4QueryAuth
+        from botocore.awsrequest import AWSRequest
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError as error:
+        raise ConfigurationError(
+            f"aws-msk-iam needs a library that is not installed: {error.name}",
+            "pip install 'headgate[s3]'",
+        ) from error
+
+    try:
+        session = botocore.session.get_session()
+        keys = _assumed(session, region, role) if role else session.get_credentials()
+        if keys is None:
+            raise TokenRefused(
+                "AWS's chain finds no credentials",
+                "give the process a profile, a role of its machine or pod, or AWS_ACCESS_KEY_ID",
+            )
+        asked = {"Action": "kafka-cluster:Connect"}
+        request = AWSRequest("GET", f"https://kafka.{region}.amazonaws.com/", params=asked)
+        frozen = keys.get_frozen_credentials()
+        SigV4QueryAuth(frozen, "kafka-cluster", region, expires=_MSK_S).add_auth(request)
+    except ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", ""))[:_QUOTED_CHARACTERS]
+        kind = TokenRefused if code in ("AccessDenied", "InvalidClientTokenId") else TokenAway
+        raise kind(
+            f"AWS refuses the role: {printable(code)}", "check kafka.auth.role_arn"
+        ) from None
+    except BotoCoreError as error:
+        raise TokenAway(f"AWS gives no credentials: {type(error).__name__}") from None
+    url = f"{request.url}&User-Agent={_MSK_AGENT}"
+    signed = re.search(r"X-Amz-Date=(\d{8}T\d{6}Z)", url)
+    assert signed is not None
+    at_s = calendar.timegm(time.strptime(signed[1], "%Y%m%dT%H%M%SZ"))
+    text = base64.urlsafe_b64encode(url.encode()).rstrip(b"=").decode()
+    return Token(text, float(at_s + _MSK_S))
+
+
+def _assumed(session: Any, region: str, role: str) -> Any:
+    from botocore.config import Config
+    from botocore.credentials import Credentials
+
+    quick = Config(connect_timeout=REQUEST_S, read_timeout=REQUEST_S, retries={"max_attempts": 0})
+    sts = session.create_client("sts", region_name=region, config=quick)
+    given = sts.assume_role(RoleArn=role, RoleSessionName="headgate")["Credentials"]
+    return Credentials(given["AccessKeyId"], given["SecretAccessKey"], given["SessionToken"])
+
+
+# ----------------------------------------------------------------------------------------- Google
+
+
+def _google(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
+    """Ask the metadata server, and wrap its token: brokers refuse a bare access token."""
+    host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
+    base = f"http://{host}/computeMetadata/v1/instance/service-accounts/default"
+    flavor = {"Metadata-Flavor": "Google"}
+
+    def fetch() -> Token:
+        began_s = time.time()
+        given = _token_of(_get_json(f"{base}/token", flavor), began_s, {})
+        principal = settings.get("principal") or _get(f"{base}/email", flavor).decode().strip()
+        claims = {"exp": int(given.expires_s), "iat": int(began_s), "iss": "Google"}
+        claims |= {"scope": "kafka", "sub": principal}
+        parts = ({"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}, claims)
+        texts = [*(json.dumps(part).encode() for part in parts), given.text.encode()]
+        wrapped = ".".join(base64.urlsafe_b64encode(t).rstrip(b"=").decode() for t in texts)
+        return Token(wrapped, given.expires_s, principal)
+
+    return fetch, "Google's metadata server"
+
+
+# ------------------------------------------------------------------------------------------- HTTP
+
+
+def _keep(request: Any) -> Any:
+    """Add nothing: without an ``auth``, requests would take a password from a .netrc file."""
+    return request
+
+
+def _get_json(url: str, headers: Mapping[str, str]) -> Any:
+    return _json(_get(url, headers))
+
+
+def _get(url: str, headers: Mapping[str, str]) -> bytes:
+    """Ask a metadata server of this machine: never through a proxy."""
+    return _body("GET", url, headers, None, ca="", secret="", inside=True)
+
+
+def _ask(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    form: Mapping[str, str],
+    *,
+    ca: str,
+    secret: str,
+) -> Any:
+    return _json(_body(method, url, headers, form, ca=ca, secret=secret, inside=False))
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise TokenUnfit(
+            "the token server's answer is not JSON", "correct kafka.auth.token_url"
+        ) from None
+
+
+def _body(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    form: Mapping[str, str] | None,
+    *,
+    ca: str,
+    secret: str,
+    inside: bool,
+) -> bytes:
+    import requests  # not for those who only read settings
+
+    deadline_s = time.monotonic() + REQUEST_S
+    with requests.Session() as session:
+        session.trust_env = not inside
+        try:
+            with session.request(
+                method,
+                url,
+                data=form,
+                headers={"Accept": "application/json", **headers},
+                auth=_keep,
+                timeout=REQUEST_S,
+                allow_redirects=False,
+                stream=True,
+                verify=ca or None,
+            ) as answer:
+                body = _bounded(answer, deadline_s)
+                status = answer.status_code
+        except requests.RequestException as error:
+            raise TokenAway(_reason(error)) from None
+        except OSError as error:  # a file of authorities that is not there
+            raise TokenAway(
+                f"{type(error).__name__}: {error.strerror or 'no connection'}"
+            ) from None
+    if status != requests.codes.ok:
+        raise _refusal(status, body, secret)
+    return body
+
+
+def _bounded(answer: requests.Response, deadline_s: float) -> bytes:
+    body = bytearray()
+    for piece in answer.iter_content(16 * 1024):
+        body += piece
+        if len(body) > _BODY_BYTES_MAX:
+            raise TokenUnfit("the token server's answer is too long", "correct its address")
+        if time.monotonic() > deadline_s:
+            raise TokenAway(f"its answer took longer than {REQUEST_S:.0f} s")
+    return bytes(body)
+
+
+def _refusal(status: int, body: bytes, secret: str) -> HeadgateError:
+    try:
+        said = json.loads(body)
+    except ValueError:
+        said = None
+    said = said if isinstance(said, dict) else {}
+    code = said.get("error") if isinstance(said.get("error"), str) else ""
+    words = f"HTTP {status}" + "".join(
+        f", {printable(str(text))[:_QUOTED_CHARACTERS]}"
+        for text in (code, said.get("error_description"))
+        if isinstance(text, str) and text
+    )
+    words = Redaction(frozenset(filter(None, (secret,))))(words)
+    if status in (401, 403) or code in ("invalid_client", "invalid_grant", "unauthorized_client"):
+        return TokenRefused(words, "check kafka.auth.client_id, the secret and the scope")
+    return TokenAway(words, "")
+
+
+def _reason(error: requests.RequestException) -> str:
+    """Return what failed, in words without the address's query."""
+    import requests
+
+    if isinstance(error, requests.Timeout):
+        return f"timed out after {REQUEST_S:.0f} s"
+    if isinstance(error, requests.exceptions.SSLError):
+        return "its certificate is not accepted (kafka.auth.ca names other authorities)"
+    if isinstance(error, requests.ConnectionError):
+        return "no connection"
+    return type(error).__name__
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2]

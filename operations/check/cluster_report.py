@@ -1,0 +1,267 @@
+"""Reports what a Kafka cluster does that nobody here has seen: ``headgate check --kafka``.
+
+Each line says what was tried and what was answered. The last one says whether a sink may run there,
+and with which settings. It makes a topic of its own and deletes it; the sink's are only described.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import confluent_kafka
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import (
+    ClockDiffers,
+    ConfigurationError,
+    ControlTopicUnfit,
+    HeadgateError,
+    MissingRights,
+    Unreachable,
+)
+from headgate.kafka.cluster import Cluster
+from headgate.kafka.cluster_trial import NO_ID, ClusterTrial
+from headgate.kafka.control_topic import APPEND_TIME, CONTROL_SETTINGS
+from headgate.kafka.record_samples import newest_records
+from headgate.operations.check.check import (
+    CLOCKS_DIFFER_MS_MAX,
+    Check,
+    Questions,
+    State,
+    ask_brokers,
+)
+from headgate.operations.check.required_grants import RIGHTS, Role
+from headgate.operations.check.table import NotChecked
+
+_NEEDED = frozenset({"broker", "control events", "rebalance: classic"})
+"""Without these no sink runs; all else changes its settings, or what it can notice."""
+
+
+@dataclass(slots=True)
+class _Advice:
+    """What a person has to write or to know, gathered while questions are asked."""
+
+    lines: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    def add(self, line: str) -> None:
+        if line not in self.lines:
+            self.lines.append(line)
+
+
+def check_kafka(settings: SinkSettings) -> tuple[Check, ...]:
+    """Ask the cluster of a sink file. Raises nothing foreseeable."""
+    questions, advice = Questions(settings), _Advice()
+    questions.ask("client", _describe_client)
+    cluster = ask_brokers(questions, settings)
+    if cluster:
+        with ExitStack() as stack:
+            name = f"{settings.control.topic}-check-{secrets.token_hex(4)}"
+            trial = ClusterTrial(settings.kafka, name)
+            stack.callback(_delete, questions, trial)
+            questions.ask("cluster", lambda: _describe_cluster(trial))
+            _ask_of_sink(questions, settings, cluster, trial)
+            questions.ask("trial topic", lambda: _make(trial, advice))
+            if trial.made:
+                _ask_by_trial(questions, trial, advice)
+    questions.ask("verdict", lambda: _judge(questions.answers, settings, advice))
+    return tuple(questions.answers)
+
+
+def _delete(questions: Questions, trial: ClusterTrial) -> None:
+    """Delete the topic as the last thing, whatever came before; say so if it stays."""
+    if trial.made:
+        questions.ask("clean-up", lambda: _delete_topic(trial))
+
+
+def _delete_topic(trial: ClusterTrial) -> str:
+    trial.delete()
+    return f"topic {trial.name} was deleted; its groups expire by themselves"
+
+
+def _describe_client() -> str:
+    version, library = confluent_kafka.version(), confluent_kafka.libversion()[0]
+    return f"confluent-kafka {version}, librdkafka {library}"
+
+
+def _describe_cluster(trial: ClusterTrial) -> str:
+    name, nodes = trial.describe()
+    return f"it calls itself {name}, with {nodes} broker{'s' if nodes != 1 else ''}"
+
+
+def _ask_of_sink(
+    questions: Questions, settings: SinkSettings, cluster: Cluster, trial: ClusterTrial
+) -> None:
+    """Describe what the sink names, as far as it is there."""
+    for topic in settings.source.topics:
+        if not topic.startswith("^"):
+            questions.ask(f"source {topic}", lambda topic=topic: _describe(cluster, trial, topic))
+    control, group = settings.control.topic, settings.source.group_id
+    questions.ask(f"control {control}", lambda: _describe(cluster, trial, control, control=True))
+    questions.ask(f"group {group}", lambda: _describe_group(cluster, group))
+    questions.ask("reading", lambda: _read_source(settings))
+
+
+def _describe(cluster: Cluster, trial: ClusterTrial, topic: str, *, control: bool = False) -> str:
+    found = cluster.topic(topic)
+    if found is None:
+        may = cluster.may_create(topic) if control else False
+        also = f", and may {'' if may else 'not '}be created" if control else ""
+        raise NotChecked(f"it is not there{also}")
+    needed = RIGHTS[Role.SINK].control if control else RIGHTS[Role.SINK].source
+    said = _say_rights(found.operations, needed)
+    config = trial.settings_of(topic)
+    policy = config.get("cleanup.policy", "not told")
+    count = f"{found.partitions} partition{'s' if found.partitions != 1 else ''}"
+    return f"{count}, id {_say_id(trial.topic_id(topic))}, cleanup.policy {policy}; {said}"
+
+
+def _say_id(topic_id: str) -> str:
+    return "none" if topic_id == NO_ID else topic_id
+
+
+def _say_rights(operations: frozenset[str] | None, needed: Sequence[str]) -> str:
+    if operations is None:
+        return "the cluster does not tell what this principal may do"
+    if lacking := [each for each in needed if each not in operations]:
+        raise MissingRights(
+            f"not allowed to {', '.join(lacking)}", f"grant {', '.join(needed)} to the principal"
+        )
+    return f"this principal may {', '.join(needed)}"
+
+
+def _describe_group(cluster: Cluster, name: str) -> str:
+    group = cluster.group(name)
+    said = _say_rights(group.operations, RIGHTS[Role.SINK].group)
+    return f"{group.state}, {len(group.members)} members; {said}"
+
+
+def _read_source(settings: SinkSettings) -> str:
+    topic = settings.source.topics[0]
+    records = newest_records(settings.kafka, topic, 1)
+    return f"the newest record of {topic} was read" if records else f"{topic} holds no record"
+
+
+def _make(trial: ClusterTrial, advice: _Advice) -> str:
+    try:
+        refused = trial.make()
+    except HeadgateError as error:
+        advice.add("create the control topic by hand, and grant what docs/guides/security.md lists")
+        raise NotChecked(
+            f"{error.message}; so nothing is tried that needs a topic of one's own: run it with a "
+            "principal that may create topics"
+        ) from None
+    if not refused:
+        return f"{trial.name} was created, with the settings of a control topic"
+    own = _listed({name: CONTROL_SETTINGS[name] for name in refused})
+    advice.add(f"the cluster takes these with no new topic, so set them elsewhere: {own}")
+    return f"{trial.name} was created; refused: {', '.join(refused)}"
+
+
+def _listed(settings: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def _ask_by_trial(questions: Questions, trial: ClusterTrial, advice: _Advice) -> None:
+    questions.ask("topic ids", lambda: _check_id(trial, advice))
+    questions.ask("topic settings", lambda: _check_settings(trial, advice))
+    questions.ask("control events", lambda: _check_append(trial, advice))
+    questions.ask("transactions", lambda: _check_transactions(trial, advice))
+    questions.ask("rebalance: classic", lambda: _check_classic(trial))
+    questions.ask("rebalance: consumer", lambda: _check_consumer(trial, advice))
+
+
+def _check_id(trial: ClusterTrial, advice: _Advice) -> str:
+    found = trial.topic_id(trial.name)
+    if found == NO_ID:
+        advice.add("never delete a topic and create it again: nobody would notice (HG-206)")
+        raise NotChecked("topics have no ids, so one that is created again is not noticed")
+    return f"topics have ids: {found}"
+
+
+def _check_settings(trial: ClusterTrial, advice: _Advice) -> str:
+    found = trial.settings_of(trial.name)
+    unknown = [name for name in CONTROL_SETTINGS if name not in found]
+    if not found:
+        advice.add(
+            "an admin client sees no settings of topics: look at the provider's console that the "
+            "control topic has one partition and does not compact (Event Hubs: az eventhubs "
+            "eventhub create --partition-count 1 --cleanup-policy Delete)"
+        )
+        raise NotChecked("DescribeConfigs is not answered")
+    other = {n: found[n] for n, v in CONTROL_SETTINGS.items() if n in found and found[n] != v}
+    untold = f"not told: {', '.join(unknown)}" if unknown else "all of a control topic are told"
+    return f"{untold}; {'otherwise than asked for: ' + _listed(other) if other else 'as asked for'}"
+
+
+def _check_append(trial: ClusterTrial, advice: _Advice) -> str:
+    appended = trial.append()
+    if not appended.append_time:
+        advice.add(
+            "brokers do not put their own time on control events: keep all clocks together; set "
+            f"message.timestamp.type={APPEND_TIME} on the control topic if the provider can"
+        )
+        return "written idempotently and read again; the time on it is its writer's"
+    ahead_ms = appended.ahead_ms
+    if abs(ahead_ms) > CLOCKS_DIFFER_MS_MAX:
+        raise ClockDiffers(
+            f"written and read again; this machine's clock is {abs(ahead_ms) / 1000:.0f} s "
+            f"{'ahead of' if ahead_ms > 0 else 'behind'} the brokers'",
+            "synchronize the clocks of both",
+        )
+    return (
+        "written idempotently and read again, with the brokers' time: within "
+        f"{max(1, -(-abs(ahead_ms) // 1000))} s of this machine's"
+    )
+
+
+def _check_transactions(trial: ClusterTrial, advice: _Advice) -> str:
+    try:
+        seen = trial.abort()
+    except MissingRights as error:
+        raise NotChecked(f"{error.message}; a sink itself needs no transaction") from None
+    except Unreachable as error:
+        advice.add("no producer of the source topics can use transactions here")
+        raise NotChecked(f"{error.message}; a sink itself needs no transaction") from None
+    if b"3" in seen:
+        advice.faults.append("records of aborted transactions are delivered as if they counted")
+        raise ConfigurationError(
+            "an aborted record was read by a reader of committed ones only",
+            "do not read topics with transactions from this cluster",
+        )
+    return "of a committed and an aborted record only the first is read"
+
+
+def _check_classic(trial: ClusterTrial) -> str:
+    trial.join("classic")
+    return "a member of the classic protocol (cooperative-sticky) got its partition, and left"
+
+
+def _check_consumer(trial: ClusterTrial, advice: _Advice) -> str:
+    try:
+        trial.join("consumer")
+    except HeadgateError as error:
+        advice.add('leave source.group_protocol at "classic"')
+        raise NotChecked(f"not here: {error.message}") from None
+    advice.add('source.group_protocol may be "classic" or "consumer"')
+    return "a member of KIP-848's protocol got its partition, and left"
+
+
+def _judge(answers: Sequence[Check], settings: SinkSettings, advice: _Advice) -> str:
+    asked = {answer.what: answer.state for answer in answers}
+    wrong = [what for what, state in asked.items() if state is State.WRONG]
+    if missing := sorted(_NEEDED & {*wrong}) or advice.faults:
+        raise ControlTopicUnfit(
+            f"a sink cannot run here: {', '.join(missing)}", "; ".join(advice.lines)
+        )
+    if untried := sorted(_NEEDED - asked.keys()):
+        raise NotChecked(f"not known: {', '.join(untried)} could not be tried. {_told(advice)}")
+    but = f" once this is mended: {', '.join(wrong)}" if wrong else ""
+    return f"sink {settings.name} may run here{but}. {_told(advice)}"
+
+
+def _told(advice: _Advice) -> str:
+    return "Settings: " + "; ".join(advice.lines) if advice.lines else "No setting is needed"

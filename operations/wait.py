@@ -1,0 +1,170 @@
+"""Waits until a sink's table holds what somebody waits for.
+
+That is a time (``headgate wait``: every record up to it), or the place where the topics ended when
+a run began (``headgate run --until-latest``). Only what can be read in the table counts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Self
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.operations.access.kafka_connection import source_topics
+from headgate.operations.access.tables import open_reader
+
+LOOKED_AT_S = 2.0
+
+
+def wait_through(settings: SinkSettings, through_ms: int, timeout_s: float) -> tuple[str, ...]:
+    """Return nothing once all tables are complete up to a time (epoch ms), else what is behind.
+
+    The table says so itself (valid-through), unless nothing has come since: then it must hold what
+    is in the topics once the time, and ``idleness_ms``, have passed. What does not answer is asked
+    again until ``timeout_s`` is over. Raises ``RetryLater`` if the last look failed, else as
+    ``open_reader`` and ``source_topics``.
+    """
+    until_s = time.monotonic() + timeout_s
+    past_ms = through_ms + settings.coordinator.idleness_ms
+    ends: Mapping[TopicPartition, int] | None = None
+    while True:
+        left_s = until_s - time.monotonic()
+        try:
+            if ends is None and time.time() * 1000 >= past_ms:
+                ends = read_ends(settings)
+            behind = tuple(_find_behind(settings, through_ms, ends))
+        except RetryLater:
+            if left_s <= 0:
+                raise
+        else:
+            if not behind or left_s <= 0:
+                return behind
+        time.sleep(max(0.0, min(LOOKED_AT_S, left_s)))
+
+
+def read_ends(settings: SinkSettings) -> Mapping[TopicPartition, int]:
+    """Return for each partition with records the offset after its last one."""
+    with source_topics(settings) as topics:
+        return {
+            TopicPartition(name, number): log.end
+            for name, topic in topics.describe().items()
+            for number, log in topic.partitions.items()
+            if not log.empty
+        }
+
+
+def _find_missing(
+    record: CommitRecord | None, ends: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, int]:
+    """Return how many offsets below ``ends`` are not in the table, where there are some."""
+    offsets = record.offsets if record else {}
+    missing = {at: end - offsets.get(at, 0) for at, end in ends.items()}
+    return {at: count for at, count in missing.items() if count > 0}
+
+
+def _find_behind(
+    settings: SinkSettings, through_ms: int, ends: Mapping[TopicPartition, int] | None
+) -> Iterator[str]:
+    try:
+        with open_reader(settings) as tables:
+            record = tables.reader.view().record
+    except TableMissing as error:
+        yield error.message
+        return
+    own = _describe_behind(tables.name, record.valid_through_ms if record else None, through_ms)
+    if own and (ends is None or record is None or _find_missing(record, ends)):
+        yield own + _describe_rest(record)
+    elif settings.tables:
+        from headgate.operations.many_tables.list import tables as list_tables
+
+        for each in list_tables(settings).tables:
+            text = _describe_behind(each.table, each.valid_through_ms, through_ms)
+            if text and not (each.state == "open" and each.pending_rows == 0):
+                yield text if each.state == "open" else f"{text} ({each.state}: {each.reason})"
+
+
+def _describe_behind(table: str, valid_through_ms: int | None, through_ms: int) -> str:
+    if valid_through_ms is None:
+        return f"{table} is not known to be complete up to any time"
+    if valid_through_ms >= through_ms:
+        return ""
+    moment = datetime.fromtimestamp(valid_through_ms / 1000, UTC)
+    return f"{table} is complete up to {moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _describe_rest(record: CommitRecord | None) -> str:
+    if record is None:
+        return ": nothing is committed yet"
+    if record.stopped:
+        return ", and a person stopped the sink"
+    return ", and the sink is paused" if record.paused else ""
+
+
+@dataclass(slots=True)
+class UntilLatest:
+    """Sets ``stop`` once the table holds all that was in the topics when this was made.
+
+    ``ends``: per partition with records the offset after its last one. ``suspended``: tables that
+    wait for a person, whose rows are pending still. Raises as ``source_topics``.
+    """
+
+    settings: SinkSettings
+    stop: threading.Event = field(default_factory=threading.Event)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    missing: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """What was still to be read at the last look: for each partition, how many offsets."""
+    pending: bool = False
+    """Whether the table has decided rows that other tables of the sink do not have yet."""
+    suspended: tuple[str, ...] = ()
+    _thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        self.missing = self.ends = read_ends(self.settings)
+
+    @property
+    def reached(self) -> bool:
+        return not (self.missing or self.pending)
+
+    def __enter__(self) -> Self:
+        """Begin to look at the table, in a thread of its own; the last look comes at the end."""
+        if self.ends:
+            self._thread = threading.Thread(target=self._look_on, name="headgate-until-latest")
+            self._thread.start()
+        else:
+            self.stop.set()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        if self._thread:
+            self._thread.join()
+        if not self.reached:
+            with suppress(HeadgateError):
+                self.look()
+
+    def _look_on(self) -> None:
+        while not self.stop.wait(LOOKED_AT_S):
+            try:
+                if self.look():
+                    self.stop.set()
+            except HeadgateError:
+                continue  # not there yet, or away for a while: the sink itself says what is wrong
+
+    def look(self) -> bool:
+        """Read the table; return whether it holds everything."""
+        with open_reader(self.settings) as tables:
+            record = tables.reader.view().record
+            pending = {each.table for each in tables.undelivered(record)}
+        missing = _find_missing(record, self.ends)
+        suspended = {each.table for each in record.suspended} if record else set[str]()
+        self.suspended = tuple(sorted(pending & suspended))
+        self.missing, self.pending = missing, bool(pending - suspended)
+        return self.reached

@@ -1,0 +1,132 @@
+"""``headgate check --kafka`` on clusters that differ: what was tried, what follows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from integration.operations.test_rights import CLUSTER, NOBODY, GuardedKafka, Rules
+from token_kit import SECRET, KafkaWithTokens, TokenServer
+from unit.operations.filled_table import sink_file_text
+
+from headgate.kafka.cluster import Cluster
+from headgate.operations.cli.main import main
+from headgate.operations.demo.producer import create_topic, produce
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+
+pytestmark = pytest.mark.integration
+
+
+def report(folder: Path, bootstrap: str, more: str = "") -> dict[str, tuple[str, str]]:
+    file = folder / "sink.toml"
+    text = sink_file_text(folder, "trips", bootstrap)
+    servers = f'"bootstrap.servers" = "{bootstrap}"\n'
+    assert servers in text
+    file.write_text(text.replace(servers, servers + more, 1))
+    result = CliRunner().invoke(main, ["check", str(file), "--kafka", "--json"])
+    return {each["what"]: (each["state"], each["detail"]) for each in json.loads(result.output)}
+
+
+def topics(bootstrap: str) -> list[str]:
+    return sorted(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics)
+
+
+def test_a_cluster_that_can_all_is_said_to_be_one(tmp_path: Path, bootstrap: str) -> None:
+    before = topics(bootstrap)
+    if "trips" not in before:
+        create_topic(bootstrap, "trips", partitions=1)
+        produce(bootstrap, "trips", [b"{}"], partitions=1)
+    found = report(tmp_path, bootstrap)
+    asked = ("topic ids", "topic settings", "control events", "transactions", "rebalance: classic")
+    assert {found[what][0] for what in asked} == {"ok"}, found
+    assert "with the brokers' time" in found["control events"][1]
+    assert "only the first is read" in found["transactions"][1]
+    assert found["rebalance: consumer"][0] == "ok"
+    state, detail = found["verdict"]
+    assert state == "ok"
+    assert "may run here" in detail
+    assert 'may be "classic" or "consumer"' in detail
+    assert not [name for name in topics(bootstrap) if "-check-" in name]
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[str]:
+    with GuardedKafka(tmp_path / "kafka", fetch_broker_jars()) as kafka:
+        yield kafka.bootstrap
+
+
+def test_without_the_right_to_create_topics_what_could_not_be_tried_is_said(
+    tmp_path: Path, guarded: str
+) -> None:
+    create_topic(guarded, "trips", partitions=1)
+    # What the brokers themselves need; whatever is not named here nobody may do.
+    needed = (AclOperation.CLUSTER_ACTION, AclOperation.DESCRIBE, AclOperation.IDEMPOTENT_WRITE)
+    rules = Rules(guarded)
+    denied = AclBinding(
+        *(ResourceType.TOPIC, "control-check", ResourcePatternType.PREFIXED, NOBODY, "*"),
+        *(AclOperation.CREATE, AclPermissionType.DENY),
+    )
+    (made,) = rules.admin.create_acls([denied]).values()
+    made.result()
+    rules.allow_only(ResourceType.BROKER, CLUSTER, *needed)
+    cluster = Cluster({"bootstrap.servers": guarded})
+    while cluster.may_create("control-check-x"):  # until the broker knows its new rules
+        pass
+    found = report(tmp_path, guarded)
+    assert found["trial topic"][0] == "unchecked"
+    assert "refused" in found["trial topic"][1]
+    assert found["verdict"][0] == "unchecked"
+    assert "not known: control events, rebalance: classic" in found["verdict"][1]
+    assert "create the control topic by hand" in found["verdict"][1]
+
+
+class KafkaWithoutMuch(EmbeddedKafka):
+    """Offers one protocol, and its own time on no record."""
+
+    def _configure(self, log_dir: Path) -> Path:
+        config = super()._configure(log_dir)
+        with config.open("a") as file:
+            file.write("group.coordinator.rebalance.protocols=classic\n")
+        return config
+
+
+def test_a_cluster_that_can_less_is_said_to_need_settings(tmp_path: Path) -> None:
+    with KafkaWithoutMuch(tmp_path / "kafka", fetch_broker_jars()) as kafka:
+        create_topic(kafka.bootstrap, "trips", partitions=1)
+        found = report(tmp_path, kafka.bootstrap)
+    assert found["rebalance: classic"][0] == "ok"
+    assert found["rebalance: consumer"][0] == "unchecked"
+    assert found["verdict"][0] == "ok"
+    assert 'leave source.group_protocol at "classic"' in found["verdict"][1]
+
+
+def test_a_cluster_that_is_not_there_is_said_not_to_be(tmp_path: Path) -> None:
+    found = report(tmp_path, "127.0.0.1:9")
+    assert found["broker"][0] == "wrong"
+    assert found["verdict"][0] == "wrong"
+    assert "cannot run here: broker" in found["verdict"][1]
+
+
+def test_behind_tokens_every_kind_of_client_is_tried(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    with TokenServer() as server, KafkaWithTokens(tmp_path / "kafka", server) as kafka:
+        create_topic(kafka.bootstrap, "trips", partitions=1)
+        auth = (
+            f'"security.protocol" = "SASL_PLAINTEXT"\n[kafka.auth]\ntype = "oidc"\n'
+            f'token_url = "{server.url}"\nclient_id = "me"\n'
+            f'client_secret = "${{file:{tmp_path / "secret"}}}"\n'
+        )
+        found = report(tmp_path, kafka.guarded, auth)
+    assert found["token"][0] == "ok"
+    assert found["verdict"][0] == "ok", found

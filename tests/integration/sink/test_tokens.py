@@ -1,0 +1,140 @@
+"""A broker that asks for tokens of a few seconds, and a token server that goes away."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+from integration.deployment import Deployment
+from token_kit import SECRET, KafkaWithTokens, TokenServer
+
+from headgate.operations.cli.main import main
+from headgate.operations.demo.producer import create_topic
+
+pytestmark = pytest.mark.integration
+
+LIFE_S = 10
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TokenServer]:
+    with TokenServer(LIFE_S) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def kafka(
+    server: TokenServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaWithTokens]:
+    with KafkaWithTokens(tmp_path_factory.mktemp("guarded"), server) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def sink(
+    kafka: KafkaWithTokens, server: TokenServer, tmp_path: Path, unique_name: str
+) -> Iterator[Deployment]:
+    server.go("ok")
+    create_topic(kafka.bootstrap, unique_name, partitions=2)
+    (tmp_path / "secret").write_text(SECRET)
+    auth = {
+        "type": "oidc",
+        "token_url": server.url,
+        "client_id": "headgate",
+        "client_secret": f"${{file:{tmp_path / 'secret'}}}",
+    }
+    change = {"kafka": dict(kafka.settings()), "kafka.auth": auth}
+    own = {"group": unique_name, "change": change}
+    with Deployment(tmp_path, kafka.bootstrap, [unique_name], **own) as deployed:
+        yield deployed
+
+
+def logs(sink: Deployment) -> str:
+    return "".join(path.read_text(errors="replace") for path in sink.sink_file.parent.glob("*.log"))
+
+
+def test_a_sink_commits_while_its_tokens_expire_many_times(
+    sink: Deployment, server: TokenServer
+) -> None:
+    sink.start(2)
+    with sink.load(rate=200):
+        server.wait_for_requests(10)  # of two processes: two and a half lives
+    sink.wait_until_lag_zero()
+    said = logs(sink)
+    sink.stop()
+    sink.judge()
+    assert "handshake failed" not in said
+    assert "gives no token" not in said
+    assert SECRET not in said
+
+
+def test_a_token_server_away_for_longer_than_a_token_lives_is_an_outage_and_no_more(
+    sink: Deployment, server: TokenServer
+) -> None:
+    sink.start(2)
+    sink.produce()
+    sink.wait_until_lag_zero()
+    server.go("hang")
+    sink.wait_until(
+        lambda: all(p.said("gives no token since") for p in sink.participants), "their warnings"
+    )
+    over_s = time.monotonic() + 2 * LIFE_S
+    sink.wait_until(lambda: time.monotonic() > over_s, "the last token's end")
+    sink.produce()
+    server.go("fail")
+    server.wait_for_requests(4)
+    server.go("ok")
+    sink.wait_until(lambda: all(p.said("gives tokens again") for p in sink.participants), "tokens")
+    sink.wait_until_lag_zero()
+    sink.stop()
+    sink.judge()
+
+
+def test_no_secret_and_no_token_is_where_others_look(
+    sink: Deployment, server: TokenServer, tmp_path: Path
+) -> None:
+    (participant,) = sink.start()
+    sink.produce()
+    sink.wait_until_lag_zero()
+    needles = [SECRET, *server.given]
+    for process in psutil.process_iter():
+        try:
+            words = " ".join(process.cmdline())
+            held = Path(f"/proc/{process.pid}/environ").read_text(errors="replace")
+        except (psutil.Error, OSError):
+            continue
+        assert not [n for n in needles if n in words]
+        assert process.pid == os.getpid() or not [n for n in needles if n in held]
+    server.go("refuse")
+    sink.wait_until(lambda: participant.said("gives no token since"), "its warning")
+    result = CliRunner().invoke(main, ["check", str(sink.sink_file)])
+    server.go("ok")
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and path.name != "secret":
+            octets = path.read_bytes()
+            assert not [n for n in needles if n.encode() in octets], path
+    assert not [n for n in needles if n in result.output]
+
+
+def test_check_says_which_half_failed(sink: Deployment, server: TokenServer) -> None:
+    def said(client: str) -> str:
+        """Of another client each time: this process keeps the tokens of each."""
+        sink.change({"kafka.auth": {"client_id": client}})
+        return CliRunner().invoke(main, ["check", str(sink.sink_file)]).output
+
+    assert "a token for headgate, audience kafka" in said("well")
+    server.claims = {"iss": "https://another.test"}
+    refused_by_brokers = said("strange")
+    server.claims = {}
+    server.go("refuse")
+    refused_by_server = said("unknown")
+    server.go("ok")
+    assert "the token server gave a token, and the brokers refuse it" in refused_by_brokers
+    assert "HG-103" in refused_by_brokers
+    assert "HG-282" in refused_by_server
+    assert "broker  " not in refused_by_server, "nothing to ask with"

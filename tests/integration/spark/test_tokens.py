@@ -1,0 +1,73 @@
+"""Executors of Spark get tokens by themselves: neither a secret nor a token is in a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from integration.deployment import HEADGATE, Deployment
+from integration.spark.test_planted_secrets import RECORDER
+from token_kit import SECRET, KafkaWithTokens, TokenServer
+
+from headgate.operations.demo.producer import create_topic
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+LIFE_S = 15
+
+
+@pytest.fixture
+def server() -> Iterator[TokenServer]:
+    with TokenServer(LIFE_S) as server:
+        yield server
+
+
+@pytest.fixture
+def sink(server: TokenServer, tmp_path: Path, unique_name: str) -> Iterator[Deployment]:
+    with KafkaWithTokens(tmp_path / "kafka", server) as kafka:
+        create_topic(kafka.bootstrap, unique_name, partitions=2)
+        (tmp_path / "secret").write_text(SECRET)
+        auth = {
+            "type": "oidc",
+            "token_url": server.url,
+            "client_id": "headgate",
+            "client_secret": f"${{file:{tmp_path / 'secret'}}}",
+        }
+        (tmp_path / "events").mkdir()
+        conf = {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.dir": (tmp_path / "events").as_uri(),
+        }
+        change = {
+            "kafka": dict(kafka.settings()),
+            "kafka.auth": auth,
+            "spark": {"writer": "spark", "master": "local[2]"},
+            "spark.conf": conf,
+        }
+        own = {"group": unique_name, "change": change}
+        with Deployment(tmp_path, kafka.bootstrap, [unique_name], **own) as deployed:
+            yield deployed
+
+
+def test_workers_read_with_tokens_of_their_own_and_no_plan_holds_any(
+    sink: Deployment, server: TokenServer, tmp_path: Path
+) -> None:
+    payloads = tmp_path / "payloads.bin"
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sitecustomize.py").write_text(RECORDER)
+    own = ["env", f"PYTHONPATH={tmp_path / 'site'}", f"PAYLOADS_INTO={payloads}"]
+    sink.start(command=[*own, HEADGATE, "run"])
+    sink.produce(2_000)
+    sink.wait_until_lag_zero(240)
+    server.wait_for_requests(4)  # their tokens are renewed meanwhile
+    sink.produce(2_000)
+    sink.wait_until_lag_zero(240)
+    sink.stop()
+    sink.judge()
+    assert payloads.stat().st_size > 0
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and path.name != "secret":
+            octets = path.read_bytes()
+            assert not [n for n in (SECRET, *server.given) if n.encode() in octets], path
