@@ -13,6 +13,7 @@ from typing import Any
 
 import confluent_kafka as kafka
 
+from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import for_other_clients, quiet, settings_error
 from headgate.kafka.clients import new_consumer
@@ -74,9 +75,13 @@ class OffsetCopies:
         self._group_id = group_id
         self._consumer: kafka.Consumer | None = None
 
-    def copy(self, places: Iterable[kafka.TopicPartition]) -> None:
+    def copy(self, offsets: Offsets, note: str) -> None:
         """Commit in the background; a refusal changes nothing, since the table holds the truth."""
-        if not (copies := list(places)):
+        copies = [
+            kafka.TopicPartition(at.topic, at.partition, offset, note)
+            for at, offset in offsets.items()
+        ]
+        if not copies:
             return
         try:
             if self._consumer is None:

@@ -8,8 +8,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Self
 
-import confluent_kafka as kafka
-
 from headgate.config.catalog_location import require_locations
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord, refuse_unfinished, table_note
@@ -304,7 +302,4 @@ class QueryTable:
         assert self._uuid is not None, "it was read"
         # QUERY-16
         note = table_note(self._uuid, self.settings.name)
-        self._copies.copy(
-            kafka.TopicPartition(at.topic, at.partition, offset, note)
-            for at, offset in source_offsets(record.offsets).items()
-        )
+        self._copies.copy(source_offsets(record.offsets), note)

@@ -23,6 +23,7 @@ from headgate.control_protocol.errors import (
     TopicRecreated,
 )
 from headgate.control_protocol.identifiers import Sender, TopicId
+from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TopicState
 from headgate.operations.control.operator_claim import make_claim
 from headgate.spark import batches, query_table
@@ -163,8 +164,9 @@ def test_query_19_arrow_batches_are_larger_while_the_batch_runs(history: History
 def test_query_16_landed_offsets_are_copied_to_the_group(history: History) -> None:
     copied: list[tuple[int, int]] = []
 
-    def copy(_: object, places: Iterator[object]) -> None:
-        copied.extend((p.partition, p.offset) for p in places)  # type: ignore[attr-defined]
+    def copy(_: object, offsets: Offsets, note: str) -> None:
+        assert note.startswith("headgate table=")
+        copied.extend((at.partition, offset) for at, offset in offsets.items())
 
     with patch.object(NoCopies, "copy", copy), closing(one_batch(history, 5)) as query:
         query(frame(0, 5), 0)
