@@ -38,11 +38,6 @@ class LeadershipGained:
 
 
 @dataclass(frozen=True, slots=True)
-class TableRead:
-    view: TableView
-
-
-@dataclass(frozen=True, slots=True)
 class SecondariesRead:
     """``views`` by table name, of those that answered; ``wall_ms`` is the time (epoch).
 
@@ -89,6 +84,15 @@ class SourcesDescribed:
 
 
 @dataclass(frozen=True, slots=True)
+class Looked:
+    """What ``Look`` asked for; ``None``: it did not ask."""
+
+    primary: TableView | None = None
+    secondaries: SecondariesRead | None = None
+    sources: SourcesDescribed | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CommitAnswered:
     outcome: CommitOutcome
 
@@ -125,11 +129,9 @@ Input = (
     LeadershipGained
     | Heard
     | LogTruncated
-    | TableRead
-    | SecondariesRead
+    | Looked
     | ManifestsStaged
     | DeliveriesAnswered
-    | SourcesDescribed
     | CommitAnswered
     | TableEvolved
     | TablesChanged
@@ -142,20 +144,19 @@ Input = (
 
 
 @dataclass(frozen=True, slots=True)
-class ReadTable:
-    """Answer with ``TableRead`` or ``CallFailed``."""
+class Look:
+    """Read what is named here, in this order; answer with ``Looked``, or with ``CallFailed``.
 
-
-@dataclass(frozen=True, slots=True)
-class DescribeSecondaries:
-    """Answer with ``SecondariesRead`` or ``CallFailed``.
-
-    ``remembered``: tables that were filled once; those that are gone are among the troubles
-    (LEDGER-2).
+    The order is part of PENDING-4: nobody delivers to a table that was read before the primary
+    table was. ``remembered``: tables that were filled once; those that are gone are among the
+    troubles (LEDGER-2). ``first_start``: tell as well where that begins, and the group's note.
     """
 
-    tables: tuple[str, ...]
+    primary: bool = False
+    tables: tuple[str, ...] = ()
     remembered: frozenset[str] = frozenset()
+    sources: bool = False
+    first_start: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +191,6 @@ class AcknowledgeDelivered:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeSources:
-    """Answer with ``SourcesDescribed`` or ``CallFailed``."""
-
-    first_start: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class CommitTable:
     """Answer with ``CommitAnswered``."""
 
@@ -219,13 +213,11 @@ class ChangeTables:
 
 
 Action = (
-    ReadTable
-    | DescribeSecondaries
+    Look
     | StageManifests
     | DeliverPendingCommits
     | TidyStagedManifests
     | AcknowledgeDelivered
-    | DescribeSources
     | CommitTable
     | EvolveTable
     | ChangeTables

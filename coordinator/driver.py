@@ -39,19 +39,17 @@ from headgate.coordinator.actions import (
     CommitTable,
     DeliveriesAnswered,
     DeliverPendingCommits,
-    DescribeSecondaries,
-    DescribeSources,
     EvolveTable,
     Input,
     LeadershipGained,
+    Look,
+    Looked,
     ManifestsStaged,
-    ReadTable,
     SecondariesRead,
     SourcesDescribed,
     StageManifests,
     Stopped,
     TableEvolved,
-    TableRead,
     TablesChanged,
     TidyStagedManifests,
 )
@@ -180,21 +178,14 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
 
     def _call(self, action: Action) -> Input | None:
         match action:
-            case ReadTable():
-                return TableRead(self._world.table.read())
-            case DescribeSources(first_start):
-                found = describe_sources(
-                    self._world.topics, self._start_at, first_start=first_start
-                )
-                topic_id, stamp = self._world.control_topic_id(), self._world.stamp()
-                return replace(found, control_topic_id=topic_id, stamp=stamp)
+            case Look():
+                return self._look(action)
             case CommitTable(attempt):
                 return CommitAnswered(self._world.table.commit(attempt))
             case EvolveTable(base, columns):
                 return TableEvolved(self._world.table.evolve(base, columns))
             case (
-                DescribeSecondaries()
-                | StageManifests()
+                StageManifests()
                 | DeliverPendingCommits()
                 | TidyStagedManifests()
                 | AcknowledgeDelivered()
@@ -203,10 +194,24 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
                 return self._call_secondaries(action)
         return None
 
+    def _look(self, asked: Look) -> Looked:
+        """Read in the order that PENDING-4 needs: the primary table first."""
+        world = self._world
+        primary = world.table.read() if asked.primary else None
+        secondaries = None
+        if asked.tables or asked.remembered:
+            assert world.secondaries is not None, "this sink has no secondary tables"
+            secondaries = read_secondaries(world.secondaries, asked, world.clock.wall_ms())
+        if not asked.sources:
+            return Looked(primary, secondaries)
+        found = describe_sources(world.topics, self._start_at, first_start=asked.first_start)
+        topic_id, stamp = world.control_topic_id(), world.stamp()
+        sources = replace(found, control_topic_id=topic_id, stamp=stamp)
+        return Looked(primary, secondaries, sources)
+
     def _call_secondaries(
         self,
-        action: DescribeSecondaries
-        | StageManifests
+        action: StageManifests
         | DeliverPendingCommits
         | TidyStagedManifests
         | AcknowledgeDelivered
@@ -215,8 +220,6 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         secondaries = self._world.secondaries
         assert secondaries is not None, "this sink has no secondary tables"
         match action:
-            case DescribeSecondaries():
-                return read_secondaries(secondaries, action, self._world.clock.wall_ms())
             case StageManifests(drafts):
                 pending_commits, troubles = _split_errors(secondaries.stage(drafts))
                 return ManifestsStaged(
@@ -273,9 +276,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
             _log.log(level, "sink %s: %s%s", self._sink, text, why, extra=extra)
 
 
-def read_secondaries(
-    secondaries: AllSecondaryTables, asked: DescribeSecondaries, wall_ms: int
-) -> SecondariesRead:
+def read_secondaries(secondaries: AllSecondaryTables, asked: Look, wall_ms: int) -> SecondariesRead:
     """Return what the tables answer, and which of the remembered ones are gone (LEDGER-2)."""
     gone = secondaries.missing(asked.remembered) if asked.remembered else {}
     views, troubles = _split_errors({**gone, **secondaries.describe(asked.tables)})

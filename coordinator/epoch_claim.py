@@ -23,14 +23,20 @@ from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.coordinator.actions import (
     Action,
     CommitTable,
-    DescribeSecondaries,
-    DescribeSources,
-    ReadTable,
+    Look,
+    Looked,
     SecondariesRead,
     SourcesDescribed,
 )
 from headgate.coordinator.commit_tokens import Tokens
-from headgate.coordinator.outgoing_events import Step, append_events, enter_phase, recover, wait
+from headgate.coordinator.outgoing_events import (
+    Step,
+    append_events,
+    ask,
+    enter_phase,
+    recover,
+    wait,
+)
 from headgate.coordinator.pending_commits import (
     carry_on,
     expired_to_record,
@@ -78,10 +84,12 @@ from headgate.coordinator.state import (
     PauseState,
     PrimaryState,
     Progress,
+    Recovery,
     SourceState,
     State,
     StatusCollection,
     Suspensions,
+    Suspicion,
     Term,
 )
 
@@ -139,73 +147,108 @@ _NOT_BY_POLICY = (
 
 
 def on_table_found(state: State, view: TableView) -> Step:
-    """Read the primary table's secondary tables next, if it has any, and then the sources."""
+    """Look at the primary table's secondary tables next, if it has any, and at the sources."""
     record = record_to_resume(view, state.settings)
     refuse_stopped(record, state.identity.sink)
     refuse_unfinished(record, state.identity.sink)
     stored = {suspended.table: suspended for suspended in (record.suspended if record else ())}
-    suspended = {**stored, **state.troubled} if state.identity.routed else {}
-    found = replace(
-        state, recovery_view=view, recovery_secondaries={}, recovery_suspended=suspended
-    )
-    found = replace(found, recovery_forgotten=frozenset())
+    suspended = {**stored, **state.suspicion.troubled} if state.identity.routed else {}
+    found = replace(state, recovery=Recovery(Looked(view), suspended))
     names = _secondaries_to_read(state, record)
     filled = filled_tables(state, view, suspended) if state.identity.routed else frozenset[str]()
-    if names or filled:
-        return found, (DescribeSecondaries(names, filled),)
-    return found, (DescribeSources(first_start=record is None),)
+    first = record is None
+    return ask(found, Look(tables=names, remembered=filled, sources=True, first_start=first))
+
+
+def _recovery_of(state: State) -> Recovery:
+    assert state.recovery is not None, f"phase {state.phase} claims nothing"
+    return state.recovery
+
+
+def _claimed_table(state: State) -> TableView:
+    view = _recovery_of(state).found.primary
+    assert view is not None
+    return view
 
 
 def _secondaries_to_read(state: State, record: CommitRecord | None) -> tuple[str, ...]:
     """Return the secondary tables of the settings, and those for which something is, or may be,
     pending."""
     pending = [pending_commit.table for pending_commit in record.pending_commits] if record else []
-    return tuple(dict.fromkeys((*state.identity.secondaries, *pending, *sorted(state.suspects))))
+    beyond = sorted(state.suspicion.beyond)
+    return tuple(dict.fromkeys((*state.identity.secondaries, *pending, *beyond)))
 
 
-def on_secondaries_found(state: State, given: SecondariesRead, now_ms: int) -> Step:
-    """PENDING-9: judge the secondary tables. Raises the ``StopSink`` error of one that is not in
-    order."""
-    view = state.recovery_view
-    assert view is not None
-    record = record_to_resume(view, state.settings)
-    needed = (
-        state.identity.secondaries if state.identity.routed else _secondaries_to_read(state, record)
-    )
-    missing = [name for name in needed if name not in given.views]
-    if missing:
-        return wait(state, now_ms, f"not reachable: {', '.join(missing)}")
+def on_tables_found(state: State, found: Looked, now_ms: int) -> Step:
+    """PENDING-9: judge the secondary tables, and claim. Raises the ``StopSink`` error of one that
+    is not in order."""
+    recovery, view = _recovery_of(state), _claimed_table(state)
+    state = replace(state, recovery=replace(recovery, found=replace(found, primary=view)))
+    tells: tuple[LogLine, ...] = ()
+    if found.secondaries is not None:
+        if missing := missing_secondaries(state, found.secondaries):
+            return wait(state, now_ms, f"not reachable: {', '.join(missing)}")
+        state, tells = _judge_secondaries(state, found.secondaries, now_ms)
+        error = _foreign_error(state, found.secondaries)
+        # Others may have claimed and delivered between the two reads: the error is believed when
+        # a second pair of reads shows it again.
+        if error is not None and error.message != state.suspicion.doubted:
+            doubting = replace(state, suspicion=state.suspicion.with_doubt(error.message))
+            return ask(doubting, Look(primary=True))
+        if error is not None:
+            raise error
+    assert found.sources is not None
+    claiming, actions = claim_epoch(state, view, found.sources, now_ms)
+    return claiming, (*tells, *actions)
+
+
+def _needed_secondaries(state: State) -> tuple[str, ...]:
+    """Return the secondary tables without which nothing is claimed."""
+    if state.identity.routed:
+        return state.identity.secondaries
+    return _secondaries_to_read(state, record_to_resume(_claimed_table(state), state.settings))
+
+
+def missing_secondaries(state: State, given: SecondariesRead) -> tuple[str, ...]:
+    """Return what does not answer, though nothing is claimed without it."""
+    return tuple(name for name in _needed_secondaries(state) if name not in given.views)
+
+
+def _judge_secondaries(
+    state: State, given: SecondariesRead, now_ms: int
+) -> tuple[State, tuple[LogLine, ...]]:
+    """SUSPEND-1, LEDGER-2: find out what the claim suspends and forgets. Raises what stops."""
+    recovery, needed = _recovery_of(state), _needed_secondaries(state)
+    record = record_to_resume(_claimed_table(state), state.settings)
     for name in (name for name in needed if name in given.views):
         refuse_changed_quarantine(
             given.views[name], record, state.settings, routed=state.identity.routed
         )
     suspended = _suspensions_found(state, given, needed)
-    anew = find_recreated(state, given.troubles) - state.recovery_suspended.keys()
-    found = replace(
+    anew = find_recreated(state, given.troubles) - recovery.suspended.keys()
+    all_suspended = {**recovery.suspended, **suspended}
+    judged = replace(
         state,
-        recovery_secondaries=given.views,
-        recovery_wall_ms=given.wall_ms,
         wall_ahead_ms=given.wall_ms - now_ms,
-        recovery_suspended={**state.recovery_suspended, **suspended},
-        recovery_forgotten=anew,
+        recovery=replace(recovery, suspended=all_suspended, forgotten=anew),
     )
-    if state.settings.on_table_recreated is not TableRecreatedPolicy.RESTART:
-        try:
-            judged = {
-                n: each for n, each in given.views.items() if n not in found.recovery_suspended
-            }
-            refuse_foreign(judged, view, record.pending_commits if record else ())
-        except (SecondaryForeign, TableRecreated) as error:
-            # Others may have claimed and delivered between the two reads: the error is believed
-            # when a second pair of reads shows it again.
-            if error.message in state.doubted:
-                raise
-            return replace(found, doubted=frozenset({error.message})), (ReadTable(),)
-    return found, (
-        *log_suspended(suspended),
-        *log_forgotten(anew),
-        DescribeSources(first_start=record is None),
-    )
+    return judged, (*log_suspended(suspended), *log_forgotten(anew))
+
+
+def _foreign_error(
+    state: State, given: SecondariesRead
+) -> SecondaryForeign | TableRecreated | None:
+    """PENDING-9: return what is wrong if a secondary table was filled by another primary table."""
+    if state.settings.on_table_recreated is TableRecreatedPolicy.RESTART:
+        return None
+    view, suspended = _claimed_table(state), _recovery_of(state).suspended
+    record = record_to_resume(view, state.settings)
+    judged = {name: each for name, each in given.views.items() if name not in suspended}
+    try:
+        refuse_foreign(judged, view, record.pending_commits if record else ())
+    except (SecondaryForeign, TableRecreated) as error:
+        return error
+    return None
 
 
 def _suspensions_found(
@@ -213,7 +256,8 @@ def _suspensions_found(
 ) -> dict[str, Suspended]:
     """SUSPEND-1: return the routed tables for which something is pending and that are not in
     order."""
-    known = {*needed, *state.recovery_suspended}
+    before = _recovery_of(state).suspended
+    known = {*needed, *before}
     troubles = {
         name: error
         for name, error in given.troubles.items()
@@ -224,7 +268,7 @@ def _suspensions_found(
         if error is not None:
             troubles[name] = error
     found = suspensions_for(state, troubles, given.wall_ms)
-    refuse_too_many_suspended({**state.recovery_suspended, **found})
+    refuse_too_many_suspended({**before, **found})
     return found
 
 
@@ -234,7 +278,8 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     refuse_other_sink(sources.note, state.identity)
     refuse_recreated(view, state.table_uuid, sources.note, state.settings)
     record = record_to_resume(view, state.settings)
-    secondaries = state.recovery_secondaries
+    recovery = _recovery_of(state)
+    secondaries = recovery.secondaries
     for other in (record, *(secondary.settled for secondary in secondaries.values())):
         refuse_other_group(other, state.identity)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
@@ -268,7 +313,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
             if name in state.identity.secondaries or not state.identity.routed
         },
         routing=state.identity.routing,
-        suspended=tuple(state.recovery_suspended.values()),
+        suspended=tuple(recovery.suspended.values()),
         cohorts=resumption.cohorts,
     )
     record_claimed = with_pending_commits(state, bare, record, view)
@@ -278,7 +323,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         offsets.restricted(p for p in offsets if p.topic in read),
         resumption.topic_ids,
     )
-    attempt = CommitAttempt(view, record_claimed, forgets=state.recovery_forgotten)
+    attempt = CommitAttempt(view, record_claimed, forgets=recovery.forgotten)
     claiming = enter_phase(
         state,
         Phase.CLAIMING,
@@ -286,7 +331,6 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         table_uuid=view.uuid,
         table_epoch=newest_epoch(tables),
         topics=read,
-        recovery_stamp=sources.stamp,
     )
     expired = log_expired(record_claimed, record) if record_claimed.expired else ()
     tells = (*expired, *_log_changes(record, record_claimed), *held)
@@ -311,12 +355,13 @@ def with_pending_commits(
 ) -> CommitRecord:
     """PENDING-3: carry on in the claim what is still pending, and claim secondary tables that need
     it (PENDING-9)."""
-    secondaries = state.recovery_secondaries
+    recovery = _recovery_of(state)
+    secondaries = recovery.secondaries
     if not (secondaries or (record and (record.pending_commits or record.expired))):
         return claim
     before = find_undelivered(record.pending_commits, secondaries, view.uuid) if record else ()
-    late = find_overdue(before, state.recovery_wall_ms, state.settings.claim_age_max_ms)
-    late = tuple(dict.fromkeys((*late, *commits_of(before, state.recovery_forgotten))))
+    late = find_overdue(before, recovery.wall_ms, state.settings.claim_age_max_ms)
+    late = tuple(dict.fromkeys((*late, *commits_of(before, recovery.forgotten))))
     routed, named = state.identity.routed, state.identity.secondaries
     claimable = {n: each for n, each in secondaries.items() if n in named or not routed}
     claims = secondary_claims(claim, record, claimable, view)
@@ -372,11 +417,12 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
     record = view.record
     assert record is not None
     epoch = record.transaction.epoch
-    tables = (view, *state.recovery_secondaries.values())
+    recovery = _recovery_of(state)
+    secondaries = recovery.secondaries
+    tables = (view, *secondaries.values())
     if credible_epoch(tables, state.highest_epoch) >= epoch:
         # all who heard the higher one would ignore a START of this one
         return recover(state, f"epoch {state.highest_epoch} was heard: claims a higher one")
-    secondaries = state.recovery_secondaries
     term = Term(
         epoch=epoch,
         primary=PrimaryState(view=view, committed_at_ms=now_ms),
@@ -395,7 +441,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         ),
     )
     age_max_ms = state.settings.claim_age_max_ms
-    first = Tokens().with_start(term.progress.number, state.recovery_stamp, now_ms, age_max_ms)
+    first = Tokens().with_start(term.progress.number, recovery.stamp, now_ms, age_max_ms)
     begun = replace(
         state,
         term=replace(term, tokens=first),
@@ -403,9 +449,8 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         table_epoch=epoch,
         superseded_ms=None,
         pause_asked=None,
-        doubted=frozenset(),
-        suspects=frozenset(),
-        troubled={},
+        recovery=None,
+        suspicion=Suspicion(),
     )
     began = LogLine(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
     if any(pending_commit.claim for pending_commit in record.pending_commits):

@@ -66,29 +66,27 @@ from headgate.coordinator.actions import (
     CommitAnswered,
     CommitTable,
     DeliveriesAnswered,
-    DescribeSecondaries,
-    DescribeSources,
     Input,
     LeadershipGained,
+    Look,
+    Looked,
     ManifestsStaged,
-    ReadTable,
     SecondariesRead,
     SourcesDescribed,
     Stopped,
     TableEvolved,
-    TableRead,
     TablesChanged,
 )
 from headgate.coordinator.epoch_claim import (
     begin_epoch,
-    claim_epoch,
     on_request,
-    on_secondaries_found,
     on_table_found,
+    on_tables_found,
 )
 from headgate.coordinator.outgoing_events import (
     Step,
     append_events,
+    ask,
     enter_phase,
     fixed_set,
     patience_ms,
@@ -145,11 +143,9 @@ from headgate.coordinator.schema_changes import (
     retry_changes,
 )
 from headgate.coordinator.secondary_tables import (
-    ask_again,
     unknown_tables,
     uuids_to_record,
     with_tables,
-    with_tables_asked,
     without_forgotten,
 )
 from headgate.coordinator.settings import TimeoutPolicy
@@ -190,12 +186,12 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
             return _on_record(state, record, now_ms)
         case LeadershipGained():
             return _on_leadership(state, now_ms)
-        case TableRead(view):
-            return _on_primary_read(state, view, now_ms)
-        case SecondariesRead() | ManifestsStaged() | DeliveriesAnswered():
-            return _on_secondaries(state, given, now_ms)
-        case SourcesDescribed():
-            return _on_sources(state, given, now_ms)
+        case Looked():
+            return _on_looked(state, given, now_ms)
+        case ManifestsStaged() if state.phase is Phase.DRAFTING:
+            return on_staged(state, given, now_ms)
+        case DeliveriesAnswered() if state.phase is Phase.DELIVERING:
+            return on_deliveries_answered(state, given, now_ms)
         case CommitAnswered(outcome):
             return on_commit_answer(state, outcome, now_ms)
         case TableEvolved() | TablesChanged():
@@ -224,36 +220,36 @@ def _on_call_failed(state: State, reason: str, now_ms: int) -> Step:
     return wait(state, now_ms, reason)
 
 
-def _on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
-    if state.phase is Phase.RECOVERING:
-        return on_table_found(state, view)
-    if state.phase is Phase.DELIVERING:
-        return on_primary_read(state, view, now_ms)
-    if state.attempt:
-        return on_attempt_read(state, view, now_ms)
-    return on_look_at_primary(state, view) if state.term else (state, ())
-
-
-def _on_secondaries(
-    state: State, given: SecondariesRead | ManifestsStaged | DeliveriesAnswered, now_ms: int
-) -> Step:
-    match state.phase, given:
-        case Phase.RECOVERING, SecondariesRead() if state.recovery_view:
-            return on_secondaries_found(state, given, now_ms)
-        case Phase.PREPARING, SecondariesRead():
-            return on_look_at_secondaries(state, given, now_ms)
-        case Phase.COLLECTING, SecondariesRead() if term_of(state).collection.asks_tables:
-            return on_unknown_tables_read(state, given, now_ms)
-        case Phase.DRAFTING, SecondariesRead():
-            return on_read_for_staging(state, given, now_ms)
-        case Phase.DRAFTING, ManifestsStaged():
-            return on_staged(state, given, now_ms)
-        case Phase.DELIVERING, SecondariesRead():
-            return on_secondaries_read(state, given, now_ms)
-        case Phase.DELIVERING, DeliveriesAnswered():
-            return on_deliveries_answered(state, given, now_ms)
+def _on_looked(state: State, found: Looked, now_ms: int) -> Step:
+    """Take in the answer to the question of this phase; nobody waits for another one."""
+    if state.asked is None:
+        return state, ()
+    state = replace(state, asked=None)
+    match state.phase, found:
+        case Phase.RECOVERING, Looked(primary=TableView() as view):
+            return on_table_found(state, view)
+        case Phase.RECOVERING, _:
+            return on_tables_found(state, found, now_ms)
+        case Phase.PREPARING, _:
+            return _on_look_at_end(state, found, now_ms)
+        case Phase.COLLECTING, _:
+            return on_look_at_claims(state, found, now_ms)
+        case Phase.DRAFTING, Looked(secondaries=SecondariesRead() as secondaries):
+            return on_read_for_staging(state, secondaries, now_ms)
+        case Phase.DELIVERING, _:
+            return _on_look_at_delivery(state, found, now_ms)
+        case _, Looked(primary=TableView() as view) if state.attempt:
+            return on_attempt_read(state, view, now_ms)
         case _:
             return state, ()
+
+
+def _on_look_at_delivery(state: State, found: Looked, now_ms: int) -> Step:
+    if found.primary is not None:
+        state, actions = on_primary_read(state, found.primary, now_ms)
+        if state.phase is not Phase.DELIVERING:
+            return state, actions
+    return on_secondaries_read(state, found.secondaries or SecondariesRead({}, 0), now_ms)
 
 
 # ------------------------------------------------------------------------------------ leadership
@@ -311,25 +307,15 @@ def _retry(state: State, now_ms: int) -> Step:
     state = replace(state, retry_at_ms=None)
     match state.phase:
         case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
-            return state, (ReadTable(),)
-        case Phase.PREPARING | Phase.COLLECTING:
-            return state, (ask_again(state),)
+            return ask(state, Look(primary=True))
+        case Phase.PREPARING | Phase.COLLECTING if state.asked is not None:
+            return state, (state.asked,)
         case Phase.DRAFTING:
             return stage_again(state, now_ms)
         case Phase.DELIVERING:
             return retry_delivery(state, now_ms)
         case _:
             return state, append_events(state)
-
-
-def _on_sources(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
-    if state.phase is Phase.RECOVERING and state.recovery_view:
-        return claim_epoch(state, state.recovery_view, sources, now_ms)
-    if state.phase is Phase.PREPARING:
-        return end_and_start(state, sources, now_ms)
-    if state.phase is Phase.COLLECTING and term_of(state).collection.asks_ends:
-        return validate(with_ends(state, sources.topics), now_ms)
-    return state, ()
 
 
 # ------------------------------------------------------------------------------ what is heard
@@ -492,6 +478,18 @@ def _on_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> St
 # From one transaction to the next: what is new in the sources begins with its START (COMMIT-1).
 
 
+def _on_look_at_end(state: State, found: Looked, now_ms: int) -> Step:
+    """Take in what was looked at for an END, and say it."""
+    tells: tuple[Action, ...] = ()
+    if found.primary is not None:
+        state = on_look_at_primary(state, found.primary)
+    if found.secondaries is not None:
+        state, tells = on_look_at_secondaries(state, found.secondaries, now_ms)
+    assert found.sources is not None
+    ended, actions = end_and_start(state, found.sources, now_ms)
+    return ended, (*tells, *actions)
+
+
 def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     """COMMIT-1: append END(n) with START(n+1) right behind it, which names what is new in the
     sources."""
@@ -549,39 +547,39 @@ def collect(state: State, now_ms: int) -> Step:
     """COMMIT-3, RANGE-2: judge once every awaited partition is named (a set, no count), or at the
     time-out."""
     term = term_of(state)
-    if term.collection.asks_ends or term.collection.asks_tables:
+    if state.asked is not None:
         return state, ()
     ready = not _unnamed_partitions(state)
     if not ready and now_ms < term.collection.time_out_ms:
         return state, ()
     if not ready and state.settings.timeout_policy is TimeoutPolicy.ABORT:
         return _abort(state)
-    if state.identity.routed and (strangers := unknown_tables(state)):
-        return with_tables_asked(state), (DescribeSecondaries(strangers),)
-    return _ask_ends_or_validate(state, now_ms)
+    strangers = unknown_tables(state) if state.identity.routed else ()
+    beyond = has_claims_beyond_ends(state)
+    if strangers or beyond:
+        return ask(state, Look(tables=strangers, sources=beyond))
+    return validate(state, now_ms)
 
 
-def on_unknown_tables_read(state: State, given: SecondariesRead, now_ms: int) -> Step:
-    """LEDGER-1: take in the routed tables that were read, as far as they can be.
+def on_look_at_claims(state: State, found: Looked, now_ms: int) -> Step:
+    """LEDGER-1, RANGE-2: judge with the routed tables, and the logs' ends, as they are now.
 
     A secondary table beyond the primary table's decisions shows a newer coordinator, or a
     primary table that was set back: a claim reads the primary table first, and finds out which.
     """
-    if beyond := find_ahead(given.views, term_of(state).primary.view):
-        why = (
-            f"{', '.join(sorted(beyond))} was delivered by a later transaction: reads the "
-            "primary table again"
-        )
-        return recover(replace(state, suspects=beyond), why)
-    known, tells = with_tables(state, given, now_ms)
-    judging, actions = _ask_ends_or_validate(known, now_ms)
-    return judging, (*tells, *actions)
-
-
-def _ask_ends_or_validate(state: State, now_ms: int) -> Step:
-    if has_claims_beyond_ends(state):
-        return with_ends_asked(state), (DescribeSources(),)
-    return validate(state, now_ms)
+    tells: tuple[Action, ...] = ()
+    if given := found.secondaries:
+        if beyond := find_ahead(given.views, term_of(state).primary.view):
+            why = (
+                f"{', '.join(sorted(beyond))} was delivered by a later transaction: reads the "
+                "primary table again"
+            )
+            return recover(replace(state, suspicion=state.suspicion.with_beyond(beyond)), why)
+        state, tells = with_tables(state, given, now_ms)
+    if found.sources is not None:
+        state = with_ends(state, found.sources.topics)
+    judged, actions = validate(state, now_ms)
+    return judged, (*tells, *actions)
 
 
 def validate(state: State, now_ms: int) -> Step:
@@ -749,7 +747,8 @@ def on_commit_answer(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
     if isinstance(outcome, Refused) and state.failures < _REFUSALS_AT_ONCE:
         refused = replace(state, failures=state.failures + 1)
         told = f"commit refused: {outcome.reason}"
-        return refused, (LogLine(told, trouble=True, event=LogEvent.COMMIT_REFUSED), ReadTable())
+        asking, actions = ask(refused, Look(primary=True))
+        return asking, (LogLine(told, trouble=True, event=LogEvent.COMMIT_REFUSED), *actions)
     answer = isinstance(outcome, Refused) or outcome.rights
     return wait(state, now_ms, f"commit not confirmed: {outcome.reason}", refused=answer)
 
@@ -872,25 +871,12 @@ def has_claims_beyond_ends(state: State) -> bool:
     )
 
 
-def with_ends_asked(state: State) -> State:
-    """Let the judgement wait for the sources' answer."""
-    collection = term_of(state).collection.with_question(ends=True)
-    return replace(state, term=replace(term_of(state), collection=collection))
-
-
 def with_ends(state: State, topics: Mapping[str, TopicState]) -> State:
     """Take in the answer. For a partition that could not be asked, the known end stays."""
     term = term_of(state)
     ends = {**term.sources.ends, **ends_of(topics, term.sources.topic_ids)}
-    return replace(
-        state,
-        failures=0,
-        term=replace(
-            term,
-            sources=replace(term.sources, ends=ends),
-            collection=term.collection.with_question(),
-        ),
-    )
+    sources = replace(term.sources, ends=ends)
+    return replace(state, failures=0, term=replace(term, sources=sources))
 
 
 # Ignores events that are repeated, or whose numbers nobody can have counted to (LOG-5, LOG-6).

@@ -27,7 +27,7 @@ from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.machine_io import Append, LogLine, OutgoingEvent, Stop, backoff_ms
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.actions import Action, ReadTable
+from headgate.coordinator.actions import Action, Look
 from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.settings import CoordinatorSettings
@@ -53,7 +53,13 @@ def enter_phase(state: State, phase: Phase, **changes: Any) -> State:
     assert phase in TRANSITIONS[state.phase], f"illegal transition {state.phase} -> {phase}"
     since_ms = None if phase in _ANSWERED else state.unanswered_since_ms
     changes.setdefault("unanswered_since_ms", since_ms)
+    changes.setdefault("asked", None)
     return replace(state, phase=phase, retry_at_ms=None, **changes)
+
+
+def ask(state: State, question: Look) -> Step:
+    """Wait for the answer to this question; after a failure it is asked once more."""
+    return replace(state, asked=question), (question,)
 
 
 def term_of(state: State) -> Term:
@@ -63,11 +69,10 @@ def term_of(state: State) -> Term:
 
 def recover(state: State, why: str) -> Step:
     """Begin again at the table, with a new epoch."""
-    moved = enter_phase(state, Phase.RECOVERING, term=None, attempt=None, recovery_view=None)
-    return moved, (
-        LogLine(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED),
-        ReadTable(),
-    )
+    moved = enter_phase(state, Phase.RECOVERING, term=None, attempt=None, recovery=None)
+    asking, actions = ask(moved, Look(primary=True))
+    told = LogLine(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED)
+    return asking, (told, *actions)
 
 
 def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
@@ -79,7 +84,7 @@ def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
         attempt=None,
         superseded_ms=now_ms,
         highest_epoch=max(state.highest_epoch, epoch),
-        troubled={},
+        suspicion=state.suspicion.without_troubled(),
     )
     why = f"{StepDown.code} superseded by epoch {epoch}: steps down"
     return followed, (LogLine(why, trouble=True, event=LogEvent.EPOCH_SUPERSEDED),)

@@ -32,10 +32,8 @@ from headgate.coordinator.actions import (
     CommitTable,
     DeliveriesAnswered,
     DeliverPendingCommits,
-    DescribeSecondaries,
-    DescribeSources,
+    Look,
     ManifestsStaged,
-    ReadTable,
     SecondariesRead,
     StageManifests,
     TidyStagedManifests,
@@ -43,6 +41,7 @@ from headgate.coordinator.actions import (
 from headgate.coordinator.outgoing_events import (
     Step,
     append_events,
+    ask,
     enter_phase,
     named_secondaries,
     recover,
@@ -191,7 +190,6 @@ def prepare_end(state: State, now_ms: int) -> Step:
     state = with_tables_to_look_at(state, now_ms) if state.identity.refresh_ms else state
     term, routed = term_of(state), state.identity.routed
     known_ms = max(term.primary.committed_at_ms, term.primary.looked_at_ms)
-    actions: tuple[Action, ...] = (DescribeSources(),)
     resuming = (
         sorted(term.suspensions.resume_asked | resuming_without_pending(term)) if routed else ()
     )
@@ -203,12 +201,11 @@ def prepare_end(state: State, now_ms: int) -> Step:
     filled = tables_to_look_for(state, now_ms) if routed else frozenset[str]()
     if filled:
         term = replace(term, suspensions=term.suspensions.with_listed(now_ms))
-    secondaries = (DescribeSecondaries(wanted, filled),) if wanted or filled else ()
-    actions = (*((ReadTable(),) if looks else ()), *secondaries, *actions)
-    return enter_phase(state, Phase.PREPARING, term=term), actions
+    preparing = enter_phase(state, Phase.PREPARING, term=term)
+    return ask(preparing, Look(looks, wanted, filled, sources=True))
 
 
-def on_look_at_primary(state: State, view: TableView) -> Step:
+def on_look_at_primary(state: State, view: TableView) -> State:
     """Note whether others moved the table; the next commit finds out more (OUTCOME-2).
 
     Where its owner wants its data now, the next START says (TOKEN-1).
@@ -223,7 +220,7 @@ def on_look_at_primary(state: State, view: TableView) -> Step:
                 _with_location(term.primary.view, view), overtaken=overtaken
             ),
         ),
-    ), ()
+    )
 
 
 def _with_location(known: TableView, found: TableView) -> TableView:
@@ -233,8 +230,10 @@ def _with_location(known: TableView, found: TableView) -> TableView:
     return replace(known, location=found.location, data_location=found.data_location)
 
 
-def on_look_at_secondaries(state: State, given: SecondariesRead, now_ms: int) -> Step:
-    """As ``looked``, for secondary tables: their tags and heads show what others did."""
+def on_look_at_secondaries(
+    state: State, given: SecondariesRead, now_ms: int
+) -> tuple[State, tuple[LogLine, ...]]:
+    """As ``on_look_at_primary``: tags and heads of secondary tables show what others did."""
     state, tells = resume(state, given, now_ms)
     state, suspended = suspend(state, find_missing(state, given), now_ms)
     before = term_of(state)
@@ -418,7 +417,7 @@ def _on_staging_failed(state: State, troubles: Mapping[str, HeadgateError], now_
     recovering, actions = recover(
         state, f"no manifest for {', '.join(sorted(troubles))}: begins again"
     )
-    return replace(recovering, troubled={**state.troubled, **found}), (
+    return replace(recovering, suspicion=state.suspicion.with_troubled(found)), (
         *log_suspended(found),
         *actions,
     )
@@ -431,7 +430,7 @@ def stage_again(state: State, now_ms: int) -> Step:
     if is_too_old(state, term.delivery.decision, now_ms):
         return recover(state, _TOO_OLD)
     names = tuple(dict.fromkeys(draft.table.table for draft in term.delivery.drafts))
-    return state, (DescribeSecondaries(names),)
+    return ask(state, Look(tables=names))
 
 
 def on_read_for_staging(state: State, given: SecondariesRead, now_ms: int) -> Step:
@@ -542,7 +541,12 @@ def begin_delivering(state: State, now_ms: int) -> Step:
     delivering = replace(
         term, delivery=replace(term.delivery, until_ms=now_ms + patience_ms, asked=False)
     )
-    return enter_phase(state, Phase.DELIVERING, term=delivering, failures=0), (ReadTable(),)
+    return _look(enter_phase(state, Phase.DELIVERING, term=delivering, failures=0), now_ms)
+
+
+def _look(state: State, now_ms: int) -> Step:
+    """Read the primary table, and then those that START names or that are to be delivered now."""
+    return ask(state, Look(primary=True, tables=_tables_to_read(state, now_ms)))
 
 
 def on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
@@ -558,10 +562,9 @@ def on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
     if not (same and intact):
         return recover(state, "the table is not as it was decided: begins again")
     overtaken = term.primary.overtaken or view.head != term.primary.view.head
-    read = replace(
+    return replace(
         state, term=replace(term, primary=term.primary.with_view(view, overtaken=overtaken))
-    )
-    return read, (DescribeSecondaries(_tables_to_read(read, now_ms)),)
+    ), ()
 
 
 def _tables_to_read(state: State, now_ms: int) -> tuple[str, ...]:
@@ -646,7 +649,8 @@ def on_deliveries_answered(state: State, given: DeliveriesAnswered, now_ms: int)
     event = LogEvent.DELIVERY_UNCONFIRMED
     told = [LogLine(_join_reasons(reasons), trouble=True, event=event)] if reasons else []
     state, suspended = suspend_undeliverable(state, given, now_ms)
-    return state, (*told, *suspended, DescribeSecondaries(_tables_to_read(state, now_ms)))
+    asking, actions = ask(state, Look(tables=_tables_to_read(state, now_ms)))
+    return asking, (*told, *suspended, *actions)
 
 
 def _join_reasons(reasons: Sequence[str]) -> str:
@@ -667,9 +671,8 @@ def retry_delivery(state: State, now_ms: int) -> Step:
     """Begin another round (PENDING-4) after the wait, unless it took too long."""
     if _patience_is_over(state, now_ms):
         return _go_on(state, now_ms)
-    return replace(
-        state, term=replace(term_of(state), delivery=replace(term_of(state).delivery, asked=False))
-    ), (ReadTable(),)
+    delivery = replace(term_of(state).delivery, asked=False)
+    return _look(replace(state, term=replace(term_of(state), delivery=delivery)), now_ms)
 
 
 def _patience_is_over(state: State, now_ms: int) -> bool:

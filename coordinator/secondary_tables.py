@@ -27,12 +27,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Lineage, TableView, Unknown
-from headgate.coordinator.actions import (
-    DeliveriesAnswered,
-    DescribeSecondaries,
-    DescribeSources,
-    SecondariesRead,
-)
+from headgate.coordinator.actions import DeliveriesAnswered, SecondariesRead
 from headgate.coordinator.outgoing_events import (
     named_secondaries,
     prefixes,
@@ -552,23 +547,6 @@ def reported_troubles(term: Term) -> Mapping[str, str]:
     }
 
 
-def with_tables_asked(state: State) -> State:
-    """Let the judgement wait for the tables' answer."""
-    return replace(
-        state,
-        term=replace(
-            term_of(state), collection=term_of(state).collection.with_question(tables=True)
-        ),
-    )
-
-
-def ask_again(state: State) -> DescribeSecondaries | DescribeSources:
-    """Repeat the question for an END or a judgement that was not answered."""
-    if term_of(state).collection.asks_tables:
-        return DescribeSecondaries(unknown_tables(state))
-    return DescribeSources()
-
-
 def with_tables(
     state: State, given: SecondariesRead, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
@@ -600,11 +578,7 @@ def with_tables(
             "another ledger fills take a sink of another name",
         ) from None
     secondaries = {**term.delivery.secondaries, **given.views}
-    known = replace(
-        term,
-        delivery=term.delivery.with_secondaries(secondaries),
-        collection=term.collection.with_question(),
-    )
+    known = replace(term, delivery=term.delivery.with_secondaries(secondaries))
     known = with_former_data(term, known)  # it is judged at once
     return replace(state, failures=0, term=known), (*tells, *log_replaced(state, given))
 

@@ -31,6 +31,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Staging, TableView
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.control_protocol.schema_evolution import Refusal
+from headgate.coordinator.actions import Look, Looked
 from headgate.coordinator.commit_tokens import Tokens
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, DeliveryLinger
@@ -413,19 +414,9 @@ class StatusCollection:
     time_out_ms: int = 0
     """When what was heard is judged, whoever is missing."""
 
-    asks_ends: bool = False
-    """The sources are asked for the judgement, where their logs end now (RANGE-2)."""
-
-    asks_tables: bool = False
-    """Routed tables are read for the judgement (LEDGER-1). At most one of the two is asked for."""
-
     def with_end_by(self, due_ms: int) -> StatusCollection:
         """Let END come then at the latest."""
         return replace(self, end_due_ms=min(self.end_due_ms, due_ms))
-
-    def with_question(self, *, tables: bool = False, ends: bool = False) -> StatusCollection:
-        """Let the judgement wait for one answer; or, by default, wait no longer."""
-        return replace(self, asks_tables=tables, asks_ends=ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,6 +504,63 @@ class ReplayWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class Recovery:
+    """What the next epoch begins with: set from a read of the table to the epoch's first event."""
+
+    found: Looked
+    """As of the last look; the primary table is the one that was read before it (PENDING-9)."""
+
+    suspended: Mapping[str, Suspended] = field(default_factory=dict)
+    """What the claim names as suspended: by the record, and by what was found (SUSPEND-1)."""
+
+    forgotten: frozenset[str] = frozenset()
+    """What the claim forgets (LEDGER-2); none of it is suspended."""
+
+    @property
+    def secondaries(self) -> Mapping[str, TableView]:
+        """Return the secondary tables that answered."""
+        return self.found.secondaries.views if self.found.secondaries else {}
+
+    @property
+    def wall_ms(self) -> int:
+        """Return the time at which they did."""
+        return self.found.secondaries.wall_ms if self.found.secondaries else 0
+
+    @property
+    def stamp(self) -> str:
+        """Return the stamp of the epoch's first transaction, where files bear one (TOKEN-2)."""
+        return self.found.sources.stamp if self.found.sources else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """What an epoch found out that the next claim looks into; a recovery does not end it."""
+
+    doubted: str = ""
+    """What the last look at the secondary tables found wrong; another confirms it (PENDING-9)."""
+
+    beyond: frozenset[str] = frozenset()
+    """Tables that hold more than the primary table has decided, as far as it was known: the claim
+    reads them, though nothing is pending for them (LEDGER-1)."""
+
+    troubled: Mapping[str, Suspended] = field(default_factory=dict)
+    """Tables that the claim suspends besides those of the record (SUSPEND-1); a coordinator that
+    is superseded leaves them to the next one."""
+
+    def with_doubt(self, message: str) -> Suspicion:
+        return replace(self, doubted=message)
+
+    def with_beyond(self, tables: frozenset[str]) -> Suspicion:
+        return replace(self, beyond=tables)
+
+    def with_troubled(self, found: Mapping[str, Suspended]) -> Suspicion:
+        return replace(self, troubled={**self.troubled, **found})
+
+    def without_troubled(self) -> Suspicion:
+        return replace(self, troubled={})
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """``attempt`` is set while a commit's outcome is not known; ``retry_at_ms`` while waiting.
 
@@ -520,15 +568,10 @@ class State:
     ``highest_epoch`` is the highest heard, ``table_epoch`` the highest that tables are known to
     hold; ``pause_asked`` is what an operator said while there was no term to remember it;
     ``windows``: what each participant was heard saying, the one heard last at the end (LOG-5);
-    ``superseded_ms``: since when a
-    term of others ended its own, until it claims again (EPOCH-4). ``wall_ahead_ms``: what the wall
-    clock is ahead of the monotonic one, as of the last claim: where it jumps later, nothing grows
-    older.
-    ``doubted``: what a look at the secondary tables found wrong, to be confirmed by another;
-    ``suspects``: tables that hold more than the primary table has decided, as far as it was known;
-    ``troubled``: tables that the next claim suspends besides those of the record;
-    ``recovery_forgotten``: those that it forgets (LEDGER-2); ``recovery_stamp``: of the first
-    transaction of the claim (TOKEN-2); ``held``: partitions that nobody reads yet, in their order
+    ``superseded_ms``: since when a term of others ended its own, until it claims again (EPOCH-4).
+    ``wall_ahead_ms``: what the wall clock is ahead of the monotonic one, as of the last claim:
+    where it jumps later, nothing grows older. ``asked``: the question whose answer it waits for,
+    which is repeated after a failure; ``held``: partitions that nobody reads yet, in their order
     (KEY-8). ``unanswered_since_ms``: since when what it asks for fails; ``peers``: when other
     participants were heard last (ELECTION-2). ``refused``: partitions whose claims are refused
     again and again, in this epoch or before (RANGE-3).
@@ -545,21 +588,15 @@ class State:
     topics: frozenset[str] = frozenset()
     pause_asked: PauseRequest | None = None
     table_uuid: str | None = None
-    recovery_view: TableView | None = None
-    recovery_secondaries: Mapping[str, TableView] = field(default_factory=dict)
-    recovery_wall_ms: int = 0
+    recovery: Recovery | None = None
     wall_ahead_ms: int = 0
-    doubted: frozenset[str] = frozenset()
-    suspects: frozenset[str] = frozenset()
-    recovery_suspended: Mapping[str, Suspended] = field(default_factory=dict)
-    recovery_forgotten: frozenset[str] = frozenset()
-    recovery_stamp: str = ""
-    troubled: Mapping[str, Suspended] = field(default_factory=dict)
+    suspicion: Suspicion = field(default_factory=Suspicion)
     held: tuple[DeferredPartitions, ...] = ()
     unanswered_since_ms: int | None = None
     peers: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[TopicPartition, RepeatedRefusal] = field(default_factory=dict)
     term: Term | None = None
     attempt: CommitAttempt | None = None
+    asked: Look | None = None
     retry_at_ms: int | None = None
     failures: int = 0

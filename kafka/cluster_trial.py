@@ -48,6 +48,12 @@ _LATER = {
 }
 
 
+def describe_client() -> str:
+    """Return which client this is: what a cluster can do is what both can."""
+    version, library = kafka.version(), kafka.libversion()[0]
+    return f"confluent-kafka {version}, librdkafka {library}"
+
+
 @dataclass(frozen=True, slots=True)
 class Appended:
     """A record that was written and read again: whose time it bears, and how far off this is."""

@@ -224,7 +224,7 @@ class Names:
     parts: Mapping[str, str]
     _known: dict[str, Target | None] = field(default_factory=dict)
 
-    def alone(self) -> Target | None:
+    def of_topic(self) -> Target | None:
         """Return the table where the topic alone decides."""
         return target_of(self.route, self.parts)
 

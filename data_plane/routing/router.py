@@ -145,7 +145,7 @@ class Router:
         grouping_key: GroupingKey = lambda target: target,
     ) -> None:
         self._on_bad = on_bad
-        self._fate_of = grouping_key
+        self._grouping_key = grouping_key
         routing = source.routing
         assert routing is not None, "chosen for it"
         self._topics = [at.topic for at in batch.ranges]
@@ -160,7 +160,7 @@ class Router:
     def split(self, chunk: Chunk) -> Iterator[tuple[Target | None, Chunk]]:
         """Yield the chunk's records by table; ``None``: no route matches.
 
-        Of tables with the same fate any one stands for all.
+        Of tables with the same grouping key any one stands for all.
         """
         codes = self._codes[chunk.places]
         for code in np.unique(codes).tolist():
@@ -169,7 +169,7 @@ class Router:
     def _of_topic(self, code: int, chunk: Chunk) -> Iterator[tuple[Target | None, Chunk]]:
         for rule in self._rules[code]:
             if rule.values is None:
-                yield rule.names.alone(), chunk
+                yield rule.names.of_topic(), chunk
                 return
             if rule.route.by_value and chunk.values.array.null_count:
                 there = np.asarray(chunk.values.array.is_valid())
@@ -185,7 +185,7 @@ class Router:
                 chunk, which = chunk.where(good), which[good]
             named = [rule.names.of(value) for value in result.distinct]
             is_matched = np.array([target is not None for target in named] + [False], np.bool_)
-            yield from _by_target(chunk, which, named, self._fate_of)
+            yield from _by_target(chunk, which, named, self._grouping_key)
             chunk = _filter(chunk, ~is_matched[which])
             if not len(chunk.offsets):
                 return

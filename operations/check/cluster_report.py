@@ -10,8 +10,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-
-import confluent_kafka
+from functools import partial
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import (
@@ -23,7 +22,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.kafka.cluster import Cluster
-from headgate.kafka.cluster_trial import NO_ID, ClusterTrial
+from headgate.kafka.cluster_trial import NO_ID, ClusterTrial, describe_client
 from headgate.kafka.control_topic import APPEND_TIME, CONTROL_SETTINGS
 from headgate.kafka.record_samples import newest_records
 from headgate.operations.check.check import (
@@ -55,7 +54,7 @@ class _Advice:
 def check_kafka(settings: SinkSettings) -> tuple[Check, ...]:
     """Ask the cluster of a sink file. Raises nothing foreseeable."""
     questions, advice = Questions(settings), _Advice()
-    questions.ask("client", _describe_client)
+    questions.ask("client", describe_client)
     cluster = ask_brokers(questions, settings)
     if cluster:
         with ExitStack() as stack:
@@ -82,11 +81,6 @@ def _delete_topic(trial: ClusterTrial) -> str:
     return f"topic {trial.name} was deleted; its groups expire by themselves"
 
 
-def _describe_client() -> str:
-    version, library = confluent_kafka.version(), confluent_kafka.libversion()[0]
-    return f"confluent-kafka {version}, librdkafka {library}"
-
-
 def _describe_cluster(trial: ClusterTrial) -> str:
     name, nodes = trial.describe()
     return f"it calls itself {name}, with {nodes} broker{'s' if nodes != 1 else ''}"
@@ -98,7 +92,7 @@ def _ask_of_sink(
     """Describe what the sink names, as far as it is there."""
     for topic in settings.source.topics:
         if not topic.startswith("^"):
-            questions.ask(f"source {topic}", lambda topic=topic: _describe(cluster, trial, topic))
+            questions.ask(f"source {topic}", partial(_describe, cluster, trial, topic))
     control, group = settings.control.topic, settings.source.group_id
     questions.ask(f"control {control}", lambda: _describe(cluster, trial, control, control=True))
     questions.ask(f"group {group}", lambda: _describe_group(cluster, group))

@@ -29,11 +29,11 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.coordinator.actions import DescribeSecondaries
+from headgate.coordinator.actions import Look, Looked
 from headgate.coordinator.driver import StartAt, describe_sources, read_secondaries
-from headgate.coordinator.epoch_claim import claim_epoch, on_secondaries_found, on_table_found
+from headgate.coordinator.epoch_claim import missing_secondaries, on_table_found, on_tables_found
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.recovery import Resolution, record_to_resume, resolve
+from headgate.coordinator.recovery import Resolution, resolve
 from headgate.coordinator.settings import (
     CoordinatorSettings,
     OffsetPolicy,
@@ -177,28 +177,29 @@ def resolve_stop(
 def _make_attempt(
     world: ClaimedSink, settings: CoordinatorSettings, view: TableView
 ) -> CommitAttempt:
-    state = State(world.identity, settings, phase=Phase.RECOVERING)
-    state, (asked,) = on_table_found(state, view)
-    if isinstance(asked, DescribeSecondaries):
-        state = _with_secondaries(world, state, asked)
-    first = record_to_resume(view, settings) is None
-    sources = describe_sources(world.topics, world.start_at, first_start=first)
-    claiming, _ = claim_epoch(state, view, sources, now_ms=0)
-    assert claiming.attempt is not None
-    return claiming.attempt
-
-
-def _with_secondaries(world: ClaimedSink, state: State, asked: DescribeSecondaries) -> State:
-    """Look at secondary tables like a coordinator, which looks a second time at what seems wrong
+    """Judge and claim like a coordinator, which looks a second time at what seems wrong
     (PENDING-9)."""
-    assert world.secondaries is not None
-    read = read_secondaries(world.secondaries, asked, time.time_ns() // 1_000_000)
-    needed = state.identity.secondaries if state.identity.routed else asked.tables
-    missing = sorted(set(needed) - read.views.keys())
-    if missing:
-        raise RetryLater(f"nothing was accepted: {', '.join(missing)} cannot be read", "try again")
-    state, _ = on_secondaries_found(state, read, 0)
-    return on_secondaries_found(state, read, 0)[0] if state.doubted else state
+    state = State(world.identity, settings, phase=Phase.RECOVERING)
+    for _ in range(2):
+        state, (asked,) = on_table_found(state, view)
+        assert isinstance(asked, Look)
+        found = _look(world, asked)
+        if found.secondaries and (missing := missing_secondaries(state, found.secondaries)):
+            what = f"{', '.join(sorted(missing))} cannot be read"
+            raise RetryLater(f"nothing was accepted: {what}", "try again")
+        state, _ = on_tables_found(state, found, 0)
+        if state.attempt is not None:
+            return state.attempt
+    raise AssertionError("a second look at the same tables decides")
+
+
+def _look(world: ClaimedSink, asked: Look) -> Looked:
+    secondaries = None
+    if asked.tables or asked.remembered:
+        assert world.secondaries is not None
+        secondaries = read_secondaries(world.secondaries, asked, time.time_ns() // 1_000_000)
+    sources = describe_sources(world.topics, world.start_at, first_start=asked.first_start)
+    return Looked(None, secondaries, sources)
 
 
 def _land(table: PrimaryTable, attempt: CommitAttempt) -> None:

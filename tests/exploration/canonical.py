@@ -26,7 +26,7 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import Sender, TransactionId
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.state import HeardStatus, ReplayWindow, Term
+from headgate.coordinator.state import HeardStatus, Recovery, ReplayWindow, Term
 from headgate.participant.state import Need, OpenTransaction, State, Timer
 
 
@@ -148,16 +148,21 @@ class Canon:
             state.retry_at_ms is None,
             state.failures,
             frozenset((at, each.sender, each.times) for at, each in state.refused.items()),
-            state.recovery_view and self._view(state.recovery_view),
+            state.asked,
+            state.recovery and self._recovery(state.recovery),
             state.term and self._term(state.term),
             state.attempt and self._attempt(state.attempt),
             tuple(map(self._attempt, seat.calls)),
             tuple((name, type(answer)) for name, answer in seat.answers),
-            frozenset((n, self._view(f)) for n, f in state.recovery_secondaries.items()),
-            state.doubted,
+            state.suspicion.doubted,
             frozenset(map(self._envelope, seat.held)),
             state.pause_asked and (state.pause_asked.paused, self._seen(state.pause_asked.seen)),
         )
+
+    def _recovery(self, recovery: Recovery) -> Hashable:
+        primary, others = recovery.found.primary, recovery.secondaries
+        views = frozenset((name, self._view(view)) for name, view in others.items())
+        return primary and self._view(primary), views
 
     def _seen(self, transaction: TransactionId) -> Hashable:
         return self._in(self._epochs, transaction.epoch), self._in(

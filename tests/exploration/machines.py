@@ -153,19 +153,18 @@ def _coordinator_calls(
     seat = world.seats[index]
     assert seat is not None
     match action:
-        case c.ReadTable():
-            return world, c.TableRead(world.view())
-        case c.DescribeSources():
-            return world, c.SourcesDescribed(
-                bounds.topics, Offsets(dict.fromkeys(bounds.partitions, 0))
+        case c.Look():
+            views = {secondary.name: secondary.view() for secondary in world.secondaries}
+            start = Offsets(dict.fromkeys(bounds.partitions, 0))
+            return world, c.Looked(
+                world.view() if action.primary else None,
+                c.SecondariesRead(views, NOW_MS) if action.tables else None,
+                c.SourcesDescribed(bounds.topics, start) if action.sources else None,
             )
         case c.CommitTable(attempt):
             return world.seated(index, replace(seat, calls=(attempt,))), None
         case c.EvolveTable(base, _):
             return world.seated(index, replace(seat, calls=(Update(base),))), None
-        case c.DescribeSecondaries():
-            views = {secondary.name: secondary.view() for secondary in world.secondaries}
-            return world, c.SecondariesRead(views, NOW_MS)
         case c.StageManifests(drafts):
             return world, c.ManifestsStaged(tuple(map(drafted, drafts)))
         case c.DeliverPendingCommits(deliveries):

@@ -46,18 +46,16 @@ from headgate.coordinator.actions import (
     CommitTable,
     DeliveriesAnswered,
     DeliverPendingCommits,
-    DescribeSecondaries,
-    DescribeSources,
     EvolveTable,
     Input,
     LeadershipGained,
+    Look,
+    Looked,
     ManifestsStaged,
-    ReadTable,
     SecondariesRead,
     SourcesDescribed,
     StageManifests,
     TableEvolved,
-    TableRead,
 )
 from headgate.coordinator.machine import step
 from headgate.coordinator.phases import Phase
@@ -80,9 +78,7 @@ EPOCH = 7
 
 _Wanted = TypeVar("_Wanted", bound=Action)
 _Request = (
-    ReadTable
-    | DescribeSources
-    | DescribeSecondaries
+    Look
     | StageManifests
     | DeliverPendingCommits
     | CommitTable
@@ -149,14 +145,10 @@ class Coordinator:
         """The next ordinary thing: what was wanted works, time passes, nobody else says a word."""
         pending, self.pending = self.pending, None
         match pending:
-            case ReadTable():
-                self.given(TableRead(self.table))
-            case DescribeSources():
-                self.described()
+            case Look():
+                self.looks(pending)
             case CommitTable():
                 self.lands(pending.attempt)
-            case DescribeSecondaries():
-                self.follows()
             case StageManifests():
                 self.drafts(pending)
             case DeliverPendingCommits():
@@ -176,11 +168,29 @@ class Coordinator:
         identity = replace(self.state.identity, secondaries=tuple(self.secondaries))
         self.state = replace(self.state, identity=identity)
 
+    def looks(self, asked: Look | None = None, read: SecondariesRead | None = None) -> None:
+        """What it asked for is answered; ``read``: with these secondary tables."""
+        asked = asked or self.state.asked
+        if asked is None:
+            return
+        self.pending = None
+        views = dict(self.secondaries)
+        read = read or SecondariesRead(views, self.now_ms + WALL_AHEAD_MS)
+        self.given(
+            Looked(
+                self.table if asked.primary else None,
+                read if asked.tables or asked.remembered else None,
+                self.sources_described() if asked.sources else None,
+            )
+        )
+
+    def sources_described(self) -> SourcesDescribed:
+        return SourcesDescribed(self.sources, self.start, self.note, self.control_topic_id)
+
     def follows(self, *secondaries: TableView) -> None:
         """The secondary tables are read; those that are named here are as given now."""
-        self.pending = None
         self.secondaries |= {secondary.table: secondary for secondary in secondaries}
-        self.given(SecondariesRead(dict(self.secondaries), self.now_ms + WALL_AHEAD_MS))
+        self.looks()
 
     def drafts(self, wanted: StageManifests | None = None) -> None:
         """The manifests are written."""
@@ -209,8 +219,8 @@ class Coordinator:
         self.follows()
 
     def described(self) -> None:
-        self.pending = None
-        self.given(SourcesDescribed(self.sources, self.start, self.note, self.control_topic_id))
+        """The sources answer, and whatever else it asked for."""
+        self.looks()
 
     def waits(self, ms: int) -> None:
         self.now_ms += ms
@@ -268,9 +278,9 @@ class Coordinator:
         self.given(CommitAnswered(Unknown("no answer in time")))
 
     def reads(self, table: TableView | None = None) -> None:
+        """The primary table is read; and whatever else it asked for."""
         self.table = table or self.table
-        self.pending = None
-        self.given(TableRead(self.table))
+        self.looks()
 
     # ------------------------------------------------------------------------------ outputs
 
@@ -309,6 +319,22 @@ class Coordinator:
 
     def wants(self, kind: type[Action]) -> bool:
         return bool(self.all(kind))
+
+    @property
+    def reads_primary(self) -> bool:
+        return any(look.primary for look in self.all(Look))
+
+    @property
+    def reads_tables(self) -> tuple[str, ...]:
+        return tuple(table for look in self.all(Look) for table in look.tables)
+
+    @property
+    def reads_secondaries(self) -> bool:
+        return any(look.tables or look.remembered for look in self.all(Look))
+
+    @property
+    def asks_sources(self) -> bool:
+        return any(look.sources for look in self.all(Look))
 
 
 def drafted(draft: Staging) -> PendingCommit:

@@ -88,4 +88,4 @@ def reads(
 ) -> None:
     made.pending = None
     views = {found.table: found for found in tables}
-    made.given(SecondariesRead(views, made.now_ms + WALL_AHEAD_MS, troubles or {}))
+    made.looks(read=SecondariesRead(views, made.now_ms + WALL_AHEAD_MS, troubles or {}))

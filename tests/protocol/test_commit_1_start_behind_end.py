@@ -11,7 +11,7 @@ from headgate.control_protocol.errors import OffsetOutOfRange
 from headgate.control_protocol.events import AckCommit, EndCommit, StartCommit
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.machine_io import Append
-from headgate.coordinator.actions import CallFailed, DescribeSources
+from headgate.coordinator.actions import CallFailed
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import OffsetPolicy
 
@@ -51,7 +51,7 @@ def test_no_end_before_the_settlement_of_the_one_before() -> None:
     coordinator.unsure()
     for _ in range(20):
         coordinator.waits(SETTINGS.commit_interval_ms)
-        assert not coordinator.wants(DescribeSources)
+        assert not coordinator.asks_sources
         assert not coordinator.wants(Append)
 
 
@@ -80,7 +80,7 @@ def test_hc32_sources_that_do_not_answer_are_asked_again_with_longer_waits() -> 
     for _ in range(5):
         began_ms = coordinator.now_ms
         coordinator.given(CallFailed("no broker"))
-        while not coordinator.wants(DescribeSources):
+        while not coordinator.asks_sources:
             coordinator.waits(1)
         waits.append(coordinator.now_ms - began_ms)
     coordinator.described()

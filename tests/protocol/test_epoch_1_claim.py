@@ -24,7 +24,7 @@ from protocol.values import (
 from headgate.control_protocol.events import EndCommit, StartCommit
 from headgate.control_protocol.machine_io import Append, Stop
 from headgate.control_protocol.ports import CommitAttempt, Lineage
-from headgate.coordinator.actions import CommitTable, DescribeSources, LeadershipGained, ReadTable
+from headgate.coordinator.actions import CommitTable, LeadershipGained, Look
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 
@@ -32,9 +32,9 @@ from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 def test_a_leader_reads_table_and_sources_and_then_claims_with_an_empty_snapshot() -> None:
     coordinator = Coordinator()
     coordinator.given(LeadershipGained())
-    assert coordinator.wants(ReadTable)
+    assert coordinator.reads_primary
     coordinator.reads()
-    assert coordinator.wants(DescribeSources)
+    assert coordinator.asks_sources
     coordinator.described()
 
     claim = coordinator.attempt
@@ -105,7 +105,7 @@ def test_the_first_claim_of_all_stores_where_to_begin() -> None:
     coordinator = Coordinator(view(None))
     coordinator.given(LeadershipGained())
     coordinator.reads()
-    assert coordinator.only(DescribeSources).first_start
+    assert coordinator.only(Look).first_start
     coordinator.start = offsets(700, 800)
     coordinator.described()
 
@@ -119,7 +119,7 @@ def test_later_claims_do_not_ask_where_to_begin() -> None:
     coordinator.given(LeadershipGained())
     coordinator.reads()
 
-    assert not coordinator.only(DescribeSources).first_start
+    assert not coordinator.only(Look).first_start
 
 
 def test_a_partition_that_appeared_since_begins_at_its_logs_beginning() -> None:

@@ -10,7 +10,7 @@ from protocol.values import ALICE, P0, P1, RIVAL, gain, offsets, record, status,
 from headgate.control_protocol.events import AckCommit, EndCommit, Event, StartCommit
 from headgate.control_protocol.identifiers import ControlOffset, Sender
 from headgate.control_protocol.machine_io import LogLine
-from headgate.coordinator.actions import LeadershipGained, ReadTable
+from headgate.coordinator.actions import LeadershipGained
 from headgate.coordinator.phases import Phase
 
 WAIT_MS = SETTINGS.election_timeout_ms + SETTINGS.commit_interval_ms + SETTINGS.commit_timeout_ms
@@ -164,7 +164,7 @@ def test_one_that_was_never_superseded_claims_at_once() -> None:
     coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH - 1, transaction=3)
     coordinator.given(LeadershipGained())
 
-    assert coordinator.wants(ReadTable)
+    assert coordinator.reads_primary
 
 
 @pytest.mark.parametrize("phase", WITH_A_TERM)
@@ -194,4 +194,4 @@ def test_another_that_speaks_for_its_own_epoch_makes_it_claim_above(phase: Phase
     coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH, transaction=1)
 
     assert coordinator.phase is Phase.RECOVERING
-    assert isinstance(coordinator.actions[-1], ReadTable)
+    assert coordinator.reads_primary

@@ -40,7 +40,6 @@ from headgate.control_protocol.ports import Lineage
 from headgate.coordinator.actions import (
     CallFailed,
     CommitTable,
-    DescribeSources,
     LeadershipGained,
     Stopped,
 )
@@ -83,7 +82,7 @@ def test_outcome_2_waits_double_while_the_sources_do_not_answer() -> None:
     waits = []
     for _ in range(5):
         coordinator.reads()
-        assert coordinator.wants(DescribeSources)
+        assert coordinator.asks_sources
         began_ms = coordinator.now_ms
         coordinator.given(CallFailed("no broker"))
         while not coordinator.actions or coordinator.told:

@@ -20,7 +20,6 @@ from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.actions import (
     CallFailed,
     CommitTable,
-    DescribeSecondaries,
     SecondariesRead,
     StageManifests,
 )
@@ -79,7 +78,7 @@ def announces(
 def reads(made: Coordinator, *tables: TableView) -> None:
     made.pending = None
     views = {found.table: found for found in tables}
-    made.given(SecondariesRead(views, made.now_ms + WALL_AHEAD_MS))
+    made.looks(read=SecondariesRead(views, made.now_ms + WALL_AHEAD_MS))
 
 
 def settlement(made: Coordinator) -> Settlement:
@@ -96,7 +95,7 @@ def stopped(made: Coordinator) -> HeadgateError:
 def test_an_unknown_table_is_read_before_its_status_is_judged() -> None:
     made = collecting()
     announces(made)
-    assert made.only(DescribeSecondaries).tables == (ORDERS,)
+    assert made.reads_tables == (ORDERS,)
     made.waits(SETTINGS.commit_timeout_ms)
     assert not made.actions, "asked once"
     reads(made, table())
@@ -108,7 +107,7 @@ def test_an_unknown_table_is_read_before_its_status_is_judged() -> None:
 def test_a_known_one_is_not_read_again() -> None:
     made = knowing()
     announces(made)
-    assert not made.wants(DescribeSecondaries)
+    assert not made.reads_secondaries
     assert made.wants(StageManifests)
 
 
@@ -116,7 +115,7 @@ def test_a_table_whose_owner_moved_its_data_is_read_again_and_its_files_are_in()
     """Else every status with files of it would be refused whole, for as long as the epoch lasts."""
     made = knowing()
     announces(made, at="elsewhere")
-    assert made.only(DescribeSecondaries).tables == (ORDERS,)
+    assert made.reads_tables == (ORDERS,)
     reads(made, replace(table(), data_location="s3://elsewhere/data"))
     assert made.wants(StageManifests)
     assert settlement(made).offsets == offsets(13, 20)
@@ -129,7 +128,7 @@ def test_who_has_not_seen_yet_that_it_moved_writes_on_where_it_was() -> None:
     made.until(Phase.OPEN)
     made.until(Phase.COLLECTING)
     announces(made, number=2, begin=13)
-    assert not made.wants(DescribeSecondaries)
+    assert not made.reads_secondaries
     assert made.wants(StageManifests)
     assert settlement(made).offsets == offsets(16, 20)
 
@@ -147,7 +146,7 @@ def test_where_it_cannot_be_asked_it_is_asked_again() -> None:
     announces(made)
     made.given(CallFailed("no catalog"))
     made.waits(SETTINGS.retry_backoff_max_ms)
-    assert made.only(DescribeSecondaries).tables == (ORDERS,)
+    assert made.reads_tables == (ORDERS,)
 
 
 @pytest.mark.parametrize("found", [(), (table(uuid="uuid-another"),)])
@@ -250,7 +249,7 @@ def test_a_table_that_was_delivered_more_than_the_primary_ever_decided_stops_the
     reads(made, ahead)
     for _ in range(2):
         made.reads()
-        assert ORDERS in made.only(DescribeSecondaries).tables
+        assert ORDERS in made.reads_tables
         made.follows(ahead)
     assert type(stopped(made)) is SecondaryForeign
     assert ORDERS in stopped(made).message

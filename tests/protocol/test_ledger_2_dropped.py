@@ -36,7 +36,7 @@ from headgate.coordinator.actions import (
     ChangeTables,
     CommitTable,
     DeliveriesAnswered,
-    DescribeSecondaries,
+    Look,
     ManifestsStaged,
     TablesChanged,
 )
@@ -62,11 +62,11 @@ def remembering(
     return made
 
 
-def asking(made: Coordinator) -> DescribeSecondaries:
+def asking(made: Coordinator) -> Look:
     """Until it has asked for the secondary tables."""
-    while not made.all(DescribeSecondaries):
+    while not made.reads_secondaries:
         made.goes_on()
-    return made.only(DescribeSecondaries)
+    return made.only(Look)
 
 
 def suspended_by(made: Coordinator) -> dict[str, str]:
@@ -175,7 +175,7 @@ def test_ledger_2_a_busy_sink_too_looks_now_and_then() -> None:
     made.until(Phase.OPEN)
     assert suspended_by(made).keys() == {ORDERS}
     made.until(Phase.PREPARING)
-    assert not made.all(DescribeSecondaries)
+    assert not made.reads_secondaries
 
 
 def test_ledger_2_a_table_that_was_filled_is_not_made_anew_but_suspended() -> None:
@@ -286,7 +286,7 @@ def test_ledger_2_create_gives_up_what_cannot_be_delivered_any_more() -> None:
     made = remembering(pending(EPOCH - 1, 4), makes_anew=True)
     made.secondaries[ORDERS] = table()
     made.until(Phase.DELIVERING)
-    while made.phase is Phase.DELIVERING and not made.all(DescribeSecondaries):
+    while made.phase is Phase.DELIVERING and not made.reads_secondaries:
         made.goes_on()
     made.secondaries.pop(ORDERS)
     reads(made, made.secondaries[ASIDE], troubles={ORDERS: GONE})

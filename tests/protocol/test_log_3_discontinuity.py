@@ -10,7 +10,6 @@ from protocol.values import ALICE, P0, P1, offsets, status
 from headgate.control_protocol.events import PresenceKind
 from headgate.control_protocol.machine_io import Append, LogTruncated
 from headgate.control_protocol.machine_io import LogTruncated as ParticipantDiscontinued
-from headgate.coordinator.actions import ReadTable
 from headgate.coordinator.phases import Phase
 
 AT = offsets(10, 20)
@@ -32,7 +31,7 @@ def test_x4_a_coordinator_claims_a_new_epoch_from_any_phase(phase: Phase) -> Non
     coordinator = Coordinator.at(phase)
     coordinator.given(LOST)
     assert coordinator.phase is Phase.RECOVERING
-    assert coordinator.wants(ReadTable)
+    assert coordinator.reads_primary
     assert not coordinator.wants(Append)
     coordinator.until(Phase.OPEN)
 
@@ -59,7 +58,7 @@ def test_before_anything_was_said_nothing_is_void(phase: Phase) -> None:
     coordinator.given(LOST)
 
     assert coordinator.phase is phase
-    assert not coordinator.wants(ReadTable)
+    assert not coordinator.reads_primary
 
 
 def test_a_participant_voids_its_work_and_announces_its_partitions_anew() -> None:

@@ -11,7 +11,7 @@ from protocol.values import ALICE, COORDINATOR, P0, P1, RIVAL, offsets, record, 
 from headgate.control_protocol.events import AckCommit
 from headgate.control_protocol.machine_io import Append
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage
-from headgate.coordinator.actions import CallFailed, CommitAnswered, CommitTable, ReadTable
+from headgate.coordinator.actions import CallFailed, CommitAnswered, CommitTable, Look
 from headgate.coordinator.phases import Phase
 
 
@@ -40,7 +40,7 @@ def test_after_a_refusal_the_table_is_read_at_once() -> None:
     coordinator, _ = committing()
     coordinator.refused()
 
-    assert coordinator.wants(ReadTable)
+    assert coordinator.reads_primary
     assert not coordinator.wants(Append)
 
 
@@ -50,7 +50,7 @@ def test_after_an_unknown_outcome_the_table_is_read_before_anything_is_said() ->
     assert coordinator.actions[1:] == ()
     coordinator.waits(SETTINGS.retry_backoff_ms)
 
-    assert coordinator.actions == (ReadTable(),)
+    assert coordinator.actions == (Look(primary=True),)
 
 
 def test_x11_our_commit_under_the_tag_had_landed() -> None:
@@ -108,7 +108,7 @@ def test_x10_refused_many_times_then_unreachable_then_in() -> None:
     for _ in range(20):
         coordinator.refused()
         while not coordinator.wants(CommitTable):
-            if coordinator.wants(ReadTable):
+            if coordinator.reads_primary:
                 coordinator.reads(with_foreign_commit(coordinator.table))
             else:
                 coordinator.waits(SETTINGS.retry_backoff_max_ms)
@@ -130,7 +130,7 @@ def test_waits_double_up_to_the_longest() -> None:
     for _ in range(6):
         coordinator.unsure()
         began_ms = coordinator.now_ms
-        while not coordinator.wants(ReadTable):
+        while not coordinator.reads_primary:
             coordinator.waits(1)
         waits.append(coordinator.now_ms - began_ms)
         coordinator.reads()

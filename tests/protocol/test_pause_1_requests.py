@@ -9,7 +9,6 @@ from protocol.values import ALICE, P0, P1, offsets, status
 
 from headgate.control_protocol.events import Pause, Resume, StartCommit
 from headgate.control_protocol.identifiers import Sender
-from headgate.coordinator.actions import ReadTable
 from headgate.coordinator.phases import Phase
 
 OPERATOR = Sender("operator", "o1")
@@ -73,7 +72,7 @@ def test_one_that_looks_answered_makes_the_coordinator_look_at_the_table(
     coordinator = paused_and_resumed()
     asks(coordinator, asked, (EPOCH, 1))
     coordinator.waits(SETTINGS.commit_interval_ms)
-    assert coordinator.wants(ReadTable) is isinstance(asked, Pause)
+    assert coordinator.reads_primary is isinstance(asked, Pause)
 
 
 def test_nor_does_it_after_a_new_claim() -> None:

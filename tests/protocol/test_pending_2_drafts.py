@@ -11,7 +11,6 @@ from protocol.values import COORDINATOR
 from headgate.coordinator.actions import (
     CallFailed,
     CommitTable,
-    DescribeSecondaries,
     StageManifests,
     TidyStagedManifests,
 )
@@ -48,7 +47,7 @@ def test_what_could_not_be_drafted_is_drafted_again_for_the_same_tables() -> Non
     coordinator.pending = None
     coordinator.given(CallFailed("storage"))
     coordinator.waits(100)
-    assert coordinator.wants(DescribeSecondaries)
+    assert coordinator.reads_secondaries
     coordinator.follows()
     coordinator.drafts()
     assert coordinator.phase is Phase.COMMITTING

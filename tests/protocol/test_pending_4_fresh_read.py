@@ -11,16 +11,15 @@ from protocol.following import ONE, OTHER, deciding, delivering
 from protocol.values import RIVAL, offsets, record, view
 
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.coordinator.actions import DeliverPendingCommits, DescribeSecondaries, ReadTable
+from headgate.coordinator.actions import DeliverPendingCommits
 from headgate.coordinator.phases import Phase
 
 
 def test_the_primary_is_read_first_then_the_secondaries_and_then_they_are_delivered() -> None:
     coordinator = delivering()
-    assert coordinator.wants(ReadTable)
+    assert coordinator.reads_primary
     assert not coordinator.wants(DeliverPendingCommits)
-    coordinator.reads()
-    assert coordinator.wants(DescribeSecondaries)
+    assert coordinator.reads_secondaries
     coordinator.follows()
     assert {p.base.table for p in coordinator.only(DeliverPendingCommits).deliveries} == {
         ONE,

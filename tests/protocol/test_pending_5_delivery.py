@@ -31,14 +31,12 @@ def test_the_oldest_come_first_and_several_go_in_one_call() -> None:
     behind = (secondary(ONE, 5, 7), secondary(OTHER, 5, 7))
     coordinator = following(*pending_commits, secondaries=behind)
     coordinator.until(Phase.DELIVERING)
-    coordinator.reads()
     coordinator.follows()
     assert delivered_by(coordinator) == {ONE: [at(5, 8), at(6, 2), at(6, 3)], OTHER: [at(5, 8)]}
 
 
 def test_its_record_is_the_newest_pending_commits_with_the_leads_offsets_and_uuid() -> None:
     coordinator = delivering()
-    coordinator.reads()
     coordinator.follows()
     one = coordinator.only(DeliverPendingCommits).deliveries[0].record
     assert one.transaction == at(EPOCH, 1)
@@ -48,7 +46,6 @@ def test_its_record_is_the_newest_pending_commits_with_the_leads_offsets_and_uui
 
 def test_it_is_built_on_the_secondary_as_it_was_read_just_now() -> None:
     coordinator = delivering()
-    coordinator.reads()
     compacted = secondary(ONE, snapshot=77)
     coordinator.follows(compacted)
     assert coordinator.only(DeliverPendingCommits).deliveries[0].base == compacted
@@ -56,11 +53,9 @@ def test_it_is_built_on_the_secondary_as_it_was_read_just_now() -> None:
 
 def test_a_refusal_is_followed_by_a_fresh_read_and_another_call() -> None:
     coordinator = delivering()
-    coordinator.reads()
     coordinator.follows()
     coordinator.unanswered(refused=True)
     coordinator.waits(100)
-    coordinator.reads()
     coordinator.follows(secondary(ONE, snapshot=99))
     (one, _) = coordinator.only(DeliverPendingCommits).deliveries
     assert one.base.tag == 99

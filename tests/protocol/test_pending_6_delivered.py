@@ -30,7 +30,6 @@ def test_transactions_of_another_primary_or_of_version_1_say_nothing() -> None:
 
 def test_who_is_late_finds_it_delivered() -> None:
     coordinator = delivering()
-    coordinator.reads()
     coordinator.follows(secondary(ONE, EPOCH, 1), secondary(OTHER, EPOCH, 1))
     assert not coordinator.wants(DeliverPendingCommits)
     assert coordinator.phase is Phase.OPEN
@@ -38,7 +37,6 @@ def test_who_is_late_finds_it_delivered() -> None:
 
 def test_of_two_one_may_be_delivered_by_another() -> None:
     coordinator = delivering()
-    coordinator.reads()
     coordinator.follows(secondary(ONE, EPOCH, 1))
     (delivery,) = coordinator.only(DeliverPendingCommits).deliveries
     assert delivery.base.table == OTHER
@@ -49,7 +47,6 @@ def test_a_crash_between_two_tables_delivers_the_one_that_is_left() -> None:
     behind = (secondary(ONE, EPOCH - 1, 4), secondary(OTHER, EPOCH - 1, 3))
     coordinator = following(*pending_commits, secondaries=behind)
     coordinator.until(Phase.DELIVERING)
-    coordinator.reads()
     coordinator.follows()
     (delivery,) = coordinator.only(DeliverPendingCommits).deliveries
     assert delivery.pending_commits == pending_commits[1:]
@@ -57,7 +54,6 @@ def test_a_crash_between_two_tables_delivers_the_one_that_is_left() -> None:
 
 def test_hundreds_of_tables_that_do_not_answer_are_one_line() -> None:
     coordinator = delivering()
-    coordinator.reads()
     coordinator.follows()
     slow = {f"lake.t{n}": Unknown(f"lake.t{n} does not answer in time") for n in range(200)}
     coordinator.given(DeliveriesAnswered(slow))

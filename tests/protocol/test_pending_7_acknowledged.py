@@ -17,9 +17,7 @@ from headgate.coordinator.actions import (
     CallFailed,
     DeliveriesAnswered,
     DeliverPendingCommits,
-    DescribeSecondaries,
     ManifestsStaged,
-    ReadTable,
 )
 from headgate.coordinator.pending_delivery import TRIED_MAX
 from headgate.coordinator.phases import Phase
@@ -28,7 +26,6 @@ PATIENT = replace(SETTINGS, delivery_timeout_ms=300)
 
 
 def asked(coordinator: Coordinator) -> Coordinator:
-    coordinator.reads()
     coordinator.follows()
     assert coordinator.wants(DeliverPendingCommits)
     return coordinator
@@ -39,7 +36,7 @@ def test_an_answer_strikes_nothing_off() -> None:
     coordinator.pending = None
     never = {ONE: Landed(1, secondary(ONE, EPOCH, 1)), OTHER: Landed(1, secondary(OTHER, EPOCH, 1))}
     coordinator.given(DeliveriesAnswered(never))
-    assert coordinator.wants(DescribeSecondaries)
+    assert coordinator.reads_secondaries
     assert len(coordinator.term.delivery.pending) == 2
     coordinator.follows()
     assert len(coordinator.term.delivery.pending) == 2
@@ -65,7 +62,6 @@ def test_deliveries_that_do_not_come_hold_the_next_end_up_for_so_long() -> None:
     coordinator.unanswered()
     assert coordinator.phase is Phase.DELIVERING
     coordinator.waits(299)
-    coordinator.reads()
     coordinator.follows()
     coordinator.unanswered()
     coordinator.waits(1)
@@ -174,7 +170,7 @@ def test_what_cannot_be_read_is_read_again() -> None:
     coordinator.given(CallFailed("the catalog is away"))
     assert coordinator.phase is Phase.DELIVERING
     coordinator.waits(100)
-    assert coordinator.wants(ReadTable)
+    assert coordinator.reads_primary
     coordinator.pending = None
     coordinator.given(CallFailed("the catalog is away"))
     coordinator.waits(300)
@@ -183,7 +179,6 @@ def test_what_cannot_be_read_is_read_again() -> None:
 
 def test_a_secondary_that_does_not_answer_holds_up_no_other() -> None:
     coordinator = delivering()
-    coordinator.reads()
     away = coordinator.secondaries.pop(ONE)
     coordinator.follows()
     (delivery,) = coordinator.only(DeliverPendingCommits).deliveries
@@ -201,7 +196,6 @@ def test_key_files_go_with_the_read_that_strikes_their_pending_commit_off() -> N
     stale = secondary(ONE, EPOCH - 1, 3)
     coordinator = following(deleting(ONE), pending(ONE, EPOCH - 1, 4), secondaries=(stale,))
     coordinator.until(Phase.DELIVERING)
-    coordinator.reads()
     coordinator.follows()
     asked_for = coordinator.wants(DeliverPendingCommits)
     assert asked_for

@@ -23,7 +23,6 @@ from headgate.control_protocol.ports import TableView
 from headgate.coordinator.actions import (
     CommitTable,
     DeliverPendingCommits,
-    DescribeSecondaries,
     SecondariesRead,
     StageManifests,
     TidyStagedManifests,
@@ -207,10 +206,10 @@ def judges(made: Coordinator) -> None:
 def reads(
     made: Coordinator, *found: TableView, troubles: dict[str, HeadgateError] | None = None
 ) -> None:
-    assert made.only(DescribeSecondaries).tables == (ONE,)
+    assert made.reads_tables == (ONE,)
     made.pending = None
     views = {each.table: each for each in found}
-    made.given(SecondariesRead(views, made.now_ms + WALL_AHEAD_MS, troubles or {}))
+    made.looks(read=SecondariesRead(views, made.now_ms + WALL_AHEAD_MS, troubles or {}))
 
 
 def test_a_routed_table_that_the_one_before_did_not_get_to_is_read_and_moved() -> None:
@@ -226,7 +225,7 @@ def test_a_routed_table_that_has_moved_since_is_read_once() -> None:
     reads(made, secondary(ONE, EPOCH - 2, 3))
     assert not made.wants(CommitTable)
     judges(made)
-    assert not made.wants(DescribeSecondaries)
+    assert not made.reads_secondaries
 
 
 @pytest.mark.parametrize("troubles", [{}, {ONE: TableMissing("dropped", "create it")}])

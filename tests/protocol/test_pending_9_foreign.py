@@ -23,7 +23,6 @@ from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.coordinator.actions import ReadTable
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy
 
@@ -33,7 +32,7 @@ def found_again(coordinator: Coordinator) -> None:
     coordinator.until(Phase.RECOVERING)
     coordinator.reads()
     coordinator.follows()
-    assert coordinator.wants(ReadTable)
+    assert coordinator.reads_primary
     assert not coordinator.wants(Stop)
     coordinator.reads()
     coordinator.follows()

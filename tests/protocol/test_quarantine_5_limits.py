@@ -12,7 +12,7 @@ from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenRa
 from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
-from headgate.coordinator.actions import CommitTable, DescribeSources
+from headgate.coordinator.actions import CommitTable
 from headgate.coordinator.phases import Phase
 
 LIMITS = BadRecordLimits(per_thousand_max=100, records_max=40, sample_records_min=100)
@@ -35,7 +35,7 @@ def announced(coordinator: Coordinator, records: int, bad: int, number: int = 1)
     coordinator.sources = topics((0, begin + records), (0, 1_000))
     coordinator.hears(status, ALICE, transaction=transaction)
     coordinator.waits(0)
-    if coordinator.wants(DescribeSources):
+    if coordinator.asks_sources:
         coordinator.described()
 
 

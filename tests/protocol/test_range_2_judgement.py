@@ -11,7 +11,7 @@ from protocol.values import ALICE, BOB, P0, P1, P2, data_file, folder, offsets, 
 
 from headgate.control_protocol.events import AbortCommit, AckCommit, Settlement, WriteStatus
 from headgate.control_protocol.identifiers import Sender, TopicId
-from headgate.coordinator.actions import CallFailed, CommitTable, DescribeSources, SourcesDescribed
+from headgate.coordinator.actions import CallFailed, CommitTable, Looked, SourcesDescribed
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import TimeoutPolicy
 
@@ -236,7 +236,7 @@ def test_the_ends_are_asked_again_only_when_a_claim_passes_them() -> None:
     coordinator.hears(claim(1, (10, 1_000)), ALICE, transaction=1)
     coordinator.waits(SETTINGS.commit_timeout_ms)
 
-    assert not coordinator.wants(DescribeSources)
+    assert not coordinator.asks_sources
     assert coordinator.attempt.record.offsets == offsets(1_000, 20)
 
 
@@ -244,7 +244,7 @@ def test_what_came_since_the_end_was_described_is_let_in() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     coordinator.hears(claim(1, (10, 1_400)), ALICE, transaction=1)
     coordinator.waits(SETTINGS.commit_timeout_ms)
-    assert coordinator.wants(DescribeSources)
+    assert coordinator.asks_sources
     assert not coordinator.wants(CommitTable)
     coordinator.waits(1)
     assert coordinator.actions == ()
@@ -260,8 +260,8 @@ def test_the_judgement_waits_for_sources_that_do_not_answer() -> None:
     coordinator.waits(SETTINGS.commit_timeout_ms)
     coordinator.given(CallFailed("no answer"))
     coordinator.waits(SETTINGS.retry_backoff_max_ms)
-    assert coordinator.wants(DescribeSources)
-    coordinator.given(SourcesDescribed(topics((0, 1_500))))
+    assert coordinator.asks_sources
+    coordinator.given(Looked(sources=SourcesDescribed(topics((0, 1_500)))))
 
     assert coordinator.attempt.record.offsets == offsets(1_400, 20)
 
@@ -271,7 +271,7 @@ def test_of_a_partition_that_cannot_be_asked_the_known_end_counts() -> None:
     coordinator.hears(claim(1, (10, 1_400)), ALICE, transaction=1)
     coordinator.hears(status(1, {P1: (20, 30)}, written_in=(EPOCH, 1)), BOB, transaction=1)
     coordinator.waits(SETTINGS.commit_timeout_ms)
-    coordinator.given(SourcesDescribed({}))
+    coordinator.given(Looked(sources=SourcesDescribed({})))
 
     assert coordinator.attempt.record.offsets == offsets(10, 30)
     assert "the log ends at 1000" in reason(coordinator)
@@ -281,7 +281,8 @@ def test_the_log_of_a_topic_created_anew_is_not_the_one_that_was_read() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     coordinator.hears(claim(1, (10, 1_400)), ALICE, transaction=1)
     coordinator.waits(SETTINGS.commit_timeout_ms)
-    coordinator.given(SourcesDescribed(topics((0, 5_000), topic_id=TopicId("another"))))
+    another = topics((0, 5_000), topic_id=TopicId("another"))
+    coordinator.given(Looked(sources=SourcesDescribed(another)))
 
     assert settled(coordinator).offsets == offsets(10, 20)
 
@@ -292,7 +293,7 @@ def judging(*said: tuple[Sender, WriteStatus]) -> Coordinator:
     for sender, heard in said:
         coordinator.hears(heard, sender, transaction=1)
     coordinator.waits(SETTINGS.commit_timeout_ms)
-    if coordinator.wants(DescribeSources):
+    if coordinator.asks_sources:
         coordinator.described()
     return coordinator
 

@@ -25,7 +25,6 @@ def given_back(table: TableView) -> TableView:
 
 def test_suspend_6_a_delivery_carries_on_what_the_table_was_given_back() -> None:
     coordinator = delivering()
-    coordinator.reads()
     coordinator.follows(given_back(secondary(ONE)))
     one, other = (
         delivery.record for delivery in coordinator.only(DeliverPendingCommits).deliveries
@@ -36,11 +35,9 @@ def test_suspend_6_a_delivery_carries_on_what_the_table_was_given_back() -> None
 
 def test_suspend_6_a_replay_delivers_nothing_and_a_delivery_refused_by_it_is_made_again() -> None:
     coordinator = delivering()
-    coordinator.reads()
     coordinator.follows()
     coordinator.unanswered(refused=True)
     coordinator.waits(100)
-    coordinator.reads()
     coordinator.follows(given_back(secondary(ONE)))
     deliveries = {
         each.base.table: each for each in coordinator.only(DeliverPendingCommits).deliveries

@@ -19,7 +19,7 @@ from protocol.suspension import (
     reads,
     table,
 )
-from protocol.values import BOB, P0, SINK, offsets, record
+from protocol.values import BOB, P0, SINK, TOPIC_ID, offsets, record
 
 from headgate.control_protocol.commit_record import Suspended
 from headgate.control_protocol.errors import (
@@ -38,7 +38,6 @@ from headgate.coordinator.actions import (
     CommitTable,
     DeliveriesAnswered,
     DeliverPendingCommits,
-    DescribeSecondaries,
     ManifestsStaged,
     StageManifests,
 )
@@ -49,7 +48,7 @@ from headgate.coordinator.secondary_tables import REFUSALS_MAX, SUSPENDED_MAX
 GONE = TableMissing("there is no table lake.orders")
 NOT_ALLOWED = MissingRights("lake.orders cannot be read: Forbidden")
 DROPPED = Suspended(ORDERS, "HG-102 there is no table lake.orders")
-SHARED = replace(table(), others={SinkName("twin"): {"trips": "id-trips"}})
+SHARED = replace(table(), others={SinkName("twin"): {"trips": TOPIC_ID}})
 
 
 def begun(made: Coordinator) -> Coordinator:
@@ -75,12 +74,6 @@ def suspended_by(made: Coordinator) -> dict[str, str]:
 )
 def test_suspend_1_a_table_that_is_not_in_order_is_suspended(view: TableView, code: str) -> None:
     made = collecting()
-    made.state = replace(
-        made.state,
-        term=replace(
-            made.term, sources=replace(made.term.sources, topic_ids={"trips": "id-trips"})
-        ),
-    )
     announces(made)
     reads(made, view)
     assert made.phase is not Phase.STOPPED
@@ -130,7 +123,7 @@ def test_suspend_1_what_participants_say_is_looked_into() -> None:
     """They have kept its records in the quarantine; offsets move on."""
     made = collecting()
     announces(made, at=None, troubles={ORDERS: "HG-102 there is no table lake.orders any more"})
-    assert made.only(DescribeSecondaries).tables == (ORDERS,)
+    assert made.reads_tables == (ORDERS,)
     reads(made, troubles={ORDERS: GONE})
     assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-102")
     begun(made)
@@ -171,8 +164,7 @@ def delivering(view: TableView | None = None) -> Coordinator:
     announces(made)
     reads(made, table())
     made.until(Phase.DELIVERING)
-    made.reads()
-    assert ORDERS in made.only(DescribeSecondaries).tables
+    assert ORDERS in made.reads_tables
     reads(made, secondary(ASIDE), *([view] if view else []))
     return made
 
@@ -203,7 +195,6 @@ def test_suspend_1_a_delivery_that_is_forbidden_again_and_again_suspends_its_tab
         reads(made, secondary(ASIDE), table())
         if not made.term.suspensions.suspended:
             made.waits(SETTINGS.retry_backoff_max_ms)
-            made.reads()
             reads(made, secondary(ASIDE), table())
     assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-103")
     assert made.phase is Phase.OPEN
@@ -236,7 +227,6 @@ def test_suspend_3_unless_its_pending_commits_have_waited_for_half_of_what_they_
     settings = replace(SETTINGS, claim_age_max_ms=1_100_000_000)
     made = ledgers(late, settings=settings)
     made.until(Phase.DELIVERING)
-    made.reads()
     reads(made, secondary(ASIDE))
     assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-401")
     assert made.term.delivery.pending == (late,), "it is pending still"
@@ -246,7 +236,6 @@ def test_suspend_3_nor_does_one_that_owes_too_much_hold_up_the_others() -> None:
     pending_commits = tuple(pending(EPOCH - 1, 4) for _ in range(200))
     made = ledgers(*pending_commits, pending(EPOCH - 1, 4, name=CLICKS))
     made.until(Phase.DELIVERING)
-    made.reads()
     reads(made, secondary(ASIDE))
     assert set(made.term.suspensions.suspended) == {ORDERS}
     assert made.phase is Phase.OPEN
@@ -312,7 +301,7 @@ def asks(made: Coordinator, *tables: str) -> None:
     assert seen is not None
     made.hears(Resume(tables), BOB, epoch=EPOCH, transaction=seen.transaction.number)
     made.waits(0)
-    assert ORDERS in made.only(DescribeSecondaries).tables
+    assert ORDERS in made.reads_tables
 
 
 def test_suspend_5_a_table_that_is_in_order_again_is_open_at_once() -> None:
@@ -377,7 +366,7 @@ def test_suspend_5_one_that_was_delivered_by_who_did_not_live_to_open_it_is_open
     made = ledgers(suspended=(replace(DROPPED, resuming=True),))
     made.until(Phase.OPEN)
     made.waits(SETTINGS.commit_interval_ms)
-    assert made.only(DescribeSecondaries).tables == (ORDERS,)
+    assert made.reads_tables == (ORDERS,)
     reads(made, table(lineage=Lineage.CONTAINS_TAG))
     assert f"{ORDERS} takes rows again" in made.told
     assert not made.term.suspensions.suspended
@@ -389,12 +378,6 @@ def test_suspend_5_what_still_has_trouble_stays_suspended_and_says_why(
 ) -> None:
     made = ledgers(suspended=(DROPPED,))
     asks(made, ORDERS)
-    made.state = replace(
-        made.state,
-        term=replace(
-            made.term, sources=replace(made.term.sources, topic_ids={"trips": "id-trips"})
-        ),
-    )
     reads(made, *views, troubles=troubles)
     assert f"{ORDERS} stays suspended" in made.told
     assert made.term.suspensions.suspended[ORDERS].since_ms > 0

@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.coordinator.actions import CallFailed, DescribeSources, LeadershipGained, ReadTable
+from headgate.coordinator.actions import CallFailed, LeadershipGained, Look
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import (
     CoordinatorSettings,
@@ -140,9 +140,9 @@ def nobody_has_anything(coordinator: Coordinator) -> None:
 def idle_until_it_looks(coordinator: Coordinator) -> None:
     for _ in range(5):
         next_end(coordinator)
-        if coordinator.wants(ReadTable):
+        if coordinator.reads_primary:
             return
-        coordinator.pending = coordinator.only(DescribeSources)
+        coordinator.pending = coordinator.only(Look)
         nobody_has_anything(coordinator)
     raise AssertionError("never looked at the table")
 
@@ -151,8 +151,6 @@ def test_an_idle_sink_renews_its_tag_after_foreign_commits() -> None:
     coordinator = Coordinator.at(Phase.OPEN, LOOKS)
     idle_until_it_looks(coordinator)
     coordinator.reads(with_foreign_commit(coordinator.table))
-    assert coordinator.phase is Phase.PREPARING
-    coordinator.described()
     nobody_has_anything(coordinator)
 
     assert coordinator.phase is Phase.COMMITTING
@@ -162,7 +160,7 @@ def test_an_idle_sink_renews_its_tag_after_foreign_commits() -> None:
     assert coordinator.phase is Phase.SETTLING
     assert coordinator.term.primary.view.head == coordinator.term.primary.view.tag
     next_end(coordinator)
-    coordinator.pending = coordinator.only(DescribeSources)
+    coordinator.pending = coordinator.only(Look)
     nobody_has_anything(coordinator)
     assert coordinator.phase is Phase.SETTLING, "once is enough"
 
@@ -171,20 +169,22 @@ def test_it_commits_nothing_where_nobody_else_has() -> None:
     coordinator = Coordinator.at(Phase.OPEN, LOOKS)
     idle_until_it_looks(coordinator)
     coordinator.reads()
-    coordinator.described()
     nobody_has_anything(coordinator)
 
     assert coordinator.phase is Phase.SETTLING
     next_end(coordinator)
-    assert not coordinator.wants(ReadTable), "not at every end"
+    assert not coordinator.reads_primary, "not at every end"
 
 
-def test_a_catalog_that_does_not_answer_holds_no_transaction_back() -> None:
+def test_an_end_waits_for_a_catalog_that_does_not_answer_and_asks_the_same_again() -> None:
     coordinator = Coordinator.at(Phase.OPEN, LOOKS)
     idle_until_it_looks(coordinator)
+    asked = coordinator.only(Look)
     coordinator.given(CallFailed("the catalog is away"))
-    coordinator.described()
+    coordinator.waits(SETTINGS.retry_backoff_max_ms)
 
+    assert coordinator.only(Look) == asked
+    coordinator.reads()
     assert coordinator.phase is Phase.CLOSING
     nobody_has_anything(coordinator)
     assert coordinator.phase is Phase.SETTLING
@@ -195,8 +195,8 @@ def test_a_sink_that_commits_does_not_look() -> None:
     coordinator = Coordinator.at(Phase.OPEN, settings)
     for _ in range(6):
         next_end(coordinator)
-        assert not coordinator.wants(ReadTable)
-        coordinator.pending = coordinator.only(DescribeSources)
+        assert not coordinator.reads_primary
+        coordinator.pending = coordinator.only(Look)
         nobody_has_anything(coordinator)
 
 

@@ -27,7 +27,7 @@ from headgate.control_protocol.events import AckCommit, StartCommit
 from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.control_protocol.machine_io import LogTruncated
 from headgate.coordinator import actions as coordinator_actions
-from headgate.coordinator.actions import CommitTable, ReadTable
+from headgate.coordinator.actions import CommitTable
 from headgate.coordinator.outgoing_events import prefixes
 from headgate.coordinator.phases import Phase
 from headgate.participant import actions as participant_actions
@@ -51,12 +51,10 @@ def test_no_machine_can_ask_for_a_deletion() -> None:
         "ChangeTables",
         "CommitTable",
         "CopyOffsets",
-        "DescribeSecondaries",
-        "DescribeSources",
+        "Look",
         "StageManifests",
         "EvolveTable",
         "DeliverPendingCommits",
-        "ReadTable",
         "Stop",
         "AcknowledgeDelivered",
         "Submit",
@@ -146,7 +144,7 @@ def test_f75_a_commit_that_never_gets_an_answer_is_given_up_by_a_new_claim() -> 
     assert coordinator.wants(CommitTable)
     coordinator.unsure()
     coordinator.waits(AGEING.claim_age_max_ms + 1)
-    assert coordinator.wants(ReadTable)
+    assert coordinator.reads_primary
     coordinator.reads()
 
     assert coordinator.phase is Phase.RECOVERING
@@ -168,7 +166,7 @@ def test_start_names_the_new_folder_once_a_writer_says_that_the_data_has_moved()
     coordinator.table = replace(coordinator.table, data_location=ELSEWHERE)
     coordinator.until(Phase.OPEN)
     coordinator.until(Phase.PREPARING)
-    assert coordinator.wants(ReadTable)
+    assert coordinator.reads_primary
     coordinator.reads()
     coordinator.described()
     _, start = coordinator.said
@@ -182,7 +180,7 @@ def test_another_failure_is_no_reason_to_look() -> None:
     coordinator.hears(said, ALICE, transaction=1)
     coordinator.until(Phase.OPEN)
     coordinator.until(Phase.PREPARING)
-    assert not coordinator.wants(ReadTable)
+    assert not coordinator.reads_primary
 
 
 def test_files_where_the_table_had_its_data_earlier_are_in_as_are_those_where_it_has_it() -> None:

@@ -14,7 +14,7 @@ from headgate.control_protocol.events import AckCommit, StartCommit, WriteStatus
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Refused
-from headgate.coordinator.actions import CommitAnswered, CommitTable, ReadTable, SourcesDescribed
+from headgate.coordinator.actions import CommitAnswered, CommitTable, SourcesDescribed
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
 
@@ -30,10 +30,9 @@ class Stamping(Coordinator):
         assert self.state.term
         return self.state.term.closing
 
-    def described(self) -> None:
-        self.pending = None
+    def sources_described(self) -> SourcesDescribed:
         self.stamps += 1
-        self.given(SourcesDescribed(self.sources, self.start, stamp=stamp(self.stamps)))
+        return SourcesDescribed(self.sources, self.start, stamp=stamp(self.stamps))
 
 
 def stamp(number: int) -> str:
@@ -225,7 +224,7 @@ def test_files_refused_for_good_begin_a_new_epoch() -> None:
     coordinator.pending = None
     coordinator.given(CommitAnswered(Refused("the instant was rolled back", for_good=True)))
     assert coordinator.phase is Phase.RECOVERING
-    assert coordinator.wants(ReadTable)
+    assert coordinator.reads_primary
     assert "rolled back" in coordinator.told
 
 

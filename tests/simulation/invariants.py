@@ -10,6 +10,14 @@ from headgate.coordinator.secondary_tables import SUSPENDED_MAX
 from headgate.coordinator.state import State, Term
 
 OPEN_OUTCOME = (Phase.CLAIMING, Phase.COMMITTING)
+ASKING = (
+    *OPEN_OUTCOME,
+    Phase.RECOVERING,
+    Phase.PREPARING,
+    Phase.COLLECTING,
+    Phase.DRAFTING,
+    Phase.DELIVERING,
+)
 WITHOUT_TERM = (Phase.FOLLOWING, Phase.RECOVERING, Phase.CLAIMING, Phase.STOPPED)
 
 
@@ -32,6 +40,10 @@ def _of_phases(state: State) -> Iterator[str]:
         yield f"phase {state.phase} with{'out' if state.term is None else ''} a term"
     if (state.attempt is not None) != (state.phase in OPEN_OUTCOME):
         yield f"phase {state.phase}: an attempt is set exactly while its outcome is open"
+    if state.asked is not None and state.phase not in ASKING:
+        yield f"phase {state.phase} waits for no answer"
+    if state.recovery is not None and state.phase not in (Phase.RECOVERING, Phase.CLAIMING):
+        yield f"phase {state.phase} with what an epoch begins with"
 
 
 def _progress(term: Term) -> Iterator[str]:
@@ -50,8 +62,6 @@ def _collection(term: Term) -> Iterator[str]:
         yield "a status is there twice"
     if any(each.offset < term.progress.settled_to for each in heard):
         yield "a status lies before L"
-    if term.collection.asks_ends and term.collection.asks_tables:
-        yield "two questions for one judgement"
 
 
 def _primary(term: Term) -> Iterator[str]:

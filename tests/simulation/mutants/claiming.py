@@ -19,7 +19,7 @@ from headgate.coordinator.state import HeardStatus, State
 FAMILY = Family()
 
 
-@FAMILY.replaces("EPOCH-1", (machine, "claim_epoch"))
+@FAMILY.replaces("EPOCH-1", (epoch_claim, "claim_epoch"))
 def no_claim(right: Any, state: State, view: TableView, sources: Any, now_ms: int) -> Any:
     """An epoch begins without a commit: the first START is said at once."""
     claiming, (call,) = right(state, view, sources, now_ms)

@@ -26,8 +26,9 @@ from headgate.control_protocol.testing import (
     FakeTable,
     FakeTopics,
 )
+from headgate.coordinator.actions import Looked
 from headgate.coordinator.driver import StartAt, describe_sources
-from headgate.coordinator.epoch_claim import claim_epoch
+from headgate.coordinator.epoch_claim import on_table_found, on_tables_found
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import record_to_resume
 from headgate.coordinator.settings import CoordinatorSettings
@@ -77,8 +78,8 @@ class Sink:
         view = self.table.read()
         first = record_to_resume(view, settings) is None
         sources = describe_sources(self.topics, StartAt(), first_start=first)
-        state = State(identity, settings, phase=Phase.RECOVERING, recovery_view=view)
-        attempt = claim_epoch(state, view, sources, now_ms=0)[0].attempt
+        state, _ = on_table_found(State(identity, settings, phase=Phase.RECOVERING), view)
+        attempt = on_tables_found(state, Looked(sources=sources), 0)[0].attempt
         assert attempt is not None
         assert isinstance(self.table.commit(attempt), Landed)
 
