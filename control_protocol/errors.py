@@ -545,6 +545,42 @@ class ReplayRefused(StopSink):
     code = "HG-261"
 
 
+class BatchConflict(StopSink):
+    """A query proposes a batch with other offsets than the table has for it."""
+
+    code = "HG-270"
+
+
+class BatchGap(StopSink):
+    """Records between the table's offsets and a query's batch would be lost."""
+
+    code = "HG-271"
+
+
+class QuerySuperseded(StopSink):
+    """Somebody else has claimed the table since this run of the query did."""
+
+    code = "HG-272"
+
+
+class CheckpointUnreadable(StopSink):
+    """A query's checkpoint is of another version, torn, or not where the sink looks for it."""
+
+    code = "HG-274"
+
+
+class RowsUnfit(StopSink):
+    """Rows of a query do not have the columns and types of their table."""
+
+    code = "HG-275"
+
+
+class BatchTooOld(StopSink):
+    """Writing a query's batch took so long that its files may count as orphans."""
+
+    code = "HG-276"
+
+
 # ------------------------------------------------------------ HG-28.: how clients authenticate
 
 

@@ -13,8 +13,12 @@ from typing import Any
 
 import confluent_kafka as kafka
 
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import for_other_clients, quiet, settings_error
 from headgate.kafka.clients import new_consumer
+
+_log = redacted_logger(__name__)
 
 
 def read_stored_offsets(
@@ -61,3 +65,33 @@ def _consumer(kafka_config: Mapping[str, Any], group_id: str) -> Iterator[kafka.
         yield consumer
     finally:
         consumer.close()
+
+
+class OffsetCopies:
+    """Copies offsets to a group that nobody has joined, for lag tools; best effort."""
+
+    def __init__(self, kafka_config: Mapping[str, Any], group_id: str) -> None:
+        self._config = kafka_config
+        self._group_id = group_id
+        self._consumer: kafka.Consumer | None = None
+
+    def copy(self, offsets: Offsets, note: str) -> None:
+        """Commit in the background; a refusal changes nothing, since the table holds the truth."""
+        copies = [
+            kafka.TopicPartition(at.topic, at.partition, offset, note)
+            for at, offset in offsets.items()
+        ]
+        if not copies:
+            return
+        try:
+            if self._consumer is None:
+                own = {"group.id": self._group_id, "enable.auto.commit": False}
+                config = {**for_other_clients(quiet(self._config)), **own}
+                self._consumer = kafka.Consumer(config)
+            self._consumer.commit(offsets=copies, asynchronous=True)
+        except (kafka.KafkaException, RuntimeError) as error:
+            _log.warning("the group's offsets (for lag tools only) were not copied: %s", error)
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()

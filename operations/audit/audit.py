@@ -24,6 +24,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.spark_query import source_offsets
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.data_plane.quarantine.diverted_records import DivertedRecords, is_given_back
@@ -244,7 +245,8 @@ class SinkAudit:
         began = find_first_offsets(
             self._history, from_earliest=self._settings.source.start_at == "earliest"
         )
-        spans = {at: (began.get(at), end) for at, end in sorted(record.offsets.items())}
+        ends = source_offsets(record.offsets)  # QUERY-15
+        spans = {at: (began.get(at), end) for at, end in sorted(ends.items())}
         seen = self._scan_secondaries(record) if self._many else self._scan_primary()
         if settings.quarantine.keeps_rejected:
             found = check_quarantine(self._tables, self._history, self._on_progress)

@@ -14,6 +14,7 @@ from itertools import pairwise
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.spark_query import source_offsets
 from headgate.control_protocol.table_history import History, LiveFile, SinkCommit, TableReader
 from headgate.operations.audit.files import (
     OnProgress,
@@ -162,7 +163,7 @@ def _is_recreated(one: CommitRecord, two: CommitRecord, topic: str) -> bool:
 def added_ranges(before: CommitRecord, after: CommitRecord) -> Mapping[TopicPartition, OffsetRange]:
     """Return the range that a commit says it added, per partition."""
     ranges = {}
-    for partition, end in after.offsets.items():
+    for partition, end in source_offsets(after.offsets).items():  # QUERY-15
         begin = (
             0 if _is_recreated(before, after, partition.topic) else before.offsets.get(partition, 0)
         )

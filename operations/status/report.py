@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headgate.control_protocol.commit_record import KeyCounts
+from headgate.control_protocol.spark_query import QUERY_TOPIC
 from headgate.operations.status.deferred_partitions import HeldPartition
 from headgate.runtime.health import LastError
 
@@ -126,7 +127,7 @@ class StatusReport:
 
 def lag_of(partitions: Iterable[PartitionStatus], held: Iterable[HeldPartition] = ()) -> int | None:
     """Return the total lag if each one is known, with the records that are held."""
-    lags = [partition.lag for partition in partitions]
+    lags = [partition.lag for partition in partitions if partition.topic != QUERY_TOPIC]
     known = [lag for lag in lags if lag is not None]
     if not lags or len(known) < len(lags):
         return None

@@ -91,6 +91,7 @@ ADAPTERS = {
     },
     "pyspark": {
         "headgate.data_plane.spark",
+        "headgate.spark.batches",
         "headgate.tables.hudi.jvm",
         "headgate.tables.hudi.upsert_table",
     },
@@ -110,6 +111,7 @@ ADAPTERS = {
         "headgate.operations.dry_run",
         "headgate.runtime.maintenance",
         "headgate.runtime.start_checks",
+        "headgate.spark.written_rows",
         "headgate.tables",
     },
 }

@@ -40,6 +40,11 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 UNSHOWN = {
+    **dict.fromkeys(
+        (f"QUERY-{number}" for number in range(1, 21)),
+        "no participants work there: spark_query/histories.py plays queries, and "
+        "spark_query/mutants.py falsifies their rules",
+    ),
     "COMPACTION-1": "a snapshot's number and its sources fence it already: its mutants are planted "
     "where they show, in protocol/test_compaction_1_compaction.py",
     "KEY-11": "as COMPACTION-1: planted in protocol/test_key_11_compaction.py",

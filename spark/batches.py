@@ -1,0 +1,245 @@
+"""What a Spark query calls: each batch goes into the sink's table once, whatever ended in between.
+
+Only Spark's public API is used, on the driver. The table decides what a batch is (QUERY-1).
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import uuid
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from headgate.config.load import load
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import (
+    BatchGap,
+    ConfigurationError,
+    HeadgateError,
+    RowsUnfit,
+    TableMissing,
+)
+from headgate.control_protocol.identifiers import Sender, TopicPartition
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import SourceTopics
+from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.control_protocol.sink_context import working_for
+from headgate.control_protocol.spark_query import Done, ProposedBatch, Take, source_offsets
+from headgate.coordinator.recovery import record_to_resume
+from headgate.kafka.source_topics import KafkaSourceTopics
+from headgate.runtime.sink_tables import look_at_tables
+from headgate.spark.checkpoint import read_batch
+from headgate.spark.query_table import PlannedBatch, QueryTable, refuse_unfit
+from headgate.spark.written_rows import OUTCOME, PartWritten, RowsWriter
+
+ARROW_ROWS = 32_768
+_ARROW_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_SUPPORTED = (4, 1)
+_EARLIEST, _LATEST = -2, -1
+"""What the Kafka source calls the two ends of a partition."""
+
+_log = redacted_logger(__name__)
+
+
+def write(frame: Any, sink: str | Path, checkpoint: str, *, stateful: bool = False) -> Any:
+    """Return a ``DataStreamWriter`` that fills the sink's table with the frame; ``start()`` it.
+
+    ``stateful``: the query remembers earlier rows (aggregations, joins of streams, deduplication).
+    Raises ``ConfigurationError``, also for columns that the table lacks.
+    """
+    batches = Batches(sink, checkpoint, stateful=stateful)
+    batches.check(frame)
+    writer = frame.writeStream.option("checkpointLocation", checkpoint)
+    return writer.outputMode("append").foreachBatch(batches)
+
+
+def starting_offsets(sink: str | Path) -> str:
+    """Return the Kafka source's ``startingOffsets``: where the sink's table is.
+
+    Partitions that it does not know begin as ``source.start_at`` says, new ones at their first
+    record. Raises as reading the table does; a table that is not there yet is an empty one.
+    """
+    settings = load(sink)
+    with look_at_tables(settings) as tables:
+        try:
+            record = record_to_resume(tables.reader.view(), settings.coordinator)
+        except TableMissing:
+            record = None
+    with closing(open_sources(settings)) as sources:
+        if record is None:
+            return _first_offsets(settings, sources)
+        stored = source_offsets(record.offsets)
+        partitions = [
+            TopicPartition(topic, partition)
+            for topic, state in sources.describe().items()
+            for partition in sorted({*state.partitions, *state.silent})
+        ]
+    return _for_source({at: stored.get(at, _EARLIEST) for at in partitions})
+
+
+def _first_offsets(settings: SinkSettings, sources: SourceTopics) -> str:
+    at_ms = settings.source.start_at_ms
+    return (
+        str(settings.source.start_at) if at_ms is None else _for_source(sources.offsets_at(at_ms))
+    )
+
+
+def _for_source(offsets: Mapping[TopicPartition, int]) -> str:
+    found: dict[str, dict[str, int]] = {}
+    for at, offset in sorted(offsets.items()):
+        found.setdefault(at.topic, {})[str(at.partition)] = offset
+    return json.dumps(found)
+
+
+def open_sources(settings: SinkSettings) -> SourceTopics:
+    """Return what answers for the topics of the sink file."""
+    return KafkaSourceTopics(settings.kafka, settings.source.topics, settings.source.group_id)
+
+
+class Batches:
+    """The function for ``foreachBatch``, or called within one: ``batches(frame, number)``.
+
+    ``checkpoint`` is the folder that the query uses. Each object is one run (QUERY-13), with a
+    table of its own: several in one function fill several tables (QUERY-20). ``close`` it when the
+    query has ended. It raises a ``HeadgateError`` that ends the query.
+    """
+
+    def __init__(self, sink: str | Path, checkpoint: str, *, stateful: bool = False) -> None:
+        if pyspark_version() != _SUPPORTED:
+            raise ConfigurationError(
+                f"PySpark {pyspark.__version__} is not supported for queries, only 4.1",
+                "install pyspark 4.1, or use headgate run",
+            )
+        self.settings = load(sink)
+        refuse_unfit(self.settings)
+        self._checkpoint = checkpoint
+        self._stateful = stateful
+        self._run = uuid.uuid4().hex[:12]
+        self._table: QueryTable | None = None
+        self._sources: SourceTopics | None = None
+
+    def check(self, frame: Any) -> None:
+        """Raise ``ConfigurationError`` for a session or a frame that cannot be used."""
+        if type(frame).__module__.startswith("pyspark.sql.connect"):
+            raise ConfigurationError(
+                "a query of Spark Connect is not supported", "use a classic Spark session"
+            )
+        declared = {column.name for column in self.settings.table.columns}
+        if self.settings.table.create and (unknown := sorted(set(frame.columns) - declared)):
+            raise unknown_columns(self.settings.table.identifier, unknown)
+
+    def __call__(self, frame: Any, number: int) -> None:
+        """Write the batch, unless the table has it."""
+        self.check(frame)
+        with working_for(self.settings.name):
+            self._take(
+                frame,
+                read_batch(
+                    self._checkpoint,
+                    number,
+                    lambda path: _read_text(frame, path),
+                    spark_version=pyspark.__version__,
+                ),
+            )
+
+    def close(self) -> None:
+        """Close table and catalog. The next batch would open them again."""
+        table, sources = self._table, self._sources
+        self._table = self._sources = None
+        for each in (table, sources):
+            if each is not None:
+                each.close()
+
+    def _take(self, frame: Any, proposed: ProposedBatch) -> None:
+        table = self._opened(proposed.query)
+        now, found = table.decide(proposed)
+        if isinstance(found, Done):
+            _log.info("batch %s is in the table already", proposed.number)
+            return
+        places = self._places(frame, found)
+        planned = table.plan(proposed, now, found)
+        table_columns = planned.plan.shape.arrow_schema().names
+        if unknown := sorted(set(frame.columns) - set(table_columns)):
+            raise unknown_columns(now.view.table, unknown)
+        files, rows = write_frame(frame, planned, places)
+        if table.commit(planned, files, rows) is None:
+            _log.info("batch %s was committed by another run", proposed.number)
+        else:
+            _log.info("batch %s: %s rows in %s files", proposed.number, rows, len(files))
+
+    def _opened(self, query: str) -> QueryTable:
+        if self._table is None:
+            self._sources = self._sources or open_sources(self.settings)
+            sender = Sender(f"spark-{query}", self._run)
+            self._table = QueryTable(self.settings, self._sources, sender, stateful=self._stateful)
+        return self._table
+
+    def _places(self, frame: Any, found: Take) -> Mapping[str, str]:
+        """Return the columns that say of which record a row is (QUERY-6)."""
+        named = self.settings.table.record_columns.named()
+        places: dict[str, str] = {
+            part: named[part] for part in ("topic", "partition", "offset") if part in named
+        }
+        lacking = {"partition", "offset"} - places.keys() | set(places.values()) - set(
+            frame.columns
+        )
+        several = len({at.topic for at in found.trim}) > 1 and "topic" not in places
+        if found.trim and (lacking or several):
+            raise BatchGap(
+                f"the batch begins below the table's offsets, at {Offsets(found.trim)}, and its "
+                "rows do not say of which record they are",
+                "start with an empty checkpoint folder at headgate.spark.starting_offsets(SINK), "
+                "or fill the columns of table.record_columns",
+            )
+        return places
+
+
+def pyspark_version() -> tuple[int, int]:
+    """Return the first two numbers of PySpark's version."""
+    major, minor = pyspark.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def unknown_columns(table: str, names: list[str]) -> RowsUnfit:
+    return RowsUnfit(
+        f"{table} has no columns {', '.join(names)}",
+        "select the table's columns in the query, or add them to the table",
+    )
+
+
+def write_frame(
+    frame: Any, planned: PlannedBatch, places: Mapping[str, str]
+) -> tuple[tuple[Any, ...], int]:
+    """Write the frame in Spark's tasks; return the files and how many rows they hold.
+
+    Raises the error of a task whose rows do not fit.
+    """
+    writer = RowsWriter(planned.plan, planned.batch, planned.take.trim, places)
+    conf = frame.sparkSession.conf
+    before = conf.get(_ARROW_SETTING)
+    conf.set(_ARROW_SETTING, str(max(int(before), ARROW_ROWS)) if int(before) > 0 else before)
+    try:
+        outcomes = frame.mapInArrow(writer, f"{OUTCOME} binary").collect()
+    finally:
+        conf.set(_ARROW_SETTING, before)  # QUERY-19
+    parts: list[PartWritten] = []
+    for row in outcomes:
+        part = pickle.loads(bytes(row[OUTCOME]))  # noqa: S301 - our own tasks'
+        if isinstance(part, HeadgateError):
+            raise part
+        parts.append(part)
+    return tuple(file for part in parts for file in part.files), sum(part.rows for part in parts)
+
+
+def _read_text(frame: Any, path: str) -> str:
+    """Read a small file wherever the query can: it may be on any file system that Spark knows."""
+    local = path.removeprefix("file://")
+    if "://" not in local:
+        return Path(local).read_text(encoding="utf-8")
+    (row,) = frame.sparkSession.read.text(path, wholetext=True).collect()
+    return str(row[0])

@@ -1,0 +1,131 @@
+"""Reads what Spark writes into a query's checkpoint before a batch runs (QUERY-11)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from headgate.control_protocol.errors import CheckpointUnreadable
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.spark_query import ProposedBatch
+
+_VERSION = "v1"
+_UNUSED = "-"
+"""Stands for a source that has given nothing yet."""
+
+
+def read_batch(
+    checkpoint: str, number: int, read: Callable[[str], str], *, spark_version: str = ""
+) -> ProposedBatch:
+    """Return the batch of this number. Raises ``CheckpointUnreadable``.
+
+    ``read`` returns the text of a file by its path, or raises what reading it raises.
+    """
+    log = _CheckpointLog(checkpoint.rstrip("/"), read, spark_version)
+    ends = log.sources(f"offsets/{number}")
+    if number > 0:
+        begins = log.sources(f"offsets/{number - 1}")
+    else:
+        begins = [log.first(place) for place in range(len(ends))]
+    query = log.query()
+    begin, end = _kafka_offsets(begins), _kafka_offsets(ends)
+    if begin is None or end is None:
+        return ProposedBatch(query, number, by_number=True)
+    added = {at: 0 for at in end if at not in begin}  # Spark reads new partitions from the first
+    return ProposedBatch(query, number, begin.moved(added), end)
+
+
+class _CheckpointLog:
+    def __init__(self, root: str, read: Callable[[str], str], spark_version: str) -> None:
+        self._root = root
+        self._read = read
+        self._spark = f" (Spark {spark_version})" if spark_version else ""
+
+    def query(self) -> str:
+        try:
+            return str(json.loads(self._text("metadata"))["id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._damaged("metadata") from error
+
+    def sources(self, name: str) -> list[str]:
+        """Return the line of each source."""
+        lines = self._lines(name)
+        if len(lines) < 3:  # the version, Spark's own metadata, and at least one source
+            raise self._damaged(name)
+        return [line.strip() for line in lines[2:]]
+
+    def first(self, source: int) -> str:
+        """Return where a source began. Only Kafka's says it, and others need not be there."""
+        try:
+            lines = self._lines(f"sources/{source}/0")
+        except _FileMissing:
+            return _UNUSED
+        return lines[-1].strip()
+
+    def _lines(self, name: str) -> list[str]:
+        # A zero byte precedes what the Kafka source writes, for the sake of Spark 2.1.
+        lines = self._text(name).lstrip("\0").strip("\n").split("\n")
+        if lines[0].strip() != _VERSION:
+            raise CheckpointUnreadable(
+                f"{self._root}/{name} has the version {lines[0][:40]!r}, not {_VERSION}"
+                f"{self._spark}",
+                "use a Spark that writes version 1 (docs/guides/spark-query.md)",
+            )
+        return lines
+
+    def _text(self, name: str) -> str:
+        path = f"{self._root}/{name}"
+        try:
+            return self._read(path)
+        except Exception as error:
+            raise _FileMissing(
+                f"{path} cannot be read: {type(error).__name__}",
+                "name the checkpoint folder that the query itself uses; if that is gone, start "
+                "with an empty one",
+            ) from error
+
+    def _damaged(self, name: str) -> CheckpointUnreadable:
+        return CheckpointUnreadable(
+            f"{self._root}/{name} is cut off or no file of Spark's{self._spark}",
+            "restore it, or start the query with an empty checkpoint folder",
+        )
+
+
+class _FileMissing(CheckpointUnreadable):
+    """A file is not there, or nobody answers for it."""
+
+
+def _kafka_offsets(lines: Iterable[str]) -> Offsets | None:
+    """Return the offsets, ``None`` if they place no batch (QUERY-10)."""
+    found: dict[TopicPartition, int] = {}
+    for line in lines:
+        if line == _UNUSED:
+            continue
+        offsets = _topics_of(line)
+        if offsets is None:
+            return None
+        for at, offset in offsets:
+            if at in found:  # read twice, as by a join with itself
+                return None
+            found[at] = offset
+    return Offsets(found) if found else None
+
+
+def _topics_of(line: str) -> list[tuple[TopicPartition, int]] | None:
+    try:
+        topics: Any = json.loads(line)
+    except ValueError as error:
+        raise CheckpointUnreadable(
+            f"the offset log holds {line[:60]!r}, which is cut off",
+            "restore the file, or start the query with an empty checkpoint folder",
+        ) from error
+    if not isinstance(topics, dict) or not all(isinstance(each, dict) for each in topics.values()):
+        return None
+    found = [(topic, *each) for topic, places in topics.items() for each in places.items()]
+    if not all(
+        place.isdecimal() and type(offset) is int and offset >= 0 for _, place, offset in found
+    ):
+        return None
+    return [(TopicPartition(topic, int(place)), offset) for topic, place, offset in found]

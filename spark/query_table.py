@@ -1,0 +1,305 @@
+"""The table of a query's sink, as the driver reads it and commits to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from typing import Self
+
+from headgate.config.catalog_location import require_locations
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord, refuse_unfinished, table_note
+from headgate.control_protocol.errors import (
+    BatchTooOld,
+    ConfigurationError,
+    QuerySuperseded,
+    SinkNameTaken,
+    TopicRecreated,
+    Unreachable,
+)
+from headgate.control_protocol.events import TableStart, WrittenFile
+from headgate.control_protocol.identifiers import (
+    Sender,
+    TopicId,
+    TransactionId,
+)
+from headgate.control_protocol.ports import (
+    Batch,
+    CommitAttempt,
+    Landed,
+    PrimaryTable,
+    SourceTopics,
+    TableView,
+)
+from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.control_protocol.spark_query import (
+    QUERY_TOPIC,
+    Done,
+    ProposedBatch,
+    QueryRun,
+    Take,
+    claim_of_query,
+    decide,
+    next_transaction,
+    record_of_batch,
+    refuse_superseded,
+    source_offsets,
+)
+from headgate.control_protocol.table_format import SupportsCatalog, Use
+from headgate.coordinator.recovery import (
+    record_to_resume,
+    refuse_recreated,
+    refuse_shared,
+    refuse_stopped,
+)
+from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.kafka.group_offsets import OffsetCopies
+from headgate.runtime.sink_tables import SinkTables
+from headgate.runtime.write_planning import source_plan
+
+LOOK_AGAIN_S = 3.0
+_ATTEMPTS_MAX = 50
+_PAUSE_S = 0.2
+
+_log = redacted_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TableNow:
+    """The table as it was read, with the record to go on from."""
+
+    view: TableView
+    record: CommitRecord | None
+
+    def next_transaction(self, sender: Sender) -> TransactionId:
+        known = (self.view.record, self.view.branch_record)
+        newest = max((each.transaction for each in known if each), default=None)
+        return next_transaction(self.record, newest, sender)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBatch:
+    """A batch to be written: what it is, how, and on which table."""
+
+    proposed: ProposedBatch
+    now: TableNow
+    take: Take
+    plan: WriterPlan
+    batch: Batch
+    begun_s: float
+
+
+def refuse_unfit(settings: SinkSettings) -> None:
+    """Raise ``ConfigurationError`` for what a query decides itself, or cannot do yet."""
+    if QUERY_TOPIC in settings.source.topics:
+        raise ConfigurationError(
+            f"sink {settings.name}: a topic cannot be called {QUERY_TOPIC} where a Spark query "
+            "writes, for the query is stored by that name",
+            "read a topic of another name",
+        )
+    unfit = {
+        "tables": bool(settings.tables),
+        "transform": bool(settings.transform),
+        "quarantine": settings.quarantine.keeps_rejected,
+        "table.key": bool(settings.table.key),
+    }
+    if found := [name for name, used in unfit.items() if used]:
+        raise ConfigurationError(
+            f"sink {settings.name}: {', '.join(found)} cannot be used with a Spark query as writer",
+            "the query decides what a row is: take it out of the sink file, or use headgate run",
+        )
+
+
+class QueryTable:
+    """Reads, plans and commits for one run of a query. ``stateful`` as for ``Batches``."""
+
+    def __init__(
+        self,
+        settings: SinkSettings,
+        sources: SourceTopics,
+        sender: Sender,
+        *,
+        stateful: bool = False,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
+        refuse_unfit(settings)
+        require_locations(settings)
+        self.settings = settings
+        self._sources = sources
+        self._stateful = stateful
+        self._wait = wait
+        self._topic_ids: dict[str, TopicId] = {}
+        self._uuid: str | None = None
+        self._run = QueryRun(settings.name, settings.source.group_id, sender)
+        with ExitStack() as opening:
+            tables = SinkTables(settings, opening)
+            if not isinstance(tables.primary, SupportsCatalog):
+                raise ConfigurationError(
+                    f"sink {settings.name}: a Spark query fills Iceberg tables only",
+                    "use headgate run for this table",
+                )
+            self._planning = tables.ready().planning()
+            self._table: PrimaryTable = tables.open_primary(Use.PRIMARY)
+            opening.callback(self._table.close)
+            self._copies = OffsetCopies(settings.kafka, settings.source.group_id)
+            opening.callback(self._copies.close)
+            self._opening = opening.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._opening.close()
+
+    # ------------------------------------------------------------------------------- what is there
+
+    def read(self) -> TableNow:
+        """QUERY-1: read the table. Raises a ``StopSink`` where a coordinator would, too."""
+        view, settings = self._table.read(), self.settings
+        refuse_recreated(view, self._uuid, None, settings.coordinator)
+        record = record_to_resume(view, settings.coordinator)
+        refuse_stopped(record, settings.name)  # QUERY-14
+        refuse_unfinished(record, settings.name)
+        if record and record.group_id != settings.source.group_id:
+            raise SinkNameTaken(
+                f"sink {settings.name!r} belongs to consumer group {record.group_id!r} in this "
+                f"table, not to {settings.source.group_id!r}",
+                "give the sink another name, or use the same source.group_id",
+            )
+        refuse_superseded(record, self._run)
+        self._uuid = view.uuid
+        return TableNow(view, record)
+
+    def decide(self, proposed: ProposedBatch) -> tuple[TableNow, Done | Take]:
+        """Say what the batch is, once the sink is not paused (QUERY-14). Raises ``StopSink``."""
+        now = self.read()
+        while now.record is not None and now.record.paused:
+            self._wait(LOOK_AGAIN_S)
+            now = self.read()
+        self._topic_ids = self._describe(proposed, now)
+        return now, decide(now.record, proposed, stateful=self._stateful)
+
+    def _describe(self, proposed: ProposedBatch, now: TableNow) -> dict[str, TopicId]:
+        """Return the ids of the batch's topics; offsets of a re-created one say nothing."""
+        topics = {at.topic for at in proposed.end}
+        if not topics:
+            return {}
+        described = {name: state.topic_id for name, state in self._sources.describe().items()}
+        if unnamed := sorted(topics - described.keys()):
+            raise ConfigurationError(
+                f"sink {self.settings.name}: the query reads {', '.join(unnamed)}, which "
+                "source.topics does not name",
+                "name the topics of the query in the sink file",
+            )
+        ids = {topic: described[topic] for topic in topics}
+        known = now.record.topic_ids if now.record else {}
+        for topic, id_ in sorted(ids.items()):
+            if known.get(topic, id_) != id_:
+                raise TopicRecreated(
+                    f"topic {topic} has id {id_}, but the stored offsets belong to {known[topic]}: "
+                    "it was deleted and created again",
+                    "headgate resume SINK --accept HG-206=earliest, once; then start the query "
+                    "with an empty checkpoint folder",
+                )
+        refuse_shared(now.view, ids, self.settings.table.shared_with)
+        return ids
+
+    # ----------------------------------------------------------------------------------- a batch
+
+    def plan(self, proposed: ProposedBatch, now: TableNow, take: Take) -> PlannedBatch:
+        """Plan how the batch is written, below a folder of the run's own (QUERY-18)."""
+        view, sender = now.view, self._run.sender
+        transaction = now.next_transaction(sender)
+        folder = f"headgate/{self.settings.name}/{transaction.epoch}-{sender.incarnation}"
+        prefix = f"{view.data_root}/{folder}"
+        batch = Batch(
+            number=proposed.number,
+            transaction=transaction,
+            table=TableStart(view.table, view.uuid, view.schema_id, view.spec_id, prefix),
+            ranges={},
+            target_file_bytes=self.settings.coordinator.target_file_bytes,
+            folder=folder,
+        )
+        source = replace(source_plan(self.settings, batch), kafka={}, topic_ids={})
+        plan = self._planning.plans.plan_of(batch, source)
+        return PlannedBatch(proposed, now, take, plan, batch, time.monotonic())
+
+    def commit(
+        self, planned: PlannedBatch, files: tuple[WrittenFile, ...], rows: int
+    ) -> CommitRecord | None:
+        """QUERY-12: commit until it is known what became of it. Return ``None`` for a batch that
+        another has committed. Raises ``StopSink``, ``Unreachable``."""
+        now, proposed = planned.now, planned.proposed
+        for _ in range(_ATTEMPTS_MAX):
+            self._refuse_old(planned)
+            attempt = self._attempt(now, proposed, files, rows)
+            outcome = self._table.commit(attempt)
+            has_landed = isinstance(outcome, Landed)
+            if not isinstance(outcome, Landed):
+                _log.warning("batch %s: %s", proposed.number, outcome.reason)
+                self._wait(_PAUSE_S)
+            if attempt.record.claim or not has_landed:
+                now = self._read_patiently()
+            if has_landed or attempt.record.same_commit(now.record):
+                self._on_landed(attempt.record)
+                if not attempt.record.claim:
+                    return attempt.record
+            again = decide(now.record, proposed, stateful=self._stateful)
+            if isinstance(again, Done):
+                return None
+            if again != planned.take:
+                raise QuerySuperseded(
+                    f"the table moved into batch {proposed.number} while it was written",
+                    "start the query again: it goes on where the table is",
+                )
+        raise Unreachable(
+            f"{now.view.table} took no commit of batch {proposed.number} in {_ATTEMPTS_MAX} "
+            "attempts",
+            "is the catalog well? then start the query again",
+        )
+
+    def _attempt(
+        self, now: TableNow, proposed: ProposedBatch, files: tuple[WrittenFile, ...], rows: int
+    ) -> CommitAttempt:
+        transaction = now.next_transaction(self._run.sender)
+        if now.record is None:
+            claim = claim_of_query(proposed, self._run, self._topic_ids, transaction)
+            return CommitAttempt(now.view, claim)
+        record = record_of_batch(
+            now.record,
+            proposed,
+            self._run,
+            transaction=transaction,
+            topic_ids=self._topic_ids,
+            rows=rows,
+            stateful=self._stateful,
+        )
+        return CommitAttempt(now.view, record, files)
+
+    def _read_patiently(self) -> TableNow:
+        for _ in range(_ATTEMPTS_MAX):
+            with suppress(Unreachable):
+                return self.read()
+            self._wait(_PAUSE_S)
+        return self.read()
+
+    def _refuse_old(self, planned: PlannedBatch) -> None:
+        age_s = time.monotonic() - planned.begun_s
+        if age_s * 1000 > self.settings.coordinator.claim_age_max_ms:  # QUERY-18
+            raise BatchTooOld(
+                f"batch {planned.proposed.number} was written {age_s:.0f} s ago, and "
+                "coordinator.claim_age_max_ms have passed: its files may count as orphans",
+                "start the query again, with smaller batches (maxOffsetsPerTrigger)",
+            )
+
+    def _on_landed(self, record: CommitRecord) -> None:
+        self._run = replace(self._run, epoch=record.transaction.epoch)
+        assert self._uuid is not None, "it was read"
+        # QUERY-16
+        note = table_note(self._uuid, self.settings.name)
+        self._copies.copy(source_offsets(record.offsets), note)

@@ -1,0 +1,106 @@
+"""Switches one rule of a Spark query off at a time: the histories must notice.
+
+As a script it says which seeds notice which mutant.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from spark_query.histories import play
+
+from headgate.control_protocol.errors import BatchGap
+from headgate.control_protocol.ports import Landed
+from headgate.control_protocol.spark_query import Done, Take, decide, record_of_batch
+from headgate.spark import query_table
+from headgate.spark.query_table import QueryTable
+
+
+def take_again(*given: Any, **named: Any) -> Done | Take:
+    """QUERY-4: a batch that the table has is taken again."""
+    said = decide(*given, **named)
+    return Take() if isinstance(said, Done) else said
+
+
+def not_trimmed(*given: Any, **named: Any) -> Done | Take:
+    """QUERY-6: a batch that straddles is taken whole."""
+    said = decide(*given, **named)
+    return Take() if isinstance(said, Take) else said
+
+
+def over_gaps(record: Any, batch: Any, *, stateful: bool = False) -> Done | Take:
+    """QUERY-7: records between are left out."""
+    try:
+        return decide(record, batch, stateful=stateful)
+    except BatchGap:
+        if stateful or record is None:
+            raise
+        return Take()
+
+
+def going_back(before: Any, batch: Any, *given: Any, **named: Any) -> Any:
+    """QUERY-8: what is stored is the batch's end."""
+    made = record_of_batch(before, batch, *given, **named)
+    return replace(made, offsets=made.offsets.moved(batch.end))
+
+
+def not_decided_again(self: QueryTable, planned: Any, files: Any, rows: int) -> Any:
+    """QUERY-12: what did not land is committed on whatever is there."""
+    now = planned.now
+    for _ in range(50):
+        attempt = self._attempt(now, planned.proposed, files, rows)
+        if isinstance(self._table.commit(attempt), Landed) and not attempt.record.claim:
+            return attempt.record
+        now = self.read()
+    raise AssertionError("it never landed")
+
+
+def _decides(instead: Callable[..., Any]) -> AbstractContextManager[Any]:
+    return patch.object(query_table, "decide", instead)
+
+
+MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int]] = {
+    "QUERY-4 off": (lambda: _decides(take_again), 1),
+    "QUERY-6 without trimming": (lambda: _decides(not_trimmed), 2),
+    "QUERY-7 off": (lambda: _decides(over_gaps), 9),
+    "QUERY-8 off": (lambda: patch.object(query_table, "record_of_batch", going_back), 2),
+    "QUERY-12 without deciding again": (
+        lambda: patch.object(QueryTable, "commit", not_decided_again),
+        5,
+    ),
+}
+"""Each with a seed that notices it."""
+
+
+def is_noticed(name: str, seed: int, folder: Path) -> bool:
+    """Return whether the history of this seed ends in an error or a wrong table."""
+    mutate, _ = MUTANTS[name]
+    try:
+        with mutate():
+            play(seed, folder)
+    except AssertionError:
+        return True
+    return False
+
+
+def main(seeds: int) -> None:
+    for name in MUTANTS:
+        found = []
+        for seed in range(1, seeds + 1):
+            with tempfile.TemporaryDirectory() as folder:
+                if is_noticed(name, seed, Path(folder)):
+                    found.append(seed)
+                    if len(found) == 3:
+                        break
+        print(f"{name}: noticed by the seeds {found}", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

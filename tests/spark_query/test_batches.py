@@ -1,0 +1,244 @@
+"""Batches without Spark: what is refused by name, how rows are fitted, and where files go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from spark_query.histories import History, NoCopies, PlayedCheckpoint, PlayedFrame, PlayedSources
+
+from headgate.config.load import load
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.errors import (
+    BatchGap,
+    BatchTooOld,
+    ConfigurationError,
+    RowsUnfit,
+    SinkStopped,
+    TopicRecreated,
+)
+from headgate.control_protocol.identifiers import Sender, TopicId
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import CommitAttempt, TopicState
+from headgate.operations.control.operator_claim import make_claim
+from headgate.spark import batches, query_table
+from headgate.spark.query_table import QueryTable
+from headgate.spark.written_rows import fit_rows
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string())])
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    made = History(1, tmp_path)
+    with (
+        patch.object(batches, "open_sources", lambda _: PlayedSources(made)),
+        patch.object(query_table, "OffsetCopies", NoCopies),
+    ):
+        yield made
+
+
+def one_batch(history: History, end: int, *, start: int = 0, name: str = "c") -> batches.Batches:
+    """The run of a query whose first batch reaches so far, with the batch planned."""
+    checkpoint = PlayedCheckpoint(history.folder / name, dict.fromkeys(range(3), start))
+    checkpoint.plan(0, dict.fromkeys(range(3), end))
+    return batches.Batches(history.sink, str(checkpoint.root))
+
+
+def frame(begin: int, end: int) -> PlayedFrame:
+    return PlayedFrame(dict.fromkeys(range(3), (begin, end)), 2)
+
+
+def record_now(history: History) -> CommitRecord:
+    with reading(history) as table:
+        record = table.read().record
+    assert record is not None
+    return record
+
+
+def reading(history: History) -> QueryTable:
+    return QueryTable(history.settings, PlayedSources(history), Sender("person", "one"))
+
+
+def claim(history: History, command: str, **changes: bool) -> None:
+    with reading(history) as table:
+        now = table.read()
+        assert now.record is not None
+        table._table.commit(CommitAttempt(now.view, make_claim(now.record, command, **changes)))
+
+
+def test_query_18_files_lie_in_a_folder_of_the_run(history: History) -> None:
+    with closing(one_batch(history, 5)) as query:
+        query(frame(0, 5), 0)
+        rows = history._catalog().load_table("s.orders").inspect.files()
+        folder = f"/data/headgate/orders/1-{query._run}/"
+    assert all(folder in path for path in rows["file_path"].to_pylist())
+
+
+def test_query_18_a_batch_that_took_too_long_is_not_committed(history: History) -> None:
+    limit_s = history.settings.coordinator.claim_age_max_ms / 1000
+    with closing(one_batch(history, 5)) as query:
+        kept = batches.write_frame
+
+        def slow(*given: object) -> object:
+            clock = time.monotonic
+            moved = patch.object(query_table.time, "monotonic", lambda: clock() + limit_s + 1)
+            late.append(moved)
+            result = kept(*given)
+            moved.start()
+            return result
+
+        late: list[object] = []
+        with patch.object(batches, "write_frame", slow), pytest.raises(BatchTooOld):
+            query(frame(0, 5), 0)
+        patch.stopall()
+    with reading(history) as table:
+        assert table.read().record is None
+
+
+def test_query_14_a_stopped_sink_takes_no_batch_and_a_paused_one_waits(history: History) -> None:
+    with closing(one_batch(history, 5)) as query:
+        query(frame(0, 5), 0)
+    claim(history, "pause", paused=True)
+    looked: list[float] = []
+
+    def resume(wait_s: float) -> None:
+        looked.append(wait_s)
+        claim(history, "resume", paused=False)
+
+    with closing(one_batch(history, 9, start=5, name="d")) as query:
+        table = query._opened("q")
+        table._wait = resume
+        query(frame(5, 9), 0)
+    assert looked == [query_table.LOOK_AGAIN_S]
+    assert record_now(history).records == 12
+    claim(history, "stop", stopped=True)
+    with closing(one_batch(history, 12, start=9, name="e")) as query, pytest.raises(SinkStopped):
+        query(frame(9, 12), 0)
+
+
+def test_query_1_offsets_of_a_topic_that_was_re_created_say_nothing(history: History) -> None:
+    with closing(one_batch(history, 5)) as query:
+        query(frame(0, 5), 0)
+    anew = {"t": TopicState(TopicId("another"), {})}
+    with (
+        patch.object(PlayedSources, "describe", lambda _: anew),
+        closing(one_batch(history, 5, name="d")) as query,
+        pytest.raises(TopicRecreated),
+    ):
+        query(frame(0, 5), 0)
+
+
+def test_query_6_rows_that_do_not_say_where_they_came_from_are_not_trimmed(
+    history: History,
+) -> None:
+    with closing(one_batch(history, 5)) as query:
+        query(frame(0, 5), 0)
+    text = history.sink.read_text()
+    text = text[: text.index("[table.record_columns]")].replace(", from_record = true", "")
+    history.sink.write_text(text)
+    with closing(one_batch(history, 9, name="d")) as query, pytest.raises(BatchGap):
+        query(frame(0, 9), 0)
+
+
+def test_query_19_arrow_batches_are_larger_while_the_batch_runs(history: History) -> None:
+    seen: list[str] = []
+    rows = frame(0, 5)
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    collect = rows.collect
+
+    def collected() -> object:
+        seen.append(rows.sparkSession.conf.get(name))
+        return collect()
+
+    with closing(one_batch(history, 5)) as query, patch.object(rows, "collect", collected):
+        query(rows, 0)
+    assert (seen, rows.sparkSession.conf.get(name)) == (["32768"], "10000")
+
+
+def test_query_16_landed_offsets_are_copied_to_the_group(history: History) -> None:
+    copied: list[tuple[int, int]] = []
+
+    def copy(_: object, offsets: Offsets, note: str) -> None:
+        assert note.startswith("headgate table=")
+        copied.extend((at.partition, offset) for at, offset in offsets.items())
+
+    with patch.object(NoCopies, "copy", copy), closing(one_batch(history, 5)) as query:
+        query(frame(0, 5), 0)
+    assert sorted(copied[-3:]) == [(0, 5), (1, 5), (2, 5)]
+
+
+def test_query_20_each_table_says_itself_which_batch_it_lacks(
+    history: History, tmp_path: Path
+) -> None:
+    folder = tmp_path / "second"
+    folder.mkdir()
+    second = History(1, folder)
+    with closing(one_batch(history, 5)) as query:
+        query(frame(0, 5), 0)  # and a crash before the other table
+    root = str(history.folder / "c")
+    for sink in (history.sink, second.sink):
+        with closing(batches.Batches(sink, root)) as query:
+            query(frame(0, 5), 0)
+    assert [str(record_now(each).transaction) for each in (history, second)] == ["1.1", "1.1"]
+
+
+def test_query_17_rows_get_the_columns_and_types_of_the_table() -> None:
+    rows = pa.RecordBatch.from_pydict({"id": pa.array([1, 2], pa.int32())})
+    assert fit_rows(rows, SCHEMA).to_pydict() == {"id": [1, 2], "city": [None, None]}
+
+
+@pytest.mark.parametrize(
+    "values", [pa.array([1, None], pa.int64()), pa.array([1.5, 2.0]), pa.array(["x", "2"])]
+)
+def test_query_17_what_would_lose_something_is_refused(values: pa.Array) -> None:
+    with pytest.raises(RowsUnfit, match="column id"):
+        fit_rows(pa.RecordBatch.from_pydict({"id": values}), SCHEMA)
+
+
+def test_query_17_a_column_that_the_table_lacks_is_refused(history: History) -> None:
+    rows = frame(0, 5)
+    rows.columns = ("id", "surprise")
+    with closing(one_batch(history, 5)) as query, pytest.raises(RowsUnfit, match="surprise"):
+        query(rows, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('[quarantine]\npolicy = "quarantine"\ntable = "s.bad"', "quarantine"),
+        ('[transform]\nsql = "SELECT * FROM records"', "transform"),
+    ],
+)
+def test_what_a_query_decides_itself_is_refused_by_name(
+    history: History, text: str, named: str
+) -> None:
+    history.sink.write_text(f"{history.sink.read_text()}\n{text}\n")
+    with pytest.raises(ConfigurationError, match=named):
+        batches.Batches(history.sink, "anywhere")
+
+
+def test_another_pyspark_and_spark_connect_are_refused_by_name(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote: Callable[..., object] = type("DataFrame", (), {"__module__": "pyspark.sql.connect"})
+    with pytest.raises(ConfigurationError, match="Connect"):
+        batches.write(remote(), history.sink, "anywhere")
+    monkeypatch.setattr(batches.pyspark, "__version__", "3.5.8")
+    with pytest.raises(ConfigurationError, match=r"3\.5\.8"):
+        batches.Batches(history.sink, "anywhere")
+
+
+def test_a_new_checkpoint_begins_where_the_table_is(history: History) -> None:
+    assert batches.starting_offsets(history.sink) == "earliest"
+    with closing(one_batch(history, 5)) as query:
+        query(frame(0, 5), 0)
+    history.log.append(3)  # a partition that the table does not know
+    found = batches.starting_offsets(history.sink)
+    assert found == '{"t": {"0": 5, "1": 5, "2": 5, "3": -2}}'
+    assert load(history.sink).name == "orders"

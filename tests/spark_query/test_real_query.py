@@ -1,0 +1,106 @@
+"""Real queries on a real broker: the driver is killed, its checkpoint lost and restored."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from integration.readers import read_with_duckdb
+from spark_query.spark_programs import Programs, dies
+
+from headgate.config.load import load
+from headgate.operations.audit.audit import audit
+from headgate.operations.status.status import status
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+
+PARTITIONS = 2
+RECORDS = 2_000
+SOURCE_ENDS = "KafkaMicroBatchStream.metrics"
+"""Spark's Kafka source 4.1 ends a query after it has repeated a batch that was not committed."""
+
+
+@pytest.fixture
+def programs(bootstrap: str, topic_factory: Callable[..., str], tmp_path: Path) -> Programs:
+    topic = topic_factory(PARTITIONS)
+    produce(bootstrap, topic, 0)
+    return Programs(tmp_path, bootstrap, topic)
+
+
+def produce(bootstrap: str, topic: str, first: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(first, first + RECORDS):
+        value = json.dumps({"id": number, "city": f"c{number % 7}"})
+        producer.produce(topic, value, partition=number % PARTITIONS)
+    assert producer.flush(60) == 0
+
+
+def end_of(programs: Programs) -> None:
+    """Run the query until it has read everything; once more where Spark's own source ends it."""
+    for _ in range(3):
+        ended = programs.run()
+        if ended.returncode == 0:
+            return
+        assert SOURCE_ENDS in ended.stdout, ended.stdout[-4000:]
+    raise AssertionError(ended.stdout[-4000:])
+
+
+def judge(programs: Programs, records: int = RECORDS) -> None:
+    """By a reader that is not ours: each record is there once."""
+    with sqlite3.connect(programs.folder / "catalog.db") as catalog:
+        ((location,),) = catalog.execute("select metadata_location from iceberg_tables")
+    table = read_with_duckdb(str(location))
+    columns = (table.column(name).to_pylist() for name in ("id", "kafka_partition", "kafka_offset"))
+    rows = list(zip(*columns, strict=True))
+    found = Counter(rows)
+    assert [row for row, times in found.items() if times > 1] == []
+    assert {row[0] for row in found} == set(range(records))
+    assert len(found) == records
+
+
+def test_the_example_of_the_page_fills_the_table_once_and_commands_say_so(
+    programs: Programs,
+) -> None:
+    end_of(programs)
+    judge(programs)
+    settings = load(programs.sink_file)
+    report = audit(settings)
+    assert (report.findings, report.unproven) == ((), ()), report
+    found = status(settings)
+    assert found.lag == 0, found
+
+
+@pytest.mark.parametrize("where", ["before the write", "before the commit", "after the commit"])
+def test_query_12_a_driver_that_is_killed_neither_loses_nor_doubles(
+    programs: Programs, where: str
+) -> None:
+    killed = programs.run(dies(where, 1))
+    assert killed.returncode == -signal.SIGKILL, killed.stdout[-4000:]
+    end_of(programs)
+    judge(programs)
+
+
+def test_query_6_a_checkpoint_that_is_lost_or_restored_neither_loses_nor_doubles(
+    programs: Programs,
+) -> None:
+    killed = programs.run(dies("after the commit", 1))
+    assert killed.returncode == -signal.SIGKILL, killed.stdout[-4000:]
+    older = programs.folder / "older"
+    shutil.move(programs.checkpoint, older)
+    early = programs.query.replace(
+        f'headgate.spark.starting_offsets("{programs.sink_file}")', '"earliest"'
+    ).replace("500", "700")
+    ended = programs.run(query=early)
+    assert ended.returncode == 0, ended.stdout[-4000:]
+    judge(programs)
+    shutil.rmtree(programs.checkpoint)
+    shutil.move(older, programs.checkpoint)
+    end_of(programs)
+    judge(programs)
