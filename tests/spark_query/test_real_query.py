@@ -79,7 +79,14 @@ def test_the_example_of_the_page_fills_the_table_once_and_commands_say_so(
     assert found.lag == 0, found
 
 
-@pytest.mark.parametrize("where", ["before the write", "before the commit", "after the commit"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param("before the write", marks=pytest.mark.wide),
+        pytest.param("before the commit", marks=pytest.mark.wide),
+        "after the commit",
+    ],
+)
 def test_query_12_a_driver_that_is_killed_neither_loses_nor_doubles(
     programs: Programs, where: str
 ) -> None:
@@ -89,6 +96,7 @@ def test_query_12_a_driver_that_is_killed_neither_loses_nor_doubles(
     judge(programs)
 
 
+@pytest.mark.wide
 def test_query_6_a_checkpoint_that_is_lost_or_restored_neither_loses_nor_doubles(
     programs: Programs,
 ) -> None:
@@ -118,6 +126,7 @@ def headgate(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.wide
 def test_query_13_headgate_run_takes_over_and_gives_back(
     programs: Programs, bootstrap: str
 ) -> None:
@@ -133,6 +142,7 @@ def test_query_13_headgate_run_takes_over_and_gives_back(
     judge(programs, 2 * RECORDS)
 
 
+@pytest.mark.wide
 def test_query_14_a_query_that_is_paused_waits_and_goes_on_when_it_is_resumed(
     programs: Programs, bootstrap: str
 ) -> None:
