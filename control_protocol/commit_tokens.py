@@ -10,7 +10,7 @@ ANY = "*"
 """Stands, once in a token, for what distinguishes the files of a transaction."""
 
 
-def is_of_token(token: str, path: str) -> bool:
+def is_path_of_token(token: str, path: str) -> bool:
     """Return whether the path bears this token, and has no ``..``."""
     begin, _, end = token.partition(ANY)
     return (
@@ -27,7 +27,7 @@ class SupportsCommitTokens(SinkTable, Protocol):
     """A table whose files bear the token of the one commit that may bring them (rule TOKEN-2)."""
 
     def new_token(self) -> str:
-        """Return a token that nobody had before, in the form that ``is_of_token`` reads.
+        """Return a token that nobody had before, in the form that ``is_path_of_token`` reads.
 
         It does not promise that files follow. Raises ``Unreachable``, ``TableMissing``.
         """

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from headgate.control_protocol.commit_tokens import is_of_token
+from headgate.control_protocol.commit_tokens import is_path_of_token
 from headgate.control_protocol.identifiers import Sender, TransactionNumber
 
 Committed = Mapping[str, frozenset[str]]
@@ -113,7 +113,9 @@ class Prefixes:
     def transaction(self, path: str) -> TransactionNumber | None:
         """Return the transaction whose token the path bears, if it is spelled as it was issued."""
         if self.marks:
-            back = next((k for k, mark in enumerate(self.marks) if is_of_token(mark, path)), None)
+            back = next(
+                (k for k, mark in enumerate(self.marks) if is_path_of_token(mark, path)), None
+            )
             return None if back is None else TransactionNumber(self.newest - back)
         number, *inside = self._below(path).split("/")
         if not inside or any(step in ("", ".", "..") for step in inside):

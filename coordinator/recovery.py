@@ -63,7 +63,7 @@ def record_to_resume(view: TableView, settings: CoordinatorSettings) -> CommitRe
         case Lineage.CONTAINS_TAG:
             return _of_tag(view)
         case Lineage.ROLLED_BACK:
-            return _if_rolled_back(view, settings.on_rollback)
+            return _handle_rollback(view, settings.on_rollback)
         case Lineage.UNDECIDABLE:
             return _if_undecidable(view, settings.on_rollback)
         case Lineage.TAG_MISSING:
@@ -81,7 +81,7 @@ def _of_tag(view: TableView) -> CommitRecord | None:
     return record
 
 
-def _if_rolled_back(view: TableView, policy: RollbackPolicy) -> CommitRecord:
+def _handle_rollback(view: TableView, policy: RollbackPolicy) -> CommitRecord:
     if policy is RollbackPolicy.KEEP_OFFSETS and view.record:
         return view.record
     if policy is RollbackPolicy.FOLLOW_TABLE and view.branch_record:

@@ -486,7 +486,7 @@ def unknown_tables(state: State) -> tuple[str, ...]:
     if not state.identity.routed:
         return ()
     term = term_of(state)
-    strangers = _tables_named(state) | _tables_expired(term)
+    strangers = _tables_named(state) | _expired_tables(term)
     return tuple(
         sorted(strangers - named_secondaries(state).keys() - term.suspensions.suspended.keys())
     )
@@ -521,7 +521,7 @@ def _tables_moved(state: State) -> set[str]:
     return found
 
 
-def _tables_expired(term: Term) -> frozenset[str]:
+def _expired_tables(term: Term) -> frozenset[str]:
     """PENDING-8: return tables with expired pending commits: a late delivery may be under way until
     they are read.
 

@@ -99,10 +99,10 @@ class Cluster:
             except kafka.KafkaException as error:
                 self._admin.poll(0)  # delivers the client's complaints
                 # Refused by every broker: waiting longer would not change the answer.
-                if self._all_down() or time.monotonic() > patience:
+                if self._all_brokers_down_error() or time.monotonic() > patience:
                     raise self._unreachable(error) from error
 
-    def _all_down(self) -> bool:
+    def _all_brokers_down_error(self) -> bool:
         codes = {complaint.code() for complaint in self._complaints}
         return _ALL_DOWN in codes and not codes.isdisjoint(_MOST_TELLING)
 

@@ -87,7 +87,7 @@ class OffsetCopies:
             if self._consumer is None:
                 own = {"group.id": self._group_id, "enable.auto.commit": False}
                 config = {**for_other_clients(quiet(self._config)), **own}
-                self._consumer = kafka.Consumer(config)
+                self._consumer = new_consumer(config)
             self._consumer.commit(offsets=copies, asynchronous=True)
         except (kafka.KafkaException, RuntimeError) as error:
             _log.warning("the group's offsets (for lag tools only) were not copied: %s", error)

@@ -119,7 +119,7 @@ class KafkaSourceTopics:
         described = {}
         for name, future in futures.items():
             try:
-                described[name] = self._result(f"topic {name}", future)
+                described[name] = self._await_result(f"topic {name}", future)
                 self._missing_since_s.pop(name, None)
             except _TopicMissing as error:
                 if name in self._topics:
@@ -165,13 +165,13 @@ class KafkaSourceTopics:
 
     def _offset(self, asked: kafka.TopicPartition, future: Future[Any]) -> int:
         what = f"{asked.topic}/{asked.partition}"
-        offset = int(self._result(what, future).offset)
+        offset = int(self._await_result(what, future).offset)
         # While a broker starts, the client succeeds with an invalid offset.
         if offset < _NO_SUCH_OFFSET:
             raise Unreachable(f"the Kafka cluster gave no offset of {what}", "is it coming up?")
         return offset
 
-    def _result(self, what: str, future: Future[Any]) -> Any:
+    def _await_result(self, what: str, future: Future[Any]) -> Any:
         try:
             return future.result()
         except kafka.KafkaException as error:

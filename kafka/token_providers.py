@@ -139,7 +139,7 @@ class _Endpoint:
             form |= {"client_id": client, "client_assertion_type": _JWT_BEARER}
             form["client_assertion"] = secret
         began_s = time.time()
-        answer = _ask("POST", self._url, headers, form, ca=self._ca, secret=secret)
+        answer = _request("POST", self._url, headers, form, ca=self._ca, secret=secret)
         return _token_of(answer, began_s, settings.get("extensions", {}))
 
 
@@ -346,7 +346,7 @@ def _get(url: str, headers: Mapping[str, str]) -> bytes:
     return _body("GET", url, headers, None, ca="", secret="", inside=True)
 
 
-def _ask(
+def _request(
     method: str,
     url: str,
     headers: Mapping[str, str],

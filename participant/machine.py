@@ -76,11 +76,11 @@ from headgate.participant.batches import (
 )
 from headgate.participant.schema_proposals import (
     answer_needs_by_start,
-    before_waiting_records,
     forget_answers,
     forget_needs,
     forget_refusals,
     log_ignored_fields,
+    offsets_before_waiting_records,
     on_batch_needs,
     on_own_proposal,
     on_tables,
@@ -232,7 +232,7 @@ def _on_end_offsets(state: State, known: EndOffsetsRead, now_ms: int) -> Step:
     there = backlog(state)
     done_again = False
     if state.needs.open or state.needs.again:
-        there = before_waiting_records(state, there, now_ms)
+        there = offsets_before_waiting_records(state, there, now_ms)
         done_again = bool(repeat_until(state)) and not state.needs.open
     full = sum(map(len, there.values())) >= state.settings.batch_records_max
     enough = known.full or full or done_again or state.run.stop is not None

@@ -10,10 +10,12 @@ import pickle
 import uuid
 from collections.abc import Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyspark
+import pyspark.sql
 
 from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
@@ -54,6 +56,7 @@ def write(frame: Any, sink: str | Path, checkpoint: str, *, stateful: bool = Fal
     """
     batches = Batches(sink, checkpoint, stateful=stateful)
     batches.check(frame)
+    batches.session = frame.sparkSession
     writer = frame.writeStream.option("checkpointLocation", checkpoint)
     return writer.outputMode("append").foreachBatch(batches)
 
@@ -122,6 +125,8 @@ class Batches:
         self._run = uuid.uuid4().hex[:12]
         self._table: QueryTable | None = None
         self._sources: SourceTopics | None = None
+        self.session: Any = None
+        """That of the query, as ``write`` knows it: a batch's frame has another."""
 
     def check(self, frame: Any) -> None:
         """Raise ``ConfigurationError`` for a session or a frame that cannot be used."""
@@ -176,8 +181,23 @@ class Batches:
         if self._table is None:
             self._sources = self._sources or open_sources(self.settings)
             sender = Sender(f"spark-{query}", self._run)
-            self._table = QueryTable(self.settings, self._sources, sender, stateful=self._stateful)
+            self._table = QueryTable(
+                self.settings,
+                self._sources,
+                sender,
+                stateful=self._stateful,
+                may_wait=partial(self._refuse_stopped, query),
+            )
         return self._table
+
+    def _refuse_stopped(self, query: str) -> None:
+        """QUERY-14: end a batch that waits, if the query is being stopped: Spark waits for it."""
+        session = self.session or pyspark.sql.SparkSession.builder.getOrCreate()
+        running = [each for each in session.streams.active if str(each.id) == query]
+        if running and not any(each.isActive for each in running):
+            raise InterruptedError(
+                f"sink {self.settings.name} is paused, and its query was stopped"
+            )
 
     def _places(self, frame: Any, found: Take) -> Mapping[str, str]:
         """Return the columns that say of which record a row is (QUERY-6)."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from headgate.config.catalog_location import require_locations
+from headgate.config.sections import Distribution
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord, refuse_unfinished, table_note
 from headgate.control_protocol.errors import (
@@ -62,6 +63,7 @@ from headgate.runtime.write_planning import source_plan
 LOOK_AGAIN_S = 3.0
 _ATTEMPTS_MAX = 50
 _PAUSE_S = 0.2
+_DISTRIBUTES = (Distribution.HASH, Distribution.RANGE)
 
 _log = redacted_logger(__name__)
 
@@ -104,6 +106,8 @@ def refuse_unfit(settings: SinkSettings) -> None:
         "transform": bool(settings.transform),
         "quarantine": settings.quarantine.keeps_rejected,
         "table.key": bool(settings.table.key),
+        "spark.distribution": settings.spark.distribution
+        in (Distribution.HASH, Distribution.RANGE),
     }
     if found := [name for name, used in unfit.items() if used]:
         raise ConfigurationError(
@@ -113,7 +117,10 @@ def refuse_unfit(settings: SinkSettings) -> None:
 
 
 class QueryTable:
-    """Reads, plans and commits for one run of a query. ``stateful`` as for ``Batches``."""
+    """Reads, plans and commits for one run of a query. ``stateful`` as for ``Batches``.
+
+    ``may_wait`` raises where a query that is paused need not wait any more.
+    """
 
     def __init__(
         self,
@@ -123,13 +130,14 @@ class QueryTable:
         *,
         stateful: bool = False,
         wait: Callable[[float], object] = time.sleep,
+        may_wait: Callable[[], object] = lambda: None,
     ) -> None:
         refuse_unfit(settings)
         require_locations(settings)
         self.settings = settings
         self._sources = sources
         self._stateful = stateful
-        self._wait = wait
+        self._wait, self._may_wait = wait, may_wait
         self._topic_ids: dict[str, TopicId] = {}
         self._uuid: str | None = None
         self._run = QueryRun(settings.name, settings.source.group_id, sender)
@@ -180,6 +188,7 @@ class QueryTable:
         now = self.read()
         while now.record is not None and now.record.paused:
             self._wait(LOOK_AGAIN_S)
+            self._may_wait()
             now = self.read()
         self._topic_ids = self._describe(proposed, now)
         return now, decide(now.record, proposed, stateful=self._stateful)

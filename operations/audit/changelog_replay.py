@@ -292,7 +292,7 @@ _NONE = Offsets()
 
 _SAID: Mapping[Fault, str] = {
     Fault.LOST: "keys have no row, whose last records are rows",
-    Fault.ANEW: "keys have no row, because the table was re-created after their last records "
+    Fault.RECREATED: "keys have no row, because the table was re-created after their last records "
     "(docs/guides/upserts-and-deletes.md says how to fill it)",
     Fault.OUTDATED: "rows are older than the last records of their keys",
     Fault.UNDELETED: "rows exist that the last records of their keys delete",

@@ -473,7 +473,7 @@ class KeyedTables:
             partition,
             produced=len(results[0].read.offsets[at]),
             lost=(partition.lost or 0)
-            + sum(result.count(at, Fault.LOST, Fault.ANEW) for result in results),
+            + sum(result.count(at, Fault.LOST, Fault.RECREATED) for result in results),
             invented=(partition.invented or 0)
             + sum(result.count(at, Fault.INVENTED) for result in results),
         )

@@ -144,7 +144,7 @@ class Fault(StrEnum):
 
     LOST = "row-lost"
     """The last record of a key has a row, but the table has none with that key."""
-    ANEW = "table-made-anew"
+    RECREATED = "table-recreated"
     """The same, of a record that went into an earlier table of that name."""
     OUTDATED = "row-outdated"
     """The table has an older record of the key."""
@@ -168,7 +168,7 @@ class Fault(StrEnum):
 
 WRONG = (
     Fault.LOST,
-    Fault.ANEW,
+    Fault.RECREATED,
     Fault.OUTDATED,
     Fault.UNDELETED,
     Fault.INVENTED,
@@ -311,7 +311,7 @@ class _Slice:
         there[self._place[known]] = True
         lost = ~self._deletes & ~there & ~crossed
         earlier = self._is_of_earlier_table()
-        self._note_last(Fault.ANEW, lost & earlier)
+        self._note_last(Fault.RECREATED, lost & earlier)
         self._note_last(Fault.LOST, lost & ~earlier)
         self._compare_values(right)
 

@@ -346,12 +346,16 @@ def count_whole_table(
         known = seen.offsets.copy()
         for sink, theirs in sorted(others.items()):
             if _same_topic(at, record, their_topics.get(sink, {})):
-                _count_theirs(whole, sink, theirs.partitions.get(at, SeenOffsets()), known)
+                _count_rows_of_other_sinks(
+                    whole, sink, theirs.partitions.get(at, SeenOffsets()), known
+                )
         whole.distinct += len(known)
     return whole
 
 
-def _count_theirs(whole: WholeTable, sink: SinkName, seen: SeenOffsets, known: BitMap64) -> None:
+def _count_rows_of_other_sinks(
+    whole: WholeTable, sink: SinkName, seen: SeenOffsets, known: BitMap64
+) -> None:
     rows = len(seen.offsets) + seen.requested + seen.twice
     whole.rows += rows
     whole.count(f"sink {sink}", rows - len(seen.offsets - known))

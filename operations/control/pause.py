@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.errors import ControlTopicUnfit, RetryLater
+from headgate.control_protocol.errors import ControlTopicUnfit, RetryLater, TableMissing
 from headgate.control_protocol.events import Envelope, Pause, Resume
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TransactionNumber
 from headgate.control_protocol.ports import SinkTable
@@ -81,8 +81,11 @@ def _claim_for_query(settings: SinkSettings, event: Pause | Resume) -> CommitRec
 
     Return ``None`` for any other sink.
     """
-    with open_primary(settings) as table:
-        view = table.read()
+    try:
+        with open_primary(settings) as table:
+            view = table.read()
+    except TableMissing:
+        return None  # what is missing besides is told first
     if view.record is None or not is_of_query(view.record):
         return None
     command, paused = type(event).__name__.lower(), isinstance(event, Pause)

@@ -132,7 +132,7 @@ def _demonstrate(options: Options, screen: Screen, signals: Sequence[int]) -> in
     screen.tell(f"Everything is kept in {options.folder}.\n", "dim")
     with ExitStack() as stage:
         folder = stage.enter_context(demo_folder(options.folder))
-        kafka = EmbeddedKafka(folder / "kafka", _jars(screen))
+        kafka = EmbeddedKafka(folder / "kafka", _fetch_jars(screen))
         with screen.working("starting Kafka"):
             stage.enter_context(kafka)
         screen.say("Kafka", f"{KAFKA_VERSION} on Java {java_version()}, at {kafka.bootstrap}")
@@ -160,7 +160,7 @@ def _store(stage: ExitStack, folder: Path, screen: Screen) -> str:
     return endpoint
 
 
-def _jars(screen: Screen) -> Path:
+def _fetch_jars(screen: Screen) -> Path:
     with screen.fetching(f"Apache Kafka {KAFKA_VERSION} (44 MB), once") as on_progress:
         return fetch_broker_jars(on_progress=on_progress)
 

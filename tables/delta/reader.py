@@ -55,7 +55,9 @@ class DeltaReader:
         return history_of(self._view, self._sink, states, complete=walk.complete)
 
     def live_files(self) -> list[LiveFile]:
-        columns = (self._adds[name].to_pylist() for name in ("path", "num_records", "size_bytes"))
+        columns = (
+            self._add_actions[name].to_pylist() for name in ("path", "num_records", "size_bytes")
+        )
         brought = self._walk.brought
         return [
             LiveFile(
@@ -103,15 +105,15 @@ class DeltaReader:
         return FileRows(file.path, file.size_bytes, batches, batches)
 
     @cached_property
-    def _adds(self) -> pa.Table:
+    def _add_actions(self) -> pa.Table:
         return pa.table(self._table.get_add_actions())
 
     @property
     def _partitions(self) -> list[Mapping[str, Any]]:
         """Return the log's values for each live file, whose columns the file may lack."""
-        if "partition" not in self._adds.column_names:
-            return [{}] * len(self._adds)
-        return [values or {} for values in self._adds["partition"].to_pylist()]
+        if "partition" not in self._add_actions.column_names:
+            return [{}] * len(self._add_actions)
+        return [values or {} for values in self._add_actions["partition"].to_pylist()]
 
     # -------------------------------------------------------------------------------------- the log
 
@@ -121,7 +123,7 @@ class DeltaReader:
 
     def _walk_log(self, newest: Newest | None = None) -> Walk:
         """Walk the versions; each takes a request, and only its digest is kept."""
-        walk = Walk(self._adds["path"].to_pylist() if newest is None else ())
+        walk = Walk(self._add_actions["path"].to_pylist() if newest is None else ())
         for entry in self._log.line(self._table.version()):
             if entry is None:
                 break

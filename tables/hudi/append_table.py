@@ -44,7 +44,7 @@ class HudiSinkTable(HudiCommits):
     def _renewed(self) -> None:
         self._stamps.clear()
 
-    def _coming(self) -> Sequence[str]:
+    def _announced_instants(self) -> Sequence[str]:
         return tuple(self._stamps)
 
     def _open_timeline(self, java: HudiJava) -> None:

@@ -235,7 +235,7 @@ class HudiCommits:
     def _renewed(self) -> None:
         """Forget what was known: the table is another one, or was changed."""
 
-    def _coming(self) -> Sequence[str]:
+    def _announced_instants(self) -> Sequence[str]:
         """Return the instants of transactions that may not be settled, oldest first."""
         return ()
 
@@ -260,7 +260,7 @@ class HudiCommits:
 
         The newest instant to come belongs to the transaction that the claim begins with.
         """
-        meta, first = java.meta(), set(self._coming()[-1:])
+        meta, first = java.meta(), set(self._announced_instants()[-1:])
         self._require_none_risen(lambda instant: java.landed(meta, instant) is not None)
         for instant in sorted(self._unfinished(java, meta) - first):
             self._bury(java, instant)
@@ -388,7 +388,7 @@ class HudiCommits:
         for instant in sorted(self._unfinished(java, meta)):
             if java.completed(meta, instant):
                 self._reservations.remove_late(instant, _paths(java.statistics(meta, instant)))
-            elif instant < landed and instant not in self._coming():
+            elif instant < landed and instant not in self._announced_instants():
                 self._bury(java, instant)
         self._reservations.remove_behind(self._settled_files(java, meta))
         self._reservations.forget_old(landed)

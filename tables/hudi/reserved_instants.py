@@ -52,7 +52,7 @@ class Reservations:
         self._dead = f"{AUX}/{sink}/condemned"
         self._landed = f"{AUX}/{sink}/landed"
         self._formerly = f"{AUX}/{sink}/newest.json"
-        self._coming = f"{AUX}/{sink}/coming.json"
+        self._announced_path = f"{AUX}/{sink}/coming.json"
 
     def note(self, instant: str) -> None:
         """Note that everything with this instant belongs to this sink from now on."""
@@ -139,12 +139,12 @@ class Reservations:
 
     def announce(self, coming: Kept) -> None:
         """Note within Hudi's lock what is completed next, because the archive has no records."""
-        self._put(self._coming, coming)
+        self._put(self._announced_path, coming)
 
     def announced(self) -> Kept | None:
         """Raises as ``kept``."""
         with suppress(FileNotFoundError):
-            return self._read(self._coming)
+            return self._read(self._announced_path)
         return None
 
     def newest(self, archived: Callable[[str], int | None]) -> Kept | None:

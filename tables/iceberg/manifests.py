@@ -165,7 +165,7 @@ class SnapshotFiles:
     ) -> ManifestList:
         """Write a manifest list with the parent's files, these, and the staged manifests as they
         are: another delivery may be listing them at the same time. Raises what storage raises."""
-        kept = [manifest for manifest in self._of(parent) if _live(manifest)]
+        kept = [manifest for manifest in self._of(parent) if _live_entries(manifest)]
         if files:
             added = self._write_added(files)
             kept = self._merge([*added, *kept])
@@ -206,7 +206,9 @@ class SnapshotFiles:
     ) -> ManifestList:
         """Write a manifest list with the parent's files except the removed ones, and these."""
         kept = [
-            self._without(removed, manifest) for manifest in self._of(parent) if _live(manifest)
+            self._without(removed, manifest)
+            for manifest in self._of(parent)
+            if _live_entries(manifest)
         ]
         kept = self._with_deletions([*self._write_added(files), *kept], deletions)
         return self._write_list(kept, parent, sequence_number)
@@ -370,7 +372,7 @@ def _require_whole(manifest: ManifestFile, found: int) -> None:
         raise FileDamaged(manifest.manifest_path, why)
 
 
-def _live(manifest: ManifestFile) -> bool:
+def _live_entries(manifest: ManifestFile) -> bool:
     return manifest.has_added_files() or manifest.has_existing_files()
 
 

@@ -105,7 +105,9 @@ class MatchingRows:
         for file in files:
             path = file.file_path
             if path not in self._known:
-                self._known[path] = _matching(table, file, bound) if may_match(file) else BitMap64()
+                self._known[path] = (
+                    _matching_rows(table, file, bound) if may_match(file) else BitMap64()
+                )
             if self._known[path]:
                 found[path] = self._known[path]
         return found
@@ -165,7 +167,7 @@ def _as_in_sql(predicate: BooleanExpression) -> BooleanExpression:
     return predicate
 
 
-def _matching(table: Table, file: DataFile, bound: BooleanExpression) -> BitMap64:
+def _matching_rows(table: Table, file: DataFile, bound: BooleanExpression) -> BitMap64:
     schema = table.schema()
     names = [str(schema.find_column_name(of)) for of in sorted(extract_field_ids(bound))]
     wanted = expression_to_pyarrow(bound, schema)
@@ -222,7 +224,7 @@ class Deletion(MaintenanceCommit):
         calling: AbstractContextManager[object] | None = None,
     ) -> None:
         super().__init__(catalog, identifier, of, calling)
-        self._matching = MatchingRows(predicate)
+        self._matching_rows = MatchingRows(predicate)
         self._dead_rows = DeadRows()
         self._asked_by = asked_by
         self._columns = columns
@@ -275,7 +277,7 @@ class Deletion(MaintenanceCommit):
         to_delete = self._find_rows(table, parent)
         if not to_delete.count:
             return Settled.LANDED
-        self._listed = self._list_of(table, to_delete)
+        self._listed = self._delete_files_of(table, to_delete)
         deletions = self._deletions(table, to_delete)
         snapshot_id = metadata.new_snapshot_id()
         manifests = SnapshotFiles(table, snapshot_id)
@@ -315,7 +317,7 @@ class Deletion(MaintenanceCommit):
         data, head = live_entries(table, parent)
         io, to_delete = read_whole(table.io), RowsToDelete(head)
         files = {entry.data_file.file_path: entry.data_file for entry in data}
-        matching = self._matching.of(table, files.values())
+        matching = self._matching_rows.of(table, files.values())
         for path, positions in sorted(matching.items()):
             before = self._dead_rows.of(io, head, path)
             if alive := positions - before:
@@ -344,7 +346,7 @@ class Deletion(MaintenanceCommit):
         summary = Summary(Operation.DELETE, **counts, **said)
         return update_snapshot_summaries(summary, properties_of(parent))
 
-    def _list_of(self, table: Table, to_delete: RowsToDelete) -> DeletedRecords:
+    def _delete_files_of(self, table: Table, to_delete: RowsToDelete) -> DeletedRecords:
         """Return the table's list of deleted records with these."""
         properties, sink = table.metadata.properties, self._sink
         before = deleted_in(sink, properties)

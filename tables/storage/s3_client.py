@@ -119,7 +119,9 @@ class S3Store:
         self._waiting = waiting
 
     def put(self, bucket: str, key: str, data: bytes) -> None:
-        self._ask((bucket, key), lambda s3: s3.put_object(Bucket=bucket, Key=key, Body=data))
+        self._request_each(
+            (bucket, key), lambda s3: s3.put_object(Bucket=bucket, Key=key, Body=data)
+        )
 
     def put_if_absent(self, bucket: str, key: str, data: bytes) -> bool:
         """Return whether the object was absent; else it stays, if the store supports that."""
@@ -133,7 +135,7 @@ class S3Store:
                 raise
             return True
 
-        return self._ask((bucket, key), ask)
+        return self._request_each((bucket, key), ask)
 
     def get(self, bucket: str, key: str) -> bytes:
         return self._read(bucket, key)[0]
@@ -146,7 +148,7 @@ class S3Store:
 
     def size(self, bucket: str, key: str) -> int:
         return int(
-            self._ask(
+            self._request_each(
                 (bucket, key),
                 lambda s3: s3.head_object(Bucket=bucket, Key=key)["ContentLength"],
             )
@@ -154,7 +156,7 @@ class S3Store:
 
     def delete(self, bucket: str, key: str) -> None:
         """Delete an object; a missing one is not an error, since S3 does not report it."""
-        self._ask((bucket, key), lambda s3: s3.delete_object(Bucket=bucket, Key=key))
+        self._request_each((bucket, key), lambda s3: s3.delete_object(Bucket=bucket, Key=key))
 
     def delete_many(self, bucket: str, keys: Sequence[str]) -> dict[str, str]:
         """Delete a thousand at once; return what was refused, and why."""
@@ -162,7 +164,9 @@ class S3Store:
         for begin in range(0, len(keys), DELETED_AT_ONCE):
             some = keys[begin : begin + DELETED_AT_ONCE]
             asked = {"Objects": [{"Key": key} for key in some], "Quiet": True}
-            answer = self._ask((bucket, some[0]), partial(_delete, bucket=bucket, asked=asked))
+            answer = self._request_each(
+                (bucket, some[0]), partial(_delete, bucket=bucket, asked=asked)
+            )
             for error in answer.get("Errors", ()):
                 refused[error["Key"]] = f"{error.get('Code')}: {error.get('Message')}"
         return refused
@@ -171,7 +175,9 @@ class S3Store:
         """Yield keys with this prefix and their write times (epoch ms), a thousand per request."""
         more: dict[str, str] = {}
         while True:
-            page = self._ask((bucket, prefix), partial(_list, Bucket=bucket, Prefix=prefix, **more))
+            page = self._request_each(
+                (bucket, prefix), partial(_list, Bucket=bucket, Prefix=prefix, **more)
+            )
             for entry in page.get("Contents", ()):
                 yield entry["Key"], int(entry["LastModified"].timestamp() * 1000)
             if not page.get("IsTruncated"):
@@ -183,7 +189,7 @@ class S3Store:
         more: dict[str, str] = {}
         while True:
             asked = partial(_list, Bucket=bucket, Prefix=prefix, Delimiter="/", **more)
-            page = self._ask((bucket, prefix), asked)
+            page = self._request_each((bucket, prefix), asked)
             for entry in page.get("CommonPrefixes", ()):
                 yield entry["Prefix"]
             if not page.get("IsTruncated"):
@@ -193,7 +199,7 @@ class S3Store:
     def begin(self, bucket: str, key: str) -> str:
         """Begin an upload in parts; return its id."""
         return str(
-            self._ask(
+            self._request_each(
                 (bucket, key),
                 lambda s3: s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"],
             )
@@ -202,7 +208,9 @@ class S3Store:
     def part(self, bucket: str, key: str, upload: str, numbered: tuple[int, bytes]) -> str:
         number, data = numbered
         of = {"Bucket": bucket, "Key": key, "UploadId": upload, "PartNumber": number}
-        return str(self._ask((bucket, key), lambda s3: s3.upload_part(Body=data, **of)["ETag"]))
+        return str(
+            self._request_each((bucket, key), lambda s3: s3.upload_part(Body=data, **of)["ETag"])
+        )
 
     def complete(self, bucket: str, key: str, upload: str, parts: Sequence[str]) -> None:
         """Complete an upload.
@@ -212,14 +220,14 @@ class S3Store:
         listed = [{"PartNumber": n, "ETag": tag} for n, tag in enumerate(parts, 1)]
         of = {"Bucket": bucket, "Key": key, "UploadId": upload}
         whole = {"Parts": listed}
-        self._ask(
+        self._request_each(
             (bucket, key),
             lambda s3: s3.complete_multipart_upload(MultipartUpload=whole, **of),
         )
 
     def abort(self, bucket: str, key: str, upload: str) -> None:
         of = {"Bucket": bucket, "Key": key, "UploadId": upload}
-        self._ask((bucket, key), lambda s3: s3.abort_multipart_upload(**of))
+        self._request_each((bucket, key), lambda s3: s3.abort_multipart_upload(**of))
 
     def _read(self, bucket: str, key: str, **asked: str) -> tuple[bytes, Mapping[str, Any]]:
         """Return a whole body, with its headers. botocore's own retries end before the body."""
@@ -236,7 +244,7 @@ class S3Store:
             raise AssertionError("the last try returns or raises")
 
         ends_s = self._waiting.monotonic_s() + _BODY_S
-        return self._ask((bucket, key), ask)
+        return self._request_each((bucket, key), ask)
 
     def _body(self, found: Mapping[str, Any]) -> bytes:
         body, count = found["Body"], int(found["ContentLength"])
@@ -257,7 +265,7 @@ class S3Store:
             raise BodyBroken(f"after {len(data)} of {count} bytes the connection ended")
         return bytes(data)
 
-    def _ask(self, of: tuple[str, str], ask: Callable[[Any], _Answer]) -> _Answer:
+    def _request_each(self, of: tuple[str, str], ask: Callable[[Any], _Answer]) -> _Answer:
         bucket, key = of
         try:
             client, signing = _client(os.getpid(), self._place)

@@ -14,7 +14,7 @@ from hudi_tables.world import ARCHIVED_SOON, HudiWorld, rows
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.commit_record_codec import encode
-from headgate.control_protocol.commit_tokens import is_of_token
+from headgate.control_protocol.commit_tokens import is_path_of_token
 from headgate.control_protocol.errors import HudiForked, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Landed, Lineage, Refused, Unknown
@@ -62,7 +62,7 @@ def test_what_is_committed_is_read_by_spark_and_by_hudi_rs(
     table = world.open()
     stamp, view = table.new_token(), claimed(table)
     files = world.write(written, stamp)
-    assert all(is_of_token(stamp, file.path) for file in files)
+    assert all(is_path_of_token(stamp, file.path) for file in files)
     landed(commit(table, view, record(1, 1, 5), *files))
 
     found = world.read().select("number", "row", "city").collect()

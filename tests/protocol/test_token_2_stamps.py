@@ -9,7 +9,7 @@ import pytest
 from protocol.coordinating import SETTINGS, Coordinator
 from protocol.values import ALICE, LOCATION, P0, P1, data_file, offsets, status
 
-from headgate.control_protocol.commit_tokens import is_of_token
+from headgate.control_protocol.commit_tokens import is_path_of_token
 from headgate.control_protocol.events import AckCommit, StartCommit, WriteStatus
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.machine_io import LogLine
@@ -242,12 +242,12 @@ def test_files_refused_for_good_begin_a_new_epoch() -> None:
     ],
 )
 def test_which_paths_belong_to_a_stamp(path: str, is_one: bool) -> None:
-    assert is_of_token("/lake/trips/*_7.parquet", path) is is_one
+    assert is_path_of_token("/lake/trips/*_7.parquet", path) is is_one
 
 
 def test_nothing_belongs_to_what_is_no_stamp() -> None:
     for no_stamp in ("", "*", "/lake/*", "/lake/trips"):
-        assert not is_of_token(no_stamp, "/lake/trips/f_7.parquet")
+        assert not is_path_of_token(no_stamp, "/lake/trips/f_7.parquet")
 
 
 def committing(settings: CoordinatorSettings = SETTINGS) -> Stamping:

@@ -6,6 +6,8 @@ import json
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -77,7 +79,14 @@ def test_the_example_of_the_page_fills_the_table_once_and_commands_say_so(
     assert found.lag == 0, found
 
 
-@pytest.mark.parametrize("where", ["before the write", "before the commit", "after the commit"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param("before the write", marks=pytest.mark.wide),
+        pytest.param("before the commit", marks=pytest.mark.wide),
+        "after the commit",
+    ],
+)
 def test_query_12_a_driver_that_is_killed_neither_loses_nor_doubles(
     programs: Programs, where: str
 ) -> None:
@@ -87,6 +96,7 @@ def test_query_12_a_driver_that_is_killed_neither_loses_nor_doubles(
     judge(programs)
 
 
+@pytest.mark.wide
 def test_query_6_a_checkpoint_that_is_lost_or_restored_neither_loses_nor_doubles(
     programs: Programs,
 ) -> None:
@@ -104,3 +114,45 @@ def test_query_6_a_checkpoint_that_is_lost_or_restored_neither_loses_nor_doubles
     shutil.move(older, programs.checkpoint)
     end_of(programs)
     judge(programs)
+
+
+def headgate(*arguments: str | Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from headgate.operations.cli.main import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.wide
+def test_query_13_headgate_run_takes_over_and_gives_back(
+    programs: Programs, bootstrap: str
+) -> None:
+    killed = programs.run(dies("after the commit", 1))
+    assert killed.returncode == -signal.SIGKILL, killed.stdout[-4000:]
+    run = programs.folder / "run.toml"
+    run.write_text(programs.sink_file.read_text() + '\n[spark]\nwriter = "in-process"\n')
+    headgate("run", run, "--until-latest")
+    judge(programs)
+    topic = load(run).source.topics[0]
+    produce(bootstrap, topic, RECORDS)
+    end_of(programs)  # with the checkpoint of before
+    judge(programs, 2 * RECORDS)
+
+
+@pytest.mark.wide
+def test_query_14_a_query_that_is_paused_waits_and_goes_on_when_it_is_resumed(
+    programs: Programs, bootstrap: str
+) -> None:
+    end_of(programs)
+    headgate("pause", programs.sink_file)
+    assert status(load(programs.sink_file)).paused
+    produce(bootstrap, load(programs.sink_file).source.topics[0], RECORDS)
+    waits = programs.query.replace("processAllAvailable()", "awaitTermination(20)")
+    programs.run(query=waits)
+    judge(programs)
+    headgate("resume", programs.sink_file)
+    end_of(programs)
+    judge(programs, 2 * RECORDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.control_protocol.commit_tokens import ANY, SupportsCommitTokens, is_of_token
+from headgate.control_protocol.commit_tokens import ANY, SupportsCommitTokens, is_path_of_token
 from headgate.control_protocol.ports import Landed, Refused
 from headgate.control_protocol.testing.contract.world import (
     StampWorld,
@@ -25,7 +25,7 @@ class CommitTokenContract:
         assert len(set(stamps)) == len(stamps)
         assert {stamp.count(ANY) for stamp in stamps} == {1}
         file = world.marked_file(stamps[0], 1)
-        assert [is_of_token(stamp, file.path) for stamp in stamps] == [True] + [False] * 5
+        assert [is_path_of_token(stamp, file.path) for stamp in stamps] == [True] + [False] * 5
 
     def test_token_2_files_land_under_the_stamp_that_came_before_the_claim(
         self, world: StampWorld

@@ -245,13 +245,13 @@ def test_a_keyed_table_made_anew_is_named_and_a_deleted_row_of_another_is_no_los
     delete_a_log(sink)
     report = audit(sink.settings)
     found = {finding.what: finding.evidence for finding in report.findings}
-    assert found.keys() == {"table-made-anew"}, report.findings
+    assert found.keys() == {"table-recreated"}, report.findings
     there = set(ids(sink, "db.users"))
     absent = events.rows["users"].keys() - there
     assert absent
     assert there < events.rows["users"].keys()
     told = f"db.users: {len(absent)} keys have no row, because the table was re-created"
-    assert found["table-made-anew"].startswith(told)
+    assert found["table-recreated"].startswith(told)
     assert any(text.startswith("db.users: re-created") for text in report.unproven)
     assert_folded(sink, events.of("orders"), "db.orders")
 

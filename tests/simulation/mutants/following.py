@@ -130,7 +130,7 @@ def secondaries_of_the_past_unclaimed(right: Any, *given: Any) -> Any:
     return ()
 
 
-@FAMILY.replaces("PENDING-8", (secondary_tables, "_tables_expired"))
+@FAMILY.replaces("PENDING-8", (secondary_tables, "_expired_tables"))
 def heirs_know_of_no_expire(_right: Any, _term: Any) -> frozenset[str]:
     """A coordinator leaves routed tables alone whose pending commits the one before let expire."""
     return frozenset()

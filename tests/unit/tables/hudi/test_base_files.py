@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.control_protocol.columns import Column, Struct
-from headgate.control_protocol.commit_tokens import is_of_token
+from headgate.control_protocol.commit_tokens import is_path_of_token
 from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.table_format import FileSchema
@@ -52,7 +52,7 @@ def written(folder: Path, **marking: object) -> tuple[WrittenFile, ...]:
 def test_files_bear_their_instant_in_name_and_rows(tmp_path: Path) -> None:
     (file,) = written(tmp_path)
     path = Path(file.path.removeprefix("file://"))
-    assert is_of_token(stamp_of(f"file://{tmp_path}", INSTANT), file.path)
+    assert is_path_of_token(stamp_of(f"file://{tmp_path}", INSTANT), file.path)
     assert instant_of(file.path) == INSTANT
 
     rows = pq.read_table(path)
