@@ -13,6 +13,7 @@ from typing import Any
 
 import confluent_kafka as kafka
 
+from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import for_other_clients, quiet, settings_error
@@ -89,7 +90,7 @@ class OffsetCopies:
                 config = {**for_other_clients(quiet(self._config)), **own}
                 self._consumer = new_consumer(config)
             self._consumer.commit(offsets=copies, asynchronous=True)
-        except (kafka.KafkaException, RuntimeError) as error:
+        except (kafka.KafkaException, RuntimeError, HeadgateError) as error:
             _log.warning("the group's offsets (for lag tools only) were not copied: %s", error)
 
     def close(self) -> None:
