@@ -501,8 +501,8 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
         state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     refuse_shared(term.primary.view, ids, state.identity.shared_with)
-    # A topic that was created again looks like the old one where its offsets fit by chance: only the
-    # id tells. Work on the old one may still arrive, and would be committed as rows of the new one.
+    # A topic that was created again looks like the old one where its offsets fit by chance: only
+    # the id tells. Work on the old one may still arrive: it would be rows of the new one.
     anew = any(term.sources.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
     if anew or any(
         fit.get(partition) != offset for partition, offset in term.progress.offsets.items()
