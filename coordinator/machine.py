@@ -501,7 +501,8 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
         state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     refuse_shared(term.primary.view, ids, state.identity.shared_with)
-    # a re-created topic whose offsets fit by chance: work on the old one may still arrive
+    # A topic that was created again looks like the old one where its offsets fit by chance: only
+    # the id tells. Work on the old one may still arrive: it would be rows of the new one.
     anew = any(term.sources.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
     if anew or any(
         fit.get(partition) != offset for partition, offset in term.progress.offsets.items()
@@ -609,6 +610,8 @@ def _unnamed_partitions(state: State) -> frozenset[TopicPartition]:
     counts = term.closing if term.tokens.marks[1:] else 0
     answers = (each for each in term.collection.statuses if each.transaction >= counts)
     heard = named_partitions(answers) | term.collection.named_by_presence
+    # Partitions, never a count of participants: one that left may have been heard, and the one that
+    # took over its partitions not yet.
     return (fixed_set(state) & term.collection.awaited) - heard
 
 
@@ -659,6 +662,8 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
     )
     term = replace(
         before,
+        # Nothing is judged twice: a status that comes again is known by its number (LOG-5), so it
+        # is forgotten here whole, whatever becomes of the commit.
         collection=replace(
             before.collection,
             statuses=(),

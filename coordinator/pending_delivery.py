@@ -623,6 +623,8 @@ def with_acknowledged(term: Term, given: SecondariesRead, now_ms: int) -> Term:
         else term.delivery.moved_at_ms.get(name, 0)
         for name, view in secondaries.items()
     }
+    # Only by views that were read: an answer "landed" that the catalog does not keep would take the
+    # rows out of every record, and nobody would deliver them again.
     pending_commits = find_undelivered(term.delivery.pending, given.views, term.primary.view.uuid)
     return replace(
         term,

@@ -462,6 +462,8 @@ def _young_prefixes(state: State, table: TableView, now_ms: int) -> Prefixes:
 def is_too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
     """TOKEN-1: return whether to claim again: then no attempt can land, and the files are
     orphans."""
+    # Asked after every wait, not once: others' orphan clean-up goes by age and asks nobody, so what
+    # was young when it was judged may be gone when the commit is tried once more.
     now = admission_criteria(state, now_ms)
     folders: dict[str, Prefixes] = {attempt.base.table: now.prefixes}
     folders |= {name: secondary.prefixes for name, secondary in now.secondaries.items()}
