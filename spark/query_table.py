@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from headgate.config.catalog_location import require_locations
-from headgate.config.sections import Distribution
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord, refuse_unfinished, table_note
 from headgate.control_protocol.errors import (
@@ -57,6 +56,7 @@ from headgate.coordinator.recovery import (
 )
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.kafka.group_offsets import OffsetCopies
+from headgate.participant.settings import Distribution
 from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.write_planning import source_plan
 
