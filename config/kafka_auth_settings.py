@@ -10,8 +10,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from headgate.config.setting_types import REFERENCE, Properties, SecretReference, Text
+from headgate.config.setting_types import Properties, SecretReference, Text
 from headgate.control_protocol.errors import AuthenticationUnfit
+from headgate.control_protocol.secret_references import REFERENCE
 from headgate.kafka.authentication import AUTH, require_kerberos
 from headgate.kafka.token_providers import region_of
 

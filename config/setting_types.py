@@ -5,22 +5,24 @@ Pydantic builds them from a sink file. Secrets are shown by no ``repr``.
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, PlainValidator
 
 from headgate.control_protocol.redaction import MASK, without_url_password
+from headgate.control_protocol.secret_references import (
+    REFERENCE,
+    ReferenceUnreadable,
+    read_reference,
+)
 from headgate.data_plane.formats.column_options import Constant
-from headgate.tables.jvm_start import variable, withhold
+from headgate.tables.jvm_start import withhold
 
 # Resolves what a sink file refers to instead of holding it: variables and files.
 
 
-REFERENCE = re.compile(r"\$\{(env|file|base64):([^}]+)\}")
 _LIKE_ONE = re.compile(r"\$\{([\w-]+):[^}]*\}?")
 
 
@@ -45,28 +47,11 @@ def resolve(text: str, *, key: str | None = None) -> str:
             "write ${env:NAME}, ${file:PATH}, or ${base64:PATH} for a binary file",
             key=key,
         )
-    return REFERENCE.sub(lambda match: _resolve_reference(match, key), text)
-
-
-def _resolve_reference(match: re.Match[str], key: str | None) -> str:
-    kind, name = match[1], match[2]
-    if kind == "env":
-        if (found := variable(name)) is None:
-            raise ReferenceRefused(
-                f"refers to the environment variable {name}, which is not set",
-                f"export {name}=...",
-                key=key,
-            )
-        return found
     try:
-        if kind == "base64":
-            return base64.b64encode(Path(name).read_bytes()).decode()
-        return Path(name).read_text(encoding="utf-8").rstrip("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        return REFERENCE.sub(lambda match: read_reference(*match.groups()), text)
+    except ReferenceUnreadable as error:
         raise ReferenceRefused(
-            f"refers to the file {name}, which cannot be read",
-            getattr(error, "strerror", None) or "it is not text",
-            key=key,
+            f"refers to {error.what}, which {error.why}", error.hint, key=key
         ) from None
 
 

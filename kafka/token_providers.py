@@ -28,6 +28,11 @@ from headgate.control_protocol.errors import (
     TokenUnfit,
 )
 from headgate.control_protocol.redaction import Redaction, printable
+from headgate.control_protocol.secret_references import (
+    REFERENCE,
+    ReferenceUnreadable,
+    read_reference,
+)
 
 if TYPE_CHECKING:
     import requests
@@ -36,7 +41,6 @@ REQUEST_S = 5.0
 _BODY_BYTES_MAX = 256 * 1024
 _TOKEN_CHARACTERS_MAX = 128 * 1024
 _QUOTED_CHARACTERS = 200
-_REFERENCE = re.compile(r"\$\{(env|file|base64):([^}]+)\}")
 _JWT_BEARER = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
@@ -216,19 +220,12 @@ def _text_of_file(path: str, key: str) -> str:
 
 def _resolved(reference: str) -> str:
     """Return what a reference of the sink file stands for now, where this process runs."""
-    match = _REFERENCE.fullmatch(reference)
-    kind, name = (match[1], match[2]) if match else ("", "")
-    if kind == "file":
-        try:
-            return Path(name).read_text(encoding="utf-8").rstrip("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is not text"
-            raise TokenAway(f"kafka.auth.client_secret: {name} cannot be read: {why}") from None
-    found = os.environ.get(name)
-    if found is None:
-        # Withheld for a moment while a child process starts, which must not inherit it.
-        raise TokenAway(f"kafka.auth.client_secret: the variable {name} is not set")
-    return found
+    match = REFERENCE.fullmatch(reference)
+    assert match is not None, "the settings take nothing else"
+    try:
+        return read_reference(*match.groups())
+    except ReferenceUnreadable as error:
+        raise TokenAway(f"kafka.auth.client_secret: {error} ({error.hint})") from None
 
 
 # -------------------------------------------------------------------------------------------- AWS

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.control_protocol.errors import SecretInArguments
+from headgate.control_protocol.secret_references import WITHHELD
 
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _FILE = "--properties-file"
@@ -31,9 +32,6 @@ _STARTING = threading.Lock()
 _withheld: dict[str, None] = {}
 """Environment variables that sink files take secrets from, and no child is to inherit."""
 
-_kept: dict[str, str] = {}
-"""Their values while a child starts, which inherits the environment as it is then."""
-
 _IDENTITY = re.compile(r"(AWS|AZURE|GOOGLE|GCE|KRB5)_.*|KRB5CCNAME")
 """Variables by which the machine's own identity is found, of the JVM's clients, too."""
 
@@ -44,12 +42,6 @@ _WAYS = re.compile(
 """Variables by which children find their way, unless such a name sounds secret."""
 
 _SOUNDS_SECRET = re.compile(r"PASS|SECRET|TOKEN|CREDENTIAL|KEY", re.IGNORECASE)
-
-
-def variable(name: str) -> str | None:
-    """Return an environment variable, also while it is withheld from a child that starts."""
-    found = os.environ.get(name)
-    return _kept.get(name) if found is None else found
 
 
 def withhold(name: str) -> None:
@@ -133,13 +125,13 @@ def _file_of(text: str) -> Iterator[str]:
 @contextmanager
 def _without_secrets() -> Iterator[None]:
     for name in [name for name in _withheld if name in os.environ]:
-        _kept[name] = os.environ[name]
+        WITHHELD[name] = os.environ[name]
         del os.environ[name]
     try:
         yield
     finally:
-        os.environ.update(_kept)
-        _kept.clear()
+        os.environ.update(WITHHELD)
+        WITHHELD.clear()
 
 
 def _own_file(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:

@@ -30,7 +30,7 @@ PURE_LIBRARY = {
 IMPURE = {
     "headgate.control_protocol": {
         *("event_reader", "machine_driver", "messages", "multipart_status", "redacting_loggers"),
-        "sink_context",
+        *("secret_references", "sink_context"),
         "testing",
     },
     "headgate.coordinator": {"driver", "service"},

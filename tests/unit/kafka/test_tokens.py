@@ -18,6 +18,7 @@ import pytest
 from token_kit import SECRET, TokenServer
 
 from headgate.control_protocol.errors import HeadgateError, TokenAway, TokenRefused, TokenUnfit
+from headgate.control_protocol.secret_references import WITHHELD
 from headgate.kafka.authentication import AUTH, plain_settings
 from headgate.kafka.librdkafka import BatchConsumer, builtin_features
 from headgate.kafka.token_keeper import TokenKeeper, keeper_of
@@ -118,6 +119,21 @@ def test_nobody_there_is_away(server: TokenServer, secret: str) -> None:
         fetched(oidc(server, "${file:/nowhere/secret}"))
     with pytest.raises(TokenAway, match="NOT_SET_HERE is not set"):
         fetched(oidc(server, "${env:NOT_SET_HERE}"))
+
+
+def test_the_secret_is_whatever_a_reference_of_the_sink_file_stands_for(
+    server: TokenServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    binary = tmp_path / "secret"
+    binary.write_bytes(b"\xff\x00")
+    fetched(oidc(server, f"${{base64:{binary}}}"))
+    sent = base64.b64decode(server.asked[-1][2]["Authorization"].removeprefix("Basic "))
+    assert sent.decode().endswith(":%2FwA%3D")
+    # Missing for a moment, while a JVM starts that must not inherit it.
+    monkeypatch.setitem(WITHHELD, "A_SECRET_OF_OURS", "s3cret")
+    fetched(oidc(server, "${env:A_SECRET_OF_OURS}"))
+    sent = base64.b64decode(server.asked[-1][2]["Authorization"].removeprefix("Basic "))
+    assert sent.endswith(b":s3cret")
 
 
 def test_a_file_with_a_token_is_read_again(server: TokenServer, tmp_path: Path) -> None:

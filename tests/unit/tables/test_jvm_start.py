@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from headgate.tables.jvm_start import hiding, start_jvm, variable, withhold
+from headgate.control_protocol.secret_references import variable
+from headgate.tables.jvm_start import hiding, start_jvm, withhold
 
 ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 
