@@ -314,9 +314,9 @@ def _require_same_topics(reading: ReadRequest) -> None:
 
 
 def _keeper_with_token(kafka: Mapping[str, str]) -> TokenKeeper | None:
-    """Return the keeper once it has a token. Without one a batch is done again, as without Kafka:
+    """Return the keeper once it has a token. Raises ``WriteFailed``: the batch is done again.
 
-    that the sink may not have one at all was told at its start.
+    That the sink may have no token at all was told at its start.
     """
     keeper = keeper_for(kafka)
     try:

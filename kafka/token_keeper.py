@@ -16,7 +16,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from headgate.control_protocol.errors import HeadgateError, TokenAway, TokenRefused, TokenUnfit
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    TokenAway,
+    TokenRefused,
+    TokenUnfit,
+)
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.token_providers import Token, provider_of
@@ -46,12 +52,12 @@ class TokenKeeper:
         self._failing_since_s: float | None = None
         self._thread: threading.Thread | None = None
         self._used_s = 0.0
-        self.failures = 0
 
     def require(self, timeout_s: float = FIRST_S_MAX) -> Token:
         """Return a token, and wait for this process's first one.
 
-        Raises ``TokenRefused`` and ``TokenUnfit`` if there never was one, else ``TokenAway``.
+        Raises ``TokenRefused`` and ``ConfigurationError`` if there never was one, else
+        ``TokenAway``.
         """
         with self._changed:
             self._begin()
@@ -94,7 +100,7 @@ class TokenKeeper:
         if self._token is not None and self._valid():
             return self._token
         # Who had a token is known to the server: whatever it says now, it is asked again.
-        if self._token is None and isinstance(self._failure, TokenRefused | TokenUnfit):
+        if self._token is None and isinstance(self._failure, TokenRefused | ConfigurationError):
             raise self._failure
         reason = self.trouble or f"{self._where} has not answered"
         raise TokenAway(reason, "check that the token server can be reached; it is asked again")
@@ -141,7 +147,6 @@ class TokenKeeper:
         with self._changed:
             first, self._failure = self._failing_since_s is None, error
             self._failing_since_s = time.time() if first else self._failing_since_s
-            self.failures += 1
             left_s = self.expires_s - time.time()
             self._changed.notify_all()
         if first:  # the first failure, not the expiry: until then somebody can mend it
@@ -194,12 +199,6 @@ def keeper_of(description: str, servers: str) -> TokenKeeper:
             fetch, where = provider_of(settings, servers)
             keeper = _keepers[key] = TokenKeeper(fetch, where)
         return keeper
-
-
-def keepers() -> list[TokenKeeper]:
-    """Return all keepers of this process."""
-    with _lock:
-        return [keeper for (process, *_), keeper in _keepers.items() if process == os.getpid()]
 
 
 # Nobody holds the lock in the child, whoever held it when the parent forked.

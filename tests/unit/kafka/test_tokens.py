@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,13 @@ import botocore.auth
 import pytest
 from token_kit import SECRET, TokenServer
 
-from headgate.control_protocol.errors import HeadgateError, TokenAway, TokenRefused, TokenUnfit
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    TokenAway,
+    TokenRefused,
+    TokenUnfit,
+)
 from headgate.control_protocol.secret_references import WITHHELD
 from headgate.kafka.authentication import AUTH, plain_settings
 from headgate.kafka.librdkafka import BatchConsumer, builtin_features
@@ -178,6 +185,15 @@ def test_without_keys_of_aws_the_chain_is_named(
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(TokenRefused, match="finds no credentials"):
         msk_token("eu-central-1")
+
+
+def test_a_library_that_is_not_installed_stops_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "botocore.auth", None)
+    keeper = TokenKeeper(*provider_of({"type": "aws-msk-iam", "region": "eu-central-1"}, ""))
+    with pytest.raises(ConfigurationError, match=r"aws-msk-iam needs .* botocore") as refused:
+        keeper.require()
+    assert refused.value.exit_code == 2
+    assert "headgate[s3]" in refused.value.hint
 
 
 def test_the_region_is_in_the_brokers_name() -> None:
