@@ -9,8 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import confluent_kafka as kafka
 from confluent_kafka.admin import NewTopic
@@ -63,7 +62,7 @@ class Appended:
 
 
 class ClusterTrial:
-    """One topic with the trial's name. As a context manager it deletes the topic at the end.
+    """One topic with the trial's name; once ``made``, whoever made it has to ``delete`` it.
 
     Raises ``MissingRights`` and ``Unreachable`` with what was tried and what was answered.
     """
@@ -74,18 +73,6 @@ class ClusterTrial:
         self._others = for_other_clients(self._settings)
         self._admin = new_admin(self._others)
         self.made = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.made:
-            self.delete()
 
     def describe(self) -> tuple[str, int]:
         """Return the cluster's id, as it calls itself, and the number of its brokers."""
@@ -155,11 +142,10 @@ class ClusterTrial:
 
     def append(self) -> Appended:
         """Write one record as control events are written, and read it again."""
-        producer = new_producer({**self._others, **PRODUCER, "delivery.timeout.ms": WAIT_S * 1000})
+        own = {**PRODUCER, "delivery.timeout.ms": int(WAIT_S * 1000)}
+        producer = new_producer({**self._others, **own})
         before_ms = time.time_ns() // 1_000_000
         self._produce(producer, b"1")
-        if producer.flush(WAIT_S + 1):
-            raise Unreachable(f"writing to topic {self.name}: no answer within {WAIT_S:.0f} s")
         (message,) = self._read(1, "read_uncommitted")
         kind, time_ms = message.timestamp()
         return Appended(kind == kafka.TIMESTAMP_LOG_APPEND_TIME, before_ms - time_ms)
@@ -169,9 +155,11 @@ class ClusterTrial:
         producer.produce(
             self.name, value, partition=0, on_delivery=lambda e, _: errors.append(e) if e else None
         )
-        producer.flush(WAIT_S)
+        waiting = producer.flush(WAIT_S + 1)
         if errors:
             raise _error(f"writing to topic {self.name}", kafka.KafkaException(errors[0]))
+        if waiting:
+            raise Unreachable(f"writing to topic {self.name}: no answer within {WAIT_S:.0f} s")
 
     def abort(self) -> list[bytes]:
         """Commit one transaction and abort another; return what a reader of committed ones sees."""
