@@ -19,6 +19,8 @@ from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.batch_failures import write_error
 from headgate.data_plane.batch.routed_table import table_of_start
 from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.formats.record_format import Faults
+from headgate.data_plane.transform.result_rows import fit_rows
 from headgate.data_plane.write.table_outlets import FileOutlets
 
 OUTCOME = "outcome"
@@ -62,7 +64,7 @@ class RowsWriter:
         schema = self.plan.shape.arrow_schema()
         try:
             for batch in batches:
-                fit = fit_rows(self._trimmed(batch), schema)
+                fit = rows_of_table(self._trimmed(batch), schema)
                 table.rows.take(fit)
                 rows += fit.num_rows
             finished = files.finish()
@@ -92,25 +94,14 @@ class RowsWriter:
         return batch.filter(pc.invert(here))
 
 
-def fit_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def rows_of_table(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """QUERY-17: return the rows with the table's columns and types. Raises ``RowsUnfit``."""
-    columns = []
-    for column in schema:
-        place = batch.schema.get_field_index(column.name)
-        values = pa.nulls(batch.num_rows, column.type) if place < 0 else batch.column(place)
-        if values.type != column.type:
-            try:
-                values = values.cast(column.type)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise RowsUnfit(
-                    f"column {column.name}: {values.type} does not become {column.type} without "
-                    "loss",
-                    "cast it in the query",
-                ) from error
-        if not column.nullable and values.null_count:
-            raise RowsUnfit(
-                f"column {column.name} is required, and {values.null_count} rows have no value",
-                "fill it, or filter these rows in the query",
-            )
-        columns.append(values)
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    faults = Faults()
+    rows = fit_rows(batch, schema, faults)
+    if faults.reasons:
+        (_, reason), count = min(faults.reasons.items()), len(faults.reasons)
+        raise RowsUnfit(
+            f"column {reason}" + (f" ({count} rows do not fit)" if count > 1 else ""),
+            "cast or fill it in the query, so that it also says what happens to misfits",
+        )
+    return rows

@@ -125,6 +125,18 @@ def rows_before(
         raise stops[0].with_others(stops[1:])
 
 
+def fit_rows(batch: pa.RecordBatch, schema: pa.Schema, faults: Faults) -> pa.RecordBatch:
+    """Return rows that Spark made as rows of the schema; optional columns that it lacks are null.
+
+    A value that the schema's type does not hold exactly is noted, as is a required one that is
+    missing. Other columns of the batch are left out.
+    """
+    given = [name for name in batch.schema.names if name in schema.names]
+    values = [batch.column(name).cast(from_spark(batch.column(name).type)) for name in given]
+    records = pa.RecordBatch.from_arrays(values, names=given).to_struct_array()
+    return cast_rows(records, schema, faults)
+
+
 class ResultRows:
     """Turns a transform's batches into rows of the table."""
 
@@ -142,13 +154,8 @@ class ResultRows:
         belongs to no record.
         """
         result, places, offsets = record_numbers(batch, self._numbering, self._name)
-        columns = {field.name: field for field in self._cast}
-        given = [name for name in batch.schema.names if name in columns]
-        values = [batch.column(name).cast(from_spark(batch.column(name).type)) for name in given]
         faults = Faults()
-        fitted = cast_rows(
-            pa.RecordBatch.from_arrays(values, names=given).to_struct_array(), self._cast, faults
-        )
+        fitted = fit_rows(batch, self._cast, faults)
         if faults.reasons:
             bad = list(faults.reasons)
             row, reason = min(faults.reasons.items())

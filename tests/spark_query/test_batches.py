@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -28,7 +29,7 @@ from headgate.control_protocol.ports import CommitAttempt, TopicState
 from headgate.operations.control.operator_claim import make_claim
 from headgate.spark import batches, query_table
 from headgate.spark.query_table import QueryTable
-from headgate.spark.written_rows import fit_rows
+from headgate.spark.written_rows import rows_of_table
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string())])
 
@@ -190,7 +191,7 @@ def test_query_20_each_table_says_itself_which_batch_it_lacks(
 
 def test_query_17_rows_get_the_columns_and_types_of_the_table() -> None:
     rows = pa.RecordBatch.from_pydict({"id": pa.array([1, 2], pa.int32())})
-    assert fit_rows(rows, SCHEMA).to_pydict() == {"id": [1, 2], "city": [None, None]}
+    assert rows_of_table(rows, SCHEMA).to_pydict() == {"id": [1, 2], "city": [None, None]}
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,24 @@ def test_query_17_rows_get_the_columns_and_types_of_the_table() -> None:
 )
 def test_query_17_what_would_lose_something_is_refused(values: pa.Array) -> None:
     with pytest.raises(RowsUnfit, match="column id"):
-        fit_rows(pa.RecordBatch.from_pydict({"id": values}), SCHEMA)
+        rows_of_table(pa.RecordBatch.from_pydict({"id": values}), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (pa.array([dt.datetime(2026, 1, 1, 13, 5, tzinfo=dt.UTC)]), pa.date32()),
+        (pa.array([0.1]), pa.float32()),
+        (pa.array([2]), pa.bool_()),
+        (pa.array([True]), pa.int64()),
+    ],
+    ids=["the time of a day", "digits of a double", "a number", "a truth"],
+)
+def test_query_17_what_arrow_would_cast_with_a_loss_is_refused(
+    values: pa.Array, kind: pa.DataType
+) -> None:
+    with pytest.raises(RowsUnfit, match="column id"):
+        rows_of_table(pa.RecordBatch.from_arrays([values], ["id"]), pa.schema({"id": kind}))
 
 
 def test_query_17_a_column_that_the_table_lacks_is_refused(history: History) -> None:
