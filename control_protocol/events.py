@@ -1,6 +1,6 @@
 """The events of the control topic, eleven kinds, and their envelope (PROTOCOL.md, section 5).
 
-Plain frozen values. Their Avro form is ``codec.py`` with the schemas of ``headgate.schemas``.
+Plain frozen values. Their Avro form is ``event_codec.py`` with the schemas of ``headgate.schemas``.
 """
 
 from __future__ import annotations

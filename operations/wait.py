@@ -16,12 +16,16 @@ from typing import Self
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
+from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.ports import TopicState
 from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.access.tables import open_reader
 
 LOOKED_AT_S = 2.0
+
+Topics = Mapping[str, TopicState]
+"""Source topics by name."""
 
 
 def wait_through(settings: SinkSettings, through_ms: int, timeout_s: float) -> tuple[str, ...]:
@@ -34,13 +38,13 @@ def wait_through(settings: SinkSettings, through_ms: int, timeout_s: float) -> t
     """
     until_s = time.monotonic() + timeout_s
     past_ms = through_ms + settings.coordinator.idleness_ms
-    ends: Mapping[TopicPartition, int] | None = None
+    topics: Topics | None = None
     while True:
         left_s = until_s - time.monotonic()
         try:
-            if ends is None and time.time() * 1000 >= past_ms:
-                ends = read_ends(settings)
-            behind = tuple(_find_behind(settings, through_ms, ends))
+            if topics is None and time.time() * 1000 >= past_ms:
+                topics = read_topics(settings)
+            behind = tuple(_find_behind(settings, through_ms, topics))
         except RetryLater:
             if left_s <= 0:
                 raise
@@ -50,29 +54,37 @@ def wait_through(settings: SinkSettings, through_ms: int, timeout_s: float) -> t
         time.sleep(max(0.0, min(LOOKED_AT_S, left_s)))
 
 
-def read_ends(settings: SinkSettings) -> Mapping[TopicPartition, int]:
-    """Return for each partition with records the offset after its last one."""
+def read_topics(settings: SinkSettings) -> Topics:
+    """Return the source topics as they are now. Raises ``Unreachable`` for a part of one."""
     with source_topics(settings) as topics:
-        return {
-            TopicPartition(name, number): log.end
-            for name, topic in topics.describe().items()
-            for number, log in topic.partitions.items()
-            if not log.empty
-        }
+        found = topics.describe()
+    # The end of a log that nobody leads is not known, so nothing can be said to have reached it.
+    if silent := [f"{name}/{at}" for name, topic in found.items() for at in sorted(topic.silent)]:
+        raise Unreachable(
+            f"no broker leads {', '.join(silent)}: how far they must be read is not known",
+            "try again once every partition has a leader",
+        )
+    return found
 
 
-def _find_missing(
-    record: CommitRecord | None, ends: Mapping[TopicPartition, int]
-) -> Mapping[TopicPartition, int]:
-    """Return how many offsets below ``ends`` are not in the table, where there are some."""
-    offsets = record.offsets if record else {}
-    missing = {at: end - offsets.get(at, 0) for at, end in ends.items()}
-    return {at: count for at, count in missing.items() if count > 0}
+def find_missing(record: CommitRecord | None, topics: Topics) -> Mapping[TopicPartition, int]:
+    """Return how many offsets of the topics, as they were, are not in the table.
+
+    Partitions that lack none, or hold no record, are left out. Offsets of a topic that was deleted
+    and created again say nothing about the new one.
+    """
+    missing: dict[TopicPartition, int] = {}
+    for name, topic in topics.items():
+        same = record is not None and record.topic_ids.get(name) == topic.topic_id
+        offsets = record.offsets if record is not None and same else {}
+        for number, log in topic.partitions.items():
+            at = TopicPartition(name, number)
+            if (count := log.end - max(log.begin, offsets.get(at, 0))) > 0:
+                missing[at] = count
+    return missing
 
 
-def _find_behind(
-    settings: SinkSettings, through_ms: int, ends: Mapping[TopicPartition, int] | None
-) -> Iterator[str]:
+def _find_behind(settings: SinkSettings, through_ms: int, topics: Topics | None) -> Iterator[str]:
     try:
         with open_reader(settings) as tables:
             record = tables.reader.view().record
@@ -80,7 +92,7 @@ def _find_behind(
         yield error.message
         return
     own = _describe_behind(tables.name, record.valid_through_ms if record else None, through_ms)
-    if own and (ends is None or record is None or _find_missing(record, ends)):
+    if own and (topics is None or record is None or find_missing(record, topics)):
         yield own + _describe_rest(record)
     elif settings.tables:
         from headgate.operations.many_tables.list import tables as list_tables
@@ -112,13 +124,13 @@ def _describe_rest(record: CommitRecord | None) -> str:
 class UntilLatest:
     """Sets ``stop`` once the table holds all that was in the topics when this was made.
 
-    ``ends``: per partition with records the offset after its last one. ``suspended``: tables that
-    wait for a person, whose rows are pending still. Raises as ``source_topics``.
+    ``topics``: as they were then. ``suspended``: tables that wait for a person, whose rows are
+    pending still. Raises as ``source_topics``.
     """
 
     settings: SinkSettings
     stop: threading.Event = field(default_factory=threading.Event)
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topics: Topics = field(default_factory=dict)
     missing: Mapping[TopicPartition, int] = field(default_factory=dict)
     """What was still to be read at the last look: for each partition, how many offsets."""
     pending: bool = False
@@ -127,7 +139,8 @@ class UntilLatest:
     _thread: threading.Thread | None = None
 
     def __post_init__(self) -> None:
-        self.missing = self.ends = read_ends(self.settings)
+        self.topics = read_topics(self.settings)
+        self.missing = find_missing(None, self.topics)
 
     @property
     def reached(self) -> bool:
@@ -135,7 +148,7 @@ class UntilLatest:
 
     def __enter__(self) -> Self:
         """Begin to look at the table, in a thread of its own; the last look comes at the end."""
-        if self.ends:
+        if self.missing:
             self._thread = threading.Thread(target=self._look_on, name="headgate-until-latest")
             self._thread.start()
         else:
@@ -163,7 +176,7 @@ class UntilLatest:
         with open_reader(self.settings) as tables:
             record = tables.reader.view().record
             pending = {each.table for each in tables.undelivered(record)}
-        missing = _find_missing(record, self.ends)
+        missing = find_missing(record, self.topics)
         suspended = {each.table for each in record.suspended} if record else set[str]()
         self.suspended = tuple(sorted(pending & suspended))
         self.missing, self.pending = missing, bool(pending - suspended)

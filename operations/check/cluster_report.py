@@ -143,10 +143,14 @@ def _make(trial: ClusterTrial, advice: _Advice) -> str:
     try:
         refused = trial.make()
     except HeadgateError as error:
-        advice.add("create the control topic by hand, and grant what docs/guides/security.md lists")
+        remedy = ""
+        if isinstance(error, MissingRights):
+            advice.add(
+                "create the control topic by hand, and grant what docs/guides/security.md lists"
+            )
+            remedy = ": run it with a principal that may create topics"
         raise NotChecked(
-            f"{error.message}; so nothing is tried that needs a topic of one's own: run it with a "
-            "principal that may create topics"
+            f"{error.message}; so nothing is tried that needs a topic of one's own{remedy}"
         ) from None
     if not refused:
         return f"{trial.name} was created, with the settings of a control topic"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError
@@ -22,15 +23,21 @@ from headgate.runtime.telemetry.sink_metrics import SinkMeters
 _SOON_MS = 10_000
 
 
-def run(settings: SinkSettings, *, verbose: bool = False, sink_file: Path | None = None) -> None:
-    """Block until SIGINT or SIGTERM. Raises ``HeadgateError`` if the sink stops by itself.
+def run(
+    settings: SinkSettings,
+    *,
+    verbose: bool = False,
+    sink_file: Path | None = None,
+    stop: Event | None = None,
+) -> None:
+    """Block until ``stop``, SIGINT or SIGTERM. Raises the ``HeadgateError`` that ends the sink.
 
     A ``sink_file`` that changes is read again.
     """
     keep_freed_memory()
     show_log([settings], verbose=verbose)
     with log_life(settings.name):
-        run_sink(settings, measuring=_open_meters, sink_file=sink_file)
+        run_sink(settings, stop=stop, measuring=_open_meters, sink_file=sink_file)
 
 
 def run_until_latest(settings: SinkSettings, *, verbose: bool = False) -> UntilLatest:
@@ -38,12 +45,10 @@ def run_until_latest(settings: SinkSettings, *, verbose: bool = False) -> UntilL
 
     While this participant leads, it commits at least every ten seconds, so that the end comes soon.
     """
-    keep_freed_memory()
-    show_log([settings], verbose=verbose)
     interval_ms = min(settings.coordinator.commit_interval_ms, _SOON_MS)
     soon = replace(settings.coordinator, commit_interval_ms=interval_ms)
-    with UntilLatest(settings) as latest, log_life(settings.name):
-        run_sink(replace(settings, coordinator=soon), stop=latest.stop, measuring=_open_meters)
+    with UntilLatest(settings) as latest:
+        run(replace(settings, coordinator=soon), verbose=verbose, stop=latest.stop)
     return latest
 
 

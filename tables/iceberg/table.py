@@ -1,6 +1,6 @@
 """An Iceberg table as one sink sees it: the tag is the lock, one catalog call moves it.
 
-What makes a commit safe are the call's requirements (``proposal.py``, rule TABLE-3). This adapter
+What makes a commit safe are the call's requirements (``commit_request.py``, rule TABLE-3). This adapter
 prepares the snapshot, makes the call once, and reports what is known of its outcome. pyiceberg's
 own transactions are not used: they rebase and append again by themselves.
 """
