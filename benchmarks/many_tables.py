@@ -23,7 +23,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from headgate.config.table_declaration import quarantine_declaration
-from headgate.control_protocol import messages
+from headgate.control_protocol import message_encoding
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import (
     AckCommit,
@@ -169,7 +169,7 @@ class Shop:
 
     def _hear(self) -> None:
         for message in self.server.messages[self.heard :]:
-            envelope = messages.decode(message)
+            envelope = message_encoding.decode(message)
             self.heard += 1
             if not isinstance(envelope, Envelope):
                 continue

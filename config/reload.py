@@ -11,7 +11,7 @@ from pathlib import Path
 from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError
-from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, about
 from headgate.control_protocol.redacting_loggers import redacted_logger
 
 _log = redacted_logger("headgate.runtime")

@@ -24,7 +24,7 @@ from headgate.config.setting_types import Properties, Secret, Text, TextOrNumber
 from headgate.config.table_settings import ColumnSettings, TableSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.messages import Wire
+from headgate.control_protocol.message_encoding import Wire
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.signatures import Keys

@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.event_reader import Listener
 from headgate.control_protocol.events import Envelope, WriteStatus
 from headgate.control_protocol.identifiers import Sender, SinkName
-from headgate.control_protocol.log_events import about
+from headgate.control_protocol.log_event_names import about
 from headgate.control_protocol.machine_io import (
     Append,
     Heard,

@@ -15,7 +15,7 @@ from typing import TypeVar
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Event, LogRecord
 from headgate.control_protocol.identifiers import Epoch, TransactionNumber
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 
 # ------------------------------------------------------------------------------------- inputs
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeVar
 
-from headgate.control_protocol import messages
+from headgate.control_protocol import message_encoding
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.event_codec import PARTS_MAX
 from headgate.control_protocol.events import (
@@ -213,7 +213,7 @@ def _only(texts: list[str]) -> str | None:
 def _encoded_bytes(status: WriteStatus) -> int:
     nobody = Sender("", "")
     envelope = Envelope(SinkName(""), Epoch(0), TransactionNumber(0), nobody, 0, 0, status)
-    return messages.encoded_bytes(envelope)
+    return message_encoding.encoded_bytes(envelope)
 
 
 def _named(piece: WriteStatus) -> str:

@@ -13,7 +13,6 @@ from typing import Protocol
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
-from headgate.control_protocol.deleted_records import DeletedRecords
 from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.events import (
     Destination,
@@ -32,6 +31,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.rows_deleted_by_people import DeletedRecords
 from headgate.control_protocol.schema_evolution import Refusal
 
 # What participants need of tables that no START names, and the results (SCHEMA-2, SCHEMA-3,

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import decode
-from headgate.control_protocol.deleted_records import DeletedRecords
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.ports import Lineage, TableView
+from headgate.control_protocol.rows_deleted_by_people import DeletedRecords
 
 ONLY_BRANCH = "main"
 """The branch of every table of a kind without branches."""

@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Settlement
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
-from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, about
 from headgate.control_protocol.machine_driver import MachineDriver
 from headgate.control_protocol.machine_io import LogLine, OutgoingEvent, Tick
 from headgate.control_protocol.offsets import Offsets

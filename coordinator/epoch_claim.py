@@ -12,14 +12,14 @@ from headgate.control_protocol.commit_record import (
     kept_cohorts,
     refuse_unfinished,
 )
-from headgate.control_protocol.deleted_records import read_again, refuse_read_again
 from headgate.control_protocol.errors import MissingRights, SecondaryForeign, TableRecreated
 from headgate.control_protocol.events import Envelope, Pause, Resume
 from headgate.control_protocol.identifiers import Epoch, TopicId, TransactionId, TransactionNumber
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
+from headgate.control_protocol.rows_deleted_by_people import read_again, refuse_read_again
 from headgate.coordinator.actions import (
     Action,
     CommitTable,

@@ -50,7 +50,7 @@ from headgate.control_protocol.identifiers import (
     TopicPartition,
     TransactionNumber,
 )
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import Heard, LogLine, LogTruncated, Tick
 from headgate.control_protocol.ports import (
     CommitAttempt,

@@ -23,7 +23,7 @@ from headgate.control_protocol.events import (
     TableStart,
 )
 from headgate.control_protocol.identifiers import Epoch, TopicPartition, TransactionNumber
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import Append, LogLine, OutgoingEvent, Stop, backoff_ms
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TableView

@@ -16,7 +16,7 @@ from dataclasses import replace
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import PENDING_COMMITS_MAX
 from headgate.control_protocol.errors import HeadgateError, MissingRights
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import (
     CommitAttempt,

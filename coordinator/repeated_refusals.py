@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from headgate.control_protocol.errors import StatusRefused
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.coordinator.outgoing_events import (
     Step,

@@ -16,7 +16,7 @@ from headgate.control_protocol.events import (
     Tables,
     TableStart,
 )
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine, backoff_ms
 from headgate.control_protocol.ports import Changed, EvolvedTable, Lineage, Want
 from headgate.control_protocol.schema_evolution import Refusal

@@ -24,7 +24,7 @@ from headgate.control_protocol.errors import (
     TooManySuspended,
     Unreachable,
 )
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Lineage, TableView, Unknown
 from headgate.coordinator.actions import DeliveriesAnswered, SecondariesRead

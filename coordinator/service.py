@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Sequence
 
 from headgate.control_protocol.errors import CallHangs, SinkStopped
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, about
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_context import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import for_the_same_sink
 from headgate.coordinator.driver import CoordinatorDriver
 
 # Who leads: the owner of partition 0 of the first configured topic (PROTOCOL.md, rule ELECTION-1).

@@ -13,7 +13,7 @@ from dataclasses import replace
 from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.errors import GrowthUnordered, KeyedPartitionsAdded
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState

@@ -14,7 +14,7 @@ from headgate.control_protocol.events import (
     WrittenRange,
 )
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionNumber
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView

@@ -30,7 +30,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Envelope, LogRecord
 from headgate.control_protocol.identifiers import ControlOffset, TopicId
-from headgate.control_protocol.messages import (
+from headgate.control_protocol.message_encoding import (
     MESSAGE_BYTES_MAX,
     REFUSED,
     REPORTED,

@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
     MissingRights,
     Unreachable,
 )
-from headgate.control_protocol.messages import MESSAGE_BYTES_MAX
+from headgate.control_protocol.message_encoding import MESSAGE_BYTES_MAX
 from headgate.kafka.client_settings import for_other_clients, quiet, settings_error
 from headgate.kafka.clients import new_admin
 

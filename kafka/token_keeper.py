@@ -23,7 +23,7 @@ from headgate.control_protocol.errors import (
     TokenRefused,
     TokenUnfit,
 )
-from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, about
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.token_providers import Token, provider_of
 

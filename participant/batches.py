@@ -23,7 +23,7 @@ from headgate.control_protocol.events import (
     WrittenRange,
 )
 from headgate.control_protocol.identifiers import ControlOffset, TopicPartition, TransactionId
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine, Stop, backoff_ms
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult

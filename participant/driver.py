@@ -14,7 +14,7 @@ from headgate.control_protocol.commit_record import table_note
 from headgate.control_protocol.errors import HeadgateError, RetryLater
 from headgate.control_protocol.events import Presence, PresenceKind, WriteStatus
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, about
 from headgate.control_protocol.machine_driver import MachineDriver
 from headgate.control_protocol.machine_io import Append, OutgoingEvent, Tick
 from headgate.control_protocol.ports import BatchWriter, Clock, ControlLog, GroupMember, Leadership

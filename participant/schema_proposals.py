@@ -18,7 +18,7 @@ from headgate.control_protocol.events import (
     Tables,
 )
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import Append, LogLine, OutgoingEvent
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, TableNeed

@@ -17,8 +17,8 @@ from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import CODE, ConfigurationError
-from headgate.control_protocol.log_events import LogEvent
-from headgate.control_protocol.sink_context import sink_of_thread
+from headgate.control_protocol.log_event_names import LogEvent
+from headgate.control_protocol.sink_of_thread import sink_of_thread
 
 _FORMS = ("text", "json")
 

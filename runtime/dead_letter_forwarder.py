@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_context import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import for_the_same_sink
 from headgate.coordinator.dead_letters import letter_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import (
     StopSink,
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_context import working_for
+from headgate.control_protocol.sink_of_thread import working_for
 from headgate.runtime.assembly import second_with_spark
 from headgate.runtime.process import Measuring, Process, handle_signals, log_life, run_in
 from headgate.runtime.systemd import OfAll, ServiceManager

@@ -23,9 +23,9 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Sender, SinkName
-from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, about
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_context import working_for
+from headgate.control_protocol.sink_of_thread import working_for
 from headgate.participant.state import State
 from headgate.runtime import early_signals
 from headgate.runtime.assembly import new_sender

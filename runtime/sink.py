@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.sink_context import working_for
+from headgate.control_protocol.sink_of_thread import working_for
 from headgate.participant.state import State
 from headgate.runtime.assembly import new_sender, open_sink
 from headgate.runtime.lifecycle_notices import departing

@@ -30,8 +30,8 @@ from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import SourceTopics
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_context import working_for
-from headgate.control_protocol.spark_query import Done, ProposedBatch, Take, source_offsets
+from headgate.control_protocol.sink_of_thread import working_for
+from headgate.control_protocol.spark_batch_decision import Done, ProposedBatch, Take, source_offsets
 from headgate.coordinator.recovery import record_to_resume
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.runtime.sink_tables import look_at_tables

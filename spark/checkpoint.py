@@ -9,7 +9,7 @@ from typing import Any
 from headgate.control_protocol.errors import CheckpointUnreadable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.spark_query import ProposedBatch
+from headgate.control_protocol.spark_batch_decision import ProposedBatch
 
 _VERSION = "v1"
 _UNUSED = "-"

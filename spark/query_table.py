@@ -34,7 +34,7 @@ from headgate.control_protocol.ports import (
     TableView,
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.spark_query import (
+from headgate.control_protocol.spark_batch_decision import (
     QUERY_TOPIC,
     Done,
     ProposedBatch,

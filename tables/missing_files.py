@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Refused
-from headgate.tables.storage.directories import Folder, name_below
+from headgate.tables.storage.file_store import Folder, name_below
 
 
 def check_lost_files(folder: Folder, files: Sequence[WrittenFile]) -> Refused | None:

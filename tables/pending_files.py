@@ -28,8 +28,8 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.ports import Staging
 from headgate.control_protocol.table_history import FileRows
-from headgate.tables.storage.directories import files_below
 from headgate.tables.storage.file_io import delete_later, delete_quietly, open_files, store_files
+from headgate.tables.storage.file_store import files_below
 
 KEPT_MS = 3_600_000
 _NAMED = re.compile(r"(\d+)-[^/]*/(\d+)(?:-keys)?\.json")

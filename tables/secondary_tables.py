@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import (
     Want,
 )
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.control_protocol.sink_context import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import for_the_same_sink
 from headgate.control_protocol.table_format import AtomicCommits, Delivery, DeliveryOutcome
 from headgate.tables.iceberg.catalog import revoked_rights
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from headgate.control_protocol.errors import AppendUnconfirmed, LogDiscontinuity, Unreachable
 from headgate.control_protocol.events import Envelope, LogRecord
 from headgate.control_protocol.identifiers import ControlOffset, TopicId
-from headgate.control_protocol.messages import Skipped, SkipReason, Wire
+from headgate.control_protocol.message_encoding import Skipped, SkipReason, Wire
 from headgate.control_protocol.testing.clock import FakeClock
 
 _read = lru_cache(4096)(Wire.read)  # every reader of the topic decodes the same messages

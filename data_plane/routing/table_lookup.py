@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.events import TableStart
-from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, about
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import SupportsCatalog, TableFormat, TableSpec

@@ -21,7 +21,7 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.events import Destination
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, about
 from headgate.control_protocol.ports import Batch, TableNeed
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.data_plane.batch.batch_failures import TablesNotPlanned

@@ -16,7 +16,7 @@ import numpy as np
 
 from headgate.control_protocol.errors import MissingRights
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWriter
-from headgate.control_protocol.sink_context import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import for_the_same_sink
 from headgate.data_plane.batch.batch_failures import BatchAbandoned, failure_of
 from headgate.kafka.embedded_source import Buffers, Record
 from headgate.kafka.record_fetch import Chunk

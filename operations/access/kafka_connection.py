@@ -13,7 +13,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import MissingRights
 from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
-from headgate.control_protocol.messages import REFUSED, Skipped, SkipReason
+from headgate.control_protocol.message_encoding import REFUSED, Skipped, SkipReason
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_messages, silent
 from headgate.kafka.offset_scan import record_offsets

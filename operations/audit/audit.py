@@ -24,7 +24,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.spark_query import source_offsets
+from headgate.control_protocol.spark_batch_decision import source_offsets
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.data_plane.quarantine.diverted_records import DivertedRecords, is_given_back

@@ -14,7 +14,7 @@ from itertools import pairwise
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.spark_query import source_offsets
+from headgate.control_protocol.spark_batch_decision import source_offsets
 from headgate.control_protocol.table_history import History, LiveFile, SinkCommit, TableReader
 from headgate.operations.audit.files import (
     OnProgress,

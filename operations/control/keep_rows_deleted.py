@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.deleted_records import DeletedRecords, read_again
-from headgate.control_protocol.deleted_records import refuse_read_again as refuse_of_one
 from headgate.control_protocol.errors import DeletedBack
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.rows_deleted_by_people import DeletedRecords, read_again
+from headgate.control_protocol.rows_deleted_by_people import refuse_read_again as refuse_of_one
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.tables import open_every_table, open_reader
 

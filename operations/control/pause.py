@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import ControlTopicUnfit, RetryLater, Tabl
 from headgate.control_protocol.events import Envelope, Pause, Resume
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TransactionNumber
 from headgate.control_protocol.ports import SinkTable
-from headgate.control_protocol.spark_query import is_of_query
+from headgate.control_protocol.spark_batch_decision import is_of_query
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster import ANSWER_S_MAX, silent
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes

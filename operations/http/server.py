@@ -28,9 +28,9 @@ from uvicorn.server import ServerState
 from headgate.config.http_settings import HttpSettings, address, check_listening
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_context import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import for_the_same_sink
 from headgate.operations.http.certificates import tls_of
-from headgate.operations.http.kept_sockets import KeptSelector, KeptSocket, next_caller
+from headgate.operations.http.gil_holding_sockets import KeptSelector, KeptSocket, next_caller
 from headgate.operations.http.responses import CAREFUL, Answer, refusal
 from headgate.operations.http.routes import Face, Request, Role, answer, is_probe, role_of
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.sink_context import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import for_the_same_sink
 from headgate.operations.status.report import StatusReport
 from headgate.operations.status.status import status
 from headgate.runtime.health import Condition, Unwell

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headgate.control_protocol.commit_record import KeyCounts
-from headgate.control_protocol.spark_query import QUERY_TOPIC
+from headgate.control_protocol.spark_batch_decision import QUERY_TOPIC
 from headgate.operations.status.deferred_partitions import HeldPartition
 from headgate.runtime.health import LastError
 

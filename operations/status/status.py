@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.messages import SkipReason
+from headgate.control_protocol.message_encoding import SkipReason
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.table_history import History, Newest, nothing_of
 from headgate.coordinator.settings import CoordinatorSettings

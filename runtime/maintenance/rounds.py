@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.identifiers import tag_name
-from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, about
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_history import Newest
 from headgate.runtime.maintenance.compaction import Rewriting, Stopped, target_bytes

@@ -33,7 +33,7 @@ from headgate.control_protocol.ports import (
     ControlLog,
     PrimaryTable,
 )
-from headgate.control_protocol.sink_context import sink_of_thread
+from headgate.control_protocol.sink_of_thread import sink_of_thread
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.state import State
 from headgate.runtime.health import EXIT_CODES, Condition, LastError, Unwell, without_code

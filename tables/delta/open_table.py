@@ -21,12 +21,12 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.table_format import FileSchema, TableSpec, schema_number
 from headgate.tables.delta.columns import columns_from_delta, may_partition
-from headgate.tables.delta.commit_trial import library, protocol_refusal, refusal
 from headgate.tables.delta.locations import storage_options
 from headgate.tables.delta.log import Log, log_unreadable
 from headgate.tables.delta.partition_values import held_years
-from headgate.tables.storage.directories import Folder, open_folder
+from headgate.tables.delta.trial_commit import library, protocol_refusal, refusal
 from headgate.tables.storage.file_io import on_s3, open_files
+from headgate.tables.storage.file_store import Folder, open_folder
 from headgate.tables.storage.local_file_io import local_path
 
 _FEATURES = frozenset(

@@ -25,8 +25,8 @@ from headgate.control_protocol.table_format import (
 from headgate.control_protocol.table_history import TableReader
 from headgate.tables.delta.columns import delta_from_columns, require_partitionable
 from headgate.tables.delta.locations import require_supported_location
-from headgate.tables.storage.directories import folders_in
 from headgate.tables.storage.file_io import open_files
+from headgate.tables.storage.file_store import folders_in
 
 if TYPE_CHECKING:
     from headgate.tables.delta.open_table import DeltaLocation

@@ -16,7 +16,7 @@ from headgate.tables.hudi.jvm import error_text
 from headgate.tables.hudi.table_properties import STAGED, HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.tables.missing_files import check_lost_files
-from headgate.tables.storage.directories import Folder
+from headgate.tables.storage.file_store import Folder
 
 _STAMPS_OPEN = 8
 """How many of the newest stamps may be of unsettled transactions; mostly two are."""

@@ -20,7 +20,7 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyInTwoPartitions, TableChanged
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.table_format import NumberedFile, RowKey
-from headgate.tables.storage.directories import Folder, name_below
+from headgate.tables.storage.file_store import Folder, name_below
 
 _TOPIC, _PARTITION, _OFFSET = "_topic", "_partition", "_offset"
 

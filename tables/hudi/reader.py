@@ -34,7 +34,7 @@ from headgate.tables.hudi.record_keys import BUCKET, index_of
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 from headgate.tables.neutral_schema import with_absent
-from headgate.tables.storage.directories import name_below
+from headgate.tables.storage.file_store import name_below
 
 _COMPACTION = "COMPACT"
 

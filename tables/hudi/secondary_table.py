@@ -23,7 +23,7 @@ from headgate.tables.hudi.upsert_table import HudiKeyedTable
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.tables.missing_files import check_lost_files
 from headgate.tables.neutral_schema import file_facts, layout_id_of
-from headgate.tables.storage.directories import Folder, name_below
+from headgate.tables.storage.file_store import Folder, name_below
 
 _CODEC = "zstd"
 

@@ -28,8 +28,8 @@ from headgate.tables.hudi.record_keys import require_supported_key
 from headgate.tables.hudi.s3_locations import location_of, storage_of
 from headgate.tables.hudi.settings import KEY, require_used_settings, table_type
 from headgate.tables.hudi.table_properties import HudiLocation
-from headgate.tables.storage.directories import folders_in
 from headgate.tables.storage.file_io import open_files
+from headgate.tables.storage.file_store import folders_in
 
 
 class HudiFormat(TableFormat):

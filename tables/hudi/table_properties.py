@@ -35,7 +35,7 @@ from headgate.tables.hudi.record_keys import (
 )
 from headgate.tables.hudi.s3_locations import hadoop_settings, location_of, of_hadoop, storage_of
 from headgate.tables.hudi.settings import KEY, OURS, SPARK, TIME_ZONE, following, write_settings
-from headgate.tables.storage.directories import Folder, open_folder
+from headgate.tables.storage.file_store import Folder, open_folder
 
 _TABLE = "hoodie.table."
 _WRITE = "hoodie.datasource.write."

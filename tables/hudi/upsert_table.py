@@ -42,7 +42,7 @@ from headgate.tables.hudi.s3_locations import of_hadoop
 from headgate.tables.hudi.table_properties import STAGED, HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.tables.missing_files import check_lost_files
-from headgate.tables.storage.directories import name_below
+from headgate.tables.storage.file_store import name_below
 
 # Upserts staged files with Hudi: one write by this process's Spark, committed like any other.
 

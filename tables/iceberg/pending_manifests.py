@@ -41,7 +41,7 @@ from headgate.tables.iceberg import manifest_entries, manifests_v3
 from headgate.tables.iceberg.maintenance.compaction_plan import SmallFile
 from headgate.tables.iceberg.maintenance.unreferenced_files import STORAGE_THREADS
 from headgate.tables.iceberg.manifests import CODEC, manifest_files, writable
-from headgate.tables.storage.directories import files_below
+from headgate.tables.storage.file_store import files_below
 
 _UNASSIGNED = -1
 

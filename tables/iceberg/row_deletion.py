@@ -39,14 +39,14 @@ from headgate.control_protocol.commit_record_codec import (
     deleted_property,
     maintenance_property,
 )
-from headgate.control_protocol.deleted_records import (
+from headgate.control_protocol.errors import DeletionRefused, HeadgateError, PredicateUnfit
+from headgate.control_protocol.identifiers import SinkName, TopicPartition
+from headgate.control_protocol.rows_deleted_by_people import (
     DeletedRecords,
     Found,
     list_properties,
     ranges_of,
 )
-from headgate.control_protocol.errors import DeletionRefused, HeadgateError, PredicateUnfit
-from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.control_protocol.table_format import MatchingCount
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.commit_request import next_snapshot, snapshot_counts

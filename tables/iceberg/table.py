@@ -1,8 +1,8 @@
 """An Iceberg table as one sink sees it: the tag is the lock, one catalog call moves it.
 
-What makes a commit safe are the call's requirements (``commit_request.py``, rule TABLE-3). This adapter
-prepares the snapshot, makes the call once, and reports what is known of its outcome. pyiceberg's
-own transactions are not used: they rebase and append again by themselves.
+What makes a commit safe are the call's requirements (``commit_request.py``, rule TABLE-3). This
+adapter prepares the snapshot, makes the call once, and reports what is known of its outcome.
+pyiceberg's own transactions are not used: they rebase and append again by themselves.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from headgate.control_protocol.commit_record_codec import (
     marker_property,
     topics_of,
 )
-from headgate.control_protocol.deleted_records import DeletedRecords, deleted_records
 from headgate.control_protocol.identifiers import SinkName, TopicId, sink_of_tag, tag_name
 from headgate.control_protocol.ports import Lineage
+from headgate.control_protocol.rows_deleted_by_people import DeletedRecords, deleted_records
 
 
 def lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineage:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from headgate.control_protocol.sink_context import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import for_the_same_sink
 
 _Answer = TypeVar("_Answer")
 

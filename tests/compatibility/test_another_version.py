@@ -14,10 +14,10 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol import messages as codec
+from headgate.control_protocol import message_encoding
 from headgate.control_protocol.event_codec import to_form
 from headgate.control_protocol.identifiers import SinkName, TopicId
-from headgate.control_protocol.messages import Skipped, SkipReason, Wire
+from headgate.control_protocol.message_encoding import Skipped, SkipReason, Wire
 from headgate.control_protocol.signatures import Keys
 from headgate.operations.access import kafka_connection
 from headgate.schemas import control_schemas
@@ -83,7 +83,7 @@ def test_status_counts_what_another_version_says_beside_this_one(
 ) -> None:
     now_ms = time.time_ns() // 1_000_000
     messages = [
-        old_form() if age is None else codec.encode(replace(SAID, time_ms=now_ms - age))
+        old_form() if age is None else message_encoding.encode(replace(SAID, time_ms=now_ms - age))
         for age in ages_ms
     ]
     monkeypatch.setattr(kafka_connection, "newest_messages", lambda *_: messages)

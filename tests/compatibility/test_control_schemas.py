@@ -13,7 +13,7 @@ import pytest
 from control_envelopes import EXAMPLES, envelope
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from headgate.control_protocol import messages
+from headgate.control_protocol import message_encoding
 from headgate.schemas import ControlSchema, control_schemas
 
 GOLDEN: dict[str, str] = json.loads(
@@ -46,4 +46,4 @@ def test_a_fingerprint_is_its_schemas(schema: ControlSchema) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_released_message_still_means_the_same(name: str) -> None:
-    assert messages.decode(bytes.fromhex(GOLDEN[name])) == envelope(EXAMPLES[name])
+    assert message_encoding.decode(bytes.fromhex(GOLDEN[name])) == envelope(EXAMPLES[name])

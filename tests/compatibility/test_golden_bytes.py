@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from control_envelopes import EXAMPLES, WRITTEN_FILE, envelope
 
-from headgate.control_protocol import commit_record_codec, messages
+from headgate.control_protocol import commit_record_codec, message_encoding
 from headgate.control_protocol.commit_record import (
     REREAD,
     CommitRecord,
@@ -197,15 +197,15 @@ def readable(summary: dict[str, str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_event_is_written_in_the_released_bytes(name: str) -> None:
-    assert messages.encode(envelope(EXAMPLES[name])).hex() == RELEASED[name]
+    assert message_encoding.encode(envelope(EXAMPLES[name])).hex() == RELEASED[name]
 
 
 @pytest.mark.parametrize("name", large_events())
 def test_a_large_event_keeps_its_bytes_and_comes_back(name: str) -> None:
     sent = envelope(large_events()[name])
-    message = messages.encode(sent)
+    message = message_encoding.encode(sent)
     assert hashlib.sha256(message).hexdigest() == GOLDEN["messages"][name]
-    assert messages.decode(message) == sent
+    assert message_encoding.decode(message) == sent
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -13,11 +13,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from control_envelopes import EXAMPLES, envelope
 
-from headgate.control_protocol import messages
+from headgate.control_protocol import message_encoding
 from headgate.control_protocol.errors import LogDiscontinuity
 from headgate.control_protocol.events import Envelope, LogRecord, Presence, PresenceKind
 from headgate.control_protocol.identifiers import ControlOffset
-from headgate.control_protocol.messages import SkipReason, Wire
+from headgate.control_protocol.message_encoding import SkipReason, Wire
 from headgate.control_protocol.ports import ControlLog
 from headgate.control_protocol.signatures import Keys
 from headgate.control_protocol.testing import FakeLog, FakeLogServer
@@ -161,7 +161,7 @@ def test_more_records_than_one_read_takes_all_arrive(world: World) -> None:
 
 
 def test_a_message_of_the_largest_size_passes(world: World) -> None:
-    state = "x" * (messages.MESSAGE_BYTES_MAX - 200)
+    state = "x" * (message_encoding.MESSAGE_BYTES_MAX - 200)
     large = envelope(Presence(PresenceKind.ALIVE, frozenset(), {}, state))
     log = world.open()
     log.append([large])
@@ -172,8 +172,8 @@ def test_what_is_not_ours_is_skipped_and_counted(world: World) -> None:
     log = world.open()
     world.append_foreign(b"hello")
     world.append_foreign(b"")
-    world.append_foreign(messages.encode(sent(0))[:-1])
-    world.append_foreign(messages.encode(replace(sent(0), version=99)))
+    world.append_foreign(message_encoding.encode(sent(0))[:-1])
+    world.append_foreign(message_encoding.encode(replace(sent(0), version=99)))
     log.append([sent(1)])
     assert received(log, 1) == [LogRecord(ControlOffset(4), sent(1))]
     assert log.skipped == {

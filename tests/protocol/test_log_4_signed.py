@@ -8,10 +8,10 @@ import pytest
 from control_envelopes import EXAMPLES, envelope
 from protocol.values import SINK
 
-from headgate.control_protocol import messages
+from headgate.control_protocol import message_encoding
 from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import SinkName, TopicId
-from headgate.control_protocol.messages import Skipped, SkipReason, Wire
+from headgate.control_protocol.message_encoding import Skipped, SkipReason, Wire
 from headgate.control_protocol.signatures import SEAL_BYTES, Keys
 from headgate.control_protocol.testing import FakeLog, FakeLogServer
 
@@ -37,13 +37,13 @@ def test_a_signed_event_of_each_kind_is_heard_as_it_was_said(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_without_a_key_nothing_changes_on_the_wire(name: str) -> None:
-    assert PLAIN.written(said(name), TOPIC) == messages.encode(said(name))
-    assert PLAIN.read(messages.encode(said(name)), TOPIC) == said(name)
+    assert PLAIN.written(said(name), TOPIC) == message_encoding.encode(said(name))
+    assert PLAIN.read(message_encoding.encode(said(name)), TOPIC) == said(name)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_unsigned_events_are_passed_over(name: str) -> None:
-    assert reason(SIGNED.read(messages.encode(said(name)), TOPIC)) == SkipReason.UNSIGNED
+    assert reason(SIGNED.read(message_encoding.encode(said(name)), TOPIC)) == SkipReason.UNSIGNED
 
 
 def test_another_key_does_not_speak_for_the_sink() -> None:
@@ -62,7 +62,7 @@ def test_a_signature_counts_for_its_own_sink_only() -> None:
     other = SinkName("orders")
     signed = Wire(other, Keys((NEW,))).written(said(sink=other), TOPIC)
     assert reason(SIGNED.read(signed, TOPIC)) == SkipReason.OTHER_SINK
-    moved = signed[:SEAL_BYTES] + messages.encode(said())
+    moved = signed[:SEAL_BYTES] + message_encoding.encode(said())
     assert reason(SIGNED.read(moved, TOPIC)) == SkipReason.WRONGLY_SIGNED
 
 
@@ -99,9 +99,11 @@ def test_what_is_not_believed_is_counted_and_what_is_others_is_not_decoded() -> 
     log = FakeLog(server, SIGNED)
     log.append([said()])
     server.append(
-        messages.encode(said()), b"foreign", Wire(SINK, Keys((FOREIGN,))).written(said(), TOPIC)
+        message_encoding.encode(said()),
+        b"foreign",
+        Wire(SINK, Keys((FOREIGN,))).written(said(), TOPIC),
     )
-    torn = messages.encode(said(sink=SinkName("orders")))[:-1]
+    torn = message_encoding.encode(said(sink=SinkName("orders")))[:-1]
     server.append(torn)
 
     assert [record.envelope for record in log.read(0)] == [said()]

@@ -9,7 +9,7 @@ from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.participating import Participant, started
 from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, RIVAL, gain, offsets, status
 
-from headgate.control_protocol import commit_record_codec, messages
+from headgate.control_protocol import commit_record_codec, message_encoding
 from headgate.control_protocol.event_codec import NUMBER_MAX
 from headgate.control_protocol.events import (
     AckCommit,
@@ -74,7 +74,7 @@ def test_what_a_coordinator_claims_can_be_written_and_said() -> None:
             0,
             start,
         )
-        assert messages.decode(messages.encode(said)) == said
+        assert message_encoding.decode(message_encoding.encode(said)) == said
         coordinator.until(Phase.OPEN)
     assert coordinator.term.epoch < EPOCH + 4 * LEAP_MAX
 

@@ -16,14 +16,14 @@ from protocol.participating import Participant
 from protocol.test_log_5_replays import experienced
 from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, SINK, offsets
 
-from headgate.control_protocol import messages
+from headgate.control_protocol import message_encoding
 from headgate.control_protocol.event_codec import NUMBER_MAX, to_form
 from headgate.control_protocol.events import Envelope, LogRecord
 from headgate.control_protocol.identifiers import ControlOffset, Epoch, Sender, TransactionNumber
 from headgate.control_protocol.machine_io import Heard, Stop
 from headgate.control_protocol.machine_io import Heard as ParticipantHeard
 from headgate.control_protocol.machine_io import Stop as ParticipantStop
-from headgate.control_protocol.messages import Skipped
+from headgate.control_protocol.message_encoding import Skipped
 from headgate.control_protocol.multipart_status import Assembler
 from headgate.coordinator.phases import Phase
 
@@ -69,10 +69,10 @@ def forged(dice: random.Random, place: int, epoch: int) -> LogRecord | None:
     body = ("version", "sink", "epoch", "transaction", "member", "incarnation", "sequence")
     mutated = {key: form[key] if key in body else odd(form[key], dice) for key in form}
     try:
-        message = messages._written(name, mutated)
+        message = message_encoding._written(name, mutated)
     except (ValueError, OverflowError, TypeError):  # not even Avro bears it
         return None
-    read = messages.decode(message)
+    read = message_encoding.decode(message)
     if isinstance(read, Skipped):
         return None
     whole = Assembler().add(read)

@@ -25,7 +25,7 @@ from protocol.values import (
 from headgate.control_protocol.errors import StatusRefused
 from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenRange
 from headgate.control_protocol.identifiers import Sender, TopicPartition
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.coordinator.phases import Phase

@@ -11,7 +11,7 @@ from protocol.values import ALICE, LOCATION, P0, P1, data_file, offsets, status
 
 from headgate.control_protocol.commit_tokens import is_path_of_token
 from headgate.control_protocol.events import AckCommit, StartCommit, WriteStatus
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Refused
 from headgate.coordinator.actions import CommitAnswered, CommitTable, SourcesDescribed

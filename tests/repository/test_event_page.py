@@ -6,7 +6,7 @@ import re
 
 from repository.tree import ROOT, modules
 
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 
 PAGE = (ROOT / "docs/reference/log-events.md").read_text()
 
@@ -18,7 +18,7 @@ def test_every_log_event_is_explained_once_and_in_order() -> None:
 
 def test_every_log_event_is_logged_somewhere() -> None:
     texts = [
-        path.read_text() for name, path in modules().items() if not name.endswith("log_events")
+        path.read_text() for name, path in modules().items() if not name.endswith("log_event_names")
     ]
     unused = [e.name for e in LogEvent if not any(f"LogEvent.{e.name}" in text for text in texts)]
     assert unused == []

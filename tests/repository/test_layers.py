@@ -29,8 +29,14 @@ PURE_LIBRARY = {
 }
 IMPURE = {
     "headgate.control_protocol": {
-        *("event_reader", "machine_driver", "messages", "multipart_status", "redacting_loggers"),
-        *("secret_references", "sink_context"),
+        *(
+            "event_reader",
+            "machine_driver",
+            "message_encoding",
+            "multipart_status",
+            "redacting_loggers",
+        ),
+        *("secret_references", "sink_of_thread"),
         "testing",
     },
     "headgate.coordinator": {"driver", "service"},
@@ -40,7 +46,7 @@ IMPURE = {
 # Who may import a foreign system; an entry that is a package speaks for its modules.
 ADAPTERS = {
     "fastavro": {
-        "headgate.control_protocol.messages",
+        "headgate.control_protocol.message_encoding",
         "headgate.data_plane.files.avro",
         "headgate.tables.iceberg.data_file",
     },

@@ -16,7 +16,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.messages import Wire
+from headgate.control_protocol.message_encoding import Wire
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.testing import FakeCatalog, FakeLogServer, FakeSource
 

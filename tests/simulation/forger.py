@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from simulation.climate import Climate, Weather
 
-from headgate.control_protocol import messages
+from headgate.control_protocol import message_encoding
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.event_codec import NUMBER_MAX
 from headgate.control_protocol.events import (
@@ -55,7 +55,7 @@ from headgate.control_protocol.identifiers import (
     TopicPartition,
     TransactionNumber,
 )
-from headgate.control_protocol.messages import Wire
+from headgate.control_protocol.message_encoding import Wire
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.signatures import SEAL_BYTES, Keys
 from headgate.control_protocol.testing import FakeLog
@@ -127,7 +127,7 @@ class Forger:
     def _unbelievable(self, said: Envelope) -> bytes:
         """Without the key; or, now and then, the newest genuine message once more."""
         world, topic_id = self.world, self.world.log.topic_id
-        plain = messages.encode(said)
+        plain = message_encoding.encode(said)
         genuine = [m for m in world.log.messages if self._is_genuine(m, topic_id)]
         ways: list[Callable[[], bytes]] = [
             lambda: plain,

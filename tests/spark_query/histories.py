@@ -40,7 +40,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import CommitAttempt, Landed, TopicState
-from headgate.control_protocol.spark_query import ProposedBatch, Take
+from headgate.control_protocol.spark_batch_decision import ProposedBatch, Take
 from headgate.runtime.sink_tables import SinkTables
 from headgate.spark import batches, query_table
 from headgate.spark.query_table import QueryTable

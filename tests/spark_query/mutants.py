@@ -18,7 +18,7 @@ from spark_query.histories import play
 
 from headgate.control_protocol.errors import BatchGap
 from headgate.control_protocol.ports import Landed
-from headgate.control_protocol.spark_query import Done, Take, decide, record_of_batch
+from headgate.control_protocol.spark_batch_decision import Done, Take, decide, record_of_batch
 from headgate.spark import query_table
 from headgate.spark.query_table import QueryTable
 

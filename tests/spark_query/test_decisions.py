@@ -19,7 +19,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.spark_query import (
+from headgate.control_protocol.spark_batch_decision import (
     FIRST,
     NEXT_BATCH,
     QUERY_TOPIC,

@@ -15,7 +15,7 @@ from headgate.control_protocol.testing.contract.evolution import EvolutionContra
 from headgate.control_protocol.testing.contract.expiry import ExpiryContract
 from headgate.control_protocol.testing.contract.keys import KeyContract, KeyedSecondaryContract
 from headgate.control_protocol.testing.contract.ledger import LedgerContract
-from headgate.control_protocol.testing.contract.others import OthersContract
+from headgate.control_protocol.testing.contract.other_writers import OthersContract
 from headgate.control_protocol.testing.contract.races import RaceContract
 from headgate.control_protocol.testing.contract.reading import (
     OthersReaderContract,

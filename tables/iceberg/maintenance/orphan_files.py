@@ -30,7 +30,7 @@ from headgate.tables.iceberg.maintenance.unreferenced_files import referenced_fi
 from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.table_creation import CREATED_MS
 from headgate.tables.iceberg.tag_lineage import properties_of
-from headgate.tables.storage.directories import files_below
+from headgate.tables.storage.file_store import files_below
 
 SKEW_MS = 600_000
 """The clocks of stores and coordinators may differ by this much."""

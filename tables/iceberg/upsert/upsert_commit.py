@@ -20,7 +20,7 @@ from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_context import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import for_the_same_sink
 from headgate.control_protocol.table_format import RowKey
 from headgate.tables.iceberg.table_creation import key_ids
 from headgate.tables.iceberg.tag_lineage import by_id

@@ -14,7 +14,7 @@ from unit.operations.filled_table import FilledTable
 
 from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol import messages
+from headgate.control_protocol import message_encoding
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.events import (
@@ -57,7 +57,7 @@ def control(settings: SinkSettings, bootstrap: str, admin: AdminClient) -> objec
 
 def say(producer: Producer, settings: SinkSettings, *envelopes: Envelope) -> None:
     for envelope in envelopes:
-        producer.produce(settings.control.topic, messages.encode(envelope), partition=0)
+        producer.produce(settings.control.topic, message_encoding.encode(envelope), partition=0)
     assert producer.flush(10) == 0
 
 

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from integration.conftest import Deploy
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol import messages
+from headgate.control_protocol import message_encoding
 from headgate.control_protocol.events import (
     Envelope,
     Pause,
@@ -27,7 +27,7 @@ def forged(settings: SinkSettings) -> list[bytes]:
     """Unsigned words that would move a sink without a key: a pause, and a huge epoch."""
     events = (Pause(), Presence(PresenceKind.ALIVE, frozenset(), {}))
     return [
-        messages.encode(
+        message_encoding.encode(
             Envelope(
                 sink=settings.name,
                 epoch=Epoch(1_000_000),

@@ -9,10 +9,10 @@ from typing import Any
 from simulation.mutants.mutant import Family, Planted
 
 import headgate.control_protocol.testing.log as fake_log
-from headgate.control_protocol import messages
+from headgate.control_protocol import message_encoding
 from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import LEAP_MAX
-from headgate.control_protocol.messages import Skipped
+from headgate.control_protocol.message_encoding import Skipped
 from headgate.control_protocol.signatures import Keys, unseal
 from headgate.coordinator import machine, status_validation
 from headgate.coordinator.state import State
@@ -25,7 +25,7 @@ FAMILY = Family()
 def hears_unsigned(right: Any, wire: Any, message: bytes, topic_id: Any) -> Envelope | Skipped:
     """What nobody signed is heard, though there is a key."""
     unsigned = unseal(message) is None
-    return messages.decode(message) if unsigned else right(wire, message, topic_id)
+    return message_encoding.decode(message) if unsigned else right(wire, message, topic_id)
 
 
 @FAMILY.replaces("LOG-4", (Keys, "is_genuine"))

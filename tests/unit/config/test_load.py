@@ -19,7 +19,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration
 from headgate.config.table_settings import ColumnSettings
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.messages import Wire
+from headgate.control_protocol.message_encoding import Wire
 from headgate.control_protocol.signatures import Keys
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.participant.settings import ParticipantSettings

@@ -11,7 +11,7 @@ from control_envelopes import EXAMPLES, P0, STATUSES, WRITTEN_FILE, envelope
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.control_protocol import messages
+from headgate.control_protocol import message_encoding
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenRange
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TopicPartition
@@ -37,7 +37,7 @@ def test_parts_in_any_order_and_twice_are_the_whole(
     status: WriteStatus, part_bytes_max: int, coin: random.Random
 ) -> None:
     envelopes = [envelope(part) for part in split(status, part_bytes_max)]
-    assert all(len(messages.encode(sent)) < part_bytes_max + 100 for sent in envelopes)
+    assert all(len(message_encoding.encode(sent)) < part_bytes_max + 100 for sent in envelopes)
     *early, last = coin.sample(envelopes, len(envelopes))
     assembler = Assembler()
     for sent in [*early, *early]:
@@ -87,7 +87,7 @@ def test_other_events_pass_as_they_are() -> None:
 
 
 def test_what_waited_longest_is_forgotten_first_by_bytes() -> None:
-    part = messages.encoded_bytes(THREE[0])
+    part = message_encoding.encoded_bytes(THREE[0])
     assembler = Assembler(held_bytes_max=2 * part + part // 2)
     senders = [Sender("worker", str(n)) for n in range(3)]
     for sender in senders:
@@ -143,10 +143,10 @@ def test_many_files_of_three_hundred_columns_go_in_parts() -> None:
 
 
 def through_codec(part: WriteStatus) -> object:
-    message = messages.encode(envelope(part))
+    message = message_encoding.encode(envelope(part))
     assert len(message) < 900_000
-    return messages.decode(message)
+    return message_encoding.decode(message)
 
 
 def test_a_part_leaves_room_for_the_envelope() -> None:
-    assert PART_BYTES_MAX + 40_000 <= messages.MESSAGE_BYTES_MAX
+    assert PART_BYTES_MAX + 40_000 <= message_encoding.MESSAGE_BYTES_MAX

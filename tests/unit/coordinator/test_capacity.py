@@ -9,7 +9,7 @@ from control_envelopes import EXAMPLES, envelope
 from protocol.coordinating import EPOCH, Coordinator
 from protocol.values import RIVAL, TOPIC_ID, offsets, record, topics, view
 
-from headgate.control_protocol import commit_record_codec, messages
+from headgate.control_protocol import commit_record_codec, message_encoding
 from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import Offsets
@@ -63,7 +63,7 @@ def test_what_is_let_in_can_be_said_and_read_again() -> None:
     example = EXAMPLES["start-commit"]
     assert isinstance(example, StartCommit)
     said = envelope(replace(example, offsets=at, topic_ids=ids))
-    assert messages.decode(messages.encode(said)) == said
+    assert message_encoding.decode(message_encoding.encode(said)) == said
 
     stored = record(3, 1, at, topic_ids=ids)
     assert commit_record_codec.decode(stored.sink, commit_record_codec.encode(stored)) == stored

@@ -11,7 +11,7 @@ from protocol.coordinating import IDENTITY, SETTINGS
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import AbortCommit
 from headgate.control_protocol.identifiers import ControlOffset, Epoch, TransactionNumber
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine, OutgoingEvent, Stop
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.redaction import Redaction

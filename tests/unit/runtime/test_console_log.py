@@ -10,7 +10,7 @@ from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, about
 from headgate.runtime.console_log import JsonLines, show_log
 
 SECRET = "swordfish-42"

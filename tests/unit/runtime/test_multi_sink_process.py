@@ -28,7 +28,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_context import (
+from headgate.control_protocol.sink_of_thread import (
     for_the_same_sink,
     sink_of_thread,
     working_for,

@@ -27,7 +27,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from headgate.control_protocol import messages
+from headgate.control_protocol import message_encoding
 from headgate.control_protocol.columns import changes
 from headgate.control_protocol.errors import PoisonRecord, UnknownField
 from headgate.control_protocol.events import Envelope, Proposal, TableStart
@@ -338,7 +338,9 @@ def test_the_schema_has_what_was_done_to_it_and_keeps_all_else(desk: Desk) -> No
 def message_bytes(needs: BatchNeeds) -> int:
     said = Proposal(1, "db.t", "uuid", 0, needs.columns, needs.first, needs.records)
     nobody, number = Sender("", ""), TransactionNumber(1)
-    return messages.encoded_bytes(Envelope(SinkName("s"), Epoch(1), number, nobody, 1, 0, said))
+    return message_encoding.encoded_bytes(
+        Envelope(SinkName("s"), Epoch(1), number, nobody, 1, 0, said)
+    )
 
 
 def test_records_that_each_bring_their_own_fields_fill_the_table_and_go_on(
@@ -350,7 +352,7 @@ def test_records_that_each_bring_their_own_fields_fill_the_table_and_go_on(
     assert isinstance(needs, BatchNeeds)
     assert needs.first == Offsets({P0: 0})
     assert needs.records == 1_500
-    assert message_bytes(needs) < messages.MESSAGE_BYTES_MAX
+    assert message_bytes(needs) < message_encoding.MESSAGE_BYTES_MAX
     few = COLUMNS_MAX + 10
     done, rows = desk.settled(*values[:few])
     assert len(done) == COLUMNS_MAX - 10  # what the table has already, at every level

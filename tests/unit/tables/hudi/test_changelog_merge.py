@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import KeyInTwoPartitions, TableChanged
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.table_format import NumberedFile, RowKey
 from headgate.tables.hudi.changelog_merge import Fold
-from headgate.tables.storage.directories import open_folder
+from headgate.tables.storage.file_store import open_folder
 
 KEY = RowKey(("id", "zone"), "p", "o", "t")
 ROWS = pa.schema(

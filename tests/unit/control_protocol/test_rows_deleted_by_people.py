@@ -6,7 +6,9 @@ import random
 
 import pytest
 
-from headgate.control_protocol.deleted_records import (
+from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.rows_deleted_by_people import (
     CHARS_MAX,
     DeletedRecords,
     deleted_records,
@@ -14,8 +16,6 @@ from headgate.control_protocol.deleted_records import (
     list_property,
     ranges_of,
 )
-from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
-from headgate.control_protocol.offsets import OffsetRange
 
 SINK, IDS = SinkName("trips"), {"trips": TopicId("id-1")}
 ZERO, ONE = TopicPartition("trips", 0), TopicPartition("trips", 1)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, __version__
 
 from headgate.control_protocol.errors import first_line
-from headgate.tables.storage.directories import Folder
+from headgate.tables.storage.file_store import Folder
 
 _VERSION = re.compile(r"_delta_log/(\d{20})\.(?:json|checkpoint\..*parquet)")
 _READER_NAMES, _WRITER_NAMES = 3, 7

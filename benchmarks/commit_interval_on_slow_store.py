@@ -1,6 +1,7 @@
 """Measures the time between a sink's commits on an object store that answers late.
 
-    python benchmarks/store_interval.py [--catalogs sql rest glue] [--interval-ms 1000]
+    python benchmarks/commit_interval_on_slow_store.py [--catalogs sql rest glue]
+        [--interval-ms 1000]
 
 One participant in process, 5,000 small records/s in four partitions. S3 and Glue are moto's, the
 REST catalog is a small one; a proxy before each of them adds the delay to every request of the

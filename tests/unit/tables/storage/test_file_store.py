@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from object_store import BUCKET, ObjectStore
 
-from headgate.tables.storage.directories import Folder, name_below, open_folder
+from headgate.tables.storage.file_store import Folder, name_below, open_folder
 
 ROWS = pa.table({"id": [1, 2, 3]})
 

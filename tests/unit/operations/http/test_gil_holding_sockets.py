@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from headgate.operations.http import kept_sockets
-from headgate.operations.http.kept_sockets import KeptSelector, KeptSocket, next_caller
+from headgate.operations.http import gil_holding_sockets
+from headgate.operations.http.gil_holding_sockets import KeptSelector, KeptSocket, next_caller
 
 TURNS = 20_000_000
 """After so many the busy thread gives up: a call that lets it in returns only then."""
@@ -157,7 +157,7 @@ def test_where_the_c_library_accepts_in_another_way_python_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As on macOS, whose C library has no ``accept4``."""
-    monkeypatch.setattr(kept_sockets, "_HAS_ACCEPT4", False)
+    monkeypatch.setattr(gil_holding_sockets, "_HAS_ACCEPT4", False)
     with pair() as (listening, client):
         client.sendall(b"one")
         with next_caller(listening) as taken:
