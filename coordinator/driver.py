@@ -247,7 +247,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         """Report a failure where people look, once it repeats or lasts."""
         if not line.trouble:
             return
-        now_ms, failures = self._clock.monotonic_ms(), self.state.failures
+        now_ms, failures = self._clock.monotonic_ms(), self.state.call.failures
         if failures <= 1:
             self._fails_since_ms = now_ms
         lasts = line.lasts or (failures > 1 and now_ms - self._fails_since_ms >= SILENCE_MS_MAX)

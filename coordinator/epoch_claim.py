@@ -295,7 +295,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     _refuse_deleted_back(state, tables, offsets, resumption.topic_ids)
     # above the secondary tables', too: a primary table that was restored counts from an old value,
     # while folders and records of a higher epoch exist already
-    epoch = next_epoch(tables, state.highest_epoch)
+    epoch = next_epoch(tables, state.watch.highest_epoch)
     bare = CommitRecord(
         sink=state.identity.sink,
         group_id=state.identity.group_id,
@@ -329,7 +329,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         Phase.CLAIMING,
         attempt=attempt,
         table_uuid=view.uuid,
-        table_epoch=newest_epoch(tables),
+        watch=state.watch.with_table_epoch(newest_epoch(tables)),
         topics=read,
     )
     expired = log_expired(record_claimed, record) if record_claimed.expired else ()
@@ -413,23 +413,23 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
     Where secondary tables are claimed (PENDING-9), it waits until they are: whatever a delivery of
     long ago may still bring is then in them, or never will be.
     """
-    claim_attempt, state = state.attempt, replace(state, attempt=None)
     record = view.record
     assert record is not None
     epoch = record.transaction.epoch
     recovery = _recovery_of(state)
     secondaries = recovery.secondaries
     tables = (view, *secondaries.values())
-    if credible_epoch(tables, state.highest_epoch) >= epoch:
+    if credible_epoch(tables, state.watch.highest_epoch) >= epoch:
         # all who heard the higher one would ignore a START of this one
-        return recover(state, f"epoch {state.highest_epoch} was heard: claims a higher one")
+        return recover(state, f"epoch {state.watch.highest_epoch} was heard: claims a higher one")
+    paused = is_paused_at_start(state, state.call.attempt, stored=record.paused)
     term = Term(
         epoch=epoch,
         primary=PrimaryState(view=view, committed_at_ms=now_ms),
         progress=Progress(offsets=record.offsets, valid_through_ms=record.valid_through_ms),
         sources=SourceState(topic_ids=record.topic_ids, cohorts=record.cohorts),
         collection=StatusCollection(awaited=frozenset(record.offsets)),
-        pause=PauseState(paused=is_paused_at_start(state, claim_attempt, stored=record.paused)),
+        pause=PauseState(paused=paused),
         delivery=Delivery(
             secondaries=secondaries,
             pending=record.pending_commits,
@@ -445,9 +445,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
     begun = replace(
         state,
         term=replace(term, tokens=first),
-        highest_epoch=epoch,
-        table_epoch=epoch,
-        superseded_ms=None,
+        watch=state.watch.with_own_epoch(epoch),
         pause_asked=None,
         recovery=None,
         suspicion=Suspicion(),

@@ -222,9 +222,9 @@ def _on_call_failed(state: State, reason: str, now_ms: int) -> Step:
 
 def _on_looked(state: State, found: Looked, now_ms: int) -> Step:
     """Take in the answer to the question of this phase; nobody waits for another one."""
-    if state.asked is None:
+    if state.call.asked is None:
         return state, ()
-    state = replace(state, asked=None)
+    state = replace(state, call=state.call.with_answer())
     match state.phase, found:
         case Phase.RECOVERING, Looked(primary=TableView() as view):
             return on_table_found(state, view)
@@ -238,7 +238,7 @@ def _on_looked(state: State, found: Looked, now_ms: int) -> Step:
             return on_read_for_staging(state, secondaries, now_ms)
         case Phase.DELIVERING, _:
             return _on_look_at_delivery(state, found, now_ms)
-        case _, Looked(primary=TableView() as view) if state.attempt:
+        case _, Looked(primary=TableView() as view) if state.call.attempt:
             return on_attempt_read(state, view, now_ms)
         case _:
             return state, ()
@@ -259,7 +259,8 @@ def _on_leadership(state: State, now_ms: int) -> Step:
     """EPOCH-4: after being superseded, claim only after a fixed wait."""
     if state.phase is not Phase.FOLLOWING:
         return state, ()
-    if state.superseded_ms is not None and now_ms < state.superseded_ms + _wait_ms(state):
+    since_ms = state.watch.superseded_ms
+    if since_ms is not None and now_ms < since_ms + _wait_ms(state):
         return state, ()
     return recover(state, "leading: reads table and sources")
 
@@ -281,7 +282,7 @@ def _on_discontinued(state: State, reason: str) -> Step:
 
 
 def _on_tick(state: State, now_ms: int) -> Step:
-    if state.unanswered_since_ms is not None and lacks_answers(state, now_ms):
+    if state.call.unanswered_since_ms is not None and lacks_answers(state, now_ms):
         return stop(state, release_error(state, now_ms))
     if state.retry_at_ms is not None:
         return _retry(state, now_ms) if now_ms >= state.retry_at_ms else (state, ())
@@ -308,8 +309,8 @@ def _retry(state: State, now_ms: int) -> Step:
     match state.phase:
         case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
             return ask(state, Look(primary=True))
-        case Phase.PREPARING | Phase.COLLECTING if state.asked is not None:
-            return state, (state.asked,)
+        case Phase.PREPARING | Phase.COLLECTING if state.call.asked is not None:
+            return state, (state.call.asked,)
         case Phase.DRAFTING:
             return stage_again(state, now_ms)
         case Phase.DELIVERING:
@@ -333,8 +334,8 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
         return on_request(_with_heard_to(state, record), said, now_ms), ()
     coordinates = isinstance(said.event, StartCommit | EndCommit | Settlement | Tables)
     rival = coordinates and said.sender != state.identity.sender
-    if said.epoch > state.highest_epoch:
-        state = replace(state, highest_epoch=said.epoch)
+    if said.epoch > state.watch.highest_epoch:
+        state = replace(state, watch=state.watch.with_heard_epoch(said.epoch))
     if state.term is None:
         return state, ()
     if said.epoch > state.term.epoch:
@@ -548,7 +549,7 @@ def collect(state: State, now_ms: int) -> Step:
     """COMMIT-3, RANGE-2: judge once every awaited partition is named (a set, no count), or at the
     time-out."""
     term = term_of(state)
-    if state.asked is not None:
+    if state.call.asked is not None:
         return state, ()
     ready = not _unnamed_partitions(state)
     if not ready and now_ms < term.collection.time_out_ms:
@@ -742,15 +743,15 @@ def on_commit_answer(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
     """OUTCOME-2: judge the view that came with "landed" like a read; after any other answer read
     the table.
     """
-    if state.attempt is None:
+    if state.call.attempt is None:
         return state, ()
     if isinstance(outcome, Landed):
         return on_attempt_read(state, outcome.view, now_ms)
     if isinstance(outcome, Refused) and outcome.for_good:
         # without a read: the files are gone, and the same ones would be asked for again for ever
         return recover(state, f"commit refused for good: {outcome.reason}")
-    if isinstance(outcome, Refused) and state.failures < _REFUSALS_AT_ONCE:
-        refused = replace(state, failures=state.failures + 1)
+    if isinstance(outcome, Refused) and state.call.failures < _REFUSALS_AT_ONCE:
+        refused = replace(state, call=state.call.with_failure())
         told = f"commit refused: {outcome.reason}"
         asking, actions = ask(refused, Look(primary=True))
         return asking, (LogLine(told, trouble=True, event=LogEvent.COMMIT_REFUSED), *actions)
@@ -760,7 +761,7 @@ def on_commit_answer(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
 
 def on_attempt_read(state: State, view: TableView, now_ms: int) -> Step:
     """Judge the table as read after an attempt, or as returned with the answer that it landed."""
-    attempt = state.attempt
+    attempt = state.call.attempt
     assert attempt is not None
     match resolve(attempt, view):
         case Resolution.LANDED:
@@ -769,7 +770,7 @@ def on_attempt_read(state: State, view: TableView, now_ms: int) -> Step:
             return recover(state, _TOO_OLD)
         case Resolution.AGAIN:
             again = replace(attempt, base=view)
-            return replace(state, attempt=again), (CommitTable(again),)
+            return replace(state, call=state.call.with_attempt(again)), (CommitTable(again),)
         case Resolution.SUPERSEDED:
             return step_down(state, newest_epoch((view,)), now_ms)
         case Resolution.RECOVER:
@@ -779,8 +780,7 @@ def on_attempt_read(state: State, view: TableView, now_ms: int) -> Step:
 def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
     if state.phase is Phase.CLAIMING:
         return begin_epoch(state, view, now_ms)
-    attempt, landed = state.attempt, replace(state, attempt=None)
-    term = term_of(landed)
+    attempt, term = state.call.attempt, term_of(state)
     stored, found = term.primary.view.record, view.record
     assert stored is not None
     assert found is not None
@@ -793,13 +793,13 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
     )
     if attempt:
         files = (*attempt.files, *(file for draft in term.delivery.drafts for file in draft.files))
-        known = with_committed(admission_criteria(landed, now_ms), files)
+        known = with_committed(admission_criteria(state, now_ms), files)
         tokens = term.tokens.with_committed(known)
         committed = replace(committed, tokens=tokens)
         if attempt.forgets:
             committed = without_forgotten(committed, attempt.forgets)
     told = log_expired(found, stored) if found.expired else ()
-    landed = replace(landed, term=committed)
+    landed = replace(state, term=committed)
     if committed.delivery.pending or committed.delivery.lingering:
         landed = replace(landed, term=with_linger(landed, now_ms))
     settled, actions = settle(landed, view)
@@ -881,7 +881,8 @@ def with_ends(state: State, topics: Mapping[str, TopicState]) -> State:
     term = term_of(state)
     ends = {**term.sources.ends, **ends_of(topics, term.sources.topic_ids)}
     sources = replace(term.sources, ends=ends)
-    return replace(state, failures=0, term=replace(term, sources=sources))
+    call = state.call.without_failures()
+    return replace(state, call=call, term=replace(term, sources=sources))
 
 
 # Ignores events that are repeated, or whose numbers nobody can have counted to (LOG-5, LOG-6).
@@ -900,15 +901,16 @@ def is_repeated(state: State, said: Envelope) -> bool:
     A gain so far behind counts: somebody else may have used a higher number in its name, and to be
     wrong costs an END that comes soon, instead of one that waits for the new owner (COMMIT-2).
     """
-    heard = state.windows.get(said.sender, ReplayWindow()).has(said.sequence)
+    heard = state.watch.windows.get(said.sender, ReplayWindow()).has(said.sequence)
     return not is_gain(said) if heard is None else heard
 
 
 def with_number_heard(state: State, said: Envelope) -> State:
     """Remember the event's number, and forget the sender that was not heard for longest."""
-    window = state.windows.get(said.sender, ReplayWindow()).with_number(said.sequence)
-    others = [each for each in state.windows.items() if each[0] != said.sender]
-    return replace(state, windows=dict([*others, (said.sender, window)][-WINDOWS_MAX:]))
+    window = state.watch.windows.get(said.sender, ReplayWindow()).with_number(said.sequence)
+    others = [each for each in state.watch.windows.items() if each[0] != said.sender]
+    windows = dict([*others, (said.sender, window)][-WINDOWS_MAX:])
+    return replace(state, watch=replace(state.watch, windows=windows))
 
 
 def is_gain(said: Envelope) -> bool:
@@ -921,7 +923,7 @@ def is_epoch_too_far(state: State, said: Envelope) -> bool:
     numbers."""
     if isinstance(said.event, Pause | Resume):
         return False
-    return said.epoch > state.table_epoch + LEAP_MAX
+    return said.epoch > state.watch.table_epoch + LEAP_MAX
 
 
 def is_unknown_transaction(term: Term, said: Envelope) -> bool:
@@ -974,17 +976,17 @@ def with_peer(state: State, said: Envelope, now_ms: int) -> State:
 
     Only where the lead may be given up soon: at all other times it does not matter who is there.
     """
-    since_ms, name = state.unanswered_since_ms, said.sender.member
+    since_ms, name = state.call.unanswered_since_ms, said.sender.member
     if since_ms is None or now_ms - since_ms < patience_ms(state.settings) // 2:
         return state
     if name == state.identity.sender.member or not isinstance(said.event, Presence | WriteStatus):
         return state
-    peers = {known: at_ms for known, at_ms in state.peers.items() if known != name}
+    peers = {known: at_ms for known, at_ms in state.watch.peers.items() if known != name}
     if not _has_left(said.event):
         peers[name] = now_ms
     while len(peers) > PEERS_MAX:
         del peers[next(iter(peers))]
-    return replace(state, peers=peers)
+    return replace(state, watch=replace(state.watch, peers=peers))
 
 
 def _has_left(event: Presence | WriteStatus) -> bool:
@@ -993,15 +995,15 @@ def _has_left(event: Presence | WriteStatus) -> bool:
 
 def lacks_answers(state: State, now_ms: int) -> bool:
     """Return whether to give up the lead: nothing is answered for long, and others are there."""
-    since_ms, patient_ms = state.unanswered_since_ms, patience_ms(state.settings)
+    since_ms, patient_ms = state.call.unanswered_since_ms, patience_ms(state.settings)
     if since_ms is None or now_ms - since_ms < patient_ms:
         return False
-    return any(now_ms - at_ms < patient_ms for at_ms in state.peers.values())
+    return any(now_ms - at_ms < patient_ms for at_ms in state.watch.peers.values())
 
 
 def release_error(state: State, now_ms: int) -> LeadershipReleased:
     """Return the error that ends this participant's part for a while."""
-    since_ms, away_ms = state.unanswered_since_ms, patience_ms(state.settings)
+    since_ms, away_ms = state.call.unanswered_since_ms, patience_ms(state.settings)
     assert since_ms is not None
     return LeadershipReleased(
         f"catalog and store have not done what the coordinator in {state.identity.sender.member} "

@@ -411,7 +411,7 @@ def on_staged(state: State, given: ManifestsStaged, now_ms: int) -> Step:
 def _on_staging_failed(state: State, troubles: Mapping[str, HeadgateError], now_ms: int) -> Step:
     """SUSPEND-1: judge again, without the tables that cannot take the drafts."""
     rights_only = all(isinstance(error, MissingRights) for error in troubles.values())
-    if rights_only and state.failures < REFUSALS_MAX:
+    if rights_only and state.call.failures < REFUSALS_MAX:
         return wait(state, now_ms, "; ".join(error.message for error in troubles.values()))
     found = suspensions_for(state, troubles, now_ms + state.wall_ahead_ms)
     recovering, actions = recover(

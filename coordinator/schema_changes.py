@@ -149,9 +149,8 @@ def on_evolved(state: State, done: EvolvedTable) -> Step:
     state = replace(state, term=term)
     answers = tuple(each.answer for each in term.changes.proposals)
     tables = Tables(fitting_answers(answers), (primary_start(state),))
-    state = replace(
-        state, term=replace(term, changes=replace(term.changes, tables=tables)), failures=0
-    )
+    known_term = replace(term, changes=replace(term.changes, tables=tables))
+    state = replace(state, term=known_term, call=state.call.without_failures())
     return state, (*_log_evolved(view.table, done), *append_events(state))
 
 
@@ -159,9 +158,10 @@ def retry_changes(state: State, now_ms: int, why: str) -> Step:
     """Wait and try again. Commits go on; the participants' statuses say that they wait
     (SCHEMA-4)."""
     settings, term = state.settings, term_of(state)
-    wait_ms = backoff_ms(state.failures, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+    failures = state.call.failures
+    wait_ms = backoff_ms(failures, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
     term = replace(term, changes=replace(term.changes, due_ms=now_ms + wait_ms))
-    waiting = enter_phase(state, Phase.OPEN, term=term, failures=state.failures + 1)
+    waiting = enter_phase(state, Phase.OPEN, term=term, failures=failures + 1)
     told = f"{why}; its columns are asked for again in {wait_ms} ms"
     return waiting, (LogLine(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
 
@@ -266,7 +266,7 @@ def on_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
             term.changes, tables=Tables(answers, tuple(starts.values())), due_ms=again_ms
         ),
     )
-    state = replace(state, term=term, failures=0)
+    state = replace(state, term=term, call=state.call.without_failures())
     gone = {
         said.table: TableMissing(said.why.removeprefix(f"{TableMissing.code} "))
         for said in done.values()

@@ -580,7 +580,8 @@ def with_tables(
     secondaries = {**term.delivery.secondaries, **given.views}
     known = replace(term, delivery=term.delivery.with_secondaries(secondaries))
     known = with_former_data(term, known)  # it is judged at once
-    return replace(state, failures=0, term=known), (*tells, *log_replaced(state, given))
+    call = state.call.without_failures()
+    return replace(state, call=call, term=known), (*tells, *log_replaced(state, given))
 
 
 def uuids_to_record(state: State) -> Mapping[str, str]:

@@ -561,42 +561,112 @@ class Suspicion:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """``attempt`` is set while a commit's outcome is not known; ``retry_at_ms`` while waiting.
+class Call:
+    """What is asked of tables, sources and catalog, and not answered yet."""
 
-    ``topics`` are the source topics as last described (a configured pattern names several);
-    ``highest_epoch`` is the highest heard, ``table_epoch`` the highest that tables are known to
-    hold; ``pause_asked`` is what an operator said while there was no term to remember it;
-    ``windows``: what each participant was heard saying, the one heard last at the end (LOG-5);
-    ``superseded_ms``: since when a term of others ended its own, until it claims again (EPOCH-4).
-    ``wall_ahead_ms``: what the wall clock is ahead of the monotonic one, as of the last claim:
-    where it jumps later, nothing grows older. ``asked``: the question whose answer it waits for,
-    which is repeated after a failure; ``held``: partitions that nobody reads yet, in their order
-    (KEY-8). ``unanswered_since_ms``: since when what it asks for fails; ``peers``: when other
-    participants were heard last (ELECTION-2). ``refused``: partitions whose claims are refused
-    again and again, in this epoch or before (RANGE-3).
+    attempt: CommitAttempt | None = None
+    """The commit whose outcome is not known: set exactly in CLAIMING and COMMITTING (OUTCOME-2)."""
+
+    asked: Look | None = None
+    """The question whose answer the phase waits for, which is repeated after a failure; it ends
+    with the phase."""
+
+    failures: int = 0
+    """How often in a row that failed: each wait is longer than the one before."""
+
+    unanswered_since_ms: int | None = None
+    """Since when; never set where the phase was entered with an answer (ELECTION-2)."""
+
+    def with_attempt(self, attempt: CommitAttempt) -> Call:
+        """Send the same commit again, on another base."""
+        return replace(self, attempt=attempt)
+
+    def with_question(self, question: Look) -> Call:
+        return replace(self, asked=question)
+
+    def with_answer(self) -> Call:
+        """Note that the question is answered; another answer to it is ignored."""
+        return replace(self, asked=None)
+
+    def with_failure(self) -> Call:
+        return replace(self, failures=self.failures + 1)
+
+    def without_failures(self) -> Call:
+        return replace(self, failures=0)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochWatch:
+    """What others were heard saying, whoever leads; it outlives every epoch."""
+
+    highest_epoch: Epoch = Epoch(0)
+    """The highest heard. It falls only where a claim finds that nobody can have counted to it
+    (LOG-6)."""
+
+    table_epoch: Epoch = Epoch(0)
+    """The highest that the tables were known to hold at the last claim; what leaps further ahead
+    of it is not heard (LOG-6)."""
+
+    superseded_ms: int | None = None
+    """Since when a term of others has ended its own; set until it leads again, and never while it
+    does (EPOCH-4)."""
+
+    windows: Mapping[Sender, ReplayWindow] = field(default_factory=dict)
+    """What each participant was heard saying, the one heard last at the end (LOG-5)."""
+
+    peers: Mapping[str, int] = field(default_factory=dict)
+    """When other participants were heard last; never this one (ELECTION-2)."""
+
+    def with_heard_epoch(self, epoch: Epoch) -> EpochWatch:
+        return replace(self, highest_epoch=max(self.highest_epoch, epoch))
+
+    def with_superseded(self, epoch: Epoch, now_ms: int) -> EpochWatch:
+        """Others lead, in this epoch at least."""
+        return replace(self.with_heard_epoch(epoch), superseded_ms=now_ms)
+
+    def with_table_epoch(self, epoch: Epoch) -> EpochWatch:
+        """A claim has read the tables."""
+        return replace(self, table_epoch=epoch)
+
+    def with_own_epoch(self, epoch: Epoch) -> EpochWatch:
+        """A claim has landed."""
+        return replace(self, highest_epoch=epoch, table_epoch=epoch, superseded_ms=None)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Three constants, five values, and a few facts that outlive an epoch.
+
+    Each has one owner, which alone changes it (tests/unit/coordinator/test_owners.py); what is
+    promised above the fields holds in every state (tests/simulation/invariants.py).
     """
 
     identity: Identity
     settings: CoordinatorSettings
+    """As the sink file says; other ones are adopted between two transactions."""
     limits: BadRecordLimits = field(default_factory=BadRecordLimits)
+
     phase: Phase = Phase.FOLLOWING
-    highest_epoch: Epoch = Epoch(0)
-    table_epoch: Epoch = Epoch(0)
-    superseded_ms: int | None = None
-    windows: Mapping[Sender, ReplayWindow] = field(default_factory=dict)
-    topics: frozenset[str] = frozenset()
-    pause_asked: PauseRequest | None = None
-    table_uuid: str | None = None
-    recovery: Recovery | None = None
-    wall_ahead_ms: int = 0
-    suspicion: Suspicion = field(default_factory=Suspicion)
-    held: tuple[DeferredPartitions, ...] = ()
-    unanswered_since_ms: int | None = None
-    peers: Mapping[str, int] = field(default_factory=dict)
-    refused: Mapping[TopicPartition, RepeatedRefusal] = field(default_factory=dict)
-    term: Term | None = None
-    attempt: CommitAttempt | None = None
-    asked: Look | None = None
     retry_at_ms: int | None = None
-    failures: int = 0
+    """When the phase asks again; it ends with the phase."""
+    call: Call = field(default_factory=Call)
+    watch: EpochWatch = field(default_factory=EpochWatch)
+    recovery: Recovery | None = None
+    """Set only in RECOVERING and CLAIMING."""
+    suspicion: Suspicion = field(default_factory=Suspicion)
+    term: Term | None = None
+    """Set exactly while an epoch of its own has begun."""
+
+    topics: frozenset[str] = frozenset()
+    """The source topics as last described: a configured pattern names several."""
+    held: tuple[DeferredPartitions, ...] = ()
+    """Partitions that nobody reads yet, by topic, those of a topic in their order (KEY-8)."""
+    pause_asked: PauseRequest | None = None
+    """What an operator said while there was no term to remember it: never set in one (PAUSE-1)."""
+    table_uuid: str | None = None
+    """Of the table that it claimed last: another one was created in its place (TABLE-2)."""
+    wall_ahead_ms: int = 0
+    """What the wall clock was ahead of the monotonic one at the last claim: where it jumps later,
+    nothing grows older."""
+    refused: Mapping[TopicPartition, RepeatedRefusal] = field(default_factory=dict)
+    """Partitions whose claims are refused again and again, in this epoch or before (RANGE-3)."""

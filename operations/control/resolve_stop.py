@@ -188,8 +188,8 @@ def _make_attempt(
             what = f"{', '.join(sorted(missing))} cannot be read"
             raise RetryLater(f"nothing was accepted: {what}", "try again")
         state, _ = on_tables_found(state, found, 0)
-        if state.attempt is not None:
-            return state.attempt
+        if state.call.attempt is not None:
+            return state.call.attempt
     raise AssertionError("a second look at the same tables decides")
 
 

@@ -138,20 +138,20 @@ class Canon:
             state.phase,
             state.identity.sender,
             self._cut(seat.position) if not seat.broken else -1,
-            self._in(self._epochs, state.highest_epoch),
-            state.superseded_ms is None,
+            self._in(self._epochs, state.watch.highest_epoch),
+            state.watch.superseded_ms is None,
             frozenset(
                 (sender, self._sequence(sender, number))
                 for sender, number in self._sayable
-                if state.windows.get(sender, ReplayWindow()).has(number)
+                if state.watch.windows.get(sender, ReplayWindow()).has(number)
             ),
             state.retry_at_ms is None,
-            state.failures,
+            state.call.failures,
             frozenset((at, each.sender, each.times) for at, each in state.refused.items()),
-            state.asked,
+            state.call.asked,
             state.recovery and self._recovery(state.recovery),
             state.term and self._term(state.term),
-            state.attempt and self._attempt(state.attempt),
+            state.call.attempt and self._attempt(state.call.attempt),
             tuple(map(self._attempt, seat.calls)),
             tuple((name, type(answer)) for name, answer in seat.answers),
             state.suspicion.doubted,

@@ -210,9 +210,11 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
     state = replace(
         state,
         term=term,
-        failures=min(state.failures, FAILURES_TOLD_APART),
+        call=replace(state.call, failures=min(state.call.failures, FAILURES_TOLD_APART)),
         retry_at_ms=state.retry_at_ms and _abstract(state.retry_at_ms),
-        superseded_ms=None if state.superseded_ms is None else NOW_MS,
+        watch=replace(
+            state.watch, superseded_ms=None if state.watch.superseded_ms is None else NOW_MS
+        ),
         wall_ahead_ms=0,
     )
     return world.seated(index, replace(seat, state=state))

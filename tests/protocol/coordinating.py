@@ -170,7 +170,7 @@ class Coordinator:
 
     def looks(self, asked: Look | None = None, read: SecondariesRead | None = None) -> None:
         """What it asked for is answered; ``read``: with these secondary tables."""
-        asked = asked or self.state.asked
+        asked = asked or self.state.call.asked
         if asked is None:
             return
         self.pending = None

@@ -242,7 +242,7 @@ def test_epoch_4_before_its_term_a_higher_epoch_is_one_to_claim_above(phase: Pha
     coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH + 5)
 
     assert coordinator.phase is phase
-    assert coordinator.state.highest_epoch == EPOCH + 5
+    assert coordinator.state.watch.highest_epoch == EPOCH + 5
 
 
 def test_epoch_4_a_rival_that_collects_for_long_is_let_finish() -> None:

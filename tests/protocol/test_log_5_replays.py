@@ -170,11 +170,14 @@ def test_old_words_of_a_dead_participant_are_no_sign_of_an_heir() -> None:
     coordinator = Coordinator.at(Phase.OPEN)
     coordinator.hears(gain(kind=PresenceKind.ALIVE), BOB, sequence=9)
     long_ago_ms = coordinator.now_ms - patience_ms(SETTINGS)
-    coordinator.state = replace(coordinator.state, unanswered_since_ms=long_ago_ms)
+    coordinator.state = replace(
+        coordinator.state,
+        call=replace(coordinator.state.call, unanswered_since_ms=long_ago_ms),
+    )
     coordinator.hears(gain(kind=PresenceKind.ALIVE), BOB, sequence=9)
-    assert coordinator.state.peers == {}
+    assert coordinator.state.watch.peers == {}
     coordinator.hears(gain(kind=PresenceKind.ALIVE), BOB, sequence=10)
-    assert coordinator.state.peers.keys() == {BOB.member}
+    assert coordinator.state.watch.peers.keys() == {BOB.member}
 
 
 def test_what_was_overtaken_on_its_way_counts_and_once_only() -> None:
@@ -195,7 +198,7 @@ def test_what_many_say_takes_bounded_memory_and_the_newest_are_known() -> None:
     senders = [Sender("forged", f"{n:012x}") for n in range(WINDOWS_MAX + 10)]
     for sender in senders:
         coordinator.hears(gain(P1), sender, sequence=1)
-    assert len(coordinator.state.windows) == WINDOWS_MAX
+    assert len(coordinator.state.watch.windows) == WINDOWS_MAX
     before = without_place(coordinator.state)
     for sender in senders[-100:]:
         coordinator.hears(gain(P1), sender, sequence=1)

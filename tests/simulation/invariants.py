@@ -30,7 +30,7 @@ def broken(before: State, after: State) -> list[str]:
         found += [*_tokens(after.term), *_sources(after.term)]
         if before.term is not None and before.term.epoch == after.term.epoch:
             found += _in_one_epoch(before.term, after.term)
-    if after.highest_epoch < before.highest_epoch:
+    if after.watch.highest_epoch < before.watch.highest_epoch:
         found.append("the highest epoch heard fell")
     return found
 
@@ -38,9 +38,9 @@ def broken(before: State, after: State) -> list[str]:
 def _of_phases(state: State) -> Iterator[str]:
     if (state.term is None) != (state.phase in WITHOUT_TERM):
         yield f"phase {state.phase} with{'out' if state.term is None else ''} a term"
-    if (state.attempt is not None) != (state.phase in OPEN_OUTCOME):
+    if (state.call.attempt is not None) != (state.phase in OPEN_OUTCOME):
         yield f"phase {state.phase}: an attempt is set exactly while its outcome is open"
-    if state.asked is not None and state.phase not in ASKING:
+    if state.call.asked is not None and state.phase not in ASKING:
         yield f"phase {state.phase} waits for no answer"
     if state.recovery is not None and state.phase not in (Phase.RECOVERING, Phase.CLAIMING):
         yield f"phase {state.phase} with what an epoch begins with"

@@ -79,7 +79,7 @@ class Sink:
         first = record_to_resume(view, settings) is None
         sources = describe_sources(self.topics, StartAt(), first_start=first)
         state, _ = on_table_found(State(identity, settings, phase=Phase.RECOVERING), view)
-        attempt = on_tables_found(state, Looked(sources=sources), 0)[0].attempt
+        attempt = on_tables_found(state, Looked(sources=sources), 0)[0].call.attempt
         assert attempt is not None
         assert isinstance(self.table.commit(attempt), Landed)
 
