@@ -77,7 +77,7 @@ from headgate.coordinator.secondary_tables import (
     trouble_of,
 )
 from headgate.coordinator.settings import TableRecreatedPolicy
-from headgate.coordinator.source_partitions import defer_added, deferred_partitions
+from headgate.coordinator.source_partitions import defer_added, deferred_partitions, with_topics
 from headgate.coordinator.state import (
     Delivery,
     PauseRequest,
@@ -325,12 +325,11 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     )
     attempt = CommitAttempt(view, record_claimed, forgets=recovery.forgotten)
     claiming = enter_phase(
-        state,
+        with_topics(state, sources.topics),
         Phase.CLAIMING,
         attempt=attempt,
         table_uuid=view.uuid,
         watch=state.watch.with_table_epoch(newest_epoch(tables)),
-        topics=read,
     )
     expired = log_expired(record_claimed, record) if record_claimed.expired else ()
     tells = (*expired, *_log_changes(record, record_claimed), *held)

@@ -44,11 +44,9 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import (
     LEAP_MAX,
-    ControlOffset,
     Sender,
     TopicId,
     TopicPartition,
-    TransactionNumber,
 )
 from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import Heard, LogLine, LogTruncated, Tick
@@ -149,8 +147,20 @@ from headgate.coordinator.secondary_tables import (
     without_forgotten,
 )
 from headgate.coordinator.settings import TimeoutPolicy
-from headgate.coordinator.source_partitions import activate, defer_added, deferred_partitions
-from headgate.coordinator.state import HeardStatus, ReplayWindow, Sample, State, Term
+from headgate.coordinator.source_partitions import (
+    activate,
+    defer_added,
+    deferred_partitions,
+    with_topics,
+)
+from headgate.coordinator.state import (
+    HeardStatus,
+    ReplayWindow,
+    Sample,
+    SourceState,
+    State,
+    Term,
+)
 from headgate.coordinator.status_validation import (
     ValidationResult,
     admission_criteria,
@@ -354,13 +364,8 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
 def _with_heard_to(state: State, record: LogRecord) -> State:
     if state.term is None:
         return state
-    return replace(
-        state,
-        term=replace(
-            state.term,
-            progress=replace(state.term.progress, heard_to=ControlOffset(record.offset + 1)),
-        ),
-    )
+    progress = state.term.progress.with_heard(record.offset)
+    return replace(state, term=replace(state.term, progress=progress))
 
 
 def _on_record_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
@@ -392,29 +397,19 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
     next_end_ms = now_ms + state.settings.commit_interval_ms
     match state.phase, said.event:
         case Phase.STARTING, StartCommit(paused=paused):
+            due_ms = next_end_ms if paused == term.pause.paused else now_ms
             started = replace(
                 term,
-                progress=replace(term.progress, settled_to=term.progress.heard_to),
-                collection=replace(
-                    term.collection,
-                    statuses=(),
-                    buffered={},
-                    named_by_presence=frozenset(),  # gains before L take their position from here
-                    end_due_ms=next_end_ms if paused == term.pause.paused else now_ms,
-                ),
+                progress=term.progress.with_first_start(),
+                collection=term.collection.with_first_start(due_ms),
             )
             tidying = tidy(started) if started.delivery.secondaries else ()
             return _open_or_deliver(replace(state, term=started), now_ms, tidying)
         case Phase.CLOSING, StartCommit(paused=paused) if said.transaction == term.progress.number:
-            due_ms = now_ms + state.settings.commit_timeout_ms
+            due_ms = next_end_ms if paused == term.pause.paused else now_ms
+            time_out_ms = now_ms + state.settings.commit_timeout_ms
             collecting = replace(
-                term,
-                collection=replace(
-                    term.collection,
-                    buffered={},
-                    time_out_ms=due_ms,
-                    end_due_ms=next_end_ms if paused == term.pause.paused else now_ms,
-                ),
+                term, collection=term.collection.with_next_start(due_ms, time_out_ms)
             )
             return enter_phase(state, Phase.COLLECTING, term=collecting, failures=0), ()
         case Phase.EVOLVING, Tables() as tables:
@@ -442,19 +437,12 @@ def _open_or_deliver(state: State, now_ms: int, also: tuple[Action, ...] = ()) -
 def _on_status(state: State, heard: HeardStatus) -> Step:
     """COMMIT-3: count a status, whatever transaction it answers."""
     term = term_of(state)
-    awaited = term.collection.awaited | named_partitions((heard,))
-    held = {
-        sender: amounts
-        for sender, amounts in term.collection.buffered.items()
-        if sender != heard.sender
-    }
-    statuses = (*term.collection.statuses, heard)
     # TOKEN-1: its owner may have moved the table's data; the look finds out, and the next START
     # says so
     soon = term.primary.look_soon or (heard.status.failure or "").startswith(FolderElsewhere.code)
     heard_it = replace(
         term,
-        collection=replace(term.collection, statuses=statuses, awaited=awaited, buffered=held),
+        collection=term.collection.with_status(heard, named_partitions((heard,))),
         primary=term.primary.with_look_soon() if soon else term.primary,
     )
     return replace(state, term=heard_it), ()
@@ -463,16 +451,8 @@ def _on_status(state: State, heard: HeardStatus) -> Step:
 def _on_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> Step:
     """COMMIT-2: a gain names its partitions "unknown", and makes END come soon."""
     term = term_of(state)
-    soon = min(term.collection.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
-    gaining = replace(
-        term,
-        collection=replace(
-            term.collection,
-            end_due_ms=soon,
-            named_by_presence=term.collection.named_by_presence | gained,
-            awaited=term.collection.awaited | gained,
-        ),
-    )
+    soon_ms = now_ms + state.settings.rebalance_delay_ms
+    gaining = replace(term, collection=term.collection.with_gain(gained, soon_ms))
     return replace(state, term=gaining), ()
 
 
@@ -516,21 +496,16 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     all_ids = {**term.sources.topic_ids, **ids}
     if len(fit) > len(term.progress.offsets):
         refuse_too_many(fit.restricted(p for p in fit if p.topic in sources.topics), all_ids)
-    number = TransactionNumber(term.progress.number + 1)
+    progress = term.progress.with_next(fit)
     age_max_ms = state.settings.claim_age_max_ms
     closing = replace(
         term,
-        progress=replace(term.progress, offsets=fit, number=number),
-        sources=replace(
-            term.sources,
-            topic_ids=all_ids,
-            ends=ends_of(sources.topics, all_ids),
-            cohorts=cohorts,
-        ),
-        tokens=term.tokens.with_start(number, sources.stamp, now_ms, age_max_ms),
+        progress=progress,
+        sources=SourceState(all_ids, ends_of(sources.topics, all_ids), cohorts),
+        tokens=term.tokens.with_start(progress.number, sources.stamp, now_ms, age_max_ms),
     )
-    topics = frozenset(sources.topics)
-    moved = enter_phase(state, Phase.CLOSING, term=closing, topics=topics, failures=0)
+    described = with_topics(state, sources.topics)
+    moved = enter_phase(described, Phase.CLOSING, term=closing, failures=0)
     return moved, (*held, *told, *append_events(moved))
 
 
@@ -594,7 +569,7 @@ def validate(state: State, now_ms: int) -> Step:
     tokens = term_of(state).tokens.with_late(verdict.heeded, verdict.late)
     told = log_always_late(state.settings, tokens, verdict.late - verdict.heeded)
     if verdict.refusals or state.refused:
-        state = replace(state, refused=count_refusals(state, verdict, now_ms))
+        state = count_refusals(state, verdict, now_ms)
     state = replace(state, term=replace(term_of(state), tokens=tokens))
     decided, actions = _decide(state, verdict, reason, now_ms)
     return decided, (*told, *actions)
@@ -629,12 +604,8 @@ def _abort(state: State) -> Step:
     )
     term = replace(
         term,
-        collection=replace(
-            term.collection,
-            statuses=(),
-            named_by_presence=frozenset(),
-        ),
-        progress=replace(term.progress, settlement=settlement),
+        collection=term.collection.without_judged(),
+        progress=term.progress.with_judged(settlement, term.progress.activity),
     )
     return settle(replace(state, term=term), None)
 
@@ -663,15 +634,8 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
     )
     term = replace(
         before,
-        # Nothing is judged twice: a status that comes again is known by its number (LOG-5), so it
-        # is forgotten here whole, whatever becomes of the commit.
-        collection=replace(
-            before.collection,
-            statuses=(),
-            named_by_presence=frozenset(),
-            sample=sample,
-        ),
-        progress=replace(before.progress, activity=activity, settlement=settlement),
+        collection=before.collection.without_judged(sample),
+        progress=before.progress.with_judged(settlement, activity),
     )
     judged = replace(state, term=term)
     if not _is_worth_a_commit(judged, verdict, through, now_ms):
@@ -807,22 +771,12 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
 
 
 def settle(state: State, landed: TableView | None) -> Step:
-    """COMMIT-4: settle, only once the outcome is known; C and L move here, and nowhere else."""
+    """COMMIT-4: settle, only once the outcome is known."""
     term = term_of(state)
     assert term.progress.settlement is not None
     tables = tuple(_with_snapshot(t, landed) for t in term.progress.settlement.tables)
     settlement = replace(term.progress.settlement, tables=tables)
-    # A participant chains its late statuses onto exactly this pair of C and L (POSITION-3).
-    settled = replace(
-        term,
-        progress=replace(
-            term.progress,
-            settlement=settlement,
-            offsets=settlement.offsets,
-            settled_to=settlement.settled_to,
-            valid_through_ms=settlement.valid_through_ms,
-        ),
-    )
+    settled = replace(term, progress=term.progress.with_settlement(settlement))
     moved = enter_phase(state, Phase.SETTLING, term=settled)
     return moved, append_events(moved)
 
@@ -879,8 +833,7 @@ def has_claims_beyond_ends(state: State) -> bool:
 def with_ends(state: State, topics: Mapping[str, TopicState]) -> State:
     """Take in the answer. For a partition that could not be asked, the known end stays."""
     term = term_of(state)
-    ends = {**term.sources.ends, **ends_of(topics, term.sources.topic_ids)}
-    sources = replace(term.sources, ends=ends)
+    sources = term.sources.with_ends(ends_of(topics, term.sources.topic_ids))
     call = state.call.without_failures()
     return replace(state, call=call, term=replace(term, sources=sources))
 
@@ -910,7 +863,7 @@ def with_number_heard(state: State, said: Envelope) -> State:
     window = state.watch.windows.get(said.sender, ReplayWindow()).with_number(said.sequence)
     others = [each for each in state.watch.windows.items() if each[0] != said.sender]
     windows = dict([*others, (said.sender, window)][-WINDOWS_MAX:])
-    return replace(state, watch=replace(state.watch, windows=windows))
+    return replace(state, watch=state.watch.with_windows(windows))
 
 
 def is_gain(said: Envelope) -> bool:
@@ -942,15 +895,8 @@ def with_buffered(state: State, sender: Sender, presence: Presence) -> State:
         return state
     amounts = (presence.buffered_records, presence.buffered_bytes)
     term = term_of(state)
-    return replace(
-        state,
-        term=replace(
-            term,
-            collection=replace(
-                term.collection, buffered={**term.collection.buffered, sender: amounts}
-            ),
-        ),
-    )
+    collection = term.collection.with_buffered(sender, amounts)
+    return replace(state, term=replace(term, collection=collection))
 
 
 def is_full(state: State) -> bool:
@@ -986,7 +932,7 @@ def with_peer(state: State, said: Envelope, now_ms: int) -> State:
         peers[name] = now_ms
     while len(peers) > PEERS_MAX:
         del peers[next(iter(peers))]
-    return replace(state, watch=replace(state.watch, peers=peers))
+    return replace(state, watch=state.watch.with_peers(peers))
 
 
 def _has_left(event: Presence | WriteStatus) -> bool:

@@ -343,6 +343,10 @@ class SourceState:
     cohorts: PartitionCohorts = field(default_factory=dict)
     """Which partitions of C are younger than others (KEY-8)."""
 
+    def with_ends(self, ends: Mapping[TopicPartition, int]) -> SourceState:
+        """Learn where logs end now; where nothing was learned, the known end stays."""
+        return replace(self, ends={**self.ends, **ends})
+
 
 @dataclass(frozen=True, slots=True)
 class PauseState:
@@ -414,6 +418,49 @@ class StatusCollection:
     time_out_ms: int = 0
     """When what was heard is judged, whoever is missing."""
 
+    def with_status(self, heard: HeardStatus, named: frozenset[TopicPartition]) -> StatusCollection:
+        """Take in a status; what its sender held is in it. ``named``: the partitions it names."""
+        return replace(
+            self,
+            statuses=(*self.statuses, heard),
+            awaited=self.awaited | named,
+            buffered={of: held for of, held in self.buffered.items() if of != heard.sender},
+        )
+
+    def with_gain(self, gained: frozenset[TopicPartition], soon_ms: int) -> StatusCollection:
+        """COMMIT-2: a gain names its partitions "unknown", and makes END come soon."""
+        return replace(
+            self.with_end_by(soon_ms),
+            named_by_presence=self.named_by_presence | gained,
+            awaited=self.awaited | gained,
+        )
+
+    def with_buffered(self, sender: Sender, amounts: tuple[int, int]) -> StatusCollection:
+        return replace(self, buffered={**self.buffered, sender: amounts})
+
+    def with_first_start(self, end_due_ms: int) -> StatusCollection:
+        """The epoch's first START is heard: what was heard before it counts for nothing.
+
+        Those who gained partitions before L take their position from there, and name them again.
+        """
+        return replace(
+            self, statuses=(), named_by_presence=frozenset(), buffered={}, end_due_ms=end_due_ms
+        )
+
+    def with_next_start(self, end_due_ms: int, time_out_ms: int) -> StatusCollection:
+        """END and the next START are heard: the answers come, or do not until the time-out."""
+        return replace(self, buffered={}, end_due_ms=end_due_ms, time_out_ms=time_out_ms)
+
+    def without_judged(self, sample: Sample | None = None) -> StatusCollection:
+        """Forget what was judged, statuses and named partitions together.
+
+        Nothing is judged twice: a status that comes again is known by its number (LOG-5), so it is
+        forgotten here whole, whatever becomes of the commit.
+        """
+        return replace(
+            self, statuses=(), named_by_presence=frozenset(), sample=sample or self.sample
+        )
+
     def with_end_by(self, due_ms: int) -> StatusCollection:
         """Let END come then at the latest."""
         return replace(self, end_due_ms=min(self.end_due_ms, due_ms))
@@ -442,6 +489,36 @@ class Progress:
     activity: Mapping[TopicPartition, Activity] = field(default_factory=dict)
     valid_through_ms: int | None = None
     """Up to which time the table is complete (COMMIT-4); within an epoch it never falls."""
+
+    def with_heard(self, offset: ControlOffset) -> Progress:
+        return replace(self, heard_to=ControlOffset(offset + 1))
+
+    def with_first_start(self) -> Progress:
+        """EPOCH-2: L of an epoch's first START is its own place in the log."""
+        return replace(self, settled_to=self.heard_to)
+
+    def with_next(self, offsets: Offsets) -> Progress:
+        """COMMIT-1: open the next transaction. ``offsets``: C, with what is new in the sources."""
+        return replace(self, offsets=offsets, number=TransactionNumber(self.number + 1))
+
+    def with_judged(
+        self, settlement: AckCommit | AbortCommit, activity: Mapping[TopicPartition, Activity]
+    ) -> Progress:
+        """Keep what is to be said of the transaction once its outcome is known."""
+        return replace(self, settlement=settlement, activity=activity)
+
+    def with_settlement(self, settlement: AckCommit | AbortCommit) -> Progress:
+        """COMMIT-4: C and L move here, and nowhere else.
+
+        A participant chains its late statuses onto exactly this pair (POSITION-3).
+        """
+        return replace(
+            self,
+            settlement=settlement,
+            offsets=settlement.offsets,
+            settled_to=settlement.settled_to,
+            valid_through_ms=settlement.valid_through_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -616,6 +693,12 @@ class EpochWatch:
 
     peers: Mapping[str, int] = field(default_factory=dict)
     """When other participants were heard last; never this one (ELECTION-2)."""
+
+    def with_windows(self, windows: Mapping[Sender, ReplayWindow]) -> EpochWatch:
+        return replace(self, windows=windows)
+
+    def with_peers(self, peers: Mapping[str, int]) -> EpochWatch:
+        return replace(self, peers=peers)
 
     def with_heard_epoch(self, epoch: Epoch) -> EpochWatch:
         return replace(self, highest_epoch=max(self.highest_epoch, epoch))
