@@ -36,6 +36,7 @@ from headgate.coordinator.outgoing_events import (
     enter_phase,
     recover,
     wait,
+    with_topics,
 )
 from headgate.coordinator.pending_commits import (
     carry_on,
@@ -77,7 +78,7 @@ from headgate.coordinator.secondary_tables import (
     trouble_of,
 )
 from headgate.coordinator.settings import TableRecreatedPolicy
-from headgate.coordinator.source_partitions import defer_added, deferred_partitions, with_topics
+from headgate.coordinator.source_partitions import defer_added, deferred_partitions
 from headgate.coordinator.state import (
     Delivery,
     PauseRequest,

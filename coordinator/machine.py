@@ -95,6 +95,7 @@ from headgate.coordinator.outgoing_events import (
     term_of,
     wait,
     with_former_data,
+    with_topics,
 )
 from headgate.coordinator.pending_commits import find_ahead
 from headgate.coordinator.pending_delivery import (
@@ -151,7 +152,6 @@ from headgate.coordinator.source_partitions import (
     activate,
     defer_added,
     deferred_partitions,
-    with_topics,
 )
 from headgate.coordinator.state import (
     HeardStatus,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -103,7 +103,7 @@ def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
 
 
 def stop(state: State, error: HeadgateError) -> Step:
-    return enter_phase(state, Phase.STOPPED, term=None), (Stop(error),)
+    return enter_phase(state, Phase.STOPPED, term=None, recovery=None), (Stop(error),)
 
 
 def patience_ms(settings: CoordinatorSettings) -> int:
@@ -209,6 +209,11 @@ def offsets_ahead(state: State, secondary: TableView) -> Offsets:
     read."""
     term = term_of(state)
     return secondary.ahead(configured_offsets(state, term.progress.offsets), term.sources.topic_ids)
+
+
+def with_topics(state: State, topics: Iterable[str]) -> State:
+    """Note which topics there are, as they were just described."""
+    return replace(state, topics=frozenset(topics))
 
 
 def configured_offsets(state: State, offsets: Offsets) -> Offsets:

@@ -35,11 +35,6 @@ _WAIT = (
 )
 
 
-def with_topics(state: State, topics: Topics) -> State:
-    """Note which topics there are, as they were just described."""
-    return replace(state, topics=frozenset(topics))
-
-
 def defer_added(
     state: State, before: Offsets, ids: Mapping[str, TopicId], topics: Topics, *, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:

@@ -526,7 +526,7 @@ class Term:
     """What one epoch of this coordinator holds; gone with the epoch.
 
     Each value has one owner, which alone changes it (tests/unit/coordinator/test_owners.py). What
-    is promised above the fields holds in every state (tests/simulation/invariants.py).
+    is promised above the fields holds in every state (tests/coordinator_states.py).
     """
 
     epoch: Epoch
@@ -652,7 +652,7 @@ class Call:
     """How often in a row that failed: each wait is longer than the one before."""
 
     unanswered_since_ms: int | None = None
-    """Since when; never set where the phase was entered with an answer (ELECTION-2)."""
+    """Since when; a phase that was entered with an answer begins without (ELECTION-2)."""
 
     def with_attempt(self, attempt: CommitAttempt) -> Call:
         """Send the same commit again, on another base."""
@@ -721,7 +721,7 @@ class State:
     """Three constants, five values, and a few facts that outlive an epoch.
 
     Each has one owner, which alone changes it (tests/unit/coordinator/test_owners.py); what is
-    promised above the fields holds in every state (tests/simulation/invariants.py).
+    promised above the fields holds in every state (tests/coordinator_states.py).
     """
 
     identity: Identity

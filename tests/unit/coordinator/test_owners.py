@@ -32,7 +32,7 @@ VALUES = {
 }
 FACTS = {
     "phase": {"outgoing_events"},
-    "topics": {"source_partitions"},
+    "topics": {"outgoing_events"},
     "held": {"source_partitions"},
     "pause_asked": {"epoch_claim"},
     "table_uuid": {"epoch_claim"},
