@@ -42,6 +42,7 @@ def broken(before: State, after: State) -> list[str]:
         found += [*_progress(after.term), *_collection(after.term), *_primary(after.term)]
         found += [*_delivery(after), *_suspensions(after.term), *_changes(after)]
         found += [*_tokens(after.term), *_sources(after.term), *_of_an_epoch(after)]
+        found += _settled(after)
         if before.term is not None and before.term.epoch == after.term.epoch:
             found += _in_one_epoch(before.term, after.term)
     return found
@@ -96,6 +97,15 @@ def _progress(term: Term) -> Iterator[str]:
         yield "C has offsets of a topic without id"
     if term.pause.answered > term.closing:
         yield "a transaction that did not land has answered PAUSE or RESUME"
+
+
+def _settled(state: State) -> Iterator[str]:
+    assert state.term is not None
+    progress, said = state.term.progress, state.term.progress.settlement
+    if state.phase is Phase.SETTLING and said is not None:
+        known = progress.offsets, progress.settled_to, progress.valid_through_ms
+        if known != (said.offsets, said.settled_to, said.valid_through_ms):
+            yield "C, L or valid-through are not those of the settlement"
 
 
 def _collection(term: Term) -> Iterator[str]:
