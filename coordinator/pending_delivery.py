@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import PENDING_COMMITS_MAX
@@ -168,14 +169,6 @@ def tables_behind(
     }
     late = sorted((at_ms, name) for name, at_ms in known.items() if through_ms - at_ms >= least_ms)
     return tuple(term.delivery.secondaries[name] for _, name in late[:AT_ONCE])
-
-
-def refresh_commits(
-    state: State, record: CommitRecord, touched: Collection[str]
-) -> tuple[PendingCommit, ...]:
-    """Return the empty pending commits by which tables learn of the record's valid-through."""
-    late = tables_behind(state, record.valid_through_ms, touched)
-    return tuple(renewal(record, secondary) for secondary in late)
 
 
 # When a sink without new rows commits all the same, so that its tag stays near the head (TABLE-4).
@@ -336,35 +329,54 @@ def has_unfenced(state: State) -> bool:
     )
 
 
+class TouchReason(Enum):
+    """Why a secondary table's tag is moved though no rows come for it; the first one counts."""
+
+    RESUMED = "it takes rows again once this is delivered (SUSPEND-5)"
+    KEPT_NEAR = "its tag stays near the branch's head (QUARANTINE-2)"
+    FENCED = "a delivery that has expired finds the tag moved (PENDING-8)"
+    BEHIND = "it learns how far it is complete (FRESH-2)"
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    table: TableView
+    reason: TouchReason
+
+
+def touches(
+    state: State, record: CommitRecord, receiving: Collection[str], now_ms: int
+) -> tuple[Touch, ...]:
+    """Return the tables that receive an empty pending commit with this decision, and why.
+
+    ``receiving`` have rows in it. What a claim claims is no such table: START waits for those
+    (``secondary_claims``, PENDING-9).
+    """
+    term, named = term_of(state), named_secondaries(state)
+    suspended = term.suspensions.suspended
+    resuming = resuming_to_deliver(term, record.pending_commits) if suspended else ()
+    found = [Touch(each, TouchReason.RESUMED) for each in resuming]
+    for name, secondary in {**named, **term.delivery.secondaries}.items():
+        if name in receiving or name in suspended:
+            continue
+        if name in named and is_secondary_renewal_due(state, name, now_ms):
+            found.append(Touch(secondary, TouchReason.KEPT_NEAR))
+        elif is_unfenced(secondary, record.expired, record.pending_commits):
+            found.append(Touch(secondary, TouchReason.FENCED))
+    touched = {*receiving, *(each.table.table for each in found)}
+    behind = tables_behind(state, record.valid_through_ms, touched)
+    return (*found, *(Touch(each, TouchReason.BEHIND) for each in behind))
+
+
 def stage_or_commit(
     state: State, attempt: CommitAttempt, verdict: ValidationResult, now_ms: int
 ) -> Step:
     """PENDING-2: write the manifests of secondary tables before the decision; decide at once
     without any."""
     term = term_of(state)
-    named, expired, pending = (
-        named_secondaries(state),
-        attempt.record.expired,
-        attempt.record.pending_commits,
-    )
-    resuming = resuming_to_deliver(term, pending) if term.suspensions.suspended else ()
-    resumed = tuple(renewal(attempt.record, each) for each in resuming)
-    renewed = tuple(
-        renewal(attempt.record, secondary)
-        for name, secondary in {**named, **term.delivery.secondaries}.items()
-        if name not in verdict.secondary_files
-        and name not in term.suspensions.suspended
-        and (
-            (name in named and is_secondary_renewal_due(state, name, now_ms))
-            or is_unfenced(secondary, expired, pending)
-        )
-    )
-    touched = {
-        *verdict.secondary_files,
-        *(pending_commit.table for pending_commit in (*resumed, *renewed)),
-    }
-    idle = refresh_commits(state, attempt.record, touched)
-    pending_commits = (*pending, *resumed, *renewed, *idle)
+    moved = touches(state, attempt.record, verdict.secondary_files.keys(), now_ms)
+    renewals = (renewal(attempt.record, each.table) for each in moved)
+    pending_commits = (*attempt.record.pending_commits, *renewals)
     if len(pending_commits) > PENDING_COMMITS_MAX:
         return recover(state, _TOO_MANY)
     attempt = replace(attempt, record=replace(attempt.record, pending_commits=pending_commits))
