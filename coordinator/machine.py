@@ -334,10 +334,9 @@ def _retry(state: State, now_ms: int) -> Step:
 
 def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
     said = record.envelope
-    # This order is the rule. A repetition first: it says nothing new of epochs either. Then an epoch
-    # that nobody can have counted to, before it is remembered as the highest. Only then who leads:
-    # a higher epoch ends this term before its event could count in it, and a rival is told from
-    # itself by its name.
+    # This order is the rule. A repetition first: it says nothing new of epochs either. Then an
+    # epoch that nobody can have counted to, before it is remembered as the highest. Only then who
+    # leads: a higher epoch ends this term before its event could count in it.
     if isinstance(said.event, Presence | WriteStatus | Proposal):
         if is_repeated(state, said):
             return _with_heard_to(state, record), ()
