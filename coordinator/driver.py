@@ -197,12 +197,10 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
     def _look(self, asked: Look) -> Looked:
         world = self._world
         found = answer_look(asked, world, self._start_at, world.clock.wall_ms)
-        if found.sources is None:
+        if (described := found.sources) is None:
             return found
         topic_id, stamp = world.control_topic_id(), world.stamp()
-        return replace(
-            found, sources=replace(found.sources, control_topic_id=topic_id, stamp=stamp)
-        )
+        return replace(found, sources=replace(described, control_topic_id=topic_id, stamp=stamp))
 
     def _call_secondaries(
         self,

@@ -46,7 +46,7 @@ from headgate.coordinator.pending_commits import (
     secondary_claims,
     without,
 )
-from headgate.coordinator.pending_delivery import begin_delivering, log_expired
+from headgate.coordinator.pending_delivery import begin_delivering, begin_look_round, log_expired
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
     Resumption,
@@ -79,6 +79,7 @@ from headgate.coordinator.secondary_tables import (
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.source_partitions import defer_added, deferred_partitions
 from headgate.coordinator.state import (
+    OVERDUE,
     Delivery,
     PauseRequest,
     PauseState,
@@ -91,6 +92,7 @@ from headgate.coordinator.state import (
     Suspensions,
     Suspicion,
     Term,
+    Timer,
 )
 
 # Handles an operator's requests to pause or to go on, each exactly once (rule PAUSE-1).
@@ -120,7 +122,7 @@ def on_request(state: State, said: Envelope, now_ms: int) -> State:
         return state
     if request.seen < TransactionId(term.epoch, term.pause.answered):
         # old, or the table is not the one that this coordinator knows: a look will tell
-        return replace(state, term=replace(term, primary=term.primary.with_look_soon()))
+        return state.with_deadline(Timer.LOOK, OVERDUE)
     return replace(
         state,
         term=replace(
@@ -437,7 +439,6 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         ),
         suspensions=Suspensions(
             suspended={suspended.table: suspended for suspended in record.suspended},
-            listed_at_ms=now_ms,
         ),
     )
     age_max_ms = state.settings.claim_age_max_ms
@@ -452,6 +453,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         recovery=None,
         suspicion=Suspicion(),
     )
+    begun = begin_look_round(begun, now_ms)
     began = LogLine(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
     if any(pending_commit.claim for pending_commit in record.pending_commits):
         delivering, actions = begin_delivering(begun, now_ms)

@@ -150,7 +150,15 @@ from headgate.coordinator.secondary_tables import (
 )
 from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.source_partitions import activate, defer_added, deferred_partitions
-from headgate.coordinator.state import HeardStatus, ReplayWindow, Sample, State, Term
+from headgate.coordinator.state import (
+    OVERDUE,
+    HeardStatus,
+    ReplayWindow,
+    Sample,
+    State,
+    Term,
+    Timer,
+)
 from headgate.coordinator.status_validation import (
     ValidationResult,
     admission_criteria,
@@ -450,11 +458,11 @@ def _on_status(state: State, heard: HeardStatus) -> Step:
     statuses = (*term.collection.statuses, heard)
     # TOKEN-1: its owner may have moved the table's data; the look finds out, and the next START
     # says so
-    soon = term.primary.look_soon or (heard.status.failure or "").startswith(FolderElsewhere.code)
+    if (heard.status.failure or "").startswith(FolderElsewhere.code):
+        state = state.with_deadline(Timer.LOOK, OVERDUE)
     heard_it = replace(
         term,
         collection=replace(term.collection, statuses=statuses, awaited=awaited, buffered=held),
-        primary=term.primary.with_look_soon() if soon else term.primary,
     )
     return replace(state, term=heard_it), ()
 

@@ -54,6 +54,8 @@ def enter_phase(state: State, phase: Phase, **changes: Any) -> State:
     since_ms = None if phase in _ANSWERED else state.unanswered_since_ms
     changes.setdefault("unanswered_since_ms", since_ms)
     changes.setdefault("asked", None)
+    if changes.get("term", state.term) is None:
+        changes["deadlines"] = {}
     return replace(state, phase=phase, retry_at_ms=None, **changes)
 
 

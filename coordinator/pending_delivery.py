@@ -82,7 +82,7 @@ from headgate.coordinator.secondary_tables import (
     trouble_of,
 )
 from headgate.coordinator.source_partitions import with_due
-from headgate.coordinator.state import Lingering, State, Term
+from headgate.coordinator.state import Lingering, State, Term, Timer
 from headgate.coordinator.status_validation import ValidationResult, age_ms, is_too_old
 
 # Sends empty deliveries to tables without new rows, so that their valid-through advances (FRESH-2).
@@ -94,11 +94,15 @@ AT_ONCE = 20
 """In one transaction so many tables are looked at, or receive a delivery without rows."""
 
 
-def with_tables_to_look_at(state: State, now_ms: int) -> State:
-    """List the tables to look at, as often as tables are refreshed."""
-    term, every_ms = term_of(state), state.identity.refresh_ms
-    at_ms = term.delivery.unseen_at_ms
-    if not every_ms or (at_ms is not None and now_ms - at_ms < every_ms):
+def begin_look_round(state: State, now_ms: int) -> State:
+    """Say when the next round is due, and list the tables that this one looks at besides.
+
+    A list that is not at its end goes on: else reasons to look soon would hide its last tables.
+    """
+    every_ms, refresh_ms = state.settings.table_check_interval_ms, state.identity.refresh_ms
+    every_ms = min(every_ms, refresh_ms) if refresh_ms else every_ms
+    state, term = state.with_deadline(Timer.LOOK, now_ms + every_ms), term_of(state)
+    if not refresh_ms or term.delivery.unseen:
         return state
     known = {
         *term.delivery.secondaries,
@@ -107,10 +111,7 @@ def with_tables_to_look_at(state: State, now_ms: int) -> State:
         *term.suspensions.forgotten,
     }
     names = tuple(sorted(term.primary.view.filled.keys() - known))
-    return replace(
-        state,
-        term=replace(term, delivery=replace(term.delivery, unseen=names, unseen_at_ms=now_ms)),
-    )
+    return replace(state, term=replace(term, delivery=replace(term.delivery, unseen=names)))
 
 
 def next_to_look_at(term: Term) -> tuple[str, ...]:
@@ -178,30 +179,26 @@ def refresh_commits(
     return tuple(renewal(record, secondary) for secondary in late)
 
 
-# When a sink without new rows commits all the same, so that its tag stays near the head (TABLE-4).
+# The look round, and when a sink without new rows commits all the same, so that its tag stays near
+# the head (TABLE-4).
 #
-# By age; and when others have moved the branch, which is checked now and then: what they expire
-# next may be the way from the head to the tag.
+# By age; and when others have moved the branch, which a look round finds: what they expire next may
+# be the way from the head to the tag.
 
 
 def prepare_end(state: State, now_ms: int) -> Step:
-    """Describe the sources, and look at the table, because END is due."""
+    """Look at the sources because END is due, and at the tables once per round (TABLE-4)."""
     state = with_due(state, now_ms) if state.held else state
-    state = with_tables_to_look_at(state, now_ms) if state.identity.refresh_ms else state
+    looks = state.is_due(Timer.LOOK, now_ms)
+    state = begin_look_round(state, now_ms) if looks else state
     term, routed = term_of(state), state.identity.routed
-    known_ms = max(term.primary.committed_at_ms, term.primary.looked_at_ms)
     resuming = (
         sorted(term.suspensions.resume_asked | resuming_without_pending(term)) if routed else ()
     )
     wanted = (*resuming, *next_to_look_at(term))
-    looks = term.primary.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms
-    if looks:
-        term = replace(term, primary=term.primary.with_look(now_ms))
-        wanted = (*named_secondaries(state), *wanted)
-    filled = tables_to_look_for(state, now_ms) if routed else frozenset[str]()
-    if filled:
-        term = replace(term, suspensions=term.suspensions.with_listed(now_ms))
-    preparing = enter_phase(state, Phase.PREPARING, term=term)
+    wanted = (*named_secondaries(state), *wanted) if looks else wanted
+    filled = tables_to_look_for(state) if looks and routed else frozenset[str]()
+    preparing = enter_phase(state, Phase.PREPARING)
     return ask(preparing, Look(looks, wanted, filled, sources=True))
 
 

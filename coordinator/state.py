@@ -27,6 +27,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
+from headgate.control_protocol.machine_io import is_due, with_deadline
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Staging, TableView
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
@@ -58,6 +59,17 @@ class _NoKeys:
 
 
 NO_KEYS: RoutedKeys = _NoKeys()
+
+
+class Timer(StrEnum):
+    """What a coordinator does, or may do again, when a time has come."""
+
+    LOOK = "look"
+    """The next END looks round (TABLE-4)."""
+
+
+OVERDUE = 0
+"""A deadline that is over already."""
 
 WINDOW = 1_024
 """Of so many numbers of a participant it is known which were heard (LOG-5): more than an hour's."""
@@ -277,12 +289,6 @@ class Suspensions:
     """Tables that are gone, until the decision that forgets them has landed: none of them is among
     the secondary tables of the epoch (LEDGER-2)."""
 
-    listed_at_ms: int = 0
-    """When it was last looked which tables are gone (LEDGER-2)."""
-
-    def with_listed(self, now_ms: int) -> Suspensions:
-        return replace(self, listed_at_ms=now_ms)
-
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
@@ -318,9 +324,7 @@ class Delivery:
     """Tables whose pending commits gather, until they are delivered (LINGER-1)."""
 
     unseen: tuple[str, ...] = ()
-    """Filled tables to be looked at, for they may be idle, as of ``unseen_at_ms`` (FRESH-2)."""
-
-    unseen_at_ms: int | None = None
+    """Filled tables that the epoch has not seen, and that the next ENDs look at (FRESH-2)."""
 
     def with_secondaries(self, secondaries: Mapping[str, TableView]) -> Delivery:
         return replace(self, secondaries=secondaries)
@@ -360,7 +364,7 @@ class PauseState:
 
 @dataclass(frozen=True, slots=True)
 class PrimaryState:
-    """The primary table, and when to look at it (TABLE-4)."""
+    """The primary table, as it is known (TABLE-4)."""
 
     view: TableView
     """Its record is the newest commit of this epoch that has landed, as far as known."""
@@ -368,19 +372,8 @@ class PrimaryState:
     committed_at_ms: int = 0
     """When that commit landed."""
 
-    looked_at_ms: int = 0
     overtaken: bool = False
     """Others have moved a table since; a commit that lands ends it (TABLE-4)."""
-
-    look_soon: bool = False
-    """A look is due with the next END."""
-
-    def with_look_soon(self) -> PrimaryState:
-        return replace(self, look_soon=True)
-
-    def with_look(self, now_ms: int) -> PrimaryState:
-        """Note that the table is being looked at."""
-        return replace(self, looked_at_ms=now_ms, look_soon=False)
 
     def with_view(self, view: TableView, *, overtaken: bool) -> PrimaryState:
         """Take in a read. ``overtaken``: others have moved a table, as far as is known by now."""
@@ -574,7 +567,8 @@ class State:
     which is repeated after a failure; ``held``: partitions that nobody reads yet, in their order
     (KEY-8). ``unanswered_since_ms``: since when what it asks for fails; ``peers``: when other
     participants were heard last (ELECTION-2). ``refused``: partitions whose claims are refused
-    again and again, in this epoch or before (RANGE-3).
+    again and again, in this epoch or before (RANGE-3). ``deadlines``: what is due when; what
+    belongs to a term is gone with it.
     """
 
     identity: Identity
@@ -596,7 +590,15 @@ class State:
     peers: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[TopicPartition, RepeatedRefusal] = field(default_factory=dict)
     term: Term | None = None
+    deadlines: Mapping[Timer, int] = field(default_factory=dict)
     attempt: CommitAttempt | None = None
     asked: Look | None = None
     retry_at_ms: int | None = None
     failures: int = 0
+
+    def with_deadline(self, timer: Timer, at_ms: int | None) -> State:
+        """Set a deadline, or clear it (``None``)."""
+        return replace(self, deadlines=with_deadline(self.deadlines, timer, at_ms))
+
+    def is_due(self, timer: Timer, now_ms: int) -> bool:
+        return is_due(self.deadlines, timer, now_ms)

@@ -214,6 +214,7 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
         retry_at_ms=state.retry_at_ms and _abstract(state.retry_at_ms),
         superseded_ms=None if state.superseded_ms is None else NOW_MS,
         wall_ahead_ms=0,
+        deadlines={timer: _abstract(due_ms) for timer, due_ms in state.deadlines.items()},
     )
     return world.seated(index, replace(seat, state=state))
 

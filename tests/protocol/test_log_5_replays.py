@@ -38,7 +38,7 @@ from headgate.coordinator.machine import WINDOWS_MAX
 from headgate.coordinator.outgoing_events import patience_ms
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
-from headgate.coordinator.state import WINDOW, ReplayWindow, State
+from headgate.coordinator.state import WINDOW, ReplayWindow, State, Timer
 from headgate.participant.state import Phase as Part
 
 EVERY_KIND = {kind.__name__ for kind in get_args(Event)}
@@ -101,13 +101,9 @@ def without_place(state: State) -> State:
     """
     if state.term is None:
         return state
+    progress = replace(state.term.progress, heard_to=ControlOffset(0))
     return replace(
-        state,
-        term=replace(
-            state.term,
-            progress=replace(state.term.progress, heard_to=ControlOffset(0)),
-            primary=replace(state.term.primary, look_soon=False),
-        ),
+        state.with_deadline(Timer.LOOK, None), term=replace(state.term, progress=progress)
     )
 
 
