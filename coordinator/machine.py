@@ -135,7 +135,6 @@ from headgate.coordinator.recovery import (
 from headgate.coordinator.repeated_refusals import count_refusals, end_refusals
 from headgate.coordinator.schema_changes import (
     ask_for_changes,
-    is_change_due,
     on_changed,
     on_evolved,
     on_proposal,
@@ -294,9 +293,7 @@ def _on_tick(state: State, now_ms: int) -> Step:
     if state.retry_at_ms is not None:
         return _retry(state, now_ms) if now_ms >= state.retry_at_ms else (state, ())
     match state.phase:
-        case Phase.OPEN if term_of(state).changes.proposals and is_change_due(
-            term_of(state), now_ms
-        ):
+        case Phase.OPEN if state.is_due(Timer.CHANGES, now_ms):
             return ask_for_changes(state)
         case Phase.OPEN if now_ms >= term_of(state).collection.end_due_ms or is_full(state):
             return prepare_end(state, now_ms)

@@ -3,7 +3,7 @@ to PENDING-8).
 
 Each round reads the primary table, then the secondary tables, and delivers what is pending for
 them; another round reads what came of it. The next END waits for that until
-``deliver_until_ms``, and the first START of an epoch waits for the secondary tables that its claim
+``Timer.DELIVERY``, and the first START of an epoch waits for the secondary tables that its claim
 claims (PENDING-9).
 """
 
@@ -535,10 +535,9 @@ def begin_delivering(state: State, now_ms: int) -> Step:
         for pending_commit in due_commits(state, now_ms)
     )
     patience_ms = state.settings.delivery_timeout_ms if fresh else 0
-    delivering = replace(
-        term, delivery=replace(term.delivery, until_ms=now_ms + patience_ms, asked=False)
-    )
-    return _look(enter_phase(state, Phase.DELIVERING, term=delivering, failures=0), now_ms)
+    waiting = replace(term, delivery=replace(term.delivery, asked=False))
+    delivering = enter_phase(state, Phase.DELIVERING, term=waiting, failures=0)
+    return _look(delivering.with_deadline(Timer.DELIVERY, now_ms + patience_ms), now_ms)
 
 
 def _look(state: State, now_ms: int) -> Step:
@@ -675,9 +674,7 @@ def retry_delivery(state: State, now_ms: int) -> Step:
 
 
 def _patience_is_over(state: State, now_ms: int) -> bool:
-    term = term_of(state)
-    over = term.delivery.until_ms is not None and now_ms >= term.delivery.until_ms
-    return over and not _must_come_first(state, now_ms)
+    return state.is_due(Timer.DELIVERY, now_ms) and not _must_come_first(state, now_ms)
 
 
 def _must_come_first(state: State, now_ms: int) -> bool:
@@ -693,7 +690,7 @@ def _has_too_many(state: State, now_ms: int) -> bool:
 
 def _wait(state: State, now_ms: int, why: str) -> Step:
     waiting, actions = wait(state, now_ms, why)
-    until_ms = term_of(state).delivery.until_ms
+    until_ms = state.deadlines.get(Timer.DELIVERY)
     at_ms = waiting.retry_at_ms
     if until_ms is not None and at_ms is not None and not _must_come_first(state, now_ms):
         waiting = replace(waiting, retry_at_ms=max(now_ms, min(at_ms, until_ms)))
@@ -702,9 +699,8 @@ def _wait(state: State, now_ms: int, why: str) -> Step:
 
 def _go_on(state: State, now_ms: int) -> Step:
     """Move on to the first START of the epoch, or to the transaction that is open."""
-    term = replace(
-        term_of(state), delivery=replace(term_of(state).delivery, until_ms=None, asked=False)
-    )
+    state = state.with_deadline(Timer.DELIVERY, None)
+    term = replace(term_of(state), delivery=replace(term_of(state).delivery, asked=False))
     if not term.started:
         starting = enter_phase(state, Phase.STARTING, term=term, failures=0)
         return starting, append_events(starting)

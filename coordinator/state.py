@@ -64,6 +64,10 @@ NO_KEYS: RoutedKeys = _NoKeys()
 class Timer(StrEnum):
     """What a coordinator does, or may do again, when a time has come."""
 
+    CHANGES = "changes"
+    """The tables are asked for what is proposed; set while something is (SCHEMA-3)."""
+    DELIVERY = "delivery"
+    """The next END waits for deliveries no longer; set exactly in DELIVERING (PENDING-7)."""
     LOOK = "look"
     """The next END looks round (TABLE-4)."""
 
@@ -259,9 +263,6 @@ class SchemaChanges:
     proposals: tuple[HeardProposal, ...] = ()
     """In log order, each once."""
 
-    due_ms: int = 0
-    """When the tables are asked for what is proposed; counts only while something is."""
-
     tables: Tables | None = None
     """The answer that was said and not heard yet: set only in EVOLVING."""
 
@@ -310,9 +311,6 @@ class Delivery:
 
     drafts: tuple[Staging, ...] = ()
     """The files of secondary tables in the attempt under way; none between two transactions."""
-
-    until_ms: int | None = None
-    """When the next END waits for deliveries no longer: set exactly in DELIVERING."""
 
     asked: bool = False
     """Deliveries were made since the secondary tables were read."""
