@@ -123,14 +123,8 @@ def on_request(state: State, said: Envelope, now_ms: int) -> State:
     if request.seen < TransactionId(term.epoch, term.pause.answered):
         # old, or the table is not the one that this coordinator knows: a look will tell
         return state.with_deadline(Timer.LOOK, OVERDUE)
-    return replace(
-        state,
-        term=replace(
-            term,
-            pause=replace(term.pause, paused=request.paused),
-            collection=term.collection.with_end_by(now_ms),
-        ),
-    )
+    paused = replace(term, pause=replace(term.pause, paused=request.paused))
+    return replace(state, term=paused).with_end_by(now_ms)
 
 
 def is_paused_at_start(state: State, attempt: CommitAttempt | None, *, stored: bool) -> bool:

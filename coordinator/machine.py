@@ -295,7 +295,7 @@ def _on_tick(state: State, now_ms: int) -> Step:
     match state.phase:
         case Phase.OPEN if state.is_due(Timer.CHANGES, now_ms):
             return ask_for_changes(state)
-        case Phase.OPEN if now_ms >= term_of(state).collection.end_due_ms or is_full(state):
+        case Phase.OPEN if state.is_due(Timer.END, now_ms) or is_full(state):
             return prepare_end(state, now_ms)
         case Phase.COLLECTING:
             return collect(state, now_ms)
@@ -404,20 +404,22 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
                     statuses=(),
                     buffered={},
                     named_by_presence=frozenset(),  # gains before L take their position from here
-                    end_due_ms=next_end_ms if paused == term.pause.paused else now_ms,
                 ),
+            )
+            state = state.with_deadline(
+                Timer.END, next_end_ms if paused == term.pause.paused else now_ms
             )
             tidying = tidy(started) if started.delivery.secondaries else ()
             return _open_or_deliver(replace(state, term=started), now_ms, tidying)
         case Phase.CLOSING, StartCommit(paused=paused) if said.transaction == term.progress.number:
-            due_ms = now_ms + state.settings.commit_timeout_ms
+            state = state.with_deadline(
+                Timer.END, next_end_ms if paused == term.pause.paused else now_ms
+            ).with_deadline(Timer.TIME_OUT, now_ms + state.settings.commit_timeout_ms)
             collecting = replace(
                 term,
                 collection=replace(
                     term.collection,
                     buffered={},
-                    time_out_ms=due_ms,
-                    end_due_ms=next_end_ms if paused == term.pause.paused else now_ms,
                 ),
             )
             return enter_phase(state, Phase.COLLECTING, term=collecting, failures=0), ()
@@ -467,12 +469,11 @@ def _on_status(state: State, heard: HeardStatus) -> Step:
 def _on_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> Step:
     """COMMIT-2: a gain names its partitions "unknown", and makes END come soon."""
     term = term_of(state)
-    soon = min(term.collection.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
+    state = state.with_end_by(now_ms + state.settings.rebalance_delay_ms)
     gaining = replace(
         term,
         collection=replace(
             term.collection,
-            end_due_ms=soon,
             named_by_presence=term.collection.named_by_presence | gained,
             awaited=term.collection.awaited | gained,
         ),
@@ -552,11 +553,11 @@ _TOO_OLD = "the transaction is so old that its files may have been cleaned up: b
 def collect(state: State, now_ms: int) -> Step:
     """COMMIT-3, RANGE-2: judge once every awaited partition is named (a set, no count), or at the
     time-out."""
-    term = term_of(state)
+    term_of(state)
     if state.asked is not None:
         return state, ()
     ready = not _unnamed_partitions(state)
-    if not ready and now_ms < term.collection.time_out_ms:
+    if not ready and not state.is_due(Timer.TIME_OUT, now_ms):
         return state, ()
     if not ready and state.settings.timeout_policy is TimeoutPolicy.ABORT:
         return _abort(state)

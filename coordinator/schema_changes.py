@@ -176,8 +176,8 @@ def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
     term = replace(
         term,
         changes=replace(term.changes, tables=None, proposals=left),
-        collection=term.collection.with_end_by(soon_ms),
     )
+    state = state.with_end_by(soon_ms)
     return enter_phase(state, Phase.OPEN, term=term, failures=0), ()
 
 

@@ -365,9 +365,8 @@ def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State
     asked = replace(
         term,
         suspensions=replace(term.suspensions, resume_asked=term.suspensions.resume_asked | wanted),
-        collection=term.collection.with_end_by(now_ms),
     )
-    return replace(state, term=asked)
+    return replace(state, term=asked).with_end_by(now_ms)
 
 
 def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tuple[LogLine, ...]]:

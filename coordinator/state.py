@@ -64,6 +64,10 @@ NO_KEYS: RoutedKeys = _NoKeys()
 class Timer(StrEnum):
     """What a coordinator does, or may do again, when a time has come."""
 
+    END = "end"
+    """The transaction that is open is ended; set from the epoch's first START on (COMMIT-1)."""
+    TIME_OUT = "time-out"
+    """What was heard is judged, whoever is missing; counts in COLLECTING (RANGE-2)."""
     CHANGES = "changes"
     """The tables are asked for what is proposed; set while something is (SCHEMA-3)."""
     DELIVERY = "delivery"
@@ -399,15 +403,6 @@ class StatusCollection:
     """Records and bytes that each participant says it holds since the newest START (COMMIT-5)."""
 
     sample: Sample = field(default_factory=Sample)
-    end_due_ms: int = 0
-    """When END is due."""
-
-    time_out_ms: int = 0
-    """When what was heard is judged, whoever is missing."""
-
-    def with_end_by(self, due_ms: int) -> StatusCollection:
-        """Let END come then at the latest."""
-        return replace(self, end_due_ms=min(self.end_due_ms, due_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -597,6 +592,10 @@ class State:
     def with_deadline(self, timer: Timer, at_ms: int | None) -> State:
         """Set a deadline, or clear it (``None``)."""
         return replace(self, deadlines=with_deadline(self.deadlines, timer, at_ms))
+
+    def with_end_by(self, due_ms: int) -> State:
+        """Let END come then at the latest."""
+        return self.with_deadline(Timer.END, min(self.deadlines.get(Timer.END, due_ms), due_ms))
 
     def is_due(self, timer: Timer, now_ms: int) -> bool:
         return is_due(self.deadlines, timer, now_ms)

@@ -188,11 +188,6 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
     state = seat.state
     term = state.term and replace(
         state.term,
-        collection=replace(
-            state.term.collection,
-            end_due_ms=_abstract(state.term.collection.end_due_ms),
-            time_out_ms=_abstract(state.term.collection.time_out_ms),
-        ),
         primary=replace(state.term.primary, committed_at_ms=NOW_MS),
         delivery=replace(
             state.term.delivery,

@@ -142,9 +142,9 @@ def test_a_gain_that_is_said_again_brings_no_end_forward() -> None:
     coordinator.hears(idle, ALICE, transaction=1)
     coordinator.waits(1)
     coordinator.until(Phase.OPEN)
-    due_ms = coordinator.term.collection.end_due_ms
+    due_ms = coordinator.state.deadlines[Timer.END]
     coordinator.hears(gain(P0, P1), ALICE, epoch=0, sequence=3)
-    assert coordinator.term.collection.end_due_ms == due_ms
+    assert coordinator.state.deadlines[Timer.END] == due_ms
     assert coordinator.term.collection.named_by_presence == frozenset()
     coordinator.hears(gain(P0, P1), ALICE, epoch=0, sequence=4)
     assert coordinator.term.collection.named_by_presence == {P0, P1}
