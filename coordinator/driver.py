@@ -56,7 +56,7 @@ from headgate.coordinator.actions import (
 from headgate.coordinator.machine import step
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.coordinator.state import Identity, State
+from headgate.coordinator.state import Identity, State, Timer
 
 _log = redacted_logger("headgate.coordinator")
 _Answer = TypeVar("_Answer")
@@ -245,7 +245,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
             self._fails_since_ms = now_ms
         lasts = line.lasts or (failures > 1 and now_ms - self._fails_since_ms >= SILENCE_MS_MAX)
         if lasts or failures >= TRIES_IN_SILENCE:
-            again_ms = self.state.retry_at_ms
+            again_ms = self.state.deadlines.get(Timer.RETRY)
             in_ms = None if again_ms is None else max(0, again_ms - now_ms)
             self._world.on_trouble(line.text, in_ms)
 

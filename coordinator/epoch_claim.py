@@ -421,7 +421,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         return recover(state, f"epoch {state.highest_epoch} was heard: claims a higher one")
     term = Term(
         epoch=epoch,
-        primary=PrimaryState(view=view, committed_at_ms=now_ms),
+        primary=PrimaryState(view=view),
         progress=Progress(offsets=record.offsets, valid_through_ms=record.valid_through_ms),
         sources=SourceState(topic_ids=record.topic_ids, cohorts=record.cohorts),
         collection=StatusCollection(awaited=frozenset(record.offsets)),
@@ -429,7 +429,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         delivery=Delivery(
             secondaries=secondaries,
             pending=record.pending_commits,
-            moved_at_ms=dict.fromkeys(secondaries, now_ms),
+            moved_at_ms=dict.fromkeys((view.table, *secondaries), now_ms),
         ),
         suspensions=Suspensions(
             suspended={suspended.table: suspended for suspended in record.suspended},

@@ -290,8 +290,8 @@ def _on_discontinued(state: State, reason: str) -> Step:
 def _on_tick(state: State, now_ms: int) -> Step:
     if state.unanswered_since_ms is not None and lacks_answers(state, now_ms):
         return stop(state, release_error(state, now_ms))
-    if state.retry_at_ms is not None:
-        return _retry(state, now_ms) if now_ms >= state.retry_at_ms else (state, ())
+    if Timer.RETRY in state.deadlines:
+        return _retry(state, now_ms) if state.is_due(Timer.RETRY, now_ms) else (state, ())
     match state.phase:
         case Phase.OPEN if state.is_due(Timer.CHANGES, now_ms):
             return ask_for_changes(state)
@@ -302,14 +302,14 @@ def _on_tick(state: State, now_ms: int) -> Step:
         case Phase.STARTING | Phase.CLOSING | Phase.SETTLING | Phase.EVOLVING:
             # LOG-1: confirmed is not heard; a truncated log may have lost the event
             again_ms = now_ms + state.settings.commit_timeout_ms
-            return replace(state, retry_at_ms=again_ms), ()
+            return state.with_deadline(Timer.RETRY, again_ms), ()
         case _:
             return state, ()
 
 
 def _retry(state: State, now_ms: int) -> Step:
     """Retry what failed; a commit's outcome is read from the table, never assumed (OUTCOME-2)."""
-    state = replace(state, retry_at_ms=None)
+    state = state.with_deadline(Timer.RETRY, None)
     match state.phase:
         case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
             return ask(state, Look(primary=True))
@@ -716,7 +716,14 @@ def _is_worth_a_commit(
         term.suspensions.forgotten
     )
     pauses = stored.paused != term.pause.paused
-    return moved or expires or refreshes or suspends or pauses or is_renewal_due(state, now_ms)
+    return (
+        moved
+        or expires
+        or refreshes
+        or suspends
+        or pauses
+        or is_renewal_due(state, term_of(state).primary.view.table, now_ms)
+    )
 
 
 def _commit_record(state: State, verdict: ValidationResult, through: int | None) -> CommitRecord:
@@ -793,8 +800,8 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
     answered = term.pause.answered if stored.paused == found.paused else term.closing
     committed = replace(
         term,
-        primary=term.primary.with_landed(view, now_ms),
-        delivery=term.delivery.with_decided(found.pending_commits),
+        primary=term.primary.with_landed(view),
+        delivery=term.delivery.with_decided(view.table, found.pending_commits, now_ms),
         pause=term.pause.with_answered(answered),
     )
     if attempt:

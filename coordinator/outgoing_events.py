@@ -24,14 +24,21 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import Epoch, TopicPartition, TransactionNumber
 from headgate.control_protocol.log_event_names import LogEvent
-from headgate.control_protocol.machine_io import Append, LogLine, OutgoingEvent, Stop, backoff_ms
+from headgate.control_protocol.machine_io import (
+    Append,
+    LogLine,
+    OutgoingEvent,
+    Stop,
+    backoff_ms,
+    with_deadline,
+)
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TableView
 from headgate.coordinator.actions import Action, Look
 from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.coordinator.state import State, Term
+from headgate.coordinator.state import State, Term, Timer
 
 # The machine's elementary moves: change the phase, begin again, step down, wait.
 
@@ -54,9 +61,9 @@ def enter_phase(state: State, phase: Phase, **changes: Any) -> State:
     since_ms = None if phase in _ANSWERED else state.unanswered_since_ms
     changes.setdefault("unanswered_since_ms", since_ms)
     changes.setdefault("asked", None)
-    if changes.get("term", state.term) is None:
-        changes["deadlines"] = {}
-    return replace(state, phase=phase, retry_at_ms=None, **changes)
+    kept = state.deadlines if changes.get("term", state.term) is not None else {}
+    changes["deadlines"] = with_deadline(kept, Timer.RETRY, None)
+    return replace(state, phase=phase, **changes)
 
 
 def ask(state: State, question: Look) -> Step:
@@ -114,9 +121,8 @@ def wait(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
     waiting = replace(
         state,
         failures=state.failures + 1,
-        retry_at_ms=now_ms + wait_ms,
         unanswered_since_ms=None if answered else since_ms,
-    )
+    ).with_deadline(Timer.RETRY, now_ms + wait_ms)
     told = f"{why}; tries again in {wait_ms} ms"
     if not answered and now_ms - since_ms >= patience_ms(settings):
         told = f"{LeadershipReleased.code} keeps the lead, for nobody else was heard: {told}"

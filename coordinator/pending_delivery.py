@@ -258,20 +258,11 @@ def on_look_at_secondaries(
     return with_tables_seen(looked, given), (*tells, *suspended)
 
 
-def is_renewal_due(state: State, now_ms: int) -> bool:
-    """Return whether the table's tag is to be moved without new rows."""
+def is_renewal_due(state: State, table: str, now_ms: int) -> bool:
+    """Return whether the table's tag is to be moved without rows for it (TABLE-4, QUARANTINE-2)."""
     term = term_of(state)
-    return term.primary.overtaken or _is_aged(state, term.primary.committed_at_ms, now_ms)
-
-
-def is_secondary_renewal_due(state: State, name: str, now_ms: int) -> bool:
-    """Return whether a secondary table's tag is to be moved without rows for it (QUARANTINE-2)."""
-    term = term_of(state)
-    return term.primary.overtaken or _is_aged(state, term.delivery.moved_at_ms.get(name, 0), now_ms)
-
-
-def _is_aged(state: State, since_ms: int, now_ms: int) -> bool:
-    return now_ms - since_ms >= state.settings.tag_refresh_interval_ms
+    age_ms = now_ms - term.delivery.moved_at_ms.get(table, 0)
+    return term.primary.overtaken or age_ms >= state.settings.tag_refresh_interval_ms
 
 
 def _position(view: TableView) -> tuple[object, ...]:
@@ -352,7 +343,7 @@ def stage_or_commit(
         if name not in verdict.secondary_files
         and name not in term.suspensions.suspended
         and (
-            (name in named and is_secondary_renewal_due(state, name, now_ms))
+            (name in named and is_renewal_due(state, name, now_ms))
             or is_unfenced(secondary, expired, pending)
         )
     )
@@ -615,10 +606,10 @@ def with_acknowledged(term: Term, given: SecondariesRead, now_ms: int) -> Term:
     }
     moved = {
         name: now_ms
-        if view.tag != term.delivery.secondaries[name].tag
-        else term.delivery.moved_at_ms.get(name, 0)
         for name, view in secondaries.items()
+        if view.tag != term.delivery.secondaries[name].tag
     }
+    moved = {**term.delivery.moved_at_ms, **moved}
     # Only by views that were read: an answer "landed" that the catalog does not keep would take the
     # rows out of every record, and nobody would deliver them again.
     pending_commits = find_undelivered(term.delivery.pending, given.views, term.primary.view.uuid)
@@ -691,9 +682,9 @@ def _has_too_many(state: State, now_ms: int) -> bool:
 def _wait(state: State, now_ms: int, why: str) -> Step:
     waiting, actions = wait(state, now_ms, why)
     until_ms = state.deadlines.get(Timer.DELIVERY)
-    at_ms = waiting.retry_at_ms
-    if until_ms is not None and at_ms is not None and not _must_come_first(state, now_ms):
-        waiting = replace(waiting, retry_at_ms=max(now_ms, min(at_ms, until_ms)))
+    at_ms = waiting.deadlines[Timer.RETRY]
+    if until_ms is not None and not _must_come_first(state, now_ms):
+        waiting = waiting.with_deadline(Timer.RETRY, max(now_ms, min(at_ms, until_ms)))
     return waiting, actions
 
 

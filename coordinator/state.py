@@ -64,6 +64,9 @@ NO_KEYS: RoutedKeys = _NoKeys()
 class Timer(StrEnum):
     """What a coordinator does, or may do again, when a time has come."""
 
+    RETRY = "retry"
+    """What failed is tried again, or what was not heard is said again; nothing else is before it
+    (LOG-1, OUTCOME-2)."""
     END = "end"
     """The transaction that is open is ended; set from the epoch's first START on (COMMIT-1)."""
     TIME_OUT = "time-out"
@@ -308,7 +311,8 @@ class Delivery:
     takes anything out of it, never an answer (PENDING-7)."""
 
     moved_at_ms: Mapping[str, int] = field(default_factory=dict)
-    """When each table's tag was last moved, as far as known (QUARANTINE-2)."""
+    """When each table's tag was last moved, as far as known: the primary table's too (TABLE-4,
+    QUARANTINE-2)."""
 
     decision: CommitAttempt | None = None
     """The attempt that waits for the manifests of ``drafts``: set exactly in DRAFTING."""
@@ -331,9 +335,12 @@ class Delivery:
     def with_secondaries(self, secondaries: Mapping[str, TableView]) -> Delivery:
         return replace(self, secondaries=secondaries)
 
-    def with_decided(self, pending: tuple[PendingCommit, ...]) -> Delivery:
+    def with_decided(
+        self, primary: str, pending: tuple[PendingCommit, ...], now_ms: int
+    ) -> Delivery:
         """Take in a decision that has landed: its drafts are pending commits now."""
-        return replace(self, pending=pending, drafts=())
+        moved = {**self.moved_at_ms, primary: now_ms}
+        return replace(self, pending=pending, drafts=(), moved_at_ms=moved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,9 +378,6 @@ class PrimaryState:
     view: TableView
     """Its record is the newest commit of this epoch that has landed, as far as known."""
 
-    committed_at_ms: int = 0
-    """When that commit landed."""
-
     overtaken: bool = False
     """Others have moved a table since; a commit that lands ends it (TABLE-4)."""
 
@@ -381,8 +385,8 @@ class PrimaryState:
         """Take in a read. ``overtaken``: others have moved a table, as far as is known by now."""
         return replace(self, view=view, overtaken=overtaken)
 
-    def with_landed(self, view: TableView, now_ms: int) -> PrimaryState:
-        return replace(self, view=view, committed_at_ms=now_ms, overtaken=False)
+    def with_landed(self, view: TableView) -> PrimaryState:
+        return replace(self, view=view, overtaken=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -548,7 +552,7 @@ class Suspicion:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """``attempt`` is set while a commit's outcome is not known; ``retry_at_ms`` while waiting.
+    """``attempt`` is set while a commit's outcome is not known.
 
     ``topics`` are the source topics as last described (a configured pattern names several);
     ``highest_epoch`` is the highest heard, ``table_epoch`` the highest that tables are known to
@@ -586,7 +590,6 @@ class State:
     deadlines: Mapping[Timer, int] = field(default_factory=dict)
     attempt: CommitAttempt | None = None
     asked: Look | None = None
-    retry_at_ms: int | None = None
     failures: int = 0
 
     def with_deadline(self, timer: Timer, at_ms: int | None) -> State:

@@ -146,7 +146,7 @@ class Canon:
                 for sender, number in self._sayable
                 if state.windows.get(sender, ReplayWindow()).has(number)
             ),
-            state.retry_at_ms is None,
+            CoordinatorTimer.RETRY not in state.deadlines,
             state.failures,
             frozenset((at, each.sender, each.times) for at, each in state.refused.items()),
             state.asked,

@@ -142,7 +142,7 @@ def coordinator_fed(
             if answer is not None:
                 inputs.append(answer)
         waits = state.phase in WAITS_TO_HEAR_ITSELF and not world.seats[index].calls
-        if waits and state.retry_at_ms is None:
+        if waits and CoordinatorTimer.RETRY not in state.deadlines:
             inputs.append(machine_io.Tick())  # as the driver does after every turn
     return _seat_in_abstract_time(world, index)
 
@@ -188,10 +188,9 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
     state = seat.state
     term = state.term and replace(
         state.term,
-        primary=replace(state.term.primary, committed_at_ms=NOW_MS),
         delivery=replace(
             state.term.delivery,
-            moved_at_ms=dict.fromkeys(state.term.delivery.secondaries, NOW_MS),
+            moved_at_ms=dict.fromkeys(state.term.delivery.moved_at_ms, NOW_MS),
         ),
         progress=replace(
             state.term.progress,
@@ -204,7 +203,6 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
         state,
         term=term,
         failures=min(state.failures, FAILURES_TOLD_APART),
-        retry_at_ms=state.retry_at_ms and _abstract(state.retry_at_ms),
         superseded_ms=None if state.superseded_ms is None else NOW_MS,
         wall_ahead_ms=0,
         deadlines={

@@ -255,7 +255,7 @@ class Node:
         if state is not before or self.coordinator_log.held:
             return True
         due = {Coordinating.OPEN: Due.END, Coordinating.COLLECTING: Due.TIME_OUT}.get(state.phase)
-        times = [state.retry_at_ms, state.deadlines.get(due) if due else None]
+        times = [state.deadlines.get(Due.RETRY), state.deadlines.get(due) if due else None]
         self._nap("coordinator", times)
         return False
 
