@@ -47,7 +47,7 @@ from headgate.coordinator.pending_commits import (
     secondary_claims,
     without,
 )
-from headgate.coordinator.pending_delivery import begin_delivering, log_expired
+from headgate.coordinator.pending_delivery import begin_delivering, begin_look_round, log_expired
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
     Resumption,
@@ -80,6 +80,7 @@ from headgate.coordinator.secondary_tables import (
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.source_partitions import defer_added, deferred_partitions
 from headgate.coordinator.state import (
+    OVERDUE,
     Delivery,
     PauseRequest,
     PauseState,
@@ -92,6 +93,7 @@ from headgate.coordinator.state import (
     Suspensions,
     Suspicion,
     Term,
+    Timer,
 )
 
 # Handles an operator's requests to pause or to go on, each exactly once (rule PAUSE-1).
@@ -121,15 +123,9 @@ def on_request(state: State, said: Envelope, now_ms: int) -> State:
         return state
     if request.seen < TransactionId(term.epoch, term.pause.answered):
         # old, or the table is not the one that this coordinator knows: a look will tell
-        return replace(state, term=replace(term, primary=term.primary.with_look_soon()))
-    return replace(
-        state,
-        term=replace(
-            term,
-            pause=replace(term.pause, paused=request.paused),
-            collection=term.collection.with_end_by(now_ms),
-        ),
-    )
+        return state.with_deadline(Timer.LOOK, OVERDUE)
+    paused = replace(term, pause=replace(term.pause, paused=request.paused))
+    return replace(state, term=paused).with_end_by(now_ms)
 
 
 def is_paused_at_start(state: State, attempt: CommitAttempt | None, *, stored: bool) -> bool:
@@ -425,7 +421,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
     paused = is_paused_at_start(state, state.call.attempt, stored=record.paused)
     term = Term(
         epoch=epoch,
-        primary=PrimaryState(view=view, committed_at_ms=now_ms),
+        primary=PrimaryState(view=view),
         progress=Progress(offsets=record.offsets, valid_through_ms=record.valid_through_ms),
         sources=SourceState(topic_ids=record.topic_ids, cohorts=record.cohorts),
         collection=StatusCollection(awaited=frozenset(record.offsets)),
@@ -433,11 +429,10 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         delivery=Delivery(
             secondaries=secondaries,
             pending=record.pending_commits,
-            moved_at_ms=dict.fromkeys(secondaries, now_ms),
+            moved_at_ms=dict.fromkeys((view.table, *secondaries), now_ms),
         ),
         suspensions=Suspensions(
             suspended={suspended.table: suspended for suspended in record.suspended},
-            listed_at_ms=now_ms,
         ),
     )
     age_max_ms = state.settings.claim_age_max_ms
@@ -450,6 +445,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         recovery=None,
         suspicion=Suspicion(),
     )
+    begun = begin_look_round(begun, now_ms)
     began = LogLine(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
     if any(pending_commit.claim for pending_commit in record.pending_commits):
         delivering, actions = begin_delivering(begun, now_ms)

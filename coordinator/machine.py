@@ -134,7 +134,6 @@ from headgate.coordinator.recovery import (
 from headgate.coordinator.repeated_refusals import count_refusals, end_refusals
 from headgate.coordinator.schema_changes import (
     ask_for_changes,
-    is_change_due,
     on_changed,
     on_evolved,
     on_proposal,
@@ -148,18 +147,16 @@ from headgate.coordinator.secondary_tables import (
     without_forgotten,
 )
 from headgate.coordinator.settings import TimeoutPolicy
-from headgate.coordinator.source_partitions import (
-    activate,
-    defer_added,
-    deferred_partitions,
-)
+from headgate.coordinator.source_partitions import activate, defer_added, deferred_partitions
 from headgate.coordinator.state import (
+    OVERDUE,
     HeardStatus,
     ReplayWindow,
     Sample,
     SourceState,
     State,
     Term,
+    Timer,
 )
 from headgate.coordinator.status_validation import (
     ValidationResult,
@@ -294,28 +291,26 @@ def _on_discontinued(state: State, reason: str) -> Step:
 def _on_tick(state: State, now_ms: int) -> Step:
     if state.call.unanswered_since_ms is not None and lacks_answers(state, now_ms):
         return stop(state, release_error(state, now_ms))
-    if state.retry_at_ms is not None:
-        return _retry(state, now_ms) if now_ms >= state.retry_at_ms else (state, ())
+    if Timer.RETRY in state.deadlines:
+        return _retry(state, now_ms) if state.is_due(Timer.RETRY, now_ms) else (state, ())
     match state.phase:
-        case Phase.OPEN if term_of(state).changes.proposals and is_change_due(
-            term_of(state), now_ms
-        ):
+        case Phase.OPEN if state.is_due(Timer.CHANGES, now_ms):
             return ask_for_changes(state)
-        case Phase.OPEN if now_ms >= term_of(state).collection.end_due_ms or is_full(state):
+        case Phase.OPEN if state.is_due(Timer.END, now_ms) or is_full(state):
             return prepare_end(state, now_ms)
         case Phase.COLLECTING:
             return collect(state, now_ms)
         case Phase.STARTING | Phase.CLOSING | Phase.SETTLING | Phase.EVOLVING:
             # LOG-1: confirmed is not heard; a truncated log may have lost the event
             again_ms = now_ms + state.settings.commit_timeout_ms
-            return replace(state, retry_at_ms=again_ms), ()
+            return state.with_deadline(Timer.RETRY, again_ms), ()
         case _:
             return state, ()
 
 
 def _retry(state: State, now_ms: int) -> Step:
     """Retry what failed; a commit's outcome is read from the table, never assumed (OUTCOME-2)."""
-    state = replace(state, retry_at_ms=None)
+    state = state.with_deadline(Timer.RETRY, None)
     match state.phase:
         case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
             return ask(state, Look(primary=True))
@@ -400,20 +395,21 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
     next_end_ms = now_ms + state.settings.commit_interval_ms
     match state.phase, said.event:
         case Phase.STARTING, StartCommit(paused=paused):
-            due_ms = next_end_ms if paused == term.pause.paused else now_ms
             started = replace(
                 term,
                 progress=term.progress.with_first_start(),
-                collection=term.collection.with_first_start(due_ms),
+                collection=term.collection.with_first_start(),
+            )
+            state = state.with_deadline(
+                Timer.END, next_end_ms if paused == term.pause.paused else now_ms
             )
             tidying = tidy(started) if started.delivery.secondaries else ()
             return _open_or_deliver(replace(state, term=started), now_ms, tidying)
         case Phase.CLOSING, StartCommit(paused=paused) if said.transaction == term.progress.number:
-            due_ms = next_end_ms if paused == term.pause.paused else now_ms
-            time_out_ms = now_ms + state.settings.commit_timeout_ms
-            collecting = replace(
-                term, collection=term.collection.with_next_start(due_ms, time_out_ms)
-            )
+            state = state.with_deadline(
+                Timer.END, next_end_ms if paused == term.pause.paused else now_ms
+            ).with_deadline(Timer.TIME_OUT, now_ms + state.settings.commit_timeout_ms)
+            collecting = replace(term, collection=term.collection.with_next_start())
             return enter_phase(state, Phase.COLLECTING, term=collecting, failures=0), ()
         case Phase.EVOLVING, Tables() as tables:
             return on_tables_event(state, tables, now_ms)
@@ -442,11 +438,11 @@ def _on_status(state: State, heard: HeardStatus) -> Step:
     term = term_of(state)
     # TOKEN-1: its owner may have moved the table's data; the look finds out, and the next START
     # says so
-    soon = term.primary.look_soon or (heard.status.failure or "").startswith(FolderElsewhere.code)
+    if (heard.status.failure or "").startswith(FolderElsewhere.code):
+        state = state.with_deadline(Timer.LOOK, OVERDUE)
     heard_it = replace(
         term,
         collection=term.collection.with_status(heard, named_partitions((heard,))),
-        primary=term.primary.with_look_soon() if soon else term.primary,
     )
     return replace(state, term=heard_it), ()
 
@@ -454,8 +450,8 @@ def _on_status(state: State, heard: HeardStatus) -> Step:
 def _on_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> Step:
     """COMMIT-2: a gain names its partitions "unknown", and makes END come soon."""
     term = term_of(state)
-    soon_ms = now_ms + state.settings.rebalance_delay_ms
-    gaining = replace(term, collection=term.collection.with_gain(gained, soon_ms))
+    state = state.with_end_by(now_ms + state.settings.rebalance_delay_ms)
+    gaining = replace(term, collection=term.collection.with_gain(gained))
     return replace(state, term=gaining), ()
 
 
@@ -526,11 +522,10 @@ _TOO_OLD = "the transaction is so old that its files may have been cleaned up: b
 def collect(state: State, now_ms: int) -> Step:
     """COMMIT-3, RANGE-2: judge once every awaited partition is named (a set, no count), or at the
     time-out."""
-    term = term_of(state)
     if state.call.asked is not None:
         return state, ()
     ready = not _unnamed_partitions(state)
-    if not ready and now_ms < term.collection.time_out_ms:
+    if not ready and not state.is_due(Timer.TIME_OUT, now_ms):
         return state, ()
     if not ready and state.settings.timeout_policy is TimeoutPolicy.ABORT:
         return _abort(state)
@@ -678,7 +673,14 @@ def _is_worth_a_commit(
         term.suspensions.forgotten
     )
     pauses = stored.paused != term.pause.paused
-    return moved or expires or refreshes or suspends or pauses or is_renewal_due(state, now_ms)
+    return (
+        moved
+        or expires
+        or refreshes
+        or suspends
+        or pauses
+        or is_renewal_due(state, term_of(state).primary.view.table, now_ms)
+    )
 
 
 def _commit_record(state: State, verdict: ValidationResult, through: int | None) -> CommitRecord:
@@ -754,8 +756,8 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
     answered = term.pause.answered if stored.paused == found.paused else term.closing
     committed = replace(
         term,
-        primary=term.primary.with_landed(view, now_ms),
-        delivery=term.delivery.with_decided(found.pending_commits),
+        primary=term.primary.with_landed(view),
+        delivery=term.delivery.with_decided(view.table, found.pending_commits, now_ms),
         pause=term.pause.with_answered(answered),
     )
     if attempt:

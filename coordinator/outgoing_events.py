@@ -24,14 +24,21 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import Epoch, TopicPartition, TransactionNumber
 from headgate.control_protocol.log_event_names import LogEvent
-from headgate.control_protocol.machine_io import Append, LogLine, OutgoingEvent, Stop, backoff_ms
+from headgate.control_protocol.machine_io import (
+    Append,
+    LogLine,
+    OutgoingEvent,
+    Stop,
+    backoff_ms,
+    with_deadline,
+)
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.coordinator.actions import Action, Look
 from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.coordinator.state import Call, State, Term
+from headgate.coordinator.state import Call, State, Term, Timer
 
 # The machine's elementary moves: change the phase, begin again, step down, wait.
 
@@ -68,7 +75,9 @@ def enter_phase(
         failures=known.failures if failures is None else failures,
         unanswered_since_ms=None if phase in _ANSWERED else known.unanswered_since_ms,
     )
-    return replace(state, phase=phase, retry_at_ms=None, call=call, **changes)
+    kept = state.deadlines if changes.get("term", state.term) is not None else {}
+    deadlines = with_deadline(kept, Timer.RETRY, None)
+    return replace(state, phase=phase, deadlines=deadlines, call=call, **changes)
 
 
 def ask(state: State, question: Look) -> Step:
@@ -125,7 +134,7 @@ def wait(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
     since_ms = now_ms if known_ms is None else known_ms
     answered = refused or MissingRights.code in why
     call = replace(state.call.with_failure(), unanswered_since_ms=None if answered else since_ms)
-    waiting = replace(state, call=call, retry_at_ms=now_ms + wait_ms)
+    waiting = replace(state, call=call).with_deadline(Timer.RETRY, now_ms + wait_ms)
     told = f"{why}; tries again in {wait_ms} ms"
     if not answered and now_ms - since_ms >= patience_ms(settings):
         told = f"{LeadershipReleased.code} keeps the lead, for nobody else was heard: {told}"

@@ -27,6 +27,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
+from headgate.control_protocol.machine_io import is_due, with_deadline
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Staging, TableView
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
@@ -58,6 +59,28 @@ class _NoKeys:
 
 
 NO_KEYS: RoutedKeys = _NoKeys()
+
+
+class Timer(StrEnum):
+    """What a coordinator does, or may do again, when a time has come."""
+
+    RETRY = "retry"
+    """What failed is tried again, or what was not heard is said again; nothing else is before it
+    (LOG-1, OUTCOME-2)."""
+    END = "end"
+    """The transaction that is open is ended; set from the epoch's first START on (COMMIT-1)."""
+    TIME_OUT = "time-out"
+    """What was heard is judged, whoever is missing; counts in COLLECTING (RANGE-2)."""
+    CHANGES = "changes"
+    """The tables are asked for what is proposed; set while something is (SCHEMA-3)."""
+    DELIVERY = "delivery"
+    """The next END waits for deliveries no longer; set exactly in DELIVERING (PENDING-7)."""
+    LOOK = "look"
+    """The next END looks round (TABLE-4)."""
+
+
+OVERDUE = 0
+"""A deadline that is over already."""
 
 WINDOW = 1_024
 """Of so many numbers of a participant it is known which were heard (LOG-5): more than an hour's."""
@@ -247,9 +270,6 @@ class SchemaChanges:
     proposals: tuple[HeardProposal, ...] = ()
     """In log order, each once."""
 
-    due_ms: int = 0
-    """When the tables are asked for what is proposed; counts only while something is."""
-
     tables: Tables | None = None
     """The answer that was said and not heard yet: set only in EVOLVING."""
 
@@ -277,12 +297,6 @@ class Suspensions:
     """Tables that are gone, until the decision that forgets them has landed: none of them is among
     the secondary tables of the epoch (LEDGER-2)."""
 
-    listed_at_ms: int = 0
-    """When it was last looked which tables are gone (LEDGER-2)."""
-
-    def with_listed(self, now_ms: int) -> Suspensions:
-        return replace(self, listed_at_ms=now_ms)
-
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
@@ -297,16 +311,14 @@ class Delivery:
     takes anything out of it, never an answer (PENDING-7)."""
 
     moved_at_ms: Mapping[str, int] = field(default_factory=dict)
-    """When each table's tag was last moved, as far as known (QUARANTINE-2)."""
+    """When each table's tag was last moved, as far as known: the primary table's too (TABLE-4,
+    QUARANTINE-2)."""
 
     decision: CommitAttempt | None = None
     """The attempt that waits for the manifests of ``drafts``: set exactly in DRAFTING."""
 
     drafts: tuple[Staging, ...] = ()
     """The files of secondary tables in the attempt under way; none between two transactions."""
-
-    until_ms: int | None = None
-    """When the next END waits for deliveries no longer: set exactly in DELIVERING."""
 
     asked: bool = False
     """Deliveries were made since the secondary tables were read."""
@@ -318,16 +330,17 @@ class Delivery:
     """Tables whose pending commits gather, until they are delivered (LINGER-1)."""
 
     unseen: tuple[str, ...] = ()
-    """Filled tables to be looked at, for they may be idle, as of ``unseen_at_ms`` (FRESH-2)."""
-
-    unseen_at_ms: int | None = None
+    """Filled tables that the epoch has not seen, and that the next ENDs look at (FRESH-2)."""
 
     def with_secondaries(self, secondaries: Mapping[str, TableView]) -> Delivery:
         return replace(self, secondaries=secondaries)
 
-    def with_decided(self, pending: tuple[PendingCommit, ...]) -> Delivery:
+    def with_decided(
+        self, primary: str, pending: tuple[PendingCommit, ...], now_ms: int
+    ) -> Delivery:
         """Take in a decision that has landed: its drafts are pending commits now."""
-        return replace(self, pending=pending, drafts=())
+        moved = {**self.moved_at_ms, primary: now_ms}
+        return replace(self, pending=pending, drafts=(), moved_at_ms=moved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,34 +377,20 @@ class PauseState:
 
 @dataclass(frozen=True, slots=True)
 class PrimaryState:
-    """The primary table, and when to look at it (TABLE-4)."""
+    """The primary table, as it is known (TABLE-4)."""
 
     view: TableView
     """Its record is the newest commit of this epoch that has landed, as far as known."""
 
-    committed_at_ms: int = 0
-    """When that commit landed."""
-
-    looked_at_ms: int = 0
     overtaken: bool = False
     """Others have moved a table since; a commit that lands ends it (TABLE-4)."""
-
-    look_soon: bool = False
-    """A look is due with the next END."""
-
-    def with_look_soon(self) -> PrimaryState:
-        return replace(self, look_soon=True)
-
-    def with_look(self, now_ms: int) -> PrimaryState:
-        """Note that the table is being looked at."""
-        return replace(self, looked_at_ms=now_ms, look_soon=False)
 
     def with_view(self, view: TableView, *, overtaken: bool) -> PrimaryState:
         """Take in a read. ``overtaken``: others have moved a table, as far as is known by now."""
         return replace(self, view=view, overtaken=overtaken)
 
-    def with_landed(self, view: TableView, now_ms: int) -> PrimaryState:
-        return replace(self, view=view, committed_at_ms=now_ms, overtaken=False)
+    def with_landed(self, view: TableView) -> PrimaryState:
+        return replace(self, view=view, overtaken=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,11 +411,6 @@ class StatusCollection:
     """Records and bytes that each participant says it holds since the newest START (COMMIT-5)."""
 
     sample: Sample = field(default_factory=Sample)
-    end_due_ms: int = 0
-    """When END is due."""
-
-    time_out_ms: int = 0
-    """When what was heard is judged, whoever is missing."""
 
     def with_status(self, heard: HeardStatus, named: frozenset[TopicPartition]) -> StatusCollection:
         """Take in a status; what its sender held is in it. ``named``: the partitions it names."""
@@ -427,10 +421,10 @@ class StatusCollection:
             buffered={of: held for of, held in self.buffered.items() if of != heard.sender},
         )
 
-    def with_gain(self, gained: frozenset[TopicPartition], soon_ms: int) -> StatusCollection:
-        """COMMIT-2: a gain names its partitions "unknown", and makes END come soon."""
+    def with_gain(self, gained: frozenset[TopicPartition]) -> StatusCollection:
+        """COMMIT-2: a gain names its partitions "unknown"."""
         return replace(
-            self.with_end_by(soon_ms),
+            self,
             named_by_presence=self.named_by_presence | gained,
             awaited=self.awaited | gained,
         )
@@ -438,18 +432,16 @@ class StatusCollection:
     def with_buffered(self, sender: Sender, amounts: tuple[int, int]) -> StatusCollection:
         return replace(self, buffered={**self.buffered, sender: amounts})
 
-    def with_first_start(self, end_due_ms: int) -> StatusCollection:
+    def with_first_start(self) -> StatusCollection:
         """The epoch's first START is heard: what was heard before it counts for nothing.
 
         Those who gained partitions before L take their position from there, and name them again.
         """
-        return replace(
-            self, statuses=(), named_by_presence=frozenset(), buffered={}, end_due_ms=end_due_ms
-        )
+        return replace(self, statuses=(), named_by_presence=frozenset(), buffered={})
 
-    def with_next_start(self, end_due_ms: int, time_out_ms: int) -> StatusCollection:
+    def with_next_start(self) -> StatusCollection:
         """END and the next START are heard: the answers come, or do not until the time-out."""
-        return replace(self, buffered={}, end_due_ms=end_due_ms, time_out_ms=time_out_ms)
+        return replace(self, buffered={})
 
     def without_judged(self, sample: Sample | None = None) -> StatusCollection:
         """Forget what was judged, statuses and named partitions together.
@@ -460,10 +452,6 @@ class StatusCollection:
         return replace(
             self, statuses=(), named_by_presence=frozenset(), sample=sample or self.sample
         )
-
-    def with_end_by(self, due_ms: int) -> StatusCollection:
-        """Let END come then at the latest."""
-        return replace(self, end_due_ms=min(self.end_due_ms, due_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -730,8 +718,8 @@ class State:
     limits: BadRecordLimits = field(default_factory=BadRecordLimits)
 
     phase: Phase = Phase.FOLLOWING
-    retry_at_ms: int | None = None
-    """When the phase asks again; it ends with the phase."""
+    deadlines: Mapping[Timer, int] = field(default_factory=dict)
+    """What is due when; what belongs to a term is gone with it."""
     call: Call = field(default_factory=Call)
     watch: EpochWatch = field(default_factory=EpochWatch)
     recovery: Recovery | None = None
@@ -753,3 +741,14 @@ class State:
     nothing grows older."""
     refused: Mapping[TopicPartition, RepeatedRefusal] = field(default_factory=dict)
     """Partitions whose claims are refused again and again, in this epoch or before (RANGE-3)."""
+
+    def with_deadline(self, timer: Timer, at_ms: int | None) -> State:
+        """Set a deadline, or clear it (``None``)."""
+        return replace(self, deadlines=with_deadline(self.deadlines, timer, at_ms))
+
+    def with_end_by(self, due_ms: int) -> State:
+        """Let END come then at the latest."""
+        return self.with_deadline(Timer.END, min(self.deadlines.get(Timer.END, due_ms), due_ms))
+
+    def is_due(self, timer: Timer, now_ms: int) -> bool:
+        return is_due(self.deadlines, timer, now_ms)

@@ -14,7 +14,7 @@ from headgate.coordinator.commit_tokens import MARKS_KEPT
 from headgate.coordinator.machine import PEERS_MAX, WINDOWS_MAX
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.secondary_tables import SUSPENDED_MAX
-from headgate.coordinator.state import State, Suspicion, Term
+from headgate.coordinator.state import State, Suspicion, Term, Timer
 
 OPEN_OUTCOME = (Phase.CLAIMING, Phase.COMMITTING)
 ASKING = (
@@ -129,7 +129,7 @@ def _delivery(state: State) -> Iterator[str]:
     delivery = state.term.delivery
     if (delivery.decision is not None) != (state.phase is Phase.DRAFTING):
         yield f"phase {state.phase}: a decision waits exactly in DRAFTING"
-    if (delivery.until_ms is not None) != (state.phase is Phase.DELIVERING):
+    if (Timer.DELIVERY in state.deadlines) != (state.phase is Phase.DELIVERING):
         yield f"phase {state.phase}: deliveries are waited for exactly in DELIVERING"
     if delivery.drafts and state.phase not in (Phase.DRAFTING, Phase.COMMITTING):
         yield f"phase {state.phase} with drafts"
@@ -151,6 +151,8 @@ def _suspensions(term: Term) -> Iterator[str]:
 def _changes(state: State) -> Iterator[str]:
     assert state.term is not None
     changes = state.term.changes
+    if bool(changes.proposals) != (Timer.CHANGES in state.deadlines):
+        yield "the tables are asked for changes exactly while some are proposed"
     if changes.tables is not None and state.phase is not Phase.EVOLVING:
         yield f"phase {state.phase} with an answer that was not heard"
     if len({each.answer for each in changes.proposals}) < len(changes.proposals):

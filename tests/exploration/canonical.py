@@ -6,7 +6,7 @@ by their ranks. Ranks are taken over everything in the world that is still compa
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 from exploration.small_table import Call, Table, Update, drafted_in
 from exploration.small_world import Member, Seat, World
@@ -27,6 +27,7 @@ from headgate.control_protocol.events import (
 from headgate.control_protocol.identifiers import Sender, TransactionId
 from headgate.control_protocol.ports import TableView
 from headgate.coordinator.state import HeardStatus, Recovery, ReplayWindow, Term
+from headgate.coordinator.state import Timer as CoordinatorTimer
 from headgate.participant.state import Need, OpenTransaction, State, Timer
 
 
@@ -145,12 +146,12 @@ class Canon:
                 for sender, number in self._sayable
                 if state.watch.windows.get(sender, ReplayWindow()).has(number)
             ),
-            state.retry_at_ms is None,
+            CoordinatorTimer.RETRY not in state.deadlines,
             state.call.failures,
             frozenset((at, each.sender, each.times) for at, each in state.refused.items()),
             state.call.asked,
             state.recovery and self._recovery(state.recovery),
-            state.term and self._term(state.term),
+            state.term and self._term(state.term, state.deadlines),
             state.call.attempt and self._attempt(state.call.attempt),
             tuple(map(self._attempt, seat.calls)),
             tuple((name, type(answer)) for name, answer in seat.answers),
@@ -169,7 +170,7 @@ class Canon:
             self._numbers, transaction.number
         )
 
-    def _term(self, term: Term) -> Hashable:
+    def _term(self, term: Term, deadlines: Mapping[CoordinatorTimer, int]) -> Hashable:
         return (
             self._in(self._epochs, term.epoch),
             self._view(term.primary.view),
@@ -194,11 +195,12 @@ class Canon:
             (
                 term.delivery.asked,
                 term.started,
-                term.delivery.until_ms is None,
+                CoordinatorTimer.DELIVERY in deadlines,
                 term.primary.overtaken,
             ),
             tuple(self._answer(waiting.answer) for waiting in term.changes.proposals),
-            (term.changes.due_ms, term.changes.tables and self._event(None, term.changes.tables)),
+            deadlines.get(CoordinatorTimer.CHANGES),
+            term.changes.tables and self._event(None, term.changes.tables),
         )
 
     def _answer(self, answer: Answer) -> Hashable:

@@ -45,6 +45,7 @@ from headgate.coordinator.actions import (
 )
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.settings import RollbackPolicy
+from headgate.coordinator.state import Timer
 from headgate.participant.actions import CopyOffsets
 
 AT = offsets(10, 20)
@@ -100,7 +101,7 @@ def test_outcome_2_a_claim_that_is_refused_for_ever_waits_between_tries() -> Non
     coordinator.until(Phase.CLAIMING)
     for _ in range(20):  # no time passes: this is one call of the driver, which cannot be stopped
         coordinator.refused()
-        if coordinator.state.retry_at_ms is not None:
+        if Timer.RETRY in coordinator.state.deadlines:
             return
         coordinator.until(Phase.RECOVERING)
         coordinator.until(Phase.CLAIMING)

@@ -14,7 +14,7 @@ from headgate.control_protocol.ports import TableView
 from headgate.coordinator import epoch_claim, machine, outgoing_events
 from headgate.coordinator.outgoing_events import recover
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.state import HeardStatus, State
+from headgate.coordinator.state import HeardStatus, State, Timer
 
 FAMILY = Family()
 
@@ -123,13 +123,7 @@ def gain_names_nothing(right: Any, state: State, gained: Any, now_ms: int) -> An
 def end_not_soon(right: Any, state: State, gained: Any, now_ms: int) -> Any:
     """A gain waits for the interval."""
     after, actions = right(state, gained, now_ms)
-    return replace(
-        after,
-        term=replace(
-            after.term,
-            collection=replace(after.term.collection, end_due_ms=state.term.collection.end_due_ms),
-        ),
-    ), actions  # type: ignore[union-attr]
+    return after.with_deadline(Timer.END, state.deadlines[Timer.END]), actions
 
 
 @FAMILY.replaces("COMMIT-2", (machine, "_on_record_in_term"))

@@ -43,8 +43,8 @@ FACTS = {
 """Facts that outlive an epoch, and which module alone notes another one."""
 
 CONSTANT = {"identity", "limits"}
-SHARED = {"term", "retry_at_ms"}
-"""A term is made of values; when to ask again, the phase says that asks."""
+SHARED = {"term", "deadlines"}
+"""A term is made of values; what is due when, whoever waits for it says."""
 
 CLASSES = {
     "Progress": {"epoch_claim"},

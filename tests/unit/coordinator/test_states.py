@@ -123,7 +123,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     "a gained partition is not awaited": (
         StatusCollection,
         "with_gain",
-        lambda self, gained, soon_ms: replace(self, named_by_presence=gained),
+        lambda self, gained: replace(self, named_by_presence=gained),
         gains,
         "is not awaited",
     ),
