@@ -553,7 +553,6 @@ _TOO_OLD = "the transaction is so old that its files may have been cleaned up: b
 def collect(state: State, now_ms: int) -> Step:
     """COMMIT-3, RANGE-2: judge once every awaited partition is named (a set, no count), or at the
     time-out."""
-    term_of(state)
     if state.asked is not None:
         return state, ()
     ready = not _unnamed_partitions(state)
