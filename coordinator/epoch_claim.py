@@ -36,6 +36,7 @@ from headgate.coordinator.outgoing_events import (
     enter_phase,
     recover,
     wait,
+    with_next_look,
     with_topics,
 )
 from headgate.coordinator.pending_commits import (
@@ -47,7 +48,7 @@ from headgate.coordinator.pending_commits import (
     secondary_claims,
     without,
 )
-from headgate.coordinator.pending_delivery import begin_delivering, begin_look_round, log_expired
+from headgate.coordinator.pending_delivery import begin_delivering, log_expired, with_unseen
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
     Resumption,
@@ -445,7 +446,8 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         recovery=None,
         suspicion=Suspicion(),
     )
-    begun = begin_look_round(begun, now_ms)
+    begun = with_next_look(begun, now_ms)
+    begun = with_unseen(begun) if state.identity.refresh_ms else begun
     began = LogLine(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
     if any(pending_commit.claim for pending_commit in record.pending_commits):
         delivering, actions = begin_delivering(begun, now_ms)

@@ -80,6 +80,13 @@ def enter_phase(
     return replace(state, phase=phase, deadlines=deadlines, call=call, **changes)
 
 
+def with_next_look(state: State, now_ms: int) -> State:
+    """Say when the next look round is due (TABLE-4); tables are refreshed no later (FRESH-2)."""
+    every_ms, refresh_ms = state.settings.table_check_interval_ms, state.identity.refresh_ms
+    every_ms = min(every_ms, refresh_ms) if refresh_ms else every_ms
+    return state.with_deadline(Timer.LOOK, now_ms + every_ms)
+
+
 def ask(state: State, question: Look) -> Step:
     """Wait for the answer to this question; after a failure it is asked once more."""
     return replace(state, call=state.call.with_question(question)), (question,)

@@ -49,6 +49,7 @@ from headgate.coordinator.outgoing_events import (
     step_down,
     term_of,
     wait,
+    with_next_look,
 )
 from headgate.coordinator.pending_commits import (
     are_in_order,
@@ -95,15 +96,13 @@ AT_ONCE = 20
 """In one transaction so many tables are looked at, or receive a delivery without rows."""
 
 
-def begin_look_round(state: State, now_ms: int) -> State:
-    """Say when the next round is due, and list the tables that this one looks at besides.
+def with_unseen(state: State) -> State:
+    """List the tables that this look round and the next ENDs look at besides.
 
     A list that is not at its end goes on: else reasons to look soon would hide its last tables.
     """
-    every_ms, refresh_ms = state.settings.table_check_interval_ms, state.identity.refresh_ms
-    every_ms = min(every_ms, refresh_ms) if refresh_ms else every_ms
-    state, term = state.with_deadline(Timer.LOOK, now_ms + every_ms), term_of(state)
-    if not refresh_ms or term.delivery.unseen:
+    term = term_of(state)
+    if not state.identity.refresh_ms or term.delivery.unseen:
         return state
     known = {
         *term.delivery.secondaries,
@@ -183,7 +182,7 @@ def prepare_end(state: State, now_ms: int) -> Step:
     """Look at the sources because END is due, and at the tables once per round (TABLE-4)."""
     state = with_due(state, now_ms) if state.held else state
     looks = state.is_due(Timer.LOOK, now_ms)
-    state = begin_look_round(state, now_ms) if looks else state
+    state = with_unseen(with_next_look(state, now_ms)) if looks else state
     term, routed = term_of(state), state.identity.routed
     resuming = (
         sorted(term.suspensions.resume_asked | resuming_without_pending(term)) if routed else ()
@@ -362,8 +361,8 @@ def stage_or_commit(
     """PENDING-2: write the manifests of secondary tables before the decision; decide at once
     without any."""
     term = term_of(state)
-    moved = touches(state, attempt.record, verdict.secondary_files.keys(), now_ms)
-    renewals = (renewal(attempt.record, each.table) for each in moved)
+    touched = touches(state, attempt.record, verdict.secondary_files.keys(), now_ms)
+    renewals = (renewal(attempt.record, each.table) for each in touched)
     pending_commits = (*attempt.record.pending_commits, *renewals)
     if len(pending_commits) > PENDING_COMMITS_MAX:
         return recover(state, _TOO_MANY)

@@ -31,8 +31,8 @@ from headgate.coordinator.pending_delivery import (
     AT_ONCE,
     LINGERING_MAX,
     TRIED_MAX,
-    begin_look_round,
     due_commits,
+    with_unseen,
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import DeliveryLinger
@@ -383,7 +383,7 @@ def filled(*names: str) -> Coordinator:
     made.state = replace(
         made.state, term=replace(made.term, primary=replace(made.term.primary, view=made.table))
     )
-    made.state = begin_look_round(made.state, made.now_ms)
+    made.state = with_unseen(made.state)
     made.waits(SETTINGS.commit_interval_ms)
     return made
 

@@ -130,7 +130,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     "a commit that landed is not the newest": (
         PrimaryState,
         "with_landed",
-        lambda self, view, now_ms: replace(self, view=replace(view, record=None)),
+        lambda self, view: replace(self, view=replace(view, record=None)),
         commits,
         "not of this epoch",
     ),
@@ -180,7 +180,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     "drafts outlive their decision": (
         Delivery,
         "with_decided",
-        lambda self, pending: replace(self, pending=pending),
+        lambda self, primary, pending, now_ms: replace(self, pending=pending),
         acknowledged.test_a_read_does_and_the_next_decision_names_what_is_left,
         "with drafts",
     ),
