@@ -374,8 +374,8 @@ def stage_or_commit(
     """PENDING-2: write the manifests of secondary tables before the decision; decide at once
     without any."""
     term = term_of(state)
-    moved = touches(state, attempt.record, verdict.secondary_files.keys(), now_ms)
-    renewals = (renewal(attempt.record, each.table) for each in moved)
+    touched = touches(state, attempt.record, verdict.secondary_files.keys(), now_ms)
+    renewals = (renewal(attempt.record, each.table) for each in touched)
     pending_commits = (*attempt.record.pending_commits, *renewals)
     if len(pending_commits) > PENDING_COMMITS_MAX:
         return recover(state, _TOO_MANY)
