@@ -29,8 +29,8 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.coordinator.actions import Look, Looked
-from headgate.coordinator.driver import StartAt, describe_sources, read_secondaries
+from headgate.coordinator.actions import Look
+from headgate.coordinator.driver import StartAt, answer_look
 from headgate.coordinator.epoch_claim import missing_secondaries, on_table_found, on_tables_found
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import Resolution, resolve
@@ -183,23 +183,14 @@ def _make_attempt(
     for _ in range(2):
         state, (asked,) = on_table_found(state, view)
         assert isinstance(asked, Look)
-        found = _read_state(world, asked)
+        found = answer_look(asked, world, world.start_at, lambda: time.time_ns() // 1_000_000)
         if found.secondaries and (missing := missing_secondaries(state, found.secondaries)):
             what = f"{', '.join(sorted(missing))} cannot be read"
             raise RetryLater(f"nothing was accepted: {what}", "try again")
         state, _ = on_tables_found(state, found, 0)
-        if state.attempt is not None:
-            return state.attempt
+        if state.call.attempt is not None:
+            return state.call.attempt
     raise AssertionError("a second look at the same tables decides")
-
-
-def _read_state(world: ClaimedSink, asked: Look) -> Looked:
-    secondaries = None
-    if asked.tables or asked.remembered:
-        assert world.secondaries is not None
-        secondaries = read_secondaries(world.secondaries, asked, time.time_ns() // 1_000_000)
-    sources = describe_sources(world.topics, world.start_at, first_start=asked.first_start)
-    return Looked(None, secondaries, sources)
 
 
 def _commit_claim(table: PrimaryTable, attempt: CommitAttempt) -> None:

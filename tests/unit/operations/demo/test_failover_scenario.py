@@ -55,7 +55,7 @@ class Process:
         self.running = False
         return signal.SIGKILL
 
-    def check(self) -> None:
+    def require_running(self) -> None:
         if not self.running:
             raise HeadgateError(f"{self.pid} ended by itself")
 
