@@ -108,5 +108,5 @@ def recent_envelopes(settings: SinkSettings) -> list[Envelope]:
         topic_id = Cluster(settings.kafka).topic_id(topic) if signed else TopicId("")
     except RetryLater:
         return []
-    read = [settings.wire.read(message, topic_id) for message in messages]
+    read = [settings.wire.verify_and_decode(message, topic_id) for message in messages]
     return [e for e in read if isinstance(e, Envelope) and e.sink == settings.name]

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import CommitRecord, group_taken
+from headgate.control_protocol.commit_record import CommitRecord, group_taken_error
 from headgate.control_protocol.errors import HeadgateError, OtherConfiguration, RetryLater
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind
 from headgate.control_protocol.identifiers import TopicId
-from headgate.coordinator.recovery import refuse_stopped
+from headgate.coordinator.recovery import require_not_stopped
 from headgate.participant.state import State
 
 
@@ -89,16 +89,16 @@ class Lookout:
             here, refused = self._sources.control_topic_id(), self._sources.refused()
         except RetryLater:
             return
-        refuse_stopped(record, state.sink)
+        require_not_stopped(record, state.sink)
         before, self._before = self._before, record
         again, self._others = others & self._others, others
         unheard, self._refused = refused > self._refused, refused
-        moves = record is not None and before is not None and not record.same_commit(before)
+        moves = record is not None and before is not None and not record.is_same_commit(before)
         error = self._find_other_coordinator(record, here) if moves and record else None
         if error is None and moves and unheard:
             error = self._other_key_error()
         if error is None and again:
-            error = group_taken(self._settings.source.group_id, min(again), state.sink)
+            error = group_taken_error(self._settings.source.group_id, min(again), state.sink)
         if error:
             raise error
 
@@ -111,7 +111,7 @@ class Lookout:
         except RetryLater:
             return
         self._asked = False
-        refuse_stopped(record, state.sink)
+        require_not_stopped(record, state.sink)
 
     def _find_other_coordinator(
         self, record: CommitRecord, here: TopicId | None

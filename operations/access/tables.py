@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from headgate.config.multi_table_settings import OnMissing
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import PendingCommit, refuse_unfinished
+from headgate.control_protocol.commit_record import PendingCommit, require_rollback_finished
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
@@ -75,7 +75,9 @@ def open_primary(settings: SinkSettings) -> Iterator[PrimaryTable]:
 def error_at_start(settings: SinkSettings, reader: TableReader) -> StopSink | None:
     """Return the error with which a coordinator would stop at this table, if it would."""
     try:
-        refuse_unfinished(record_to_resume(reader.view(), settings.coordinator), settings.name)
+        require_rollback_finished(
+            record_to_resume(reader.view(), settings.coordinator), settings.name
+        )
     except StopSink as error:
         return error
     return None

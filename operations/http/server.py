@@ -28,7 +28,7 @@ from uvicorn.server import ServerState
 from headgate.config.http_settings import HttpSettings, address, check_listening
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.operations.http.certificates import tls_context_of
 from headgate.operations.http.gil_holding_sockets import KeptSelector, KeptSocket, accept_connection
 from headgate.operations.http.responses import CAREFUL, Answer, refusal
@@ -210,7 +210,7 @@ class _Application:
 
     def __init__(self, face: Face) -> None:
         self._face = face
-        self._answer = for_the_same_sink(self._answer_or_fail)
+        self._answer = in_same_sink_context(self._answer_or_fail)
         self._open = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

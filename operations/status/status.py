@@ -22,7 +22,7 @@ from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.message_encoding import SkipReason
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.table_history import History, Newest, nothing_of
+from headgate.control_protocol.table_history import History, Newest, empty_history
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.first_records import first_timestamps
@@ -157,7 +157,7 @@ def status(
         table=settings.table.identifier,
         **_fields_of_record(history),
         open_transaction=find_open_transaction(envelopes),
-        pending_rows=sum(pending_commit.records for pending_commit in found.pending),
+        pending_rows=sum(pending_commit.record_count for pending_commit in found.pending),
         partitions=partitions,
         held=held,
         transactions=tuple(_transactions(history, transactions)),
@@ -245,7 +245,7 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
     except TableMissing:
         if not settings.table.create:
             raise
-        return _TableStatus(nothing_of(settings.table.identifier, settings.table.branch))
+        return _TableStatus(empty_history(settings.table.identifier, settings.table.branch))
     wrong = LastError.of(refused, settings.redacted) if refused else None
     return _TableStatus(history, wrong, pending, bad)
 
@@ -375,7 +375,7 @@ def _transactions(history: History, number: int) -> Iterable[TransactionStatus]:
             snapshot_id=commit.snapshot_id,
             committed_ms=commit.committed_ms,
             records=commit.record.records,
-            claim=commit.record.claim,
+            claim=commit.record.is_claim,
             quarantined=commit.record.quarantined,
             skipped=commit.record.skipped,
             valid_through_ms=commit.record.valid_through_ms,
