@@ -29,7 +29,7 @@ from headgate.operations.status.report import (
 from headgate.runtime.health import LastError
 
 if TYPE_CHECKING:
-    from headgate.config.sink_settings import SinkSettings
+    from headgate.control_protocol.identifiers import SinkName
     from headgate.operations.check.check import Check
     from headgate.operations.dry_run import DryRun
     from headgate.operations.many_tables.list import TablesReport
@@ -52,17 +52,15 @@ _COLOURS = {
 }
 
 
-def describe_latest(settings: SinkSettings, latest: UntilLatest) -> str:
+def describe_latest(sink: SinkName, latest: UntilLatest) -> str:
     """Say whether a run until the topics' ends reached them."""
     if latest.missing:
         places = [f"{at} by {count:,}" for at, count in sorted(latest.missing.items())]
         shown = ", ".join(places[:_PLACES_SHOWN]) + ", ..." * (len(places) > _PLACES_SHOWN)
-        return f"{settings.name}: it ended before the topics' ends were reached: behind {shown}"
+        return f"{sink}: it ended before the topics' ends were reached: behind {shown}"
     if latest.pending:
-        return (
-            f"{settings.name}: it ended before all tables had received their rows (headgate tables)"
-        )
-    text = f"{settings.name}: the table holds all that was in the topics at the start of this run"
+        return f"{sink}: it ended before all tables had received their rows (headgate tables)"
+    text = f"{sink}: the table holds all that was in the topics at the start of this run"
     if latest.suspended:
         return f"{text}; rows of suspended tables are pending: {', '.join(latest.suspended)}"
     return text

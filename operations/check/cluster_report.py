@@ -21,6 +21,7 @@ from headgate.control_protocol.errors import (
     MissingRights,
     Unreachable,
 )
+from headgate.control_protocol.identifiers import SinkName
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.cluster_trial import NO_ID, ClusterTrial, describe_client
 from headgate.kafka.control_topic import APPEND_TIME, CONTROL_SETTINGS
@@ -66,7 +67,9 @@ def check_kafka(settings: SinkSettings) -> tuple[Check, ...]:
             questions.ask("trial topic", lambda: _create_trial_topic(trial, advice))
             if trial.made:
                 _ask_by_trial(questions, trial, advice)
-    questions.ask("verdict", lambda: _conclude_from_answers(questions.answers, settings, advice))
+    questions.ask(
+        "verdict", lambda: _conclude_from_answers(questions.answers, settings.name, advice)
+    )
     return tuple(questions.answers)
 
 
@@ -249,9 +252,7 @@ def _check_consumer_rebalance(trial: ClusterTrial, advice: _Advice) -> str:
     return "a member of KIP-848's protocol got its partition, and left"
 
 
-def _conclude_from_answers(
-    answers: Sequence[Check], settings: SinkSettings, advice: _Advice
-) -> str:
+def _conclude_from_answers(answers: Sequence[Check], sink: SinkName, advice: _Advice) -> str:
     asked = {answer.what: answer.state for answer in answers}
     wrong = [what for what, state in asked.items() if state is State.WRONG]
     if missing := sorted(_NEEDED & {*wrong}) or advice.faults:
@@ -263,7 +264,7 @@ def _conclude_from_answers(
             f"not known: {', '.join(untried)} could not be tried. {_advice_text(advice)}"
         )
     but = f" once this is mended: {', '.join(wrong)}" if wrong else ""
-    return f"sink {settings.name} may run here{but}. {_advice_text(advice)}"
+    return f"sink {sink} may run here{but}. {_advice_text(advice)}"
 
 
 def _advice_text(advice: _Advice) -> str:
