@@ -109,11 +109,11 @@ def _describe(cluster: Cluster, trial: ClusterTrial, topic: str, *, control: boo
         also = f", and may {'' if may else 'not '}be created" if control else ""
         raise NotChecked(f"it is not there{also}")
     needed = RIGHTS[Role.SINK].control if control else RIGHTS[Role.SINK].source
-    said = _say_rights(found.operations, needed)
+    rights = _say_rights(found.operations, needed)
     config = trial.settings_of(topic)
     policy = config.get("cleanup.policy", "not told")
     count = f"{found.partitions} partition{'s' if found.partitions != 1 else ''}"
-    return f"{count}, id {_say_id(trial.topic_id(topic))}, cleanup.policy {policy}; {said}"
+    return f"{count}, id {_say_id(trial.topic_id(topic))}, cleanup.policy {policy}; {rights}"
 
 
 def _say_id(topic_id: str) -> str:
@@ -132,8 +132,8 @@ def _say_rights(operations: frozenset[str] | None, needed: Sequence[str]) -> str
 
 def _describe_group(cluster: Cluster, name: str) -> str:
     group = cluster.group(name)
-    said = _say_rights(group.operations, RIGHTS[Role.SINK].group)
-    return f"{group.state}, {len(group.members)} members; {said}"
+    rights = _say_rights(group.operations, RIGHTS[Role.SINK].group)
+    return f"{group.state}, {len(group.members)} members; {rights}"
 
 
 def _read_source(settings: SinkSettings) -> str:
