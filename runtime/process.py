@@ -267,11 +267,11 @@ def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
     turn.stop.wait(_LOOKED_AT_S)  # the start stands in the table just before it is announced
     until_s, reported = time.monotonic() + _OTHERS_START_S, False
     while not turn.stop.is_set() and time.monotonic() < until_s:
-        said = recent_envelopes(settings)
-        error, _ = find_other_configuration(settings, said, time.time_ns() // 1_000_000)
+        envelopes = recent_envelopes(settings)
+        error, _ = find_other_configuration(settings, envelopes, time.time_ns() // 1_000_000)
         if error:
             raise error
-        if not (actor := find_last_other_starter(settings, said)):
+        if not (actor := find_last_other_starter(settings, envelopes)):
             return
         if not reported:
             text = f"sink {settings.name}: waits: {actor} started it with another sink file"

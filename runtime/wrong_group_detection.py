@@ -62,8 +62,8 @@ class Lookout:
 
     def on_event(self, envelope: Envelope) -> None:
         """Take an event from the control topic, of any sink."""
-        said = envelope.event
-        if isinstance(said, Notice) and said.kind is NoticeKind.ASKED:
+        event = envelope.event
+        if isinstance(event, Notice) and event.kind is NoticeKind.ASKED:
             self._asked |= envelope.sink == self._settings.name
 
     def require_right_group(self, state: State, now_ms: int, *, leads: bool) -> None:
@@ -117,19 +117,19 @@ class Lookout:
         self, record: CommitRecord, here: TopicId | None
     ) -> HeadgateError | None:
         ours = self._settings.control.topic
-        said = (
+        coordinated = (
             f"sink {record.sink!r} is coordinated by {record.coordinator.member} on control topic"
         )
         lost = "the partitions of this participant would never be committed"
         if record.control_topic not in (None, ours):
             return OtherConfiguration(
-                f"{said} {record.control_topic}, but this sink file names {ours}: {lost}",
+                f"{coordinated} {record.control_topic}, but this sink file names {ours}: {lost}",
                 "give all participants of the sink the same file; to change control.topic, stop "
                 "all of them first",
             )
         if here is not None and record.control_topic_id not in (None, here):
             return OtherConfiguration(
-                f"{said} {ours} with id {record.control_topic_id}, but "
+                f"{coordinated} {ours} with id {record.control_topic_id}, but "
                 f"{ours} in this participant's cluster has id {here}: {lost}",
                 "compare bootstrap.servers: all participants of a sink must use one Kafka cluster",
             )

@@ -241,7 +241,7 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
             pending = tables.undelivered_commits(history.record)
             gone = describe_unusable_tables(tables, history)
             notes.texts += map(settings.redacted, [*gone, MEND_TABLES] if gone else [])
-            bad = _rejected_records(settings, tables, history, notes)
+            bad = _rejected_records(tables, history, notes)
     except TableMissing:
         if not settings.table.create:
             raise
@@ -251,7 +251,7 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
 
 
 def _rejected_records(
-    settings: SinkSettings, tables: SinkTables, history: History, notes: _Notes
+    tables: SinkTables, history: History, notes: _Notes
 ) -> tuple[RejectedRecord, ...]:
     if not any(commit.record.quarantined for commit in history.commits):
         return ()
@@ -262,7 +262,8 @@ def _rejected_records(
     try:
         return read_rejected_records(tables)
     except HeadgateError as error:
-        notes.texts.append(settings.redacted(f"the last bad records are not known: {error}"))
+        text = f"the last bad records are not known: {error}"
+        notes.texts.append(tables.settings.redacted(text))
         return ()
 
 

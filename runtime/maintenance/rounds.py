@@ -244,9 +244,9 @@ def read_deciding_tags(settings: SinkSettings) -> Deciding:
         history = tables.reader.history(_LAST)
         if not history.commits:
             history = tables.reader.history()
-        said = [
+        deciding = [
             (commit.committed_ms, record)
             for commit in history.commits[-1:]
             for record in (commit.record, history.record)
         ]
-        return Deciding(history.uuid, said)
+        return Deciding(history.uuid, deciding)
