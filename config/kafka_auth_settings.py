@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from dataclasses import dataclass, fields
@@ -14,7 +13,7 @@ from headgate.config.setting_types import Properties, SecretReference, Text
 from headgate.control_protocol.errors import AuthenticationUnfit
 from headgate.control_protocol.secret_references import REFERENCE
 from headgate.kafka.authentication import AUTH, require_kerberos
-from headgate.kafka.token_providers import region_of
+from headgate.kafka.token_providers import is_loopback, region_of
 
 if TYPE_CHECKING:
     from headgate.config.sections import SinkSections
@@ -176,7 +175,7 @@ def _check_beside(settings: SinkSections) -> None:
         _unfit(f'kafka."{both[0]}" and [kafka.auth] are both set', "keep one of them")
     protocol = settings.kafka.get("security.protocol", "SASL_SSL").upper()
     servers = settings.kafka.get("bootstrap.servers", "").split(",")
-    inside = all(_is_loopback(at.strip().rpartition(":")[0].rpartition("//")[2]) for at in servers)
+    inside = all(is_loopback(at.strip().rpartition(":")[0].rpartition("//")[2]) for at in servers)
     if protocol != "SASL_SSL" and not (protocol == "SASL_PLAINTEXT" and inside):
         _unfit(
             f'kafka."security.protocol" is {protocol}, and [kafka.auth] is set',
@@ -188,7 +187,7 @@ def _check_url(url: str) -> None:
     parts = urlsplit(url)
     if parts.username or parts.password or parts.query or parts.fragment:
         _unfit("kafka.auth.token_url holds more than an address", "write https://HOST/PATH")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname)):
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname)):
         _unfit(
             "kafka.auth.token_url is not https",
             "write https://...: the secret would travel on an open line",
@@ -209,14 +208,6 @@ def _check_client(settings: SinkSections) -> None:
             "kafka.auth.client_secret refers to a variable, which executors of Spark do not have",
             "write ${file:PATH}, a file that is on each executor: no secret travels in a plan",
         )
-
-
-def _is_loopback(host: str | None) -> bool:
-    host = (host or "").strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _unfit(message: str, hint: str) -> None:

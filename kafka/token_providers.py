@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import calendar
+import ipaddress
 import json
 import os
 import re
@@ -444,6 +445,15 @@ def _reason(error: requests.RequestException) -> str:
     if isinstance(error, requests.ConnectionError):
         return "no connection"
     return type(error).__name__
+
+
+def is_loopback(host: str | None) -> bool:
+    """Return whether nothing that is sent to this host leaves the machine."""
+    host = (host or "").strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _host(url: str) -> str:
