@@ -468,6 +468,7 @@ def _check_transform(settings: SinkSections) -> None:
 
 def _check_positive(settings: SinkSections) -> None:
     zero_allowed = {"rebalance_delay_ms", "commit_records", "commit_bytes"}
+    zero_allowed |= {"records_per_second_max", "bytes_per_second_max"}
     for section in ("coordinator", "participant"):
         values = getattr(settings, section)
         for key in type(values).__dataclass_fields__:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import ceil
 
 from headgate.control_protocol.columns import Struct, changes
 from headgate.control_protocol.errors import BatchHopeless, BatchStuck, StopBefore, StopSink
@@ -107,6 +108,36 @@ def cap_ranges(ranges: Ranges, records_max: int) -> Ranges:
     return chosen
 
 
+_PACED_S = 10
+"""How many seconds' worth of what may be read a batch takes (BATCH-3)."""
+_UNKNOWN_RECORDS_MAX = 10_000
+"""A batch has no more records while their size is not known, but bounded."""
+
+
+def records_allowed(state: State) -> int:
+    """BATCH-3: return how many offsets a batch may take."""
+    settings, size = state.settings, state.run.record_bytes
+    allowed = settings.batch_records_max
+    if settings.records_per_second_max:
+        allowed = min(allowed, settings.records_per_second_max * _PACED_S)
+    if settings.bytes_per_second_max:
+        of_bytes = settings.bytes_per_second_max * _PACED_S / size if size else _UNKNOWN_RECORDS_MAX
+        allowed = min(allowed, int(of_bytes))
+    return max(allowed, 1)
+
+
+def _with_pace(state: State, batch: Batch, now_ms: int) -> State:
+    """BATCH-3: hold the next batch back until the time that this one may take has passed."""
+    settings, offsets = state.settings, sum(map(len, batch.ranges.values()))
+    taken_ms = 0.0
+    if settings.records_per_second_max:
+        taken_ms = offsets * 1000 / settings.records_per_second_max
+    if settings.bytes_per_second_max:
+        octets = offsets * state.run.record_bytes
+        taken_ms = max(taken_ms, octets * 1000 / settings.bytes_per_second_max)
+    return state.with_deadline(Timer.PACE, now_ms + ceil(taken_ms) if taken_ms else None)
+
+
 # ----------------------------------------------------------------------------------- one batch
 
 
@@ -129,7 +160,8 @@ def plan_batch(state: State, ranges: Ranges, now_ms: int) -> tuple[State, Batch]
     )
     run = replace(state.run, batch=batch, number=batch.number)
     due_ms = now_ms + state.settings.batch_timeout_ms
-    return replace(state, run=run).with_deadline(Timer.BATCH, due_ms), batch
+    state = _with_pace(replace(state, run=run), batch, now_ms)
+    return state.with_deadline(Timer.BATCH, due_ms), batch
 
 
 def absorb_batch(state: State, written: BatchWritten) -> State:

@@ -65,6 +65,7 @@ from headgate.participant.batches import (
     on_own_presence,
     plan_batch,
     readable_positions,
+    records_allowed,
     steps_reached,
     stop_when_committed,
     with_ends,
@@ -220,7 +221,8 @@ def _read_end_offsets(state: State, now_ms: int) -> Step:
 def _on_end_offsets(state: State, known: EndOffsetsRead, now_ms: int) -> Step:
     """Write a full batch at once; a smaller one waits for END, so that files become large.
 
-    Too many files wait for END as well: a status is bounded, and what was read is not lost.
+    Too many files wait for END as well: a status is bounded, and what was read is not lost. What is
+    held back (BATCH-3) was looked for, so that END is answered without it.
     """
     if state.run.batch is not None:
         return state, ()
@@ -234,15 +236,17 @@ def _on_end_offsets(state: State, known: EndOffsetsRead, now_ms: int) -> Step:
     if state.needs.open or state.needs.again:
         there = offsets_before_waiting_records(state, there, now_ms)
         done_again = bool(repeat_until(state)) and not state.needs.open
-    full = sum(map(len, there.values())) >= state.settings.batch_records_max
+    records_max = records_allowed(state)
+    full = sum(map(len, there.values())) >= records_max
     enough = known.full or full or done_again or state.run.stop is not None
     if state.phase is Phase.ANSWERING:
         state = with_last_read_done(state)
     elif not enough:
         return state, ()
-    ranges = cap_ranges(there, state.settings.batch_records_max)
+    ranges = cap_ranges(there, records_max)
     too_many_files = state.work.files_waiting >= state.settings.files_max
-    if not ranges or state.work.leaving or too_many_files:
+    held_back = too_many_files or not state.may(Timer.PACE, now_ms)
+    if not ranges or state.work.leaving or held_back:
         return state, ()
     if state.needs.answers:
         state = forget_refusals(state, now_ms)

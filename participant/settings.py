@@ -28,6 +28,12 @@ class ParticipantSettings:
     files' descriptions must fit into the control topic."""
     presence_interval_ms: int = 5_000
     """How often a participant reports that it is alive."""
+    records_per_second_max: Annotated[int, "records/s"] = 0
+    """How many offsets this participant reads per second at most, so that a backlog leaves the
+    brokers to others; 0 means no bound. A batch takes ten seconds of it, unless it is smaller."""
+    bytes_per_second_max: Annotated[int, "bytes/s"] = 0
+    """As `records_per_second_max`, by the mean size of the records in the batch before; the first
+    batch has at most 10,000 records."""
     end_offset_interval_ms: int = 500
     """How often it asks for the source's end offsets."""
     release_timeout_ms: int = 20_000

@@ -150,6 +150,8 @@ class Timer(StrEnum):
     """Not before it is the source asked again where it ends."""
     RETRY = "retry"
     """Not before it is a failed batch read again (BATCH-1)."""
+    PACE = "pace"
+    """Not before it does the next batch begin, where reading is bounded (BATCH-3)."""
     RESEND = "resend"
     """What was not heard by then is appended again (LOG-1)."""
     BATCH = "batch"

@@ -47,6 +47,7 @@ UNSHOWN = {
     ),
     "COMPACTION-1": "a snapshot's number and its sources fence it already: its mutants are planted "
     "where they show, in protocol/test_compaction_1_compaction.py",
+    "BATCH-3": "how fast is read decides nothing there: protocol/test_batch_3_pace.py",
     "KEY-11": "as COMPACTION-1: planted in protocol/test_key_11_compaction.py",
     "ROUTE-1": "routes are the writers' own: unit/data_plane/batch/test_routes.py",
     **dict.fromkeys(("ROUTE-2", "ROUTE-3"), "as ROUTE-1"),
