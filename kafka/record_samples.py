@@ -22,12 +22,13 @@ _PARTITION_EOF = kafka.KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's 
 KeyAndValue = tuple[bytes | None, bytes | None]
 
 
-Reading = Callable[[Message], KeyAndValue]
-"""Takes the key and the value of a message."""
+HeadersByName = Mapping[str, bytes | None]
+Reading = Callable[[KeyAndValue, HeadersByName], KeyAndValue]
+"""Returns a record's key and value as formats read them."""
 
 
-def _as_they_are(message: Message) -> KeyAndValue:
-    return message.key(), message.value()
+def _as_they_are(record: KeyAndValue, _: HeadersByName) -> KeyAndValue:
+    return record
 
 
 def newest_records(
@@ -57,7 +58,10 @@ def newest_records(
             f"Kafka's client does not accept its settings: {error}", "correct --kafka"
         ) from error
     try:
-        return [read(message) for message in _read(consumer, topic, records_max)]
+        return [
+            read((message.key(), message.value()), dict(message.headers() or ()))
+            for message in _read(consumer, topic, records_max)
+        ]
     except kafka.KafkaException as error:
         raise Unreachable(f"topic {topic} cannot be read: {error.args[0].str()}") from error
     finally:

@@ -22,7 +22,7 @@ from headgate.data_plane.formats.record_format import DefaultingFormat
 from headgate.data_plane.formats.registry.frames import header_of, with_frame
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.data_plane.routing.keyed_routes import may_have_key
-from headgate.kafka.record_samples import KeyAndValue, Message, Reading, newest_records
+from headgate.kafka.record_samples import HeadersByName, KeyAndValue, Reading, newest_records
 from headgate.operations.access.kafka_connection import source_topics
 from headgate.operations.dry_run import DryRun, try_records
 
@@ -66,10 +66,9 @@ def _reading(settings: SinkSettings) -> Reading:
     of_values = header_of(settings.format.options, "value")
     of_keys = header_of(settings.format.key_options, "key")
 
-    def read(message: Message) -> KeyAndValue:
-        headers = dict(message.headers() or ())
-        key, value = headers.get(of_keys), headers.get(of_values)
-        return with_frame(message.key(), key), with_frame(message.value(), value)
+    def read(record: KeyAndValue, headers: HeadersByName) -> KeyAndValue:
+        key, value = record
+        return with_frame(key, headers.get(of_keys)), with_frame(value, headers.get(of_values))
 
     return read
 

@@ -84,7 +84,7 @@ class ClientOptions:
         """Raises ``ValueError``."""
         unknown = sorted(settings.keys() - OPTIONS)
         if unknown:
-            near = suggestion(unknown[0], OPTIONS - {AUTH})
+            near = suggestion(unknown[0], sorted(OPTIONS - {AUTH}))
             raise ValueError(f"there is no option registry.{unknown[0]}{near}")
         urls = tuple(filter(None, (url.strip() for url in settings.get("url", "").split(","))))
         if not urls:

@@ -1,4 +1,4 @@
-"""Implements ``avro-registry``, ``json-registry``, ``protobuf-registry`` and ``glue-registry``."""
+"""Implements the formats ``avro-registry``, ``json-registry`` and ``protobuf-registry``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from headgate.data_plane.formats.registry.framed_records import FramedRecords
 from headgate.data_plane.formats.registry.frames import (
     FRAMING,
     FRAMINGS,
-    GUID,
-    ID,
     by_frame,
     by_message_frame,
     id_of,
@@ -50,7 +48,7 @@ def _take(
 def _id_of(frame: bytes) -> bytes:
     """Return the schema's id. Raises ``NoSuchSchema``."""
     found = id_of(frame)
-    if not found or found[0] not in (ID, GUID):
+    if not found:
         raise NoSuchSchema(
             "does not begin with a zero byte and a schema id of four bytes, nor with a one and a "
             "GUID (format.options framing says where producers put it)"

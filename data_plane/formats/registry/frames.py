@@ -1,8 +1,7 @@
 """Cuts the frame off values: what in front of them names their writer's schema.
 
 Confluent's framing is a zero byte and an id of four bytes, or a one and a GUID of 16 bytes. Before
-a Protobuf message come the indexes that locate its type. AWS Glue has a three, a byte for the
-compression, and a UUID. Serializers may put the same bytes into a header instead.
+a Protobuf message come the indexes that locate its type. Serializers may put the same bytes into a header instead.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from headgate.data_plane.formats.protobuf.decoder import Broken, varint
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Integers
 
-ID, GUID, GLUE = 0, 1, 3
-_ID_BYTES = {ID: 5, GUID: 17, GLUE: 18}
+ID, GUID = 0, 1
+_ID_BYTES = {ID: 5, GUID: 17}
 _INDEXES_MAX = 32
 _VALUE_BYTES_MAX = 2**31
 
@@ -55,7 +54,7 @@ def with_frame(value: bytes | None, header: bytes | None) -> bytes | None:
 
 
 def with_frames(
-    values: Packed, headers: Sequence[Sequence[tuple[str, bytes | None]]] | None, name: str
+    values: Packed, headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None, name: str
 ) -> Packed:
     """Return the values, each behind the frame in its record's last header of this name."""
     if headers is None:
