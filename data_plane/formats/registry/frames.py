@@ -1,7 +1,8 @@
 """Cuts the frame off values: what in front of them names their writer's schema.
 
 Confluent's framing is a zero byte and an id of four bytes, or a one and a GUID of 16 bytes. Before
-a Protobuf message come the indexes that locate its type. Serializers may put the same bytes into a header instead.
+a Protobuf message come the indexes that locate its type. Serializers may put the same bytes into a
+header instead.
 """
 
 from __future__ import annotations

@@ -56,11 +56,11 @@ def test_key_7_who_only_claims_reads_no_index(
     world = KeyedWorld.made(catalog, 2)
     world.commit([Event((1,), "a")])
     tables, reads = SinkTables.in_catalog(settings(tmp_path), catalog), list[object]()
-    monkeypatch.setattr(KeyReader, "rows", lambda *asked: reads.append(asked))
+    monkeypatch.setattr(KeyReader, "read_data_file", lambda *asked: reads.append(asked))
     before = set(threading.enumerate())
     with ExitStack() as opening:
         topics = FakeTopics(FakeSource(), [])
-        coordinated = tables.coordinated(settings(tmp_path), topics, opening)
+        coordinated = tables.open_coordinator_ports(settings(tmp_path), topics, opening)
         table = coordinated.table if leads else tables.open_primary()
         assert isinstance(table.commit(world.attempt(())), Landed)
         for thread in set(threading.enumerate()) - before:

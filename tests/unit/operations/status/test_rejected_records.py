@@ -32,7 +32,7 @@ def settings(
     """Of a sink whose last commit put seven records aside; there are no brokers."""
     monkeypatch.setattr(module, "_read_logs", lambda *_, **__: {})
     monkeypatch.setattr(module, "_read_events", lambda *_: [])
-    monkeypatch.setattr(module, "_note_unheard", lambda *_: 0)
+    monkeypatch.setattr(module, "_note_silent_members", lambda *_: 0)
     filled.commit(filled.record(1, 0, {0: 0}))
     filled.commit(filled.record(1, 1, {0: 9}, quarantined=7))
     aside = replace(settings.quarantine, table=IDENTIFIER)
@@ -86,7 +86,7 @@ def test_what_is_no_parquet_file_is_scanned(
     settings: SinkSettings, rows: QuarantineRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letter_rows, "FileFormat", SimpleNamespace(PARQUET="another"))
-    monkeypatch.delattr(dead_letter_rows, "batches")
+    monkeypatch.delattr(dead_letter_rows, "read_column_batches")
     assert [bad.offset for bad in status(settings).rejected_records] == [6, 5, 4, 3, 2]
 
 
