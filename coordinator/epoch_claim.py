@@ -48,7 +48,11 @@ from headgate.coordinator.pending_commits import (
     secondary_claims,
     without,
 )
-from headgate.coordinator.pending_delivery import begin_delivering, begin_look_round, log_expired, with_unseen
+from headgate.coordinator.pending_delivery import (
+    begin_delivering,
+    log_expired,
+    with_unseen,
+)
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
     Resumption,
@@ -94,7 +98,6 @@ from headgate.coordinator.state import (
     Suspensions,
     Suspicion,
     Term,
-    Timer,
     Timer,
 )
 
