@@ -16,7 +16,7 @@ WIDE = -m '(wide or hypothesis) and not soak' --hypothesis-profile all --numproc
 AGAIN := $(BIN)/python tests/second_run.py
 HUDI_WORKERS ?= 2
 RELEASE := build/release
-IMAGE_EXTRAS := --extra avro --extra glue --extra metrics --extra postgres
+IMAGE_EXTRAS := --extra glue --extra metrics --extra postgres --extra private-key
 LOCK := $(RELEASE)/bin/python -m uv pip compile --quiet --no-header --universal --generate-hashes --python-version 3.11
 # PySpark comes as its source: pip warns of the older way to build it.
 QUIETLY := --quiet --disable-pip-version-check --use-pep517
