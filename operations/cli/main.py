@@ -137,22 +137,48 @@ _ROLES = click.Choice(["sink", "operator", "viewer"])
     metavar="KEY=VALUE",
     help="A key of Kafka's client, such as bootstrap.servers=HOST:PORT.",
 )
-def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
+@click.option("--registry", metavar="URL", help="The schema registry of the topic's records.")
+@click.option(
+    "--format",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="How the records are encoded: type=NAME, or an option of that format.",
+)
+def init(
+    name: str,
+    topic: str | None,
+    kafka: tuple[str, ...],
+    *,
+    registry: str | None,
+    options: tuple[str, ...],
+) -> None:
     """Write NAME.toml, a commented sink file.
 
-    With --from-topic, with columns that fit the topic's records.
+    With --from-topic, with columns that fit the topic's newest records. JSON, and what a schema
+    registry describes (--registry), are recognized.
     """
     from headgate.operations.init.sink_file_template import init as write
 
-    keys = {key: value for key, _, value in (text.partition("=") for text in kafka)}
-    if "" in keys or not all("=" in text for text in kafka):
-        raise click.UsageError("--kafka takes KEY=VALUE, such as bootstrap.servers=HOST:PORT")
-    path, proposal = write(name, Path(), topic=topic, kafka=keys)
-    if proposal:
-        left_out = f", {len(proposal.left_out)} left out" if proposal.left_out else ""
-        records = f"{proposal.records} records of {topic}"
-        click.echo(f"{len(proposal.columns)} columns proposed from {records}{left_out}")
+    given = {} if registry is None else {"registry.url": registry}
+    given |= _pairs("--format", options, "type=avro-registry")
+    keys = _pairs("--kafka", kafka, "bootstrap.servers=HOST:PORT")
+    path, records = write(name, Path(), topic=topic, kafka=keys, format=given)
+    if records:
+        columns, without = records.proposal.columns, records.proposal.left_out
+        left_out = f", {len(without)} left out" if without else ""
+        seen = f"{records.describe()} of {topic} ({records.format_name})"
+        click.echo(f"{len(columns)} columns proposed from {seen}{left_out}")
+        if records.looks.why:
+            click.echo(f"bad records will go to the quarantine; the first: {records.looks.why}")
     click.echo(f"{path} is written; next: edit it, then headgate check {path}")
+
+
+def _pairs(option: str, texts: tuple[str, ...], example: str) -> dict[str, str]:
+    pairs = {key: value for key, _, value in (text.partition("=") for text in texts)}
+    if "" in pairs or not all("=" in text for text in texts):
+        raise click.UsageError(f"{option} takes KEY=VALUE, such as {example}")
+    return pairs
 
 
 @main.command()

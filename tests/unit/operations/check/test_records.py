@@ -15,11 +15,12 @@ from unit.data_plane.formats.avro_worlds import record
 from unit.operations.audit.test_keyed_table import SINK_FILE
 
 from headgate.config.load import parse
+from headgate.config.sections import FormatSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import EnvelopeUnfit, RecordsWouldStop
 from headgate.data_plane.cdc.policy import Tombstones
 from headgate.operations.check.records import describe_values, require_keys, shows_records
-from headgate.operations.init.infer_cdc import propose_changes
+from headgate.operations.init.infer_records import propose_records
 from headgate.operations.init.sink_file_template import sink_file
 
 
@@ -192,10 +193,9 @@ def begun(home: Path, kind: str, keys: list[bytes | None], *, enclosed: bool = F
     if enclosed:
         values = [v and {"schema": None, "payload": v} for v in values]
     records = list(zip(keys * len(values), encoded(*values), strict=False))
-    text, proposal = sink_file("shop", home, "topic", {}, changes=propose_changes(records))
-    assert proposal
-    assert proposal.records == len(values)
-    return text
+    proposed = propose_records(records, FormatSettings(), fixed=False)
+    assert proposed.proposal.records == len(values)
+    return sink_file("shop", home, "topic", {}, records=proposed)
 
 
 @pytest.mark.parametrize("enclosed", [False, True])

@@ -1,0 +1,77 @@
+"""The first minutes: a real topic, with all that is wrong with one, and three commands to rows."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from integration.operations.test_getting_started import Newcomer
+from pyiceberg.catalog import load_catalog
+
+pytestmark = pytest.mark.integration
+
+RECORDS = 5_000
+BAD_EACH = 100
+
+
+def order(number: int) -> bytes | None:
+    """Times and a reference of several kinds, objects that are not always there, and worse."""
+    if number % BAD_EACH == 7:
+        return [b"not json", b"[1, 2]", b"", b'{"id": 1', None][number // BAD_EACH % 5]
+    at = ["2026-11-01T10:00:00Z", "2026-11-01T10:00:00+05:30", 1_793_527_200_000 + number]
+    reference = [True, 17, 3.5, "newsletter", None]
+    document = {
+        "id": number,
+        "at": at[number % 3],
+        "seen": "" if number % 50 == 1 else "2026-11-01T10:00:00Z",
+        "ref": reference[number % 5],
+        "user": {"id": number % 100, "code": [number, "x"][number % 2]},
+        "lines": [{"sku": f"s{n}", "price": 1.5 * n} for n in range(number % 3)],
+    }
+    if number % 4 == 0:
+        document["coupon"] = {"name": "xmas"}
+    return json.dumps(document).encode()
+
+
+def test_three_commands_lead_from_a_dirty_topic_to_rows(
+    tmp_path: Path, bootstrap: str, topic: str, producer: Producer
+) -> None:
+    values = [order(number) for number in range(RECORDS)]
+    bad = sum(number % BAD_EACH == 7 for number in range(RECORDS))
+    for number, value in enumerate(values):
+        producer.produce(topic, value, partition=number % 2)
+    producer.flush(10)
+    began = time.monotonic()
+    with closing(Newcomer(tmp_path)) as newcomer:
+        said = newcomer.answers(
+            f"headgate init shop --from-topic {topic} --kafka bootstrap.servers={bootstrap}"
+        )
+        assert "8 columns proposed from 1,000 records" in said
+        assert "8 of them no json that can be read" in said
+        assert "left out" not in said
+        said = newcomer.answers("headgate check shop.toml")
+        assert "default.shop_quarantine" in said
+        newcomer.answers("headgate run shop.toml")
+        print(f"three commands: {time.monotonic() - began:.1f} s")
+        said = newcomer.answers("headgate audit shop.toml")
+        good = RECORDS - bad
+        assert f"{good:,} in the table, {bad} in quarantine, none lost, none twice: well" in said
+    uri = f"sqlite:///{tmp_path}/shop-catalog.db"
+    with closing(load_catalog("default", type="sql", uri=uri)) as at:
+        rows = at.load_table("default.shop").scan().to_arrow()
+    by_id = {row["id"]: row for row in rows.to_pylist()}
+    assert [by_id[number]["ref"] for number in range(5)] == [
+        "true",
+        "17",
+        "3.5",
+        "newsletter",
+        None,
+    ]
+    assert [by_id[number]["at"].hour for number in (0, 1)] == [10, 4]
+    assert by_id[2]["user"] == {"id": 2}
+    assert [by_id[number]["user_code"] for number in (2, 3)] == ["2", "x"]
+    assert by_id[2]["lines"][1] == {"sku": "s1", "price": 1.5}
