@@ -74,11 +74,11 @@ class _NeedsRule(Exception):
         return ProposedColumn(name, self.kind, path, self.unit, as_text=not self.unit)
 
 
-def propose(values: Iterable[bytes | None]) -> Proposal:
+def propose_columns(values: Iterable[bytes | None]) -> Proposal:
     """Return the columns of these records' values, in the order in which their fields appeared."""
     documents = [_document(value) for value in values]
     guess = _ColumnGuess()
-    columns = guess.columns([document for document in documents if document is not None])
+    columns = guess.guess_columns([document for document in documents if document is not None])
     others = documents.count(None)
     return Proposal(tuple(columns), tuple(guess.left_out), len(documents), others)
 
@@ -97,10 +97,10 @@ class _ColumnGuess:
     _apart: list[ProposedColumn] = field(default_factory=list)
     _count: int = 0
 
-    def columns(self, objects: Sequence[Mapping[str, Any]]) -> list[ProposedColumn]:
+    def guess_columns(self, objects: Sequence[Mapping[str, Any]]) -> list[ProposedColumn]:
         """Return the columns of the records, with those of inner fields that need a rule."""
         found: list[ProposedColumn] = []
-        for name, kind, contents in self._fields(objects, ""):
+        for name, kind, contents in self._guess_fields(objects, ""):
             column = kind.column(name) if isinstance(kind, _NeedsRule) else None
             found.append(column or ProposedColumn(name, str(kind), note=_note(str(kind), contents)))
         taken = {column.name.lower() for column in found}
@@ -113,7 +113,7 @@ class _ColumnGuess:
             found.append(column)
         return found
 
-    def _fields(
+    def _guess_fields(
         self, objects: Iterable[Mapping[str, Any]], path: str
     ) -> list[tuple[str, str | _NeedsRule, list[Any]]]:
         """Return name, type and values of what these objects hold, of every depth together."""
@@ -125,7 +125,9 @@ class _ColumnGuess:
         lowered: set[str] = set()
         for name, there in contents.items():
             try:
-                typed.append((name, self._field(name, there, f"{path}{name}", lowered), there))
+                typed.append(
+                    (name, self._guess_field_type(name, there, f"{path}{name}", lowered), there)
+                )
             except _NoType as unclear:
                 self.left_out.append((f"{path}{name}", str(unclear)))
             except _NeedsRule as rule:
@@ -140,7 +142,9 @@ class _ColumnGuess:
                     self._apart.append(rule.column(own, f"{path}{name}"))
         return typed
 
-    def _field(self, name: str, contents: list[Any], path: str, lowered: set[str]) -> str:
+    def _guess_field_type(
+        self, name: str, contents: list[Any], path: str, lowered: set[str]
+    ) -> str:
         if not _NAME.fullmatch(name):
             raise _NoType("a column cannot have this name")
         if path == name and name.lower() in RESERVED:
@@ -150,11 +154,11 @@ class _ColumnGuess:
         if self._count == COLUMNS_MAX:
             raise _NoType(f"there are {COLUMNS_MAX} columns already")
         self._count += 1
-        kind = self._type(contents, path)
+        kind = self._guess_type(contents, path)
         lowered.add(name.lower())
         return kind
 
-    def _type(self, contents: Iterable[Any], path: str) -> str:
+    def _guess_type(self, contents: Iterable[Any], path: str) -> str:
         there = [content for content in contents if content is not None]
         kinds = {type(content) for content in there}
         if not kinds:
@@ -168,28 +172,28 @@ class _ColumnGuess:
         if kinds == {str}:
             return next((name for name, fits in _TIMES if all(map(fits, there))), "string")
         if kinds == {dict}:
-            return self._object(there, path)
+            return self._guess_object_type(there, path)
         if kinds == {list}:
             items = [each for some in there for each in some]
-            return f"list<{self._item_type(items, f'{path}[]')}>"
+            return f"list<{self._guess_item_type(items, f'{path}[]')}>"
         if kinds <= {str, dict, list}:
             return "string"
         return _type_of_several_kinds(there)
 
-    def _item_type(self, items: list[Any], path: str) -> str:
+    def _guess_item_type(self, items: list[Any], path: str) -> str:
         """Return the type of items; those that need a rule make the whole column text."""
         try:
-            return self._type(items, path)
+            return self._guess_type(items, path)
         except _NeedsRule:
             raise _NeedsRule from None
 
-    def _object(self, objects: list[dict[str, Any]], path: str) -> str:
+    def _guess_object_type(self, objects: list[dict[str, Any]], path: str) -> str:
         if path.count(".") + path.count("[]") >= DEPTH_MAX:
             return "string"
         if len({name for some in objects for name in some}) > FIELDS_MAX:
             contents = [content for some in objects for content in some.values()]
-            return f"map<string, {self._item_type(contents, f'{path}[]')}>"
-        fields = self._fields(objects, f"{path}.")
+            return f"map<string, {self._guess_item_type(contents, f'{path}[]')}>"
+        fields = self._guess_fields(objects, f"{path}.")
         if not fields:
             raise _NoType("no field of it has a type")
         return f"struct<{', '.join(f'{name}: {kind}' for name, kind, _ in fields)}>"

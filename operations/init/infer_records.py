@@ -39,7 +39,7 @@ from headgate.data_plane.formats.unknown_fields import (
     UnknownFieldFinder,
 )
 from headgate.kafka.record_samples import KeyAndValue
-from headgate.operations.init.infer_columns import Proposal, ProposedColumn, propose
+from headgate.operations.init.infer_columns import Proposal, ProposedColumn, propose_columns
 
 _KINDS = ("long", "string", "date", "decimal")
 """Types of columns that a key may be guessed from."""
@@ -201,7 +201,7 @@ def _propose_of_json(
     documents = [_document(value, name) for value in values]
     envelope = looks.envelope or Envelope.PLAIN
     rows = [_row(document, envelope) for document in documents if document is not None]
-    proposal = propose(json.dumps(row).encode() for row in rows if row is not None)
+    proposal = propose_columns(json.dumps(row).encode() for row in rows if row is not None)
     keys = [_document(key, name) for key, _ in records]
     return ProposedRecords(
         name,

@@ -130,14 +130,14 @@ def init(
     ``ConfigurationError``; with a topic also ``Unreachable``, and nothing is written then.
     """
     path = folder / f"{name}.toml"
-    text = sink_file(name, folder, topic, kafka, format=format)
+    text = build_sink_file(name, folder, topic, kafka, format=format)
     settings = parse(text)  # refuses an invalid sink name before anything is written
     records: ProposedRecords | None = None
     if topic is not None:
         Cluster(settings.kafka).brokers()  # its error names the address
         newest = newest_records(settings.kafka, topic, SAMPLE_RECORDS)
         records = propose_records(newest, settings.format, fixed="type" in format)
-        text = sink_file(name, folder, topic, kafka, format=format, records=records)
+        text = build_sink_file(name, folder, topic, kafka, format=format, records=records)
         parse(text)
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -149,7 +149,7 @@ def init(
     return path, records
 
 
-def sink_file(
+def build_sink_file(
     name: str,
     folder: Path,
     topic: str | None,
@@ -172,14 +172,14 @@ def sink_file(
     }
     if records is None:
         of_registry = "avro-registry" if "registry.url" in format else "json"
-        kind = _format(format.get("type", of_registry), format)
+        kind = _format_section(format.get("type", of_registry), format)
         return _TEMPLATE.format(**parts, **_APPENDED, format=kind, columns=_COLUMNS)
-    texts, key = _changes(records)
+    texts, key = _changes_settings(records)
     kept = format if records.needs_options(fixed="type" in format) else {}
     return _TEMPLATE.format(
         **parts,
         **texts,
-        format=_format(records.format_name, kept),
+        format=_format_section(records.format_name, kept),
         columns=_columns(topic or name, records, key),
     )
 
@@ -188,7 +188,7 @@ def _pairs(properties: Mapping[str, str]) -> list[str]:
     return [f"{_quote(key)} = {_quote(value)}" for key, value in properties.items()]
 
 
-def _format(name: str, given: Mapping[str, str]) -> str:
+def _format_section(name: str, given: Mapping[str, str]) -> str:
     options = {key: value for key, value in given.items() if key != "type"}
     lines = ["[format]", f"type = {_quote(name)}"]
     if options:
@@ -196,7 +196,7 @@ def _format(name: str, given: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def _changes(records: ProposedRecords) -> tuple[Mapping[str, str], Sequence[str]]:
+def _changes_settings(records: ProposedRecords) -> tuple[Mapping[str, str], Sequence[str]]:
     """Return the file's settings for changes, and the columns of their key."""
     texts = dict(_APPENDED)
     if records.envelope is Envelope.PLAIN or not records.proposal.columns:

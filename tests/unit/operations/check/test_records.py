@@ -19,9 +19,13 @@ from headgate.config.sections import FormatSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import EnvelopeUnfit, RecordsWouldStop
 from headgate.data_plane.cdc.policy import Tombstones
-from headgate.operations.check.records import describe_values, require_keys, shows_records
+from headgate.operations.check.records import (
+    can_describe_records,
+    describe_values,
+    require_readable_keys,
+)
 from headgate.operations.init.infer_records import propose_records
-from headgate.operations.init.sink_file_template import sink_file
+from headgate.operations.init.sink_file_template import build_sink_file
 
 
 def encoded(*values: Any) -> list[bytes | None]:
@@ -84,16 +88,16 @@ def test_changes_that_are_appended_are_said_and_are_no_fault() -> None:
 def test_keys_that_are_records_need_their_format() -> None:
     keys = [b'{"id": 1}', None, b'{"id": 2}']
     with pytest.raises(EnvelopeUnfit, match="keys of all 2 records without a value") as error:
-        require_keys(settings(), "shop", keys)
+        require_readable_keys(settings(), "shop", keys)
     assert error.value.hint == 'set format.key_type = "json"'
-    require_keys(settings(), "shop", [*keys, b"3"])
-    require_keys(settings(), "shop", [b"\xff", b"1"])
-    require_keys(settings(), "shop", [])
-    require_keys(settings(key_type="json"), "shop", keys)
-    require_keys(settings("debezium"), "shop", keys)  # reads them as its values
-    require_keys(settings(keyed=False), "shop", keys)
+    require_readable_keys(settings(), "shop", [*keys, b"3"])
+    require_readable_keys(settings(), "shop", [b"\xff", b"1"])
+    require_readable_keys(settings(), "shop", [])
+    require_readable_keys(settings(key_type="json"), "shop", keys)
+    require_readable_keys(settings("debezium"), "shop", keys)  # reads them as its values
+    require_readable_keys(settings(keyed=False), "shop", keys)
     skipping = replace(settings().changes, tombstones=Tombstones.SKIP)
-    require_keys(replace(settings(), changes=skipping), "shop", keys)
+    require_readable_keys(replace(settings(), changes=skipping), "shop", keys)
 
 
 def test_schemas_beside_the_records_are_another_format() -> None:
@@ -165,7 +169,7 @@ def test_debezium_in_avro_is_known() -> None:
     values = [said("c", None, {"id": 1, "total": None, "placed_at": None})[1]]
     schema = json.dumps(ENVELOPE)
     avro = settings("debezium", type="avro", schema=schema)
-    assert shows_records(avro)
+    assert can_describe_records(avro)
     assert "1 debezium" in describe_values(avro, "shop", values)
     with pytest.raises(EnvelopeUnfit, match="1 debezium"):
         describe_values(settings("dms", type="avro", schema=schema), "shop", values)
@@ -180,8 +184,8 @@ def test_what_cannot_be_read_is_said_with_its_reason() -> None:
 
 
 def test_formats_without_fields_are_not_looked_at() -> None:
-    assert not shows_records(settings(keyed=False, type="string"))
-    assert shows_records(settings())
+    assert not can_describe_records(settings(keyed=False, type="string"))
+    assert can_describe_records(settings())
 
 
 # -------------------------------------------------------------------------------- headgate init
@@ -195,7 +199,7 @@ def begun(home: Path, kind: str, keys: list[bytes | None], *, enclosed: bool = F
     records = list(zip(keys * len(values), encoded(*values), strict=False))
     proposed = propose_records(records, FormatSettings(), fixed=False)
     assert proposed.proposal.records == len(values)
-    return sink_file("shop", home, "topic", {}, records=proposed)
+    return build_sink_file("shop", home, "topic", {}, records=proposed)
 
 
 @pytest.mark.parametrize("enclosed", [False, True])
