@@ -12,6 +12,15 @@ from confluent_kafka import Producer
 from integration.operations.test_getting_started import Newcomer
 from pyiceberg.catalog import load_catalog
 
+from headgate.config.load import load
+from headgate.control_protocol.errors import PoisonRecord, TableChanged
+from headgate.operations.check.check import State, check
+from headgate.operations.cli.run import run_until_latest
+from headgate.operations.dry_run import try_records
+from headgate.operations.init.sink_file_template import init
+from headgate.runtime.process import run
+from headgate.runtime.sink_tables import open_tables_read_only
+
 pytestmark = pytest.mark.integration
 
 RECORDS = 5_000
@@ -75,3 +84,32 @@ def test_three_commands_lead_from_a_dirty_topic_to_rows(
     assert by_id[2]["user"] == {"id": 2}
     assert [by_id[number]["user_code"] for number in (2, 3)] == ["2", "x"]
     assert by_id[2]["lines"][1] == {"sku": "s1", "price": 1.5}
+
+
+def test_a_first_start_that_stopped_without_a_row_leaves_a_table_that_a_forgotten_column_joins(
+    tmp_path: Path, bootstrap: str, topic: str, producer: Producer
+) -> None:
+    for number in range(4):
+        value = b"not json" if number == 0 else json.dumps({"id": number, "late": f"x{number}"})
+        producer.produce(topic, value, partition=0)
+    producer.flush(10)
+    path, _ = init("shop", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap})
+    corrected = path.read_text()
+    late = '[[table.columns]]\nname = "late"\ntype = "string"\n'
+    first = corrected.replace(late, "").replace('policy = "quarantine" ', 'policy = "fail" ')
+    assert len(first) < len(corrected) - len(late)
+    path.write_text(first)
+    with pytest.raises(PoisonRecord):
+        run(load(path))
+    path.write_text(corrected)
+    (columns,) = (answer for answer in check(load(path)) if answer.what == "columns")
+    assert (columns.state, columns.detail[-5:]) == (State.OK, "+late")
+    (table,) = try_records(load(path), 10).tables
+    assert {row["late"] for row in table.rows} == {"x1", "x2", "x3"}
+    assert run_until_latest(load(path)).reached
+    with open_tables_read_only(load(path)) as tables:
+        rows = tables.supports_catalog().load(tables.name).scan().to_arrow()
+    assert sorted(rows["late"].to_pylist()) == ["x1", "x2", "x3"]
+    path.write_text(corrected.replace(late, late + late.replace("late", "later")))
+    with pytest.raises(TableChanged, match=r"ALTER TABLE \S+ ADD COLUMN `later` STRING"):
+        run(load(path))
