@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, cast
 
-import pyarrow as pa
-
 from headgate.config.sections import FormatSettings
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct, Type, joined
 from headgate.control_protocol.errors import ConfigurationError
@@ -157,7 +155,7 @@ def _written_columns(
     there = [value for value in values if value is not None]
     made = format_of()
     writer = cast("EvolvingFormat", made)
-    writer.watch(UnknownFieldFinder(pa.schema([]), (), (), caseless=False, place=place))
+    writer.watch(UnknownFieldFinder(NOTHING, (), (), caseless=False, place=place))
     bad: Mapping[int, str] = {}
     try:
         made.decode(there, NOTHING)
