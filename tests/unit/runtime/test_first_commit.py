@@ -41,7 +41,7 @@ def test_a_run_says_once_what_it_waits_for_and_what_it_met(
     nothing = state(WrittenRange(OffsetRange(0, 0)))
     some = state(WrittenRange(OffsetRange(0, 10), records=8, quarantined=2, bad=1))
     waits, met = said_of(caplog, state(None), nothing, nothing, some, some)
-    assert "reads 1 partitions, and waits for the first commit: there is one every 60 s" in waits
+    assert "waits for the first commit; there is one every 60 s" in waits
     assert met.endswith(
         "10 offsets read: 8 rows, 1 bad (2 not in the table); the next commit has them"
     )
