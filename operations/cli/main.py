@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import click
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, LogUnreadable
+from headgate.control_protocol.redaction import printable
 from headgate.operations.cli.delete_rows import delete
 from headgate.operations.cli.options import (
     as_json_option,
@@ -170,7 +171,8 @@ def init(
         seen = f"{records.describe()} of {topic} ({records.format_name})"
         click.echo(f"{len(columns)} columns proposed from {seen}{left_out}")
         if records.looks.why:
-            click.echo(f"bad records will go to the quarantine; the first: {records.looks.why}")
+            why = printable(records.looks.why)
+            click.echo(f"bad records will go to the quarantine; the first: {why}")
     click.echo(f"{path} is written; next: edit it, then headgate check {path}")
 
 
