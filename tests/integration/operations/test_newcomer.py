@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -13,7 +15,8 @@ from integration.operations.test_getting_started import Newcomer
 from pyiceberg.catalog import load_catalog
 
 from headgate.config.load import load
-from headgate.control_protocol.errors import PoisonRecord, TableChanged
+from headgate.control_protocol.errors import PoisonRecord, TableChanged, TableMissing
+from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import State, check
 from headgate.operations.cli.run import run_until_latest
 from headgate.operations.dry_run import try_records
@@ -113,3 +116,26 @@ def test_a_first_start_that_stopped_without_a_row_leaves_a_table_that_a_forgotte
     path.write_text(corrected.replace(late, late + late.replace("late", "later")))
     with pytest.raises(TableChanged, match=r"ALTER TABLE \S+ ADD COLUMN `later` STRING"):
         run(load(path))
+
+
+def test_the_loop_of_the_embedding_page_fills_the_table(
+    tmp_path: Path, bootstrap: str, topic: str, producer: Producer
+) -> None:
+    for number in range(100):
+        producer.produce(topic, json.dumps({"id": number}), partition=number % 2)
+    producer.flush(10)
+    path, _ = init("trips", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap})
+    settings = load(path)
+    page = (Path(__file__).parents[3] / "docs/guides/embedding.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?\ndef loop.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code.replace("trips.toml", str(path)), names)
+
+    def is_incomplete() -> bool:
+        with open_tables_read_only(settings) as tables, suppress(TableMissing):
+            return tables.supports_catalog().load(tables.name).scan().count() < 100
+        return True
+
+    names["loop"](is_incomplete)
+    assert not is_incomplete()
+    assert audit(settings).exit_code() == 0
