@@ -199,18 +199,18 @@ def check(
     is asked, on a topic that is made for it and deleted.
     """
     settings = load_settings(ctx, sink)
-    if offline:
-        if kafka:
-            raise click.UsageError("--offline asks no broker, so it does not go with --kafka")
-        click.echo("[]" if as_json else f"{sink}: well; brokers, catalog, storage were not asked")
-        return
+    if offline and kafka:
+        raise click.UsageError("--offline asks no broker, so it does not go with --kafka")
     from headgate.operations.check.check import check as ask
-    from headgate.operations.check.check import exit_code
+    from headgate.operations.check.check import check_offline, exit_code
     from headgate.operations.check.cluster_report import check_kafka
     from headgate.operations.check.required_grants import Role
     from headgate.operations.render_results import show_checks
 
-    answers = check_kafka(settings) if kafka else ask(settings, Role(role))
+    if offline:
+        answers = check_offline(settings)
+    else:
+        answers = check_kafka(settings) if kafka else ask(settings, Role(role))
     if as_json:
         print_json([asdict(answer) for answer in answers])
     else:
