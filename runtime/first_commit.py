@@ -22,13 +22,16 @@ class FirstCommit:
         """Log what is new to a person, if anything is."""
         if self._over:
             return
-        if not self._awaited and state.phase is Phase.WRITING and state.positions:
+        places = state.positions
+        known = bool(places) and places.keys() <= state.source.looked
+        if not self._awaited and state.phase is Phase.WRITING and known:
             self._awaited = True
-            interval_s = self._interval_ms / 1000
+            waiting = sum(max(0, state.source.ends.get(p, at) - at) for p, at in places.items())
             self._say(
                 state,
-                f"waits for the first commit; there is one every {interval_s:g} s "
-                f"(coordinator.commit_interval_ms); partitions read here: {len(state.positions)}",
+                f"{waiting:,} offsets of {len(places)} partitions wait to be read, for the first "
+                f"commit at the latest; there is one every {self._interval_ms / 1000:g} s "
+                "(coordinator.commit_interval_ms)",
             )
         if self._awaited and state.work.unannounced:
             self._over = True

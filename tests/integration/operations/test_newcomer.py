@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 from contextlib import closing, suppress
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -139,3 +141,35 @@ def test_the_loop_of_the_embedding_page_fills_the_table(
     names["loop"](is_incomplete)
     assert not is_incomplete()
     assert audit(settings).exit_code() == 0
+
+
+def test_a_run_says_what_it_met_long_before_the_commit_that_has_it(
+    tmp_path: Path, bootstrap: str, topic: str, producer: Producer
+) -> None:
+    for number in range(100):
+        producer.produce(topic, b"[]" if number == 7 else b'{"id": 1}', partition=number % 2)
+    producer.flush(10)
+    path, _ = init("shop", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap})
+    slow = path.read_text().replace("interval_ms = 2_000 ", "interval_ms = 3_600_000 ")
+    path.write_text(f"{slow}\n[participant]\nbatch_records_max = 10\n")  # less is read at END
+    stop, said = Event(), list[str]()
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if getattr(record, "headgate_event", "") == "commit.awaited":
+                said.append(record.getMessage())
+                if len(said) == 2:
+                    stop.set()
+
+    log, ear = logging.getLogger("headgate.runtime"), Ear()
+    log.addHandler(ear)
+    level = log.level
+    log.setLevel(logging.INFO)
+    try:
+        run(load(path), stop=stop)
+    finally:
+        log.removeHandler(ear)
+        log.setLevel(level)
+    assert "100 offsets of 2 partitions wait" in said[0]
+    assert "there is one every 3600 s" in said[0]
+    assert re.search(r"offsets read: \d+ rows, \d bad", said[1])

@@ -11,7 +11,7 @@ from headgate.config.load import parse
 from headgate.control_protocol.events import Limits, TableStart, WrittenRange
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.participant.state import OpenTransaction, Ownership, State, Term, Work
+from headgate.participant.state import OpenTransaction, Ownership, SourceEnds, State, Term, Work
 from headgate.runtime.first_commit import FirstCommit
 
 AT = TopicPartition("trips", 0)
@@ -23,7 +23,8 @@ def state(work: WrittenRange | None) -> State:
     opened = OpenTransaction(TransactionNumber(1), table, frozenset({AT}), {}, Limits())
     begun = State(SETTINGS.name, Sender("one", "life"), SETTINGS.participant)
     owned = {AT: Ownership(1, work=work)}
-    return replace(begun, term=Term(writing=opened), work=Work(owned=owned))
+    source = SourceEnds({AT: 10}, frozenset({AT}))
+    return replace(begun, term=Term(writing=opened), work=Work(owned=owned), source=source)
 
 
 def said_of(caplog: pytest.LogCaptureFixture, *states: State) -> list[str]:
@@ -41,7 +42,10 @@ def test_a_run_says_once_what_it_waits_for_and_what_it_met(
     nothing = state(WrittenRange(OffsetRange(0, 0)))
     some = state(WrittenRange(OffsetRange(0, 10), records=8, quarantined=2, bad=1))
     waits, met = said_of(caplog, state(None), nothing, nothing, some, some)
-    assert "waits for the first commit; there is one every 60 s" in waits
+    assert (
+        "10 offsets of 1 partitions wait to be read, for the first commit at the latest; there is one every"
+        in waits
+    )
     assert met.endswith(
         "10 offsets read: 8 rows, 1 bad (2 not in the table); the next commit has them"
     )
