@@ -220,7 +220,7 @@ class _Leading:
 
     def assigned(self, partitions: frozenset[TopicPartition]) -> None:
         if partitions:
-            self._coordinator.primary()
+            self._coordinator.begin_to_lead()
 
     def failure(self) -> BaseException | None:
         return None

@@ -320,7 +320,7 @@ class Node:
                 routed=bool(stage.routed),
             )
             self.coordinator = CoordinatorDriver(identity, stage.settings, world, StartAt())
-        self.coordinator.primary()
+        self.coordinator.begin_to_lead()
 
     def failure(self) -> BaseException | None:
         return None
@@ -363,7 +363,7 @@ class Clerk(FakeTable):
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         outcome = super().commit(attempt)
         record = attempt.record
-        what = "claim" if record.claim else f"{record.records} rows"
+        what = "claim" if record.is_claim else f"{record.records} rows"
         if attempt.pending_commits:
             what = f"delivered {record.records} rows"
         elif record.pending_commits:

@@ -127,7 +127,7 @@ class Node:
         if self.coordinator is None:
             self.coordinator = self._new_coordinator()
         if "coordinator" not in self.busy:
-            self.coordinator.primary()
+            self.coordinator.begin_to_lead()
 
     def failure(self) -> BaseException | None:
         return None
