@@ -1,4 +1,4 @@
-"""Loads a sink file (TOML) into ``SinkSettings``. An error names file, key and remedy."""
+"""Loads a sink file (TOML) into ``SinkSettings``. An error names file, line, key and remedy."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from headgate.config.section_schema import Key, keys_of
 from headgate.config.setting_types import Properties, ReferenceRefused, WrongType
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.toml_positions import locate
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats.column_options import Constant
 from headgate.kafka import client_settings as kafka_keys
@@ -39,8 +40,10 @@ _VERY_CLOSE = 0.85
 def load(path: str | Path) -> SinkSettings:
     """Read the file, resolve references and check it. Raises ``ConfigurationError``."""
     path = Path(path)
+    text = ""
     try:
-        return parse(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        return parse(text)
     except OSError as error:
         raise ConfigurationError(
             f"{path}: cannot be read: {error.strerror}", "headgate init NAME writes a sink file"
@@ -48,7 +51,9 @@ def load(path: str | Path) -> SinkSettings:
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from None
     except ConfigurationError as error:
-        raise type(error)(f"{path}: {_shorten(error.message)}", _shorten(error.hint)) from None
+        found = locate(text, error.message)
+        at = f"{path}:{found[0]}:{found[1]}" if found else str(path)
+        raise type(error)(f"{at}: {_shorten(error.message)}", _shorten(error.hint)) from None
 
 
 def parse(text: str) -> SinkSettings:

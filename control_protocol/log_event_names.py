@@ -24,6 +24,7 @@ class LogEvent(StrEnum):
     PARTITIONS_HELD = "partitions.held"
     PARTITIONS_ADMITTED = "partitions.admitted"
     BATCH_UNANNOUNCED = "batch.unannounced"
+    COMMIT_AWAITED = "commit.awaited"
     STATUS_ANNOUNCED = "status.announced"
     BATCH_FAILED = "batch.failed"
     FETCH_PAUSED = "fetch.paused"

@@ -59,6 +59,7 @@ from headgate.runtime.start_checks import require_fillable_table
 from headgate.runtime.table_creation import TableMaker
 from headgate.tables.iceberg.catalog import with_version_3_writes
 from headgate.tables.iceberg.table_creation import ensure_namespaces, ensure_table
+from headgate.tables.iceberg.unfilled_table import complete_table, completed_schema
 
 # Provides a dry run's catalog: empty copies of the real tables, in a temporary folder.
 #
@@ -305,9 +306,11 @@ def _catalog(settings: SinkSettings, folder: Path) -> Iterator[DryRunCatalog]:
         catalog = DryRunCatalog(folder, real)
         stack.callback(catalog.close)
         if real is not None and real.table_exists(settings.table.identifier):
-            require_fillable_table(real.load_table(settings.table.identifier), settings)
+            found = real.load_table(settings.table.identifier)
+            schema = completed_schema(found, declaration(settings.table))
+            require_fillable_table(found, settings, schema)
         ensure_table(catalog, settings.table.identifier, declaration(settings.table))
-        catalog.load_table(settings.table.identifier)
+        complete_table(catalog, settings.table.identifier, declaration(settings.table))
         ensure_table(catalog, _QUARANTINE, quarantine_declaration())
         yield catalog
 

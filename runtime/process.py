@@ -34,6 +34,7 @@ from headgate.runtime.configuration_comparison import (
     find_other_configuration,
     recent_envelopes,
 )
+from headgate.runtime.first_commit import FirstCommit
 from headgate.runtime.lifecycle_notices import append_event
 from headgate.runtime.sink import Sink
 from headgate.runtime.sink_tables import open_tables_read_only
@@ -317,8 +318,10 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
 
 
 def _run_turns(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+    first = FirstCommit(settings)
     while not turn.stop.is_set():
         sink.turn()
+        first.look(sink.state)
         turn.report_turn("coordinates" if sink.leads else "takes part")
         if turn.process.on_progress:
             turn.process.on_progress(Progress(sink.state, sink.leads))

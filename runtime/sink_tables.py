@@ -24,6 +24,7 @@ from headgate.control_protocol.commit_tokens import SupportsCommitTokens
 from headgate.control_protocol.errors import (
     HeadgateError,
     RetryLater,
+    TableChanged,
     TableFormatLacks,
     TableMissing,
     TableRecreated,
@@ -38,6 +39,7 @@ from headgate.control_protocol.ports import (
     SourceTopics,
     TableView,
 )
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import (
     AtomicCommits,
     Capability,
@@ -75,6 +77,9 @@ if TYPE_CHECKING:  # a reader creates no tables and writes no files
     from headgate.data_plane.routing.table_lookup import TablePlans
     from headgate.runtime.table_creation import TableMaker
     from headgate.runtime.write_planning import Planning
+
+
+_log = redacted_logger("headgate.runtime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,12 +458,34 @@ class SinkTables:
         """Create what may be created. Raises if a table cannot take its records."""
         from headgate.runtime.start_checks import is_ready
 
-        if not is_ready(self):
+        try:
+            there = is_ready(self)
+        except TableChanged:
+            if not self._complete_table():
+                raise
+            there = is_ready(self)
+        if not there:
             self.primary.create(self.spec(self.name))
             self.require_fit_table()
         if self.settings.quarantine.keeps_rejected:
             self.prepare_quarantine()
         return self
+
+    def _complete_table(self) -> bool:
+        """Add columns that the sink file has got since a start created the table, which still has
+        no rows; return whether it may have them now."""
+        from headgate.tables.iceberg.table_creation import TableDeclaration
+        from headgate.tables.iceberg.unfilled_table import complete_table
+
+        found, spec = self.catalog_of(), self.spec(self.name)
+        if found is None or not spec.create:
+            return False
+        with suppress(Exception):  # what it lacks is reported; or another participant added it
+            changes = complete_table(found.catalog, self.name, TableDeclaration.of(spec))
+            if changes:
+                _log.info("table %s, which has no rows yet: %s", self.name, ", ".join(changes))
+            return bool(changes)
+        return True
 
     def prepare_quarantine(self) -> None:
         """Create the quarantine if it is missing. Raises if it cannot take rejected records."""

@@ -18,7 +18,7 @@ from pyiceberg.io import SCHEMA_TO_FILE_IO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import IcebergType
+from pyiceberg.types import IcebergType, NestedField
 
 from headgate.config.catalog_location import is_sql, sqlite_file
 from headgate.config.catalog_settings import CatalogSettings
@@ -51,6 +51,7 @@ from headgate.runtime.missing_tables import (
     require_never_filled,
 )
 from headgate.tables.iceberg.catalog import catalog_failure, require_atomic_swap
+from headgate.tables.iceberg.schema_evolution import columns_of, sql_type
 from headgate.tables.iceberg.supported_tables import require_readable
 from headgate.tables.iceberg.table_creation import (
     key_ids,
@@ -119,11 +120,16 @@ def require_writable_catalog(catalog: CatalogSettings) -> None:
         )
 
 
-def require_fillable_table(table: Table, settings: SinkSettings) -> None:
-    """Raises ``TableChanged`` or ``KeyUnfit`` if records could never become files of the table."""
+def require_fillable_table(
+    table: Table, settings: SinkSettings, schema: Schema | None = None
+) -> None:
+    """Raises ``TableChanged`` or ``KeyUnfit`` if records could never become files of the table.
+
+    ``schema``: the table's after a start, if that completes it.
+    """
     identifier = settings.table.identifier
     require_no_signing(identifier, table.io.properties)
-    require_fitting_schema(table.schema(), settings)
+    require_fitting_schema(schema or table.schema(), settings)
     Partitioner(table.spec(), table.schema())
     require_known_distribution(settings, table.properties)
     require_possible_upkeep(table.properties, f"table {identifier}")
@@ -188,7 +194,7 @@ def require_declared_columns(schema: Schema, table: TableSettings) -> None:
         if field.name not in there:
             raise TableChanged(
                 f"{identifier} has no column {field.name!r}",
-                f"add it as {field.field_type}, or remove it from the sink file",
+                f"{_describe_addition(identifier, field)}, or remove it from the sink file",
             )
         if _without_ids(field.field_type) != _without_ids(there[field.name]):
             raise TableChanged(
@@ -196,6 +202,13 @@ def require_declared_columns(schema: Schema, table: TableSettings) -> None:
                 f"{there[field.name]}, the sink file says {field.field_type}",
                 "correct the sink file, or change the table",
             )
+
+
+def _describe_addition(identifier: str, field: NestedField) -> str:
+    kind = sql_type(columns_of(Schema(field)).fields[0].type)
+    if not kind:
+        return f"add it as {field.field_type}"
+    return f"add it, as with Spark: ALTER TABLE {identifier} ADD COLUMN `{field.name}` {kind}"
 
 
 def require_quarantine_columns(identifier: str, schema: Schema) -> None:

@@ -131,6 +131,18 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     return tuple(questions.answers)
 
 
+def check_offline(settings: SinkSettings) -> tuple[Check, ...]:
+    """Ask only what the file itself answers; that it could be loaded is the most of it."""
+    questions = Questions(settings)
+    questions.ask("settings", lambda: _describe_settings(settings))
+
+    def not_asked() -> str:
+        raise NotChecked("--offline: neither brokers nor catalog nor storage were asked")
+
+    questions.ask("the rest", not_asked)
+    return tuple(questions.answers)
+
+
 def _ask_of_table(questions: Questions, table: TableCheck, settings: SinkSettings) -> None:
     """Ask about the sink's table and its quarantine, as far as their format has the question."""
     if table.has_catalog:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from headgate.config.cdc_settings import ChangesSettings
 from headgate.config.multi_table_settings import OneTableSettings
+from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.route_checks import section_of
 from headgate.config.sections import FormatSettings
 from headgate.config.sink_settings import SinkSettings
@@ -88,6 +89,7 @@ def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes |
     text = f"{topic}: of {looks.records} records {found or 'no value can be read'}"
     text += f", {looks.tombstones} without a value" if looks.tombstones else ""
     text += f", {looks.unreadable} not to be read: {looks.why}" if looks.unreadable else ""
+    text += describe_disposal(settings.quarantine, looks.unreadable, looks.records)
     text += _describe_replaced_nulls(settings.format, values)
     envelope = looks.envelope
     table = declaration_of(settings, topic)
@@ -106,6 +108,24 @@ def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes |
         f"{text}; changes.envelope is {settings.changes.envelope}",
         f'set changes.envelope = "{envelope}" (docs/guides/upserts-and-deletes.md)',
     )
+
+
+def describe_disposal(quarantine: QuarantineSettings, bad: int, records: int) -> str:
+    """Say what the sink does with bad records like these, and whether it would put up with them.
+
+    Nothing of a policy that stops before them: that is an error here.
+    """
+    if not bad or quarantine.policy is Disposal.FAIL:
+        return ""
+    kept = quarantine.policy is Disposal.QUARANTINE
+    text = f"; the sink {f'puts them into {quarantine.table}' if kept else 'leaves them out'}"
+    most = quarantine.per_thousand_max
+    if bad * 1_000 > records * most:
+        text += (
+            f", but stops with HG-211 where more than quarantine.per_thousand_max = {most} of a "
+            "thousand are bad, as they are here"
+        )
+    return text
 
 
 def _require_startable(
@@ -265,6 +285,7 @@ def describe_dry_run(settings: SinkSettings, seen: DryRun) -> str:
         found = [each for each in seen.misfits if not each.reason.startswith(unlike)]
         first = "".join(f": {each.at} at {each.offset}, {each.reason}" for each in found[:1])
         text = f"of the {records} newest records {bad} do not fit the columns{first}"
+        text += describe_disposal(settings.quarantine, bad, records)
     if others := quarantine - bad:
         text += f"; {others} have no value, or no table"
     _require_dry_run_startable(settings, seen, text, none_fits=bad == records)

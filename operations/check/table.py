@@ -17,7 +17,7 @@ from pyiceberg.table.update import AssertTableUUID
 from headgate.config.catalog_settings import Backend
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_declaration import declared_table
+from headgate.config.table_declaration import declaration, declared_table
 from headgate.config.table_formats import spark_session_conf
 from headgate.control_protocol.errors import (
     CatalogRefused,
@@ -59,6 +59,7 @@ from headgate.runtime.start_checks import (
 from headgate.tables.iceberg.catalog import catalog_failure, require_atomic_swap
 from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.java_catalog import JavaCatalog
+from headgate.tables.iceberg.unfilled_table import completed_schema, plan_completion
 from headgate.tables.storage.local_file_io import local_path
 from headgate.tables.storage.object_stores import file_properties
 
@@ -169,7 +170,11 @@ class TableCheck:
         """Check that every declared column exists with the declared type, and can be written."""
         assert self._layout is not None  # asked only if the table exists
         if self._found is not None:
-            require_fillable_table(self._found, self._settings)
+            wanted_table = declaration(self._settings.table)
+            schema = completed_schema(self._found, wanted_table)
+            require_fillable_table(self._found, self._settings, schema)
+            if step := plan_completion(self._found, wanted_table):
+                return f"it has no rows yet, and the next start adds {', '.join(step.changes)}"
         else:
             require_fitting_file_schema(self._layout, self._settings)
         wanted = len(declared_table(self._settings.table).columns)

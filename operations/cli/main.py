@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import click
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, LogUnreadable
+from headgate.control_protocol.redaction import printable
 from headgate.operations.cli.delete_rows import delete
 from headgate.operations.cli.options import (
     as_json_option,
@@ -137,22 +138,49 @@ _ROLES = click.Choice(["sink", "operator", "viewer"])
     metavar="KEY=VALUE",
     help="A key of Kafka's client, such as bootstrap.servers=HOST:PORT.",
 )
-def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
+@click.option("--registry", metavar="URL", help="The schema registry of the topic's records.")
+@click.option(
+    "--format",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="How the records are encoded: type=NAME, or an option of that format.",
+)
+def init(
+    name: str,
+    topic: str | None,
+    kafka: tuple[str, ...],
+    *,
+    registry: str | None,
+    options: tuple[str, ...],
+) -> None:
     """Write NAME.toml, a commented sink file.
 
-    With --from-topic, with columns that fit the topic's records.
+    With --from-topic, with columns that fit the topic's newest records. JSON, and what a schema
+    registry describes (--registry), are recognized.
     """
     from headgate.operations.init.sink_file_template import init as write
 
-    keys = {key: value for key, _, value in (text.partition("=") for text in kafka)}
-    if "" in keys or not all("=" in text for text in kafka):
-        raise click.UsageError("--kafka takes KEY=VALUE, such as bootstrap.servers=HOST:PORT")
-    path, proposal = write(name, Path(), topic=topic, kafka=keys)
-    if proposal:
-        left_out = f", {len(proposal.left_out)} left out" if proposal.left_out else ""
-        records = f"{proposal.records} records of {topic}"
-        click.echo(f"{len(proposal.columns)} columns proposed from {records}{left_out}")
+    given = {} if registry is None else {"registry.url": registry}
+    given |= _pairs("--format", options, "type=avro-registry")
+    keys = _pairs("--kafka", kafka, "bootstrap.servers=HOST:PORT")
+    path, records = write(name, Path(), topic=topic, kafka=keys, format=given)
+    if records:
+        columns, without = records.proposal.columns, records.proposal.left_out
+        left_out = f", {len(without)} left out" if without else ""
+        seen = f"{records.describe()} of {topic} ({records.format_name})"
+        click.echo(f"{len(columns)} columns proposed from {seen}{left_out}")
+        if records.looks.why:
+            why = printable(records.looks.why)
+            click.echo(f"bad records will go to the quarantine; the first: {why}")
     click.echo(f"{path} is written; next: edit it, then headgate check {path}")
+
+
+def _pairs(option: str, texts: tuple[str, ...], example: str) -> dict[str, str]:
+    pairs = {key: value for key, _, value in (text.partition("=") for text in texts)}
+    if "" in pairs or not all("=" in text for text in texts):
+        raise click.UsageError(f"{option} takes KEY=VALUE, such as {example}")
+    return pairs
 
 
 @main.command()
@@ -160,21 +188,29 @@ def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
 @as_json_option
 @click.option("--role", default="sink", type=_ROLES, help="Check only what this role needs.")
 @click.option("--kafka", is_flag=True, help="Report what its cluster can do, tried on a new topic.")
+@click.option("--offline", is_flag=True, help="Check only the sink file, without a broker.")
 @click.pass_context
-def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str, kafka: bool) -> None:
+def check(
+    ctx: click.Context, sink: Path, *, as_json: bool, role: str, kafka: bool, offline: bool
+) -> None:
     """Check settings, reachability and rights.
 
     Nothing that it writes as a test stays (docs/guides/catalogs.md). With --kafka, only the cluster
     is asked, on a topic that is made for it and deleted.
     """
     settings = load_settings(ctx, sink)
+    if offline and kafka:
+        raise click.UsageError("--offline asks no broker, so it does not go with --kafka")
     from headgate.operations.check.check import check as ask
-    from headgate.operations.check.check import exit_code
+    from headgate.operations.check.check import check_offline, exit_code
     from headgate.operations.check.cluster_report import check_kafka
     from headgate.operations.check.required_grants import Role
     from headgate.operations.render_results import show_checks
 
-    answers = check_kafka(settings) if kafka else ask(settings, Role(role))
+    if offline:
+        answers = check_offline(settings)
+    else:
+        answers = check_kafka(settings) if kafka else ask(settings, Role(role))
     if as_json:
         print_json([asdict(answer) for answer in answers])
     else:

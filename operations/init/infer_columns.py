@@ -1,17 +1,18 @@
 """Proposes columns for a first sink file, from records that exist already.
 
 A proposal is as narrow as what was seen: whole numbers are ``long``, fractions ``double``, and text
-in which every value is a time ``timestamptz``, ``timestamp`` or ``date``. Objects and arrays mixed
-with text, or below a certain depth, are text. If no type fits all values, or a name cannot be a
-column, nothing is proposed and a note says why.
+in which every value is a time ``timestamptz``, ``timestamp`` or ``date``. Values of several kinds
+get a column as well: ``timestamptz`` if all are times as text or numbers, else ``string`` with
+``as_text`` (docs/guides/columns.md). Every record that was seen fits. Where no column can take a
+field, a note says why.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.control_protocol.schema_evolution import RESERVED
@@ -25,15 +26,33 @@ FIELDS_MAX = 200
 _LONG = range(-(2**63), 2**63)
 _NAME = re.compile(r"[\w$-]+")
 
+_TIME_S = range(946_684_800, 4_102_444_800)
+"""From 2000 to 2099: a whole number that stands beside times as text counts from 1970."""
+_UNITS = {"ms": 10**3, "s": 1, "us": 10**6, "ns": 10**9}
+_MANY = 0.8
+"""From this share of times on, the file names the values that keep a column from being one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedColumn:
+    """A column and its rules. ``note``: what a person should know about its values."""
+
+    name: str
+    type: str
+    path: str = ""
+    unit: str = ""
+    as_text: bool = False
+    note: str = ""
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """``columns``: name and type. ``left_out``: name and reason. ``records``: how many were read.
+    """``left_out``: name and reason. ``records``: how many were read.
 
-    ``others``: how many of them are not JSON objects.
+    ``others``: how many of them have no fields.
     """
 
-    columns: tuple[tuple[str, str], ...]
+    columns: tuple[ProposedColumn, ...]
     left_out: tuple[tuple[str, str], ...]
     records: int
     others: int
@@ -43,11 +62,23 @@ class _NoType(Exception):
     """No column type fits all values."""
 
 
+class _NeedsRule(Exception):
+    """Only a column with this rule takes all values; a field within another one has no rules."""
+
+    def __init__(self, kind: str = "string", unit: str = "") -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.unit = unit
+
+    def column(self, name: str, path: str = "") -> ProposedColumn:
+        return ProposedColumn(name, self.kind, path, self.unit, as_text=not self.unit)
+
+
 def propose_columns(values: Iterable[bytes | None]) -> Proposal:
     """Return the columns of these records' values, in the order in which their fields appeared."""
     documents = [_document(value) for value in values]
     guess = _ColumnGuess()
-    columns = guess.guess_fields([document for document in documents if document is not None], "")
+    columns = guess.guess_columns([document for document in documents if document is not None])
     others = documents.count(None)
     return Proposal(tuple(columns), tuple(guess.left_out), len(documents), others)
 
@@ -60,26 +91,55 @@ def _document(value: bytes | None) -> Mapping[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
+@dataclass(slots=True)
 class _ColumnGuess:
-    def __init__(self) -> None:
-        self.left_out: list[tuple[str, str]] = []
-        self._columns = 0
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    _apart: list[ProposedColumn] = field(default_factory=list)
+    _count: int = 0
 
-    def guess_fields(
+    def guess_columns(self, objects: Sequence[Mapping[str, Any]]) -> list[ProposedColumn]:
+        """Return the columns of the records, with those of inner fields that need a rule."""
+        found: list[ProposedColumn] = []
+        for name, kind, contents in self._guess_fields(objects, ""):
+            column = kind.column(name) if isinstance(kind, _NeedsRule) else None
+            found.append(column or ProposedColumn(name, str(kind), note=_note(str(kind), contents)))
+        taken = {column.name.lower() for column in found}
+        for column in self._apart:
+            if column.name.lower() in taken:
+                why = f"its values are of several kinds, and there is a column {column.name}"
+                self.left_out.append((column.path, why))
+                continue
+            taken.add(column.name.lower())
+            found.append(column)
+        return found
+
+    def _guess_fields(
         self, objects: Iterable[Mapping[str, Any]], path: str
-    ) -> list[tuple[str, str]]:
-        """Return name and type of what these objects hold, counting every depth together."""
+    ) -> list[tuple[str, str | _NeedsRule, list[Any]]]:
+        """Return name, type and values of what these objects hold, of every depth together."""
         contents: dict[str, list[Any]] = {}
         for some in objects:
             for name, content in some.items():
                 contents.setdefault(name, []).append(content)
-        typed: list[tuple[str, str]] = []
+        typed: list[tuple[str, str | _NeedsRule, list[Any]]] = []
         lowered: set[str] = set()
         for name, there in contents.items():
             try:
-                typed.append((name, self._guess_field_type(name, there, f"{path}{name}", lowered)))
+                typed.append(
+                    (name, self._guess_field_type(name, there, f"{path}{name}", lowered), there)
+                )
             except _NoType as unclear:
                 self.left_out.append((f"{path}{name}", str(unclear)))
+            except _NeedsRule as rule:
+                lowered.add(name.lower())
+                if not path:
+                    typed.append((name, rule, there))
+                elif "[]" in path:
+                    why = "its values are of several kinds: " + _kinds_of(there)
+                    self.left_out.append((f"{path}{name}", why))
+                else:
+                    own = f"{path}{name}".replace(".", "_")
+                    self._apart.append(rule.column(own, f"{path}{name}"))
         return typed
 
     def _guess_field_type(
@@ -91,9 +151,9 @@ class _ColumnGuess:
             raise _NoType("Iceberg keeps this name for itself")
         if name.lower() in lowered:
             raise _NoType("another column has this name but for case")
-        if self._columns == COLUMNS_MAX:
+        if self._count == COLUMNS_MAX:
             raise _NoType(f"there are {COLUMNS_MAX} columns already")
-        self._columns += 1
+        self._count += 1
         kind = self._guess_type(contents, path)
         lowered.add(name.lower())
         return kind
@@ -114,25 +174,29 @@ class _ColumnGuess:
         if kinds == {dict}:
             return self._guess_object_type(there, path)
         if kinds == {list}:
-            return (
-                f"list<{self._guess_type([each for some in there for each in some], f'{path}[]')}>"
-            )
+            items = [each for some in there for each in some]
+            return f"list<{self._guess_item_type(items, f'{path}[]')}>"
         if kinds <= {str, dict, list}:
             return "string"
-        raise _NoType(
-            "its values are of several kinds: " + ", ".join(sorted(map(_json_type_name, kinds)))
-        )
+        return _type_of_several_kinds(there)
+
+    def _guess_item_type(self, items: list[Any], path: str) -> str:
+        """Return the type of items; those that need a rule make the whole column text."""
+        try:
+            return self._guess_type(items, path)
+        except _NeedsRule:
+            raise _NeedsRule from None
 
     def _guess_object_type(self, objects: list[dict[str, Any]], path: str) -> str:
         if path.count(".") + path.count("[]") >= DEPTH_MAX:
             return "string"
         if len({name for some in objects for name in some}) > FIELDS_MAX:
             contents = [content for some in objects for content in some.values()]
-            return f"map<string, {self._guess_type(contents, f'{path}[]')}>"
-        fields = self.guess_fields(objects, f"{path}.")
+            return f"map<string, {self._guess_item_type(contents, f'{path}[]')}>"
+        fields = self._guess_fields(objects, f"{path}.")
         if not fields:
             raise _NoType("no field of it has a type")
-        return f"struct<{', '.join(f'{name}: {kind}' for name, kind in fields)}>"
+        return f"struct<{', '.join(f'{name}: {kind}' for name, kind, _ in fields)}>"
 
 
 def _integer_type(numbers: list[int]) -> str:
@@ -140,7 +204,41 @@ def _integer_type(numbers: list[int]) -> str:
         return "long"
     if max(map(abs, numbers)) < 10**38:
         return "decimal(38, 0)"
-    raise _NoType("its numbers have more than 38 digits")
+    raise _NeedsRule
+
+
+def _type_of_several_kinds(values: list[Any]) -> str:
+    """Return ``timestamptz`` if all are times, and numbers among them milliseconds.
+
+    Raises ``_NeedsRule``.
+    """
+    numbers = [value for value in values if type(value) is int]
+    texts = [value for value in values if isinstance(value, str)]
+    if len(numbers) + len(texts) < len(values) or not all(map(_is_time, texts)):
+        raise _NeedsRule
+    for unit, per_s in _UNITS.items():
+        if all(number // per_s in _TIME_S for number in numbers):
+            if unit == "ms":  # what numbers count without a rule
+                return "timestamptz"
+            raise _NeedsRule("timestamptz", unit)
+    raise _NeedsRule
+
+
+def _note(kind: str, contents: list[Any]) -> str:
+    """Name the values that keep a column of text from being one of times."""
+    texts = [content for content in contents if isinstance(content, str)]
+    others = [text for text in texts if not _is_time(text)] if kind == "string" else []
+    if not others or len(texts) - len(others) < _MANY * len(texts):
+        return ""
+    return (
+        f"{len(others)} of {len(texts)} values are no times, such as {others[0][:40]!r}: as "
+        "timestamptz, their records would be bad"
+    )
+
+
+def _kinds_of(values: Iterable[Any]) -> str:
+    kinds = {type(value) for value in values if value is not None}
+    return ", ".join(sorted({_json_type_name(kind) for kind in kinds}))
 
 
 def _json_type_name(kind: type) -> str:
@@ -169,8 +267,16 @@ def _parse_unzoned(text: str) -> None:
     timestamp_of(text, "us", zoned=False)
 
 
+def _parse_time(text: str) -> None:
+    timestamp_of(text, "us", zoned=True)
+
+
+_is_time = _parses(_parse_time)
+"""Return whether a ``timestamptz`` takes the text; without a zone it is UTC."""
+
 _TIMES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("date", _parses(days_of)),
     ("timestamptz", _parses(_parse_zoned)),
     ("timestamp", _parses(_parse_unzoned)),
+    ("timestamptz", _is_time),
 )

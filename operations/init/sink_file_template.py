@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.redaction import printable
 from headgate.data_plane.cdc.policy import Envelope
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.record_samples import newest_records
-from headgate.operations.init.infer_cdc import ProposedChanges, propose_changes
-from headgate.operations.init.infer_columns import Proposal, propose_columns
+from headgate.operations.init.infer_columns import ProposedColumn
+from headgate.operations.init.infer_records import ProposedRecords, propose_records
 
 SAMPLE_RECORDS = 1_000
 
@@ -59,7 +59,7 @@ warehouse = "file://{home}/{name}-warehouse"
 # token = "${{env:CATALOG_TOKEN}}"
 
 [table]
-identifier = "default.{name}"
+identifier = "{identifier}"
 create = true                        # from the columns below, when it is missing
 {key}
 partition_by = []                    # such as ["day(happened_at)", "bucket(16, id)"]
@@ -71,16 +71,21 @@ partition = "kafka_partition"
 offset = "kafka_offset"
 timestamp = "kafka_timestamp"
 
-{changes}[format]
-type = "{format}"
+{changes}{format}
+
+[quarantine]
+policy = "quarantine"                # where bad records go: {identifier}_quarantine
+#                                    # "fail" stops before the first (docs/guides/quarantine.md)
+{tombstones}# per_thousand_max = 100             # with more bad records than this the sink stops
 
 [coordinator]
-commit_interval_ms = 60_000          # how fresh the table is; 1_000 is fine too
+commit_interval_ms = 2_000           # for a first try; in production 60_000: larger files, fewer
+#                                    # snapshots, rows that are a minute old
 # commit_timeout_ms = 30_000
 # target_file_bytes = 134_217_728
 
 [spark]
-writer = "spark"                     # "in-process" needs neither Spark nor Java
+writer = "in-process"                # "spark" writes with Spark: pip install "headgate[spark]"
 # master = "local[*]"
 # remote = "sc://127.0.0.1:15002"
 """
@@ -106,7 +111,7 @@ type = "string"
 _APPENDED = {
     "key": '# key = ["id"]  # records replace and delete rows: docs/guides/upserts-and-deletes.md',
     "changes": "",
-    "format": "json",
+    "tombstones": 'tombstones = "quarantine"            # of records without a value\n',
 }
 
 
@@ -116,19 +121,23 @@ def init(
     *,
     topic: str | None = None,
     kafka: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[Path, Proposal | None]:
+    format: Mapping[str, str] = MappingProxyType({}),  # noqa: A002 - the section's name
+) -> tuple[Path, ProposedRecords | None]:
     """Write ``NAME.toml``, never over another file; with a ``topic``, for the records it holds.
 
-    ``kafka`` are client properties; references to secrets stay references in the file. Raises
+    ``kafka`` are client properties; ``format`` has the options of the record format, and its
+    ``type`` if that is known. References to secrets stay references in the file. Raises
     ``ConfigurationError``; with a topic also ``Unreachable``, and nothing is written then.
     """
     path = folder / f"{name}.toml"
-    text, proposal = build_sink_file(name, folder, topic, kafka)
+    text = build_sink_file(name, folder, topic, kafka, format=format)
     settings = parse(text)  # refuses an invalid sink name before anything is written
+    records: ProposedRecords | None = None
     if topic is not None:
         Cluster(settings.kafka).brokers()  # its error names the address
-        changes = propose_changes(newest_records(settings.kafka, topic, SAMPLE_RECORDS))
-        text, proposal = build_sink_file(name, folder, topic, kafka, changes=changes)
+        newest = newest_records(settings.kafka, topic, SAMPLE_RECORDS)
+        records = propose_records(newest, settings.format, fixed="type" in format)
+        text = build_sink_file(name, folder, topic, kafka, format=format, records=records)
         parse(text)
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -137,7 +146,7 @@ def init(
         raise ConfigurationError(f"{path} exists already", "choose another name") from None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from None
-    return path, proposal
+    return path, records
 
 
 def build_sink_file(
@@ -146,8 +155,9 @@ def build_sink_file(
     topic: str | None,
     kafka: Mapping[str, str],
     *,
-    changes: ProposedChanges | None = None,
-) -> tuple[str, Proposal | None]:
+    format: Mapping[str, str] = MappingProxyType({}),  # noqa: A002 - the section's name
+    records: ProposedRecords | None = None,
+) -> str:
     """Return the text of the file, fitted to the records if they are known.
 
     Raises ``ConfigurationError`` if no column can be proposed.
@@ -156,51 +166,79 @@ def build_sink_file(
         "name": name,
         "file": f"{name}.toml",
         "home": folder.resolve(),
+        "identifier": f"default.{name}",
         "topic": _quote(topic or name),
-        "kafka": "\n".join(
-            f"{_quote(key)} = {_quote(value)}" for key, value in (_KAFKA | dict(kafka)).items()
-        ),
+        "kafka": "\n".join(_pairs(_KAFKA | dict(kafka))),
     }
-    if changes is None:
-        return _TEMPLATE.format(**parts, **_APPENDED, columns=_COLUMNS), None
-    proposal = replace(propose_columns(changes.rows), records=changes.looks.records)
-    texts, key = _changes_settings(changes, proposal)
-    columns = _columns(topic or name, proposal, key)
-    return _TEMPLATE.format(**parts, **texts, columns=columns), proposal
+    if records is None:
+        of_registry = "avro-registry" if "registry.url" in format else "json"
+        kind = _format_section(format.get("type", of_registry), format)
+        return _TEMPLATE.format(**parts, **_APPENDED, format=kind, columns=_COLUMNS)
+    texts, key = _changes_settings(records)
+    kept = format if records.needs_options(fixed="type" in format) else {}
+    return _TEMPLATE.format(
+        **parts,
+        **texts,
+        format=_format_section(records.format_name, kept),
+        columns=_columns(topic or name, records, key),
+    )
 
 
-def _changes_settings(
-    changes: ProposedChanges, proposal: Proposal
-) -> tuple[Mapping[str, str], Sequence[str]]:
+def _pairs(properties: Mapping[str, str]) -> list[str]:
+    return [f"{_quote(key)} = {_quote(value)}" for key, value in properties.items()]
+
+
+def _format_section(name: str, given: Mapping[str, str]) -> str:
+    options = {key: value for key, value in given.items() if key != "type"}
+    lines = ["[format]", f"type = {_quote(name)}"]
+    if options:
+        lines += ["", "[format.options]", *_pairs(options)]
+    return "\n".join(lines)
+
+
+def _changes_settings(records: ProposedRecords) -> tuple[Mapping[str, str], Sequence[str]]:
     """Return the file's settings for changes, and the columns of their key."""
-    texts = {**_APPENDED, "format": changes.format_name}
-    if changes.envelope is Envelope.PLAIN or not proposal.columns:
+    texts = dict(_APPENDED)
+    if records.envelope is Envelope.PLAIN or not records.proposal.columns:
         return texts, ()
-    key, guessed = changes.choose_key(proposal)
+    key, guessed = records.choose_key()
     if not key:
         return texts, ()
     why = "a guess: it must be the primary key" if guessed else "as the messages' keys have it"
     texts["key"] = f"key = {json.dumps(key)}  # {why}"
+    texts["tombstones"] = ""  # changes.tombstones says what a record without a value does
     texts["changes"] = (
         f"[changes]{' ' * 28}# docs/guides/upserts-and-deletes.md\n"
-        f"envelope = {_quote(changes.envelope)}\n\n"
+        f"envelope = {_quote(records.envelope)}\n\n"
     )
     return texts, key
 
 
-def _columns(topic: str, proposal: Proposal, key: Sequence[str]) -> str:
+def _columns(topic: str, records: ProposedRecords, key: Sequence[str]) -> str:
+    proposal = records.proposal
     if not proposal.columns:
         raise ConfigurationError(
-            f"topic {topic}: no column can be proposed from {proposal.records} records; "
-            f"{proposal.others} of them are not JSON objects",
-            "write the columns by hand: headgate init without --from-topic has an example",
+            f"topic {topic}: no column can be proposed from {records.describe()}",
+            "write the columns by hand (headgate init without --from-topic has an example), or say "
+            "how the records are encoded: --registry URL, or --format type=NAME",
         )
-    lines = [f"# Proposed from {proposal.records} records: check that they hold for all others."]
-    for name, type_text in proposal.columns:
-        lines += ["[[table.columns]]", f"name = {_quote(name)}", f"type = {_quote(type_text)}"]
-        lines += ["required = true", ""] if name in key else [""]
+    lines = [f"# Proposed from {records.describe()}.", "# Check that they hold for all others."]
+    for column in proposal.columns:
+        lines += [*_column(column), *(["required = true"] if column.name in key else []), ""]
     lines += [f"# Left out, {_quote(name)}: {reason}" for name, reason in proposal.left_out]
     return "\n".join(lines) + "\n" * bool(proposal.left_out)
+
+
+def _column(column: ProposedColumn) -> list[str]:
+    rules = {"from": column.path, "unit": column.unit}
+    return [
+        *([f"# {printable(column.note)}"] if column.note else []),
+        "[[table.columns]]",
+        f"name = {_quote(column.name)}",
+        f"type = {_quote(column.type)}",
+        *(f"{rule} = {_quote(text)}" for rule, text in rules.items() if text),
+        *(["as_text = true  # its values are of several kinds"] if column.as_text else []),
+    ]
 
 
 def _quote(text: str) -> str:

@@ -214,3 +214,30 @@ def parse_primitive(text: str) -> IcebergType:
     """Return the type that a text names, as ``columns`` writes it."""
     (field_,) = parse_columns({"column": text.replace("[", "(").replace("]", ")")})
     return field_.field_type
+
+
+_SQL_TYPES = {
+    **{kind: kind.upper() for kind in ("boolean", "int", "float", "double", "string", "date")},
+    "long": "BIGINT",
+    "binary": "BINARY",
+    "timestamptz": "TIMESTAMP",
+    "timestamp": "TIMESTAMP_NTZ",
+}
+
+
+def sql_type(kind: Type) -> str:
+    """Return the type as Spark's SQL writes it; empty for one that Spark does not have."""
+    match kind:
+        case Struct(fields):
+            named = [(column.name, sql_type(column.type)) for column in fields]
+            inside = ", ".join(f"`{name}`: {text}" for name, text in named)
+            return f"STRUCT<{inside}>" if all(text for _, text in named) else ""
+        case ListOf(element):
+            item = sql_type(element.type)
+            return f"ARRAY<{item}>" if item else ""
+        case MapOf(key, value):
+            parts = sql_type(key), sql_type(value.type)
+            return f"MAP<{', '.join(parts)}>" if all(parts) else ""
+        case _:
+            text = str(kind)
+            return text.upper() if text.startswith("decimal") else _SQL_TYPES.get(text, "")

@@ -250,7 +250,7 @@ def test_init_proposes_columns_from_what_a_topic_holds(
     producer.flush(10)
     result = headgate("init", "shop", "--from-topic", topic, *broker)
     assert result.exit_code == 0, result.output
-    assert "3 columns proposed from 1000 records" in result.output
+    assert "3 columns proposed from 1,000 records" in result.output
     assert "1 left out" in result.output
     text = (tmp_path / "shop.toml").read_text()
     assert "${env:BROKER}" in text

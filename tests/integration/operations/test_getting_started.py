@@ -43,7 +43,7 @@ class Newcomer:
             self._edit(self._folder / match["path"], match["text"])
         elif match["language"] == "bash":
             for line in match["text"].splitlines():
-                self._command(line)
+                self.answers(line)
         elif match["language"] == "text":
             assert match["text"].strip() in self.output
 
@@ -56,17 +56,19 @@ class Newcomer:
                 assert edits == 1, f"{path.name} has {edits} lines of {key}"
         path.write_text(text)
 
-    def _command(self, line: str) -> None:
+    def answers(self, line: str) -> str:
+        """Type a command, and return what it says; a run goes on behind the next ones."""
         if line.startswith(NOT_TYPED):
-            return
+            return ""
         words = shlex.split(line)
         if words[:2] == ["headgate", "run"] and "--dry-run" not in words:
             self._run = subprocess.Popen(self._found(words), cwd=self._folder, env=self._env())
             for _ in range(LOOKS):
                 if self._all_is_committed():
-                    return
+                    return ""
             raise AssertionError("the records did not get into the table")
         self.output = self._answer(words)
+        return self.output
 
     def _all_is_committed(self) -> bool:
         assert self._run is not None

@@ -161,4 +161,4 @@ def test_check_and_run_refuse_a_wrong_file_in_the_same_words(section: str, tmp_p
     }
     assert {each.exit_code for each in said.values()} == {2}
     assert len({each.output for each in said.values()}) == 1
-    assert said["check"].output.startswith(f"headgate: HG-100 {file}: ")
+    assert said["check"].output.startswith(f"headgate: HG-100 {file}:")

@@ -17,6 +17,7 @@ from headgate.config.load import load, parse
 from headgate.config.reload import RefusedFile, Reload, can_apply_live
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.events import Notice, NoticeKind
+from headgate.participant.state import State
 from headgate.runtime import process, sink
 
 TEXT = sink_file_text(Path("/lake"))
@@ -113,7 +114,7 @@ class Opened:
         self.adopted: list[SinkSettings] = []
         self.turns = 0
         self.closed = False
-        self.state = process.new_sender()
+        self.state = State(settings.name, process.new_sender(), settings.participant)
         self.at_turn: Callable[[Opened], None] = lambda _: None
 
     def run_once(self, _: int) -> None:
@@ -150,7 +151,6 @@ class World:
     def _opened(self, settings: SinkSettings, *_: object) -> Iterator[Opened]:
         life = Opened(settings)
         life.at_turn = self.at_turn
-        life.state = type("State", (), {"sender": life.state})()  # type: ignore[assignment]
         self.lives.append(life)
         yield life
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -102,3 +103,19 @@ def test_init_names_the_address_at_which_no_broker_answers(tmp_path: Path) -> No
         init("deliver", tmp_path, topic="deliver", kafka={"bootstrap.servers": "127.0.0.1:1"})
     assert caught.value.hint
     assert list(tmp_path.iterdir()) == [], "nothing is written"
+
+
+def test_a_file_is_checked_without_a_broker_and_its_mistake_has_a_place(tmp_path: Path) -> None:
+    file = tmp_path / "trips.toml"
+    file.write_text(MINIMAL)
+    well = CliRunner().invoke(main, ["check", str(file), "--offline", "--json"])
+    assert (well.exit_code, [each["state"] for each in json.loads(well.output)]) == (
+        0,
+        ["ok", "unchecked"],
+    )
+    file.write_text(f'{MINIMAL}\n[quarantine]\npolicy = "kep"\n')
+    wrong = CliRunner().invoke(main, ["check", str(file), "--offline"])
+    assert wrong.exit_code == 2
+    assert f"{file}:11:10: quarantine.policy cannot be 'kep'" in wrong.output
+    both = CliRunner().invoke(main, ["check", str(file), "--offline", "--kafka"])
+    assert both.exit_code == 2

@@ -15,15 +15,19 @@ from unit.data_plane.formats.avro_worlds import record
 from unit.operations.audit.test_keyed_table import SINK_FILE
 
 from headgate.config.load import parse
+from headgate.config.quarantine_settings import QuarantineSettings
+from headgate.config.sections import FormatSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import EnvelopeUnfit, RecordsWouldStop
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.cdc.policy import Tombstones
 from headgate.operations.check.records import (
     can_describe_records,
+    describe_disposal,
     describe_values,
     require_readable_keys,
 )
-from headgate.operations.init.infer_cdc import propose_changes
+from headgate.operations.init.infer_records import propose_records
 from headgate.operations.init.sink_file_template import build_sink_file
 
 
@@ -196,10 +200,9 @@ def begun(home: Path, kind: str, keys: list[bytes | None], *, enclosed: bool = F
     if enclosed:
         values = [v and {"schema": None, "payload": v} for v in values]
     records = list(zip(keys * len(values), encoded(*values), strict=False))
-    text, proposal = build_sink_file("shop", home, "topic", {}, changes=propose_changes(records))
-    assert proposal
-    assert proposal.records == len(values)
-    return text
+    proposed = propose_records(records, FormatSettings(), fixed=False)
+    assert proposed.proposal.records == len(values)
+    return build_sink_file("shop", home, "topic", {}, records=proposed)
 
 
 @pytest.mark.parametrize("enclosed", [False, True])
@@ -226,3 +229,23 @@ def test_init_says_where_it_guesses_the_key(tmp_path: Path, kind: str) -> None:
 def test_init_leaves_plain_records_to_be_appended(tmp_path: Path) -> None:
     made = parse(begun(tmp_path, "plain", [b"1"]))
     assert made.table.key == ()
+
+
+@pytest.mark.parametrize(
+    ("policy", "bad", "what"),
+    [
+        ("quarantine", 1, "; the sink puts them into db.trips_quarantine"),
+        ("skip", 1, "; the sink leaves them out"),
+        ("skip", 0, ""),
+    ],
+)
+def test_check_says_what_becomes_of_the_bad_records_that_it_saw(
+    policy: str, bad: int, what: str
+) -> None:
+    wanted = QuarantineSettings(policy=Disposal(policy), table="db.trips_quarantine")
+    assert describe_disposal(wanted, bad, 100) == what
+
+
+def test_check_says_that_too_many_bad_records_stop_the_sink() -> None:
+    wanted = QuarantineSettings(policy=Disposal.SKIP)
+    assert "but stops with HG-211" in describe_disposal(wanted, 11, 100)

@@ -5,19 +5,31 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
+from headgate.data_plane.formats.column_options import ColumnRule, mark
 from headgate.data_plane.formats.json.format import JsonRecords
-from headgate.operations.init.infer_columns import COLUMNS_MAX, FIELDS_MAX, propose_columns
+from headgate.operations.init.infer_columns import (
+    COLUMNS_MAX,
+    FIELDS_MAX,
+    ProposedColumn,
+    propose_columns,
+)
 from headgate.tables.iceberg.type_parser import parse_columns
 
 
+def columns(*documents: Any) -> dict[str, ProposedColumn]:
+    made = propose_columns([json.dumps(each).encode() for each in documents]).columns
+    return {column.name: column for column in made}
+
+
 def proposed(*documents: Any) -> dict[str, str]:
-    return dict(propose_columns([json.dumps(each).encode() for each in documents]).columns)
+    return {name: column.type for name, column in columns(*documents).items()}
 
 
 def reason(*documents: Any) -> dict[str, str]:
@@ -42,6 +54,8 @@ def test_names_that_iceberg_keeps_for_itself_are_left_out_at_the_top() -> None:
         (["2026-01-31T06:00:00Z", "2026-01-31 06:00:00.5+02:00"], "timestamptz"),
         (["2026-01-31T06:00:00"], "timestamp"),
         (["2026-01-31T06:00:00", "2026-01-31T06:00:00Z"], "timestamp"),
+        (["2026-01-31T06:00:00", "2026-01-31T06:00:00+05:30"], "timestamptz"),
+        (["2026-01-31T06:00:00", 1_769_839_200_000], "timestamptz"),
         (["2026-13-31"], "string"),
         ([[1], [], [2.5]], "list<double>"),
         ([{"a": 1}, {"b": {"c": "x"}}], "struct<a: long, b: struct<c: string>>"),
@@ -57,9 +71,7 @@ def test_a_type_that_every_value_fits(values: list[object], kind: str) -> None:
     [
         ([None, None], "null or empty in every record"),
         ([[], []], "null or empty in every record"),
-        ([1, "a"], "of several kinds: number, text"),
-        ([True, 1], "of several kinds: boolean, number"),
-        ([10**38], "more than 38 digits"),
+        ([[{"y": 1}, {"y": "a"}]], "no field of it has a type"),
         ([{}], "no field of it has a type"),
     ],
 )
@@ -93,11 +105,60 @@ def test_what_is_deep_is_text() -> None:
 def test_records_that_are_no_objects_are_counted() -> None:
     proposal = propose_columns([b'{"a": 1}', b"[1]", b"not json", None, b"[" * 100_000])
     assert (proposal.records, proposal.others) == (5, 4)
-    assert proposal.columns == (("a", "long"),)
+    assert proposal.columns == (ProposedColumn("a", "long"),)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, "a"],
+        [True, 1],
+        [10**38],
+        [1, {"a": 1}],
+        [[1, "a"], ["b"]],
+        [[[1, True]]],
+        ["2026-01-31T06:00:00", 17],
+        ["2026-01-31T06:00:00", 1_769_839_200_000, 1_769_839_200],
+        ["2026-01-31T06:00:00", 1_769_839_200.5],
+    ],
+)
+def test_values_of_several_kinds_become_the_text_that_stands_in_the_record(
+    values: list[object],
+) -> None:
+    found = columns(*({"x": value} for value in values))
+    assert found == {"x": ProposedColumn("x", "string", as_text=True)}
+
+
+@pytest.mark.parametrize(
+    ("number", "unit"),
+    [(1_769_839_200, "s"), (1_769_839_200_000_000, "us"), (1_769_839_200_000_000_000, "ns")],
+)
+def test_times_as_text_and_as_numbers_share_a_column_with_their_unit(
+    number: int, unit: str
+) -> None:
+    found = columns({"x": "2026-01-31 06:00+02"}, {"x": number}, {"x": None})
+    assert found == {"x": ProposedColumn("x", "timestamptz", unit=unit)}
+
+
+def test_an_inner_field_of_several_kinds_becomes_a_column_of_its_own() -> None:
+    documents = [{"a": {"b": {"c": 1, "d": 1}}}, {"a": {"b": {"c": "x"}}}]
+    found = columns(*documents)
+    assert found["a"].type == "struct<b: struct<d: long>>"
+    assert found["a_b_c"] == ProposedColumn("a_b_c", "string", "a.b.c", as_text=True)
+    assert "a column a_b_c" in reason(*documents, {"A_B_C": 1})["a.b.c"]
+
+
+def test_a_column_of_text_that_is_nearly_one_of_times_says_which_value_is_none() -> None:
+    times = [{"x": "2026-01-31T06:00:00Z"}] * 9
+    assert columns(*times, {"x": ""})["x"].note.startswith("1 of 10 values are no times, such as")
+    assert not columns(*times[:1], {"x": ""}, {"x": "a"})["x"].note
+
+
+TIMES = st.integers(1_600_000_000, 1_700_000_000)
 LEAVES = (
     st.none()
+    | TIMES
+    | TIMES.map(lambda seconds: seconds * 1000)
     | st.booleans()
     | st.integers(-(10**20), 10**20)
     | st.floats(allow_nan=False, allow_infinity=False, width=32)
@@ -116,5 +177,8 @@ def test_every_record_fits_the_columns_that_were_proposed_from_it(documents: lis
     proposal = propose_columns(values)
     if not proposal.columns:
         return
-    schema = schema_to_pyarrow(Schema(*parse_columns(dict(proposal.columns))))
-    assert JsonRecords().decode(values, schema).num_rows == len(values)
+    own = {each.name: each for each in proposal.columns if not each.path}
+    schema = schema_to_pyarrow(Schema(*parse_columns({k: each.type for k, each in own.items()})))
+    rules = {k: ColumnRule(unit=each.unit, as_text=each.as_text) for k, each in own.items()}
+    marked = pa.schema([mark(column, rules[column.name]) for column in schema])
+    assert JsonRecords().decode(values, marked).num_rows == len(values)

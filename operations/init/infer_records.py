@@ -1,0 +1,238 @@
+"""Proposes what a sink file says about records: format, envelope, columns and key.
+
+JSON is examined as it is, with embedded schemas or without. Formats whose records have a schema
+elsewhere, in a registry or in the sink file, propose the columns of the schemas that the records
+were written with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import Any, cast
+
+from headgate.config.sections import FormatSettings
+from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct, Type, joined
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.schema_evolution import grown, mapped
+from headgate.data_plane.cdc.detection import ENVELOPE_FIELDS, EnvelopeCounts, count_envelopes
+from headgate.data_plane.cdc.policy import Envelope
+from headgate.data_plane.cdc.unwrap import ROW_PLACES
+from headgate.data_plane.formats.column_options import FROM
+from headgate.data_plane.formats.format_registry import (
+    ValueOptions,
+    format_names,
+    record_format,
+)
+from headgate.data_plane.formats.record_format import (
+    NOTHING,
+    RecordFormat,
+    UndecodableRecords,
+)
+from headgate.data_plane.formats.unknown_fields import (
+    EvolvingFormat,
+    RowPlace,
+    UnknownFieldFinder,
+)
+from headgate.kafka.record_samples import KeyAndValue
+from headgate.operations.init.infer_columns import Proposal, ProposedColumn, propose_columns
+
+_KINDS = ("long", "string", "date", "decimal")
+"""Types of columns that a key may be guessed from."""
+
+Document = Mapping[str, Any]
+
+
+_JSON = ("json", "connect-json")
+"""Formats whose columns are proposed from the values themselves."""
+
+_REGISTRY = "-registry"
+"""How the names of formats end whose records begin with the id of a schema in a registry."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedRecords:
+    """What records are, and the columns of their rows.
+
+    ``key``: columns that message keys name, if they do.
+    """
+
+    format_name: str
+    looks: EnvelopeCounts
+    proposal: Proposal
+    key: tuple[str, ...]
+
+    @property
+    def envelope(self) -> Envelope:
+        return self.looks.envelope or Envelope.PLAIN
+
+    def needs_options(self, *, fixed: bool) -> bool:
+        """Return whether the options that were given belong to the format."""
+        return fixed or self.format_name.endswith(_REGISTRY)
+
+    def describe(self) -> str:
+        """Say how many records there were, and how many of them had no fields to look at."""
+        count = self.looks.records
+        text = f"{count:,} record{'' if count == 1 else 's'}"
+        if self.looks.unreadable:
+            text += f", {self.looks.unreadable:,} of them no {self.format_name} that can be read"
+        if self.looks.tombstones:
+            text += f", {self.looks.tombstones:,} of them without a value"
+        return text
+
+    def choose_key(self) -> tuple[tuple[str, ...], bool]:
+        """Return the columns of the key, and whether they are a guess: the first suitable one."""
+        known = {column.name for column in self.proposal.columns if not column.as_text}
+        if self.key and all(name in known for name in self.key):
+            return self.key, False
+        plain = (each for each in self.proposal.columns if not (each.as_text or each.path))
+        fit = (column.name for column in plain if column.type.startswith(_KINDS))
+        return tuple(name for name, _ in zip(fit, range(1), strict=False)), True
+
+
+def propose_records(
+    records: Sequence[KeyAndValue], given: FormatSettings, *, fixed: bool
+) -> ProposedRecords:
+    """Look at records; ``fixed``: their format is the given one, else it is found out.
+
+    ``given`` may have a registry's address. Raises ``ConfigurationError`` where the format has no
+    names for fields, and what a registry raises.
+    """
+    values = [value for _, value in records]
+    name = given.type if fixed else _find_format(values, given.options)
+    if not fixed and not name.endswith(_REGISTRY):
+        return _propose_of_json(records, "", {})
+    if name in _JSON:
+        return _propose_of_json(records, name, given.options)
+    format_of = _format_of(name, given.options)
+    made = format_of()
+    if FROM not in getattr(made, "rules", ()) or not hasattr(made, "unknown_columns"):
+        raise ConfigurationError(
+            f"no columns can be proposed for the format {name}: its records do not name their "
+            "fields",
+            "write the columns by hand: headgate init without --from-topic has an example",
+        )
+    looks = count_envelopes(values, format_of)
+    place = ROW_PLACES.get(looks.envelope or Envelope.PLAIN, RowPlace())
+    proposal = _proposal_of(_written_columns(values, format_of, place), looks)
+    own = name.endswith(_REGISTRY)  # else all have the one schema of the sink file, keys have not
+    keys = [key for key, _ in records if own]
+    written = _written_columns(keys, format_of, RowPlace())
+    return ProposedRecords(name, looks, proposal, tuple(column.name for column in written.fields))
+
+
+def _find_format(values: Sequence[bytes | None], options: Mapping[str, str]) -> str:
+    """Return a format of the registry that reads most of the values, or JSON.
+
+    Raises ``ConfigurationError`` if the values need a registry whose address is not known.
+    """
+    there = [value for value in values if value is not None]
+    framed = [value for value in there if value[:1] == b"\0"]
+    if not there or len(framed) * 2 < len(there):
+        return "json"
+    if "registry.url" not in options:
+        raise ConfigurationError(
+            f"{len(framed)} of {len(values)} records begin as those with the id of a schema in a "
+            "registry do",
+            "say where the registry is: --registry URL",
+        )
+    # Backwards: the client keeps its first answer, and only Protobuf asks for a descriptor.
+    names = [name for name in format_names() if name.endswith(_REGISTRY)][::-1]
+    found = {name: count_envelopes(framed, _format_of(name, options)) for name in names}
+    return min(names, key=lambda name: found[name].unreadable)
+
+
+def _format_of(name: str, options: Mapping[str, str]) -> Callable[[], RecordFormat]:
+    return partial(record_format, name, ValueOptions.from_options(options).of_format)
+
+
+def _written_columns(
+    values: Sequence[bytes | None], format_of: Callable[[], RecordFormat], place: RowPlace
+) -> Struct:
+    """Return the columns of the schemas that the values were written with, where rows are."""
+    there = [value for value in values if value is not None]
+    made = format_of()
+    writer = cast("EvolvingFormat", made)
+    writer.watch(UnknownFieldFinder(NOTHING, (), (), caseless=False, place=place))
+    bad: Mapping[int, str] = {}
+    try:
+        made.decode(there, NOTHING)
+    except UndecodableRecords as found:
+        bad = found.bad
+    return reduce(joined, (wanted for _, wanted in writer.unknown_columns(there, bad)), Struct())
+
+
+def _proposal_of(written: Struct, looks: EnvelopeCounts) -> Proposal:
+    """Return what a new table takes of these columns, as with ``unknown_fields = "evolve"``."""
+    growth = grown(Struct(), mapped(written, Struct()), nanoseconds=False)
+    columns = [ProposedColumn(each.name, _type_text(each.type)) for each in growth.columns.fields]
+    left_out = [(".".join(refusal.path), refusal.reason) for refusal in growth.refused]
+    return Proposal(tuple(columns), tuple(left_out), looks.records, looks.unreadable)
+
+
+def _type_text(kind: Type) -> str:
+    """Return the type as a sink file has it."""
+    match kind:
+        case Struct(fields):
+            return f"struct<{', '.join(f'{c.name}: {_type_text(c.type)}' for c in fields)}>"
+        case ListOf(Column(type=item)):
+            return f"list<{_type_text(item)}>"
+        case MapOf(key, Column(type=item)):
+            return f"map<{_type_text(key)}, {_type_text(item)}>"
+        case _:
+            return str(kind).replace("[", "(").replace("]", ")")
+
+
+def _propose_of_json(
+    records: Sequence[KeyAndValue], name: str, options: Mapping[str, str]
+) -> ProposedRecords:
+    """Propose from JSON, with embedded schemas if ``name`` says so or more records have some."""
+    values = [value for _, value in records]
+    names = (name,) if name else _JSON
+    known = {each: count_envelopes(values, _format_of(each, options)) for each in names}
+    if not name:
+        enclosed = known["connect-json"].envelopes.total() > len(values) // 2
+        name = "connect-json" if enclosed else "json"
+    looks = known[name]
+    documents = [_document(value, name) for value in values]
+    envelope = looks.envelope or Envelope.PLAIN
+    rows = [_row(document, envelope) for document in documents if document is not None]
+    proposal = propose_columns(json.dumps(row).encode() for row in rows if row is not None)
+    keys = [_document(key, name) for key, _ in records]
+    return ProposedRecords(
+        name,
+        looks,
+        replace(proposal, records=looks.records, others=looks.unreadable),
+        _common_value(key for key in keys if key),
+    )
+
+
+def _document(value: bytes | None, format_name: str) -> Document | None:
+    try:
+        document = json.loads(value or b"")
+    except (ValueError, RecursionError):
+        return None
+    if format_name == "connect-json" and isinstance(document, dict):
+        document = document.get("payload")
+    return document if isinstance(document, dict) else None
+
+
+def _row(document: Document, envelope: Envelope) -> Document | None:
+    """Return the row in a value, as far as it shows one."""
+    if envelope is Envelope.PLAIN:
+        return document
+    nested = {Envelope.DEBEZIUM: ("after", "before"), Envelope.DMS: ("data",)}
+    for name in nested.get(envelope, ()):
+        if isinstance(document.get(name), dict):
+            return dict(document[name])
+    if envelope is Envelope.DEBEZIUM or (envelope is Envelope.DMS and "metadata" in document):
+        return None
+    return {name: value for name, value in document.items() if name not in ENVELOPE_FIELDS}
+
+
+def _common_value(keys: Iterable[Document]) -> tuple[str, ...]:
+    """Return the fields of the keys, if all have the same."""
+    found = {tuple(key) for key in keys}
+    return found.pop() if len(found) == 1 else ()
