@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sink_in_process import SinkInProcess
-
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.testing.sink_in_process import SinkInProcess
 
 ZONES = "abc"
 COLUMNS = '[{ name = "id", type = "long" }, { name = "zone", type = "string" }]'

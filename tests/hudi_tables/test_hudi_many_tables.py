@@ -24,7 +24,6 @@ from many_tables_of_a_kind import (
     source,
     value,
 )
-from sink_in_process import SinkInProcess
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
@@ -40,6 +39,7 @@ from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.upsert_table import HudiKeyedJava
 from headgate.tables.hudi.write_client import HudiJava
+from headgate.testing.sink_in_process import SinkInProcess
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

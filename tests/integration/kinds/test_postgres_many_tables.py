@@ -28,7 +28,6 @@ from many_tables_of_a_kind import (
 )
 from many_tables_of_a_kind import value as without_headers
 from postgres_server import PostgresServer
-from sink_in_process import SinkInProcess
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
@@ -37,6 +36,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.many_tables.list import tables
 from headgate.operations.status.status import status
+from headgate.testing.sink_in_process import SinkInProcess
 
 pytestmark = [
     pytest.mark.integration,
