@@ -16,7 +16,6 @@ from headgate.config.table_formats import plugin_format
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import HeadgateError, TableMissing
-from headgate.control_protocol.events import Envelope, Resume
 from headgate.control_protocol.identifiers import Epoch, Sender, TopicPartition
 from headgate.control_protocol.ports import (
     AllSecondaryTables,
@@ -33,27 +32,19 @@ from headgate.control_protocol.ports import (
     Want,
 )
 from headgate.control_protocol.table_format import TableFormat
-from headgate.control_protocol.testing import (
-    FakeClock,
-    FakeGroup,
-    FakeLog,
-    FakeLogServer,
-    FakeMember,
-    FakeSource,
-    FakeTopics,
-)
+from headgate.control_protocol.testing import FakeTopics
 from headgate.coordinator.driver import CoordinatorDriver
-from headgate.coordinator.driver import World as CoordinatorWorld
+from headgate.coordinator.driver import World as CoordinatorPorts
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.embedded_source import Record
 from headgate.participant.driver import ParticipantDriver
-from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.state import Timer
 from headgate.runtime.assembly import coordinator_driver, participant_state
 from headgate.runtime.maintenance.scheduler import begin_maintenance
 from headgate.runtime.sink_tables import SinkTables
 from headgate.testing.node import Killed, Node, NodeLog
+from headgate.testing.world import World
 
 TURN_MS = 10
 _PATIENCE_S = 120.0
@@ -61,7 +52,7 @@ _PATIENCE_S = 120.0
 Value = Callable[[TopicPartition, int], bytes | None]
 
 
-class SinkInProcess:
+class SinkInProcess(World):
     """One life of a participant with its coordinator after the other, on tables that stay.
 
     ``lost_answers`` hit the next commits of rows to the sink's table, in order, one each: whether
@@ -71,19 +62,14 @@ class SinkInProcess:
     def __init__(
         self, settings: SinkSettings, value: Value, key: Value = lambda _, __: None
     ) -> None:
+        super().__init__(dict.fromkeys(settings.source.topics, 1))
         self.settings = settings
         self.value = value
         self.key = key
-        self.clock = FakeClock()
-        self.server = FakeLogServer(self.clock)
-        self.source = FakeSource()
-        self.group = FakeGroup(self.source, self.clock)
         self.lives = 0
         self.produced = 0
         self.lost_answers = deque[bool]()
         self.lost_deliveries = deque[bool]()
-        for topic in settings.source.topics:
-            self.source.create(topic, 1)
         self.life: Life | None = None
         self._paused = ExitStack()
 
@@ -176,8 +162,7 @@ class SinkInProcess:
 
     def lag(self) -> int:
         stored = self.record.offsets if self.record else {}
-        ends = {at: log.end for at, log in self.source.partitions.items()}
-        return sum(end - stored.get(at, 0) for at, end in ends.items())
+        return sum(end - stored.get(at, 0) for at, end in self.ends().items())
 
     def pending(self) -> set[str]:
         """The tables that are pending something, as the coordinator knows it."""
@@ -191,22 +176,16 @@ class SinkInProcess:
 
     def resume(self, *tables: str) -> None:
         """As ``headgate tables resume`` says it."""
-        record = self.record
-        assert record is not None
-        newest, sender = record.transaction, Sender("operator", "1")
-        event = Resume(tables)
-        name = self.settings.name
-        said = Envelope(name, newest.epoch, newest.number, sender, 1, 0, event)
-        FakeLog(self.server).append([said])
+        self.say_resume(self.record, *tables)
 
 
 class Life(Node):
     """One life of the process, on tables that it opens itself."""
 
     def __init__(self, sink: SinkInProcess) -> None:
-        super().__init__(sink.settings.source.topics)
+        super().__init__(sink, "member", sink.lives)
         self.sink = sink
-        self.member = f"member-{sink.lives}"
+        self.member = f"{self.name}-{self.life}"
         self.opened = ExitStack()
         self.under_way: Callable[[], CommitOutcome] = lambda: Unknown("no commit was made")
 
@@ -216,16 +195,7 @@ class Life(Node):
         self.assigned(frozenset(sink.source.partitions))
         sink.group.assign({self.member: frozenset(sink.source.partitions)})
         initial = participant_state(sink.settings, Sender(self.member, "p"))
-        self.participant = ParticipantDriver(
-            replace(initial, deadlines={Timer.ALIVE: 10**9}),
-            ParticipantWorld(
-                FakeMember(sink.group, self.member),
-                NodeLog(self, sink.server),
-                _Writer(sink, self.tables),
-                self,
-                sink.clock,
-            ),
-        )
+        self.enter(replace(initial, deadlines={Timer.ALIVE: 10**9}), _Writer(sink, self.tables))
 
     def _ready(self) -> SinkTables:
         """As ``SinkTables.ready``, which asks brokers whether a missing table was filled once."""
@@ -246,15 +216,15 @@ class Life(Node):
         found = self.tables.coordinated(settings, topics, self.opened)
         begin_maintenance(found.tables, self.opened, None)
         self.table = found.table
-        world = CoordinatorWorld(
-            NodeLog(self, sink.server),
+        ports = CoordinatorPorts(
+            NodeLog(self),
             _Primary(self, found.table),
             found.sources,
             sink.clock,
             secondaries=_Secondaries(self, found.secondaries),
             stamp=found.new_token,
         )
-        return coordinator_driver(settings, Sender(self.member, "c"), world)
+        return coordinator_driver(settings, Sender(self.member, "c"), ports)
 
 
 class _Primary:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.testing.sink_in_process import SinkInProcess
 
-ZONES = "abc"
 COLUMNS = '[{ name = "id", type = "long" }, { name = "zone", type = "string" }]'
 BEGIN = """
 name = "shop"
@@ -74,17 +71,6 @@ per_thousand_max = 1000
 DECLARED = '[[tables.table]]\nmatch = "db.(orders|returns|zone_a)"\ncolumns = COLUMNS\n'
 PLACES = ("topic", "partition", "offset")
 EVERY = ("orders", "returns", "zone_a", "rejected")
-
-
-def value(at: TopicPartition, offset: int) -> bytes:
-    if offset % 10 == 7:
-        return b"{broken"
-    return json.dumps({"id": offset, "zone": ZONES[offset % 3]}).encode()
-
-
-def source(shop: SinkInProcess) -> list[tuple[Any, ...]]:
-    logs = shop.source.partitions.items()
-    return sorted((at.topic, at.partition, n) for at, log in logs for n in log.timestamps_ms)
 
 
 CHANGES = (

@@ -95,7 +95,7 @@ class SinkContract:
         with begun(one_table(world)) as sink:
             sink.produce(EACH)
             sink.until_killed("committed")
-            sink.server.recreate()
+            sink.log.recreate()
             begins_again(sink)
             holds_each_record_once(sink, world, "orders")
 

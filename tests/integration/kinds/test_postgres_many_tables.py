@@ -24,9 +24,7 @@ from many_tables_of_a_kind import (
     PLACES,
     changing,
     fold,
-    source,
 )
-from many_tables_of_a_kind import value as without_headers
 from postgres_server import PostgresServer
 
 from headgate.config.load import parse
@@ -36,6 +34,8 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.many_tables.list import tables
 from headgate.operations.status.status import status
+from headgate.testing.contract.world import some_bad as without_headers
+from headgate.testing.contract.world import source
 from headgate.testing.sink_in_process import SinkInProcess
 
 pytestmark = [
