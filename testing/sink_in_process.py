@@ -300,8 +300,8 @@ class _Secondaries:
         life.reaches("delivered")
         return outcomes if fate is None else unknown
 
-    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
-        self._tables.tidy(before, pending)
+    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
+        self._tables.delete_undecided_files(before, pending)
 
     def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
         self._tables.acknowledge(pending_commits)

@@ -128,7 +128,7 @@ def many_tables(world: SinkWorld, *, inferred: bool = False) -> str:
     """
     return (
         f"{_BEGIN.replace('MORE_OF_COORDINATOR', '')}\n[tables]\n{world.table}\n"
-        'ledger = "db.ledger"\n[tables.create]\n'
+        'ledger = "db.ledger"\nvalid_through_refresh_ms = 3600000\n[tables.create]\n'
         f'schema = "{"infer" if inferred else "declared"}"\n{world.place("{table}")}\n'
         '[[tables.route]]\ntopic = "^shop\\\\.(?P<name>.+)$"\nto = "db.{name}"\n'
         '[[tables.route]]\ntopic = "events"\nfield = "zone"\nto = "db.zone_{field}"\n'
