@@ -40,7 +40,7 @@ from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.embedded_source import Record
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.state import Timer
-from headgate.runtime.assembly import coordinator_driver, participant_state
+from headgate.runtime.assembly import build_coordinator_driver, build_state
 from headgate.runtime.maintenance.scheduler import begin_maintenance
 from headgate.runtime.sink_tables import SinkTables
 from headgate.testing.node import Killed, Node, NodeLog
@@ -104,6 +104,10 @@ class SinkInProcess(World):
     @property
     def table(self) -> PrimaryTable:
         return self._alive.table
+
+    @property
+    def tables(self) -> SinkTables:
+        return self._alive.tables
 
     @property
     def coordinator(self) -> CoordinatorDriver:
@@ -194,7 +198,7 @@ class Life(Node):
         self.tables = self._ready()
         self.assigned(frozenset(sink.source.partitions))
         sink.group.assign({self.member: frozenset(sink.source.partitions)})
-        initial = participant_state(sink.settings, Sender(self.member, "p"))
+        initial = build_state(sink.settings, Sender(self.member, "p"))
         self.enter(replace(initial, deadlines={Timer.ALIVE: 10**9}), _Writer(sink, self.tables))
 
     def _ready(self) -> SinkTables:
@@ -203,7 +207,7 @@ class Life(Node):
         tables.primary.create(tables.spec(tables.name))
         tables.require_fit_table()
         if self.sink.settings.quarantine.keeps_rejected:
-            tables.ready_quarantine()
+            tables.prepare_quarantine()
         return tables
 
     def end(self) -> None:
@@ -213,7 +217,7 @@ class Life(Node):
     def new_coordinator(self) -> CoordinatorDriver:
         sink, settings = self.sink, self.sink.settings
         topics = FakeTopics(sink.source, settings.source.topics)
-        found = self.tables.coordinated(settings, topics, self.opened)
+        found = self.tables.open_coordinator_ports(settings, topics, self.opened)
         begin_maintenance(found.tables, self.opened, None)
         self.table = found.table
         ports = CoordinatorPorts(
@@ -224,7 +228,7 @@ class Life(Node):
             secondaries=_Secondaries(self, found.secondaries),
             stamp=found.new_token,
         )
-        return coordinator_driver(settings, Sender(self.member, "c"), ports)
+        return build_coordinator_driver(settings, Sender(self.member, "c"), ports)
 
 
 class _Primary:
@@ -335,7 +339,9 @@ class _Writer:
             for at, span in batch.ranges.items()
         ]
         chunk = chunk_of(records)
-        return self._planning.written(batch, lambda plan: write_put_records(plan, batch, chunk))
+        return self._planning.write_planned(
+            batch, lambda plan: write_put_records(plan, batch, chunk)
+        )
 
     def close(self) -> None:
         """Nothing is held."""

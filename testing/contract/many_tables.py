@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from headgate.control_protocol.table_format import FileSchema
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.operations.audit.audit import audit
 from headgate.operations.many_tables.list import tables
-from headgate.runtime.sink_tables import look_at_tables
 from headgate.testing.contract.world import (
     EACH,
     ManyTablesSinkWorld,
@@ -98,9 +96,7 @@ class CreatedTablesSinkContract:
             begins_again(sink)
             holds_each_record_once(sink, world, *EVERY, "zone_b", "zone_c")
             assert set(world.rows("zone_b")[0]) >= {"id", "zone"}
-            assert _layout(sink, "db.zone_b").properties.get(RAW_NAME_PROPERTY) == "db.zone_b"
-
-
-def _layout(sink: SinkInProcess, name: str) -> FileSchema:
-    with look_at_tables(sink.settings) as found:
-        return found.file_schema(name)
+            assert (
+                sink.tables.file_schema("db.zone_b").properties.get(RAW_NAME_PROPERTY)
+                == "db.zone_b"
+            )
