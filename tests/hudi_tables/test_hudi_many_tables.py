@@ -28,7 +28,6 @@ from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_formats import secondary_spec
 from headgate.control_protocol.ports import CommitAttempt
-from headgate.control_protocol.table_format import TableSpec
 from headgate.control_protocol.testing.contract.ledger import owing
 from headgate.control_protocol.testing.contract.world import claimed, landed
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
@@ -41,12 +40,10 @@ from headgate.tables.hudi.upsert_table import HudiKeyedJava
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.testing.contract import (
     ManyTablesSinkContract,
-    QuarantineSinkContract,
-    SinkContract,
     SuspensionSinkContract,
 )
+from headgate.testing.contract.world import many_tables, source
 from headgate.testing.contract.world import some_bad as value
-from headgate.testing.contract.world import source
 from headgate.testing.sink_in_process import SinkInProcess
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
@@ -100,7 +97,6 @@ class HudiSinkWorld:
     """Tables below a folder, which one session fills."""
 
     table = 'type = "hudi"'
-    quarantine = ""
 
     def __init__(self, home: Path, bundle: Path, lock: dict[str, str]) -> None:
         self.lake, self._bundle = home / "lake", bundle
@@ -120,8 +116,7 @@ class HudiSinkWorld:
 
     @contextmanager
     def locked(self, name: str) -> Iterator[None]:
-        spec = TableSpec(f"db.{name}", str(self.lake / name), properties=self._properties)
-        place = HudiLocation.of(spec)
+        place = HudiLocation.of(secondary_spec(parse(many_tables(self)), f"db.{name}"))
         with HudiJava(place, place.config().schema)._lock():
             yield
 
@@ -142,9 +137,7 @@ class HudiSinkWorld:
         properties.write_text(sound)
 
 
-class TestHudiSink(
-    SinkContract, QuarantineSinkContract, ManyTablesSinkContract, SuspensionSinkContract
-):
+class TestHudiSink(ManyTablesSinkContract, SuspensionSinkContract):
     @pytest.fixture
     def world(
         self, tmp_path: Path, bundle: Path, lock: dict[str, str], spark: Any
