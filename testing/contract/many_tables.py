@@ -8,7 +8,7 @@ from headgate.operations.many_tables.list import tables
 from headgate.testing.contract.world import (
     EACH,
     ManyTablesSinkWorld,
-    SinkWorld,
+    RoutedSinkWorld,
     SuspensionSinkWorld,
     begins_again,
     begun,
@@ -89,9 +89,9 @@ class SuspensionSinkContract:
 
 
 class CreatedTablesSinkContract:
-    """The tests take a fixture ``world``, a ``SinkWorld`` of a format for many tables."""
+    """The tests take a fixture ``world``, a ``RoutedSinkWorld``."""
 
-    def test_tables_of_a_field_are_made_of_what_records_show(self, world: SinkWorld) -> None:
+    def test_tables_of_a_field_are_made_of_what_records_show(self, world: RoutedSinkWorld) -> None:
         with begun(many_tables(world, inferred=True), some_bad) as sink:
             begins_again(sink)
             holds_each_record_once(sink, world, *EVERY, "zone_b", "zone_c")

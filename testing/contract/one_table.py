@@ -10,6 +10,7 @@ from headgate.config.load import parse
 from headgate.control_protocol.errors import TableRolledBack, TagMissing
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Landed
+from headgate.operations.audit.audit import audit
 from headgate.operations.status.status import status
 from headgate.testing.contract.world import (
     EACH,
@@ -182,6 +183,8 @@ class QuarantineSinkContract:
                 sink.until(lambda: sink.lag() == 0 and sink.pending() == {f"db.{ASIDE}"})
                 assert len(places(world, ASIDE)) == before
                 assert status(sink.settings).pending_rows == before
+                remarks = audit(sink.settings, with_source=False).remarks
+                assert any("are pending for the quarantine" in remark for remark in remarks)
                 sink.die()
             begins_again(sink)
             holds_each_record_once(sink, world, "orders", ASIDE)

@@ -40,25 +40,25 @@ class SinkWorld(Protocol):
         """Return the rows of a table, as a reader finds them that is not headgate's."""
 
 
-class LockingSinkWorld(SinkWorld, Protocol):
-    def locked(self, name: str) -> AbstractContextManager[None]:
-        """Keep everybody from committing to a table meanwhile."""
-
-
-class QuarantineSinkWorld(LockingSinkWorld, Protocol):
+class RoutedSinkWorld(SinkWorld, Protocol):
     @property
     def quarantine(self) -> str:
         """Return more lines for ``[quarantine]``, and sections of it."""
 
 
-class ManyTablesSinkWorld(LockingSinkWorld, Protocol):
+class QuarantineSinkWorld(RoutedSinkWorld, Protocol):
+    def locked(self, name: str) -> AbstractContextManager[None]:
+        """Keep everybody from committing to a table meanwhile."""
+
+
+class ManyTablesSinkWorld(QuarantineSinkWorld, Protocol):
     def take_away(self, name: str) -> None:
         """Let there be no table of this name, as if it was dropped or renamed."""
 
     def bring_back(self, name: str) -> None: ...
 
 
-class SuspensionSinkWorld(SinkWorld, Protocol):
+class SuspensionSinkWorld(RoutedSinkWorld, Protocol):
     def damaged(self, name: str) -> AbstractContextManager[None]:
         """Make a table one that no sink can fill meanwhile, although it is there."""
 
@@ -120,7 +120,7 @@ def with_quarantine(world: QuarantineSinkWorld, *, coordinator: str = "") -> str
     return one_table(world, coordinator=coordinator, more=aside + world.quarantine)
 
 
-def many_tables(world: SinkWorld, *, inferred: bool = False) -> str:
+def many_tables(world: RoutedSinkWorld, *, inferred: bool = False) -> str:
     """Return the sink file of ``orders``, ``returns``, ``zone_a`` and the quarantine
     ``rejected``.
 
@@ -134,7 +134,7 @@ def many_tables(world: SinkWorld, *, inferred: bool = False) -> str:
         '[[tables.route]]\ntopic = "events"\nfield = "zone"\nto = "db.zone_{field}"\n'
         f"{'' if inferred else _DECLARED}{_PARTS.format(section='tables')}"
         '[quarantine]\npolicy = "quarantine"\ntable = "db.rejected"\nper_thousand_max = 1000\n'
-        f"{world.more}"
+        f"{world.quarantine}\n{world.more}"
     )
 
 

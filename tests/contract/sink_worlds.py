@@ -163,6 +163,9 @@ class IcebergSinkWorld:
             catalog.load_table(f"db.{name}").manage_snapshots().remove_tag(tag).commit()
 
 
+ASIDE = ("orders_quarantine", "rejected")
+
+
 class DeltaBesideIcebergWorld(DeltaSinkWorld):
     """Its quarantine is an Iceberg table."""
 
@@ -176,7 +179,7 @@ class DeltaBesideIcebergWorld(DeltaSinkWorld):
         return f'type = "iceberg"\n{own}'
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        return self.aside.rows(name) if name.endswith("quarantine") else super().rows(name)
+        return self.aside.rows(name) if name in ASIDE else super().rows(name)
 
     def locked(self, name: str) -> Any:
-        return self.aside.locked(name) if name.endswith("quarantine") else super().locked(name)
+        return self.aside.locked(name) if name in ASIDE else super().locked(name)

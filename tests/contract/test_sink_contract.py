@@ -67,7 +67,9 @@ class TestIcebergSink(
         return IcebergSinkWorld(tmp_path)
 
 
-class TestIcebergQuarantineOfADeltaSink(QuarantineSinkContract, RollbackSinkContract):
+class TestIcebergQuarantineOfADeltaSink(
+    QuarantineSinkContract, ManyTablesSinkContract, RollbackSinkContract
+):
     @pytest.fixture
     def world(self, tmp_path: Path) -> DeltaBesideIcebergWorld:
         return DeltaBesideIcebergWorld(tmp_path)

@@ -97,6 +97,7 @@ class HudiSinkWorld:
     """Tables below a folder, which one session fills."""
 
     table = 'type = "hudi"'
+    quarantine = ""
 
     def __init__(self, home: Path, bundle: Path, lock: dict[str, str]) -> None:
         self.lake, self._bundle = home / "lake", bundle
