@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.operations.audit.audit import audit
 from headgate.operations.many_tables.list import tables
@@ -15,6 +17,7 @@ from headgate.testing.contract.world import (
     goes_on,
     holds_each_record_once,
     many_tables,
+    opened,
     places,
     some_bad,
 )
@@ -91,12 +94,19 @@ class SuspensionSinkContract:
 class CreatedTablesSinkContract:
     """The tests take a fixture ``world``, a ``RoutedSinkWorld``."""
 
-    def test_tables_of_a_field_are_made_of_what_records_show(self, world: RoutedSinkWorld) -> None:
-        with begun(many_tables(world, inferred=True), some_bad) as sink:
+    @pytest.mark.parametrize("step", ["", "change", "changed"])
+    def test_tables_of_a_field_are_made_of_what_records_show(
+        self, world: RoutedSinkWorld, step: str
+    ) -> None:
+        """``step``: at which a process dies that makes them."""
+        with opened(many_tables(world, inferred=True), some_bad) as sink:
+            sink.produce(EACH)
+            if step:
+                sink.until_killed(step)
+                sink.begin()
+            sink.until_settled()
             begins_again(sink)
             holds_each_record_once(sink, world, *EVERY, "zone_b", "zone_c")
             assert set(world.rows("zone_b")[0]) >= {"id", "zone"}
-            assert (
-                sink.tables.file_schema("db.zone_b").properties.get(RAW_NAME_PROPERTY)
-                == "db.zone_b"
-            )
+            kept = sink.tables.file_schema("db.zone_b").properties
+            assert kept.get(RAW_NAME_PROPERTY) == "db.zone_b"

@@ -147,15 +147,22 @@ def some_bad(at: TopicPartition, offset: int) -> bytes:
 
 
 @contextmanager
-def begun(text: str, value: Value = good) -> Iterator[SinkInProcess]:
-    """Yield a sink whose first life has filled its tables once."""
+def opened(text: str, value: Value = good) -> Iterator[SinkInProcess]:
+    """Yield a sink in its first life, which has done nothing yet."""
     sink = SinkInProcess(parse(text), value)
     try:
         sink.begin()
-        goes_on(sink)
         yield sink
     finally:
         sink.die()
+
+
+@contextmanager
+def begun(text: str, value: Value = good) -> Iterator[SinkInProcess]:
+    """Yield a sink whose first life has filled its tables once."""
+    with opened(text, value) as sink:
+        goes_on(sink)
+        yield sink
 
 
 def goes_on(sink: SinkInProcess, *but: str) -> None:
