@@ -5,27 +5,8 @@ from __future__ import annotations
 import json
 
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.testing.contract.world import BEGIN
 
-COLUMNS = '[{ name = "id", type = "long" }, { name = "zone", type = "string" }]'
-BEGIN = """
-name = "shop"
-[source]
-topics = ["shop.orders", "shop.returns", "events"]
-[kafka]
-"bootstrap.servers" = "127.0.0.1:9092"
-[spark]
-writer = "in-process"
-[coordinator]
-commit_interval_ms = 50
-commit_timeout_ms = 5000
-rebalance_delay_ms = 10
-election_timeout_ms = 50000
-delivery_timeout_ms = 1000
-retry_backoff_ms = 10
-retry_backoff_max_ms = 20
-[participant]
-end_offset_interval_ms = 10
-"""
 ONE = """
 [table]
 type = "delta"

@@ -75,7 +75,7 @@ class TagSinkWorld(SinkWorld, Protocol):
         """Remove the sink's tag from a table, as its owner might."""
 
 
-_BEGIN = """
+BEGIN = """
 name = "shop"
 [source]
 topics = ["shop.orders", "shop.returns", "events"]
@@ -84,7 +84,6 @@ topics = ["shop.orders", "shop.returns", "events"]
 [spark]
 writer = "in-process"
 [coordinator]
-MORE_OF_COORDINATOR
 commit_interval_ms = 50
 commit_timeout_ms = 5000
 rebalance_delay_ms = 10
@@ -95,21 +94,22 @@ retry_backoff_max_ms = 20
 [participant]
 end_offset_interval_ms = 10
 """
-_COLUMNS = '[{ name = "id", type = "long" }, { name = "zone", type = "string" }]'
+COLUMNS = '[{ name = "id", type = "long" }, { name = "zone", type = "string" }]'
 _PARTS = """
 [{section}.record_columns]
 topic = "topic"
 partition = "partition"
 offset = "offset"
 """
-_DECLARED = f'[[tables.table]]\nmatch = "db.(orders|returns|zone_a)"\ncolumns = {_COLUMNS}\n'
+_DECLARED = f'[[tables.table]]\nmatch = "db.(orders|returns|zone_a)"\ncolumns = {COLUMNS}\n'
 
 
 def one_table(world: SinkWorld, *, coordinator: str = "", more: str = "") -> str:
     """Return the sink file of the table ``orders``, which takes every record."""
+    begin = BEGIN.replace("[coordinator]", f"[coordinator]\n{coordinator}")
     return (
-        f"{_BEGIN.replace('MORE_OF_COORDINATOR', coordinator)}\n[table]\n{world.table}\n"
-        f'identifier = "db.orders"\n{world.place("orders")}\ncreate = true\ncolumns = {_COLUMNS}\n'
+        f"{begin}\n[table]\n{world.table}\n"
+        f'identifier = "db.orders"\n{world.place("orders")}\ncreate = true\ncolumns = {COLUMNS}\n'
         f"{_PARTS.format(section='table')}{more}\n{world.more}"
     )
 
@@ -127,7 +127,7 @@ def many_tables(world: RoutedSinkWorld, *, inferred: bool = False) -> str:
     ``inferred``: no columns are declared, and there are ``zone_b`` and ``zone_c`` as well.
     """
     return (
-        f"{_BEGIN.replace('MORE_OF_COORDINATOR', '')}\n[tables]\n{world.table}\n"
+        f"{BEGIN}\n[tables]\n{world.table}\n"
         'ledger = "db.ledger"\nvalid_through_refresh_ms = 3600000\n[tables.create]\n'
         f'schema = "{"infer" if inferred else "declared"}"\n{world.place("{table}")}\n'
         '[[tables.route]]\ntopic = "^shop\\\\.(?P<name>.+)$"\nto = "db.{name}"\n'

@@ -12,17 +12,7 @@ from typing import Any
 
 import pytest
 from hudi_tables.world import ARCHIVED_SOON, QUICK, HudiWorld
-from many_tables_of_a_kind import (
-    BEGIN,
-    CHANGES,
-    COLUMNS,
-    DECLARED,
-    EVERY,
-    MANY,
-    PLACES,
-    changing,
-    fold,
-)
+from many_tables_of_a_kind import CHANGES, DECLARED, EVERY, MANY, PLACES, changing, fold
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
@@ -42,7 +32,7 @@ from headgate.testing.contract import (
     ManyTablesSinkContract,
     SuspensionSinkContract,
 )
-from headgate.testing.contract.world import many_tables, source
+from headgate.testing.contract.world import BEGIN, COLUMNS, many_tables, source
 from headgate.testing.contract.world import some_bad as value
 from headgate.testing.sink_in_process import SinkInProcess
 

@@ -14,16 +14,7 @@ from confluent_kafka import Producer
 from integration.conftest import Deploy
 from integration.kinds.test_postgres import postgres
 from integration.kinds.test_postgres_secondaries import locked, run
-from many_tables_of_a_kind import (
-    BEGIN,
-    CHANGES,
-    COLUMNS,
-    EVERY,
-    MANY,
-    PLACES,
-    changing,
-    fold,
-)
+from many_tables_of_a_kind import CHANGES, EVERY, MANY, PLACES, changing, fold
 from postgres_server import PostgresServer
 
 from headgate.config.load import parse
@@ -39,8 +30,8 @@ from headgate.testing.contract import (
     QuarantineSinkContract,
     SinkContract,
 )
+from headgate.testing.contract.world import BEGIN, COLUMNS, source
 from headgate.testing.contract.world import some_bad as without_headers
-from headgate.testing.contract.world import source
 from headgate.testing.sink_in_process import SinkInProcess
 
 pytestmark = [

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from many_tables_of_a_kind import BEGIN, COLUMNS, EVERY, MANY, ONE, PLACES
+from many_tables_of_a_kind import EVERY, MANY, ONE, PLACES
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
@@ -31,8 +31,8 @@ from headgate.runtime.maintenance.rounds import Done
 from headgate.tables.iceberg.maintenance.snapshot_selection import KEEP_MIN, MAX_AGE_MS
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import CREATED_MS
+from headgate.testing.contract.world import BEGIN, COLUMNS, source
 from headgate.testing.contract.world import some_bad as value
-from headgate.testing.contract.world import source
 from headgate.testing.sink_in_process import SinkInProcess
 
 ASIDE = """
