@@ -163,7 +163,7 @@ class Shop:
         until_s = time.monotonic() + _PATIENCE_S
         while not done():
             assert time.monotonic() < until_s, f"{self.driver.state.phase} goes on for ever"
-            self.driver.primary()
+            self.driver.begin_to_lead()
             self.driver.run_once(1)
             self._hear()
 

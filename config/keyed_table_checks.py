@@ -120,10 +120,10 @@ class KeysByRoute:
 
     routing: Routing
 
-    def of_table(self, table: str) -> bool:
+    def has_key(self, table: str) -> bool:
         return bool(self.routing.key_of(table))
 
-    def of_topic(self, topic: str) -> bool:
+    def may_have_key(self, topic: str) -> bool:
         return may_have_key(self.routing, topic)
 
 
@@ -138,7 +138,7 @@ def find_added_partitions(
         for at in requested
         if at not in stored
         and at.topic in known
-        and (settings.table.key or routed.of_topic(at.topic))
+        and (settings.table.key or routed.may_have_key(at.topic))
     ]
 
 

@@ -74,7 +74,7 @@ def from_json(text: str) -> Struct:
 
 def to_json(columns: Struct) -> str:
     """Write the columns as Iceberg's JSON without ids."""
-    return json.dumps(_form(columns))
+    return json.dumps(_type_json(columns))
 
 
 def _type_of(form: Any, depth: int) -> Type:
@@ -104,19 +104,19 @@ def _type_of(form: Any, depth: int) -> Type:
     raise ValueError(f"no columns: {kind!r} is not a type")
 
 
-def _form(kind: Type) -> Any:
+def _type_json(kind: Type) -> Any:
     match kind:
         case Struct(fields):
             named = [
-                {"name": c.name, "required": c.required, "type": _form(c.type)} for c in fields
+                {"name": c.name, "required": c.required, "type": _type_json(c.type)} for c in fields
             ]
             return {"type": "struct", "fields": named}
         case ListOf(element):
-            form = {"element": _form(element.type), "element-required": element.required}
+            form = {"element": _type_json(element.type), "element-required": element.required}
             return {"type": "list", **form}
         case MapOf(key, value):
-            form = {"value": _form(value.type), "value-required": value.required}
-            return {"type": "map", "key": _form(key), **form}
+            form = {"value": _type_json(value.type), "value-required": value.required}
+            return {"type": "map", "key": _type_json(key), **form}
         case _:
             return kind
 
@@ -124,56 +124,56 @@ def _form(kind: Type) -> Any:
 # ------------------------------------------------------------------------------ joining proposals
 
 
-def joined(one: Struct, other: Struct) -> Struct:
+def join_columns(one: Struct, other: Struct) -> Struct:
     """Return everything that either proposes, in the order of the first.
 
     Of two types it takes the narrowest that holds both: long, double, a wider decimal, else text.
     """
     theirs = {column.name: column for column in other.fields}
     both = [
-        _both(column, theirs.pop(column.name)) if column.name in theirs else column
+        _join_column(column, theirs.pop(column.name)) if column.name in theirs else column
         for column in one.fields
     ]
     return Struct((*both, *theirs.values()))
 
 
-def _both(one: Column, other: Column) -> Column:
-    return Column(one.name, _type(one.type, other.type), one.required and other.required)
+def _join_column(one: Column, other: Column) -> Column:
+    return Column(one.name, _join_types(one.type, other.type), one.required and other.required)
 
 
-def _type(one: Type, other: Type) -> Type:
+def _join_types(one: Type, other: Type) -> Type:
     match one, other:
         case Struct(), Struct():
-            return joined(one, other)
+            return join_columns(one, other)
         case ListOf(), ListOf():
-            return ListOf(_both(one.element, other.element))
+            return ListOf(_join_column(one.element, other.element))
         case MapOf(), MapOf():
-            return MapOf(_type(one.key, other.key), _both(one.value, other.value))
+            return MapOf(_join_types(one.key, other.key), _join_column(one.value, other.value))
         case (Struct() as struct, MapOf("string") as items) | (
             MapOf("string") as items,
             Struct() as struct,
         ):
-            return as_map(struct, items)
+            return struct_as_map(struct, items)
         case str(), str():
-            return _primitive(one, other)
+            return _join_primitives(one, other)
         case _:
             return "string"
 
 
-def as_map(struct: Struct, items: MapOf | None = None) -> Type:
+def struct_as_map(struct: Struct, items: MapOf | None = None) -> Type:
     """Return a map whose values take what all fields hold, and what a map of such objects holds."""
     values = [Column("", column.type, column.required) for column in struct.fields]
     values += [items.value] if items else []
-    return MapOf("string", reduce(_both, values)) if values else struct
+    return MapOf("string", reduce(_join_column, values)) if values else struct
 
 
-def _primitive(one: str, other: str) -> str:
+def _join_primitives(one: str, other: str) -> str:
     if one == other:
         return one
     if one in _NUMBERS and other in _NUMBERS:
         whole = {"int", "long"}
         return "long" if {one, other} <= whole else "double"
-    first, second = digits(one), digits(other)
+    first, second = decimal_digits(one), decimal_digits(other)
     if first and second:
         scale = max(first[1], second[1])
         precision = max(first[0] - first[1], second[0] - second[1]) + scale
@@ -182,7 +182,7 @@ def _primitive(one: str, other: str) -> str:
     return "string"
 
 
-def digits(kind: str) -> tuple[int, int] | None:
+def decimal_digits(kind: str) -> tuple[int, int] | None:
     """Return precision and scale of a decimal."""
     found = _DECIMAL.fullmatch(kind)
     return (int(found[1]), int(found[2])) if found else None
@@ -203,7 +203,7 @@ def fields_of(column: Column) -> Iterator[tuple[int, Column]]:
             yield from fields_of(item)
 
 
-def without(columns: Struct, paths: Collection[Path], path: Path = ()) -> Struct:
+def columns_without(columns: Struct, paths: Collection[Path], path: Path = ()) -> Struct:
     """Return the columns without those at these paths, and without what that leaves empty."""
     if not paths:
         return columns
@@ -219,7 +219,7 @@ def _column_without(column: Column, paths: Collection[Path], path: Path) -> Colu
 def _type_without(kind: Type, paths: Collection[Path], path: Path) -> Type | None:
     match kind:
         case Struct():
-            left = without(kind, paths, path)
+            left = columns_without(kind, paths, path)
             return left if left.fields else None
         case ListOf(element):
             item = _type_without(element.type, paths, path)
@@ -234,32 +234,32 @@ def _type_without(kind: Type, paths: Collection[Path], path: Path) -> Type | Non
 # ---------------------------------------------------------------------------------------- in words
 
 
-def changes(before: Struct, after: Struct) -> tuple[str, ...]:
+def describe_changes(before: Struct, after: Struct) -> tuple[str, ...]:
     """Return the differences for people: ``+pax``, ``fare: long``, ``zone: optional``."""
-    return tuple(_changes(before, after, ()))
+    return tuple(_describe_changes(before, after, ()))
 
 
-def _changes(before: Struct, after: Struct, path: Path) -> Iterator[str]:
+def _describe_changes(before: Struct, after: Struct, path: Path) -> Iterator[str]:
     known = {column.name: column for column in before.fields}
     for column in after.fields:
         at = (*path, column.name)
         if column.name not in known:
-            yield f"+{dotted(at)}"
+            yield f"+{dotted_path(at)}"
         else:
-            yield from _changed(known[column.name], column, at)
+            yield from _describe_change(known[column.name], column, at)
 
 
-def _changed(before: Column, after: Column, path: Path) -> Iterator[str]:
+def _describe_change(before: Column, after: Column, path: Path) -> Iterator[str]:
     if before.required and not after.required:
-        yield f"{dotted(path)}: optional"
+        yield f"{dotted_path(path)}: optional"
     match before.type, after.type:
         case Struct() as one, Struct() as other:
-            yield from _changes(one, other, path)
+            yield from _describe_changes(one, other, path)
         case (ListOf(one), ListOf(other)) | (MapOf(_, one), MapOf(_, other)):
-            yield from _changed(one, other, path)
+            yield from _describe_change(one, other, path)
         case str() as one, str() as other if one != other:
-            yield f"{dotted(path)}: {other}"
+            yield f"{dotted_path(path)}: {other}"
 
 
-def dotted(path: Sequence[str]) -> str:
+def dotted_path(path: Sequence[str]) -> str:
     return ".".join(path)

@@ -29,7 +29,7 @@ PartitionCohorts = Mapping[str, tuple[int, ...]]
 NUMBER_MAX = 2**31 - 1
 
 
-def cohort(cohorts: PartitionCohorts, topic: str, partition: int) -> int:
+def cohort_of_partition(cohorts: PartitionCohorts, topic: str, partition: int) -> int:
     """Return the number of the partition's cohort, of which a higher one is younger.
 
     ``""`` stands for the only topic of a table that does not say which topic a row came from. Where
@@ -40,7 +40,7 @@ def cohort(cohorts: PartitionCohorts, topic: str, partition: int) -> int:
     return sum(first <= partition for first in cohorts.get(topic, ()))
 
 
-def kept_cohorts(
+def cohorts_of_kept_topics(
     cohorts: PartitionCohorts, before: Mapping[str, TopicId], now: Mapping[str, TopicId]
 ) -> PartitionCohorts:
     """Return those of topics that were not re-created meanwhile."""
@@ -55,7 +55,7 @@ def cohorts_text(cohorts: PartitionCohorts) -> str:
     return json.dumps(dict(cohorts), separators=(",", ":"), sort_keys=True)
 
 
-def cohorts_of(text: str) -> PartitionCohorts:
+def parse_cohorts(text: str) -> PartitionCohorts:
     """Raises ``ValueError`` for what ``cohorts_text`` does not write."""
     topics = json.loads(text)
     if not isinstance(topics, dict):
@@ -109,19 +109,19 @@ class PendingCommit:
     deletes: int = 0
 
     @property
-    def records(self) -> int:
+    def record_count(self) -> int:
         """Return how many source records it stands for."""
         return self.rows + self.deletes
 
     @property
-    def in_words(self) -> str:
+    def description(self) -> str:
         """Describe in words what is pending."""
         deletes = [f"{self.deletes} deletes"] if self.deletes else []
         rows = [f"{self.rows} rows"] if self.rows or not deletes else []
         return " and ".join((*rows, *deletes))
 
     @property
-    def claim(self) -> bool:
+    def is_claim(self) -> bool:
         """Return whether it claims the secondary table of a primary table that went back: START
         waits (PENDING-9)."""
         return self.transaction.number == 0
@@ -156,7 +156,7 @@ class Replayed:
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
     expired: TransactionId | None = None
 
-    def passed(self, at: TopicPartition, topic_id: TopicId) -> int:
+    def first_offset_behind(self, at: TopicPartition, topic_id: TopicId) -> int:
         """Return the partition's first offset that is not given back yet."""
         same = self.topic_ids.get(at.topic) == topic_id
         return self.offsets.get(at, 0) if same else 0
@@ -177,7 +177,7 @@ class KeyCounts:
     superseded: int = 0
 
     @property
-    def records(self) -> int:
+    def record_count(self) -> int:
         """Return rows and deletes together."""
         return self.inserted + self.updated + self.deleted + self.absent + self.superseded
 
@@ -236,36 +236,36 @@ class CommitRecord:
     cohorts: PartitionCohorts = field(default_factory=dict)
 
     @property
-    def read(self) -> int:
+    def records_read(self) -> int:
         """Return how many source records the commit stands for."""
-        changed = self.keys.records if self.keys else self.records
+        changed = self.keys.record_count if self.keys else self.records
         return changed + self.quarantined + self.skipped
 
     @property
-    def claim(self) -> bool:
+    def is_claim(self) -> bool:
         return self.transaction.number == 0
 
     @property
-    def by_operator(self) -> bool:
+    def is_by_operator(self) -> bool:
         """Return whether a person made the claim, and no coordinator."""
-        return self.claim and self.coordinator.member == OPERATOR
+        return self.is_claim and self.coordinator.member == OPERATOR
 
     @property
-    def replays(self) -> bool:
+    def is_replay(self) -> bool:
         """Return whether the commit gave back what was missed (SUSPEND-6); it delivers nothing
         pending."""
         return self.command in (REPLAY, REREAD)
 
-    def secondary(self, table: str) -> str | None:
+    def secondary_uuid(self, table: str) -> str | None:
         """Return the UUID that the secondary table of this name had; version 1 has no names."""
         return self.secondaries.get(table, self.secondaries.get(UNNAMED))
 
-    def delivers(self, pending_commit: PendingCommit, primary: str) -> bool:
+    def has_received(self, pending_commit: PendingCommit, primary: str) -> bool:
         """Return whether a secondary table with this record has received the pending commit of this
         primary table (rule PENDING-6)."""
         return self.primary == primary and self.transaction >= pending_commit.transaction
 
-    def ahead_of(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
+    def offsets_ahead_of(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
         """Return where this record is further than the offsets, on the same topics."""
         return Offsets(
             (at, offset)
@@ -274,7 +274,7 @@ class CommitRecord:
             and offset > offsets.get(at, offset)
         )
 
-    def same_commit(self, other: CommitRecord | None) -> bool:
+    def is_same_commit(self, other: CommitRecord | None) -> bool:
         """Return whether both records are of one commit, whichever of its attempts landed."""
         return (
             other is not None
@@ -295,19 +295,19 @@ def table_note(uuid: str, sink: SinkName) -> str:
     return f"{_NOTE}{uuid}{_SINK}{sink}"
 
 
-def noted_table(note: str | None) -> str | None:
+def table_in_note(note: str | None) -> str | None:
     """Return the table UUID in such a note, ``None`` when the note is not ours."""
     if not note or not note.startswith(_NOTE):
         return None
     return note.removeprefix(_NOTE).partition(_SINK)[0]
 
 
-def noted_sink(note: str | None) -> str | None:
+def sink_in_note(note: str | None) -> str | None:
     """Return the sink in such a note; ``None`` if it names none, as in older releases."""
-    return (note or "").partition(_SINK)[2] or None if noted_table(note) else None
+    return (note or "").partition(_SINK)[2] or None if table_in_note(note) else None
 
 
-def group_taken(group_id: str, other: str, sink: SinkName) -> GroupTaken:
+def group_taken_error(group_id: str, other: str, sink: SinkName) -> GroupTaken:
     """Build the error for a group whose offsets another sink has stored."""
     return GroupTaken(
         f"consumer group {group_id!r} is that of sink {other!r}, but this file names sink {sink!r}"
@@ -317,7 +317,7 @@ def group_taken(group_id: str, other: str, sink: SinkName) -> GroupTaken:
     )
 
 
-def refuse_unfinished(record: CommitRecord | None, sink: SinkName) -> None:
+def require_rollback_finished(record: CommitRecord | None, sink: SinkName) -> None:
     """Raise ``RollbackUnfinished`` where a person's claim says that the tables are going back."""
     if record and record.going_back is not None:
         raise RollbackUnfinished(

@@ -38,8 +38,8 @@ from headgate.control_protocol.commit_record import (
     PendingCommit,
     Replayed,
     Suspended,
-    cohorts_of,
     cohorts_text,
+    parse_cohorts,
 )
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import (
@@ -157,7 +157,7 @@ def encode(record: CommitRecord) -> dict[str, str]:
         if expired := record.replayed.expired:
             values["reread-epoch"] = str(expired.epoch)
             values["reread-transaction"] = str(expired.number)
-    return {_key(record.sink, name): value for name, value in values.items()}
+    return {_property_name(record.sink, name): value for name, value in values.items()}
 
 
 def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
@@ -168,7 +168,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
     if not holds_record(sink, summary):
         return None
     properties = _Properties(sink, summary)
-    version = properties.read(_VERSION, _natural)
+    version = properties.read(_VERSION, _parse_natural)
     if version not in VERSIONS_READ:
         raise properties.unreadable(
             _VERSION, f"is {version}, this headgate reads {VERSIONS_READ[-1]}", "upgrade headgate"
@@ -183,7 +183,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
     values["replayed"] = _replayed(properties)
     if "followers" not in properties and "quarantine" in properties:  # version 1
         values["secondaries"] = {UNNAMED: properties.read("quarantine", str)}
-    record: CommitRecord = _build(CommitRecord, values)
+    record: CommitRecord = _build_dataclass(CommitRecord, values)
     return record
 
 
@@ -195,7 +195,7 @@ def _version(record: CommitRecord) -> int:
 
 def holds_record(sink: SinkName, summary: Mapping[str, str]) -> bool:
     """Return whether the sink wrote into the summary, readable or not."""
-    return any(_key(sink, name) in summary for name in _REQUIRED)
+    return any(_property_name(sink, name) in summary for name in _REQUIRED)
 
 
 def _replayed(properties: _Properties) -> Replayed | None:
@@ -204,11 +204,13 @@ def _replayed(properties: _Properties) -> Replayed | None:
     offsets, topic_ids = properties.read("replayed", _offsets_of)
     if "reread-epoch" not in properties:
         return Replayed(offsets, topic_ids)
-    epoch, number = (properties.read(f"reread-{n}", _natural) for n in ("epoch", "transaction"))
+    epoch, number = (
+        properties.read(f"reread-{n}", _parse_natural) for n in ("epoch", "transaction")
+    )
     return Replayed(offsets, topic_ids, TransactionId(Epoch(epoch), TransactionNumber(number)))
 
 
-def topics_of(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicId]:
+def topics_in_summary(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicId]:
     """Return the topics of another sink; none where this version cannot read its record."""
     try:
         record = decode(sink, summary)
@@ -217,7 +219,7 @@ def topics_of(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicI
     return record.topic_ids if record else {}
 
 
-def sink_of(summary: Mapping[str, str]) -> SinkName | None:
+def sink_in_summary(summary: Mapping[str, str]) -> SinkName | None:
     """Return the name of the sink whose commit record, or maintenance, a summary carries."""
     for key in summary:
         prefix, _, rest = key.partition(".")
@@ -227,7 +229,7 @@ def sink_of(summary: Mapping[str, str]) -> SinkName | None:
     return None
 
 
-def _key(sink: SinkName, name: str) -> str:
+def _property_name(sink: SinkName, name: str) -> str:
     return f"headgate.{sink}.{name}"
 
 
@@ -243,17 +245,18 @@ class _Properties:
         self._summary = summary
 
     def __contains__(self, name: str) -> bool:
-        return _key(self._sink, name) in self._summary
+        return _property_name(self._sink, name) in self._summary
 
     def unreadable(self, name: str, problem: str, hint: str = "") -> RecordUnreadable:
+        where = f"the snapshot property {_property_name(self._sink, name)}"
         return RecordUnreadable(
-            f"sink {self._sink}: the snapshot property {_key(self._sink, name)} {problem}",
+            f"sink {self._sink}: {where} {problem}",
             hint or "was the snapshot's summary written or edited by another program?",
         )
 
     def read(self, name: str, read: Callable[[str], Any]) -> Any:
         """Return what ``read`` makes of the text."""
-        text = self._summary.get(_key(self._sink, name))
+        text = self._summary.get(_property_name(self._sink, name))
         if not isinstance(text, str):
             raise self.unreadable(name, "is missing" if text is None else "is no text")
         try:
@@ -277,7 +280,7 @@ class _Leaf(NamedTuple):
 
 
 @cache
-def _hints(kind: Any) -> Mapping[str, Any]:
+def _field_types(kind: Any) -> Mapping[str, Any]:
     return {
         name: getattr(hint, "__supertype__", hint) for name, hint in get_type_hints(kind).items()
     }
@@ -288,42 +291,42 @@ def _is_nested(hint: Any) -> bool:
 
 
 @cache
-def _leaves(kind: Any, prefix: str = "") -> tuple[_Leaf, ...]:
+def _leaf_fields(kind: Any, prefix: str = "") -> tuple[_Leaf, ...]:
     leaves: list[_Leaf] = []
-    for name, hint in _hints(kind).items():
+    for name, hint in _field_types(kind).items():
         path = f"{prefix}{name}"
         if _is_nested(hint):
-            leaves += _leaves(hint, f"{path}.")
+            leaves += _leaf_fields(hint, f"{path}.")
         else:
             key = _KEYS.get(path, name.replace("_", "-"))
             leaves.append(_Leaf(path, key, hint, attrgetter(path)))
     return tuple(leaves)
 
 
-def _build(kind: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
+def _build_dataclass(kind: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
     """Return the dataclass with these values of its leaves, by path, else with its defaults."""
     made = {}
-    for name, hint in _hints(kind).items():
+    for name, hint in _field_types(kind).items():
         path = f"{prefix}{name}"
         if path in values:
             made[name] = values[path]
         elif _is_nested(hint):
-            made[name] = _build(hint, values, f"{path}.")
+            made[name] = _build_dataclass(hint, values, f"{path}.")
     return kind(**made)
 
 
-def _form(value: Any) -> dict[str, Any]:
+def _to_json_object(value: Any) -> dict[str, Any]:
     """Return the dataclass as an object of JSON."""
     kind: Any = type(value)
-    form = {leaf.key: leaf.of(value) for leaf in _leaves(kind)}
+    form = {leaf.key: leaf.of(value) for leaf in _leaf_fields(kind)}
     if not form.get("deletes", True):
         del form["deletes"]
     return form
 
 
-def _of_form(kind: Any, form: object) -> Any:
+def _from_json_object(kind: Any, form: object) -> Any:
     """Return the dataclass of an object of JSON that has its fields, each of its type."""
-    leaves = {leaf.key: leaf for leaf in _leaves(kind)}
+    leaves = {leaf.key: leaf for leaf in _leaf_fields(kind)}
     if not isinstance(form, dict) or not leaves.keys() - _LEFT_OUT <= form.keys() <= leaves.keys():
         raise ValueError(f"other fields than {', '.join(leaves)}: {str(form)[:80]}")
     for key, value in form.items():
@@ -331,51 +334,51 @@ def _of_form(kind: Any, form: object) -> Any:
         # bool is an int, in Python and so in JSON's answers
         if type(value) is not declared or (declared is int and not 0 <= value <= OFFSET_MAX):
             raise ValueError(f"its {key} is no {_IN_WORDS[declared]}: {str(value)[:40]}")
-    return _build(kind, {leaves[key].path: value for key, value in form.items()})
+    return _build_dataclass(kind, {leaves[key].path: value for key, value in form.items()})
 
 
-def _list_of(kind: Any, what: str) -> _Codec:
+def _list_codec(kind: Any, what: str) -> _Codec:
     """Return the codec of so many dataclasses, in their order, as one text."""
 
     def write(values: Collection[Any]) -> str:
-        text = json.dumps([_form(each) for each in values], separators=(",", ":"))
+        text = json.dumps([_to_json_object(each) for each in values], separators=(",", ":"))
         if len(values) > PENDING_COMMITS_MAX or len(text) > TEXT_BYTES_MAX:  # json writes ASCII
             raise ValueError(
                 f"{len(values)} {what} in {len(text)} characters, at most "
                 f"{PENDING_COMMITS_MAX} in {TEXT_BYTES_MAX} are read"
             )
-        return pack(text)
+        return compress_text(text)
 
     def read(text: str) -> tuple[Any, ...]:
-        forms = json.loads(unpack(text, TEXT_BYTES_MAX))
+        forms = json.loads(decompress_text(text, TEXT_BYTES_MAX))
         if not isinstance(forms, list) or len(forms) > PENDING_COMMITS_MAX:
             raise ValueError(f"no list of at most {PENDING_COMMITS_MAX} {what}")
-        return tuple(_of_form(kind, form) for form in forms)
+        return tuple(_from_json_object(kind, form) for form in forms)
 
     return _Codec(write, read)
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     if not _NUMBER.fullmatch(text) or abs(int(text)) > OFFSET_MAX:
         raise _NotOne(f"no number: {text[:40]!r}")
     return int(text)
 
 
-def _natural(text: str) -> int:
-    number = _number(text)
+def _parse_natural(text: str) -> int:
+    number = _parse_number(text)
     if number < 0:
         raise _NotOne(f"negative: {number}")
     return number
 
 
-def _flag(text: str) -> bool:
+def _parse_flag(text: str) -> bool:
     if text not in ("true", "false"):
         raise _NotOne(f"neither true nor false: {text[:40]!r}")
     return text == "true"
 
 
-def _secondaries_of(text: str) -> Mapping[str, str]:
-    form = json.loads(unpack(text, TEXT_BYTES_MAX))
+def _parse_secondaries(text: str) -> Mapping[str, str]:
+    form = json.loads(decompress_text(text, TEXT_BYTES_MAX))
     if not isinstance(form, dict) or not all(isinstance(uuid, str) for uuid in form.values()):
         raise ValueError("no secondary tables with their UUIDs")
     return form
@@ -386,7 +389,7 @@ def _is_absent(value: Any) -> bool:
     return value is None or value is False or value in ((), {})  # 0 is written, as any number
 
 
-def _json(value: object) -> str:
+def _to_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
@@ -395,18 +398,21 @@ _CODECS: dict[Any, _Codec] = {
     str: _TEXT,
     str | None: _TEXT,
     TopicId | None: _TEXT,
-    int: _Codec(str, _natural),
-    int | None: _Codec(str, _number),
-    bool: _Codec(lambda value: "true" if value else "false", _flag),
-    Mapping[str, str]: _Codec(lambda value: pack(_json(dict(value))), _secondaries_of),
-    tuple[PendingCommit, ...]: _list_of(PendingCommit, "pending commits"),
-    tuple[Suspended, ...]: _list_of(Suspended, "suspended tables"),
-    KeyCounts | None: _Codec(
-        lambda value: _json(_form(value)), lambda text: _of_form(KeyCounts, json.loads(text))
+    int: _Codec(str, _parse_natural),
+    int | None: _Codec(str, _parse_number),
+    bool: _Codec(lambda value: "true" if value else "false", _parse_flag),
+    Mapping[str, str]: _Codec(
+        lambda value: compress_text(_to_json(dict(value))), _parse_secondaries
     ),
-    PartitionCohorts: _Codec(cohorts_text, cohorts_of),
+    tuple[PendingCommit, ...]: _list_codec(PendingCommit, "pending commits"),
+    tuple[Suspended, ...]: _list_codec(Suspended, "suspended tables"),
+    KeyCounts | None: _Codec(
+        lambda value: _to_json(_to_json_object(value)),
+        lambda text: _from_json_object(KeyCounts, json.loads(text)),
+    ),
+    PartitionCohorts: _Codec(cohorts_text, parse_cohorts),
 }
-_LEAVES = tuple(leaf for leaf in _leaves(CommitRecord) if leaf.path not in _APART)
+_LEAVES = tuple(leaf for leaf in _leaf_fields(CommitRecord) if leaf.path not in _APART)
 
 
 # --------------------------------------------------------------------------------------- offsets
@@ -416,15 +422,15 @@ def _offsets_text(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
     topics: dict[str, dict[str, object]] = {
         topic: {"id": topic_id} for topic, topic_id in topic_ids.items()
     }
-    for topic, runs in _runs(offsets).items():
+    for topic, runs in _offset_runs(offsets).items():
         topics.setdefault(topic, {})["offsets"] = runs
-    text = _json(topics)
+    text = _to_json(topics)
     if len(text) > OFFSETS_INFLATED_BYTES_MAX:  # ASCII, as json writes it
         raise ValueError(f"{len(text)} characters, at most {OFFSETS_INFLATED_BYTES_MAX} are read")
-    return pack(text)
+    return compress_text(text)
 
 
-def _runs(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
+def _offset_runs(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
     """Join the offsets of neighbouring partitions, per topic, under the first of them."""
     topics: dict[str, dict[int, list[int]]] = {}
     previous: TopicPartition | None = None
@@ -438,7 +444,7 @@ def _runs(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
 
 
 def _offsets_of(text: str) -> tuple[Offsets, dict[str, TopicId]]:
-    topics = json.loads(unpack(text, OFFSETS_INFLATED_BYTES_MAX))
+    topics = json.loads(decompress_text(text, OFFSETS_INFLATED_BYTES_MAX))
     if not isinstance(topics, dict):
         raise ValueError("no topics")  # noqa: TRY004 - one answer to everything malformed
     offsets: dict[TopicPartition, int] = {}
@@ -480,14 +486,14 @@ PLAIN_CHARS_MAX = 2_000
 _DEFLATED = "zlib:"
 
 
-def pack(text: str) -> str:
+def compress_text(text: str) -> str:
     """Return the text as it is while it is short, else deflated, as ``zlib:<base64>``."""
     if len(text) <= PLAIN_CHARS_MAX:
         return text
     return _DEFLATED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def unpack(text: str, bytes_max: int) -> str:
+def decompress_text(text: str, bytes_max: int) -> str:
     """Return what was packed. Raises ``ValueError`` for more than ``bytes_max`` bytes of it."""
     if len(text) > bytes_max:
         raise ValueError(f"{len(text)} characters, at most {bytes_max} are read")
@@ -520,7 +526,7 @@ def filled_property(sink: SinkName, table: str) -> str:
     return f"{_prefix(sink)}{table}"
 
 
-def filled_of(sink: SinkName, properties: Mapping[str, str]) -> Mapping[str, str]:
+def filled_tables(sink: SinkName, properties: Mapping[str, str]) -> Mapping[str, str]:
     """Return the UUIDs of the tables that the sink has filled, by their names."""
     prefix = _prefix(sink)
     return {
@@ -535,7 +541,7 @@ def is_filled_property(name: str) -> bool:
     return name.startswith("headgate.") and name.split(".")[2:3] == ["filled"]
 
 
-def newly_filled(record: CommitRecord, properties: Mapping[str, str]) -> dict[str, str]:
+def newly_filled_properties(record: CommitRecord, properties: Mapping[str, str]) -> dict[str, str]:
     """Return the additional properties that a commit of this record sets.
 
     Secondary tables that the record names by UUID need none.
@@ -548,7 +554,7 @@ def newly_filled(record: CommitRecord, properties: Mapping[str, str]) -> dict[st
     return {name: uuid for name, uuid in pending.items() if properties.get(name) != uuid}
 
 
-def forgotten(
+def forgotten_properties(
     sink: SinkName, tables: Collection[str], set_now: Collection[str], properties: Collection[str]
 ) -> list[str]:
     """Return the properties that a commit removes: of these tables, unless it sets them."""
@@ -556,7 +562,7 @@ def forgotten(
     return sorted((names & set(properties)) - set(set_now))
 
 
-def filled_after(
+def filled_tables_after(
     record: CommitRecord, before: Mapping[str, str], forgets: Collection[str]
 ) -> Mapping[str, str]:
     """Return the UUIDs of the tables that the sink has filled once a commit of this record landed.
@@ -565,10 +571,10 @@ def filled_after(
     """
     sink = record.sink
     known = {filled_property(sink, name): uuid for name, uuid in before.items()}
-    added = newly_filled(record, known)
-    gone = forgotten(sink, forgets, added, known)
+    added = newly_filled_properties(record, known)
+    gone = forgotten_properties(sink, forgets, added, known)
     kept = {name: uuid for name, uuid in known.items() if name not in gone}
-    return filled_of(sink, {**kept, **added})
+    return filled_tables(sink, {**kept, **added})
 
 
 def _prefix(sink: SinkName) -> str:

@@ -308,7 +308,7 @@ class StopBefore(StopSink):
 
     def with_others(self, others: Iterable[StopBefore]) -> StopBefore:
         """Return it, with the places that the others have met, too."""
-        self.first = reduce(Offsets.earliest, (other.first for other in others), self.first)
+        self.first = reduce(Offsets.smaller_of_each, (other.first for other in others), self.first)
         return self
 
 

@@ -83,21 +83,21 @@ class _Codec(NamedTuple):
 
 def to_form(envelope: Envelope) -> tuple[str, Form]:
     """Return the name of the event's schema, and the record to write with it."""
-    form: Form = _record(Envelope).write(envelope)
+    form: Form = _record_codec(Envelope).write(envelope)
     event = form.pop("event")
     kind: Any = type(event)
-    return _SCHEMA_NAMES[kind], form | _record(kind).write(event)
+    return _SCHEMA_NAMES[kind], form | _record_codec(kind).write(event)
 
 
 def from_form(schema_name: str, form: Form) -> Envelope:
     """Return the envelope of a record read with the named schema; ``ValueError`` if absurd."""
-    event: Event = _record(_EVENTS[schema_name]).read(form)
-    envelope: Envelope = _record(Envelope).read({**form, "event": event})
-    _refuse_absurd(envelope.sender, event)
+    event: Event = _record_codec(_EVENTS[schema_name]).read(form)
+    envelope: Envelope = _record_codec(Envelope).read({**form, "event": event})
+    _require_plausible(envelope.sender, event)
     return envelope
 
 
-def _refuse_absurd(sender: Sender, event: Event) -> None:
+def _require_plausible(sender: Sender, event: Event) -> None:
     """Raise ``ValueError`` for what no type forbids.
 
     Names are of bounded length, because they are remembered, and answers repeat them (LOG-6).
@@ -119,28 +119,28 @@ def _refuse_absurd(sender: Sender, event: Event) -> None:
 # ------------------------------------------------------------------------------ by declared type
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
-_SAME = _Codec(_same, _same)
+_SAME = _Codec(_identity, _identity)
 
 
 @cache
-def _record(kind: Any) -> _Codec:
+def _record_codec(kind: Any) -> _Codec:
     """Return the codec of a dataclass; built once, from the declared types of its fields."""
     hints = get_type_hints(kind)
-    inline = [(name, _record(hint)) for name, hint in hints.items() if hint in _INLINE]
+    inline = [(name, _record_codec(hint)) for name, hint in hints.items() if hint in _INLINE]
     own = [
-        (name, _WIRE_NAMES.get(name, name), *_of_field(name, hint))
+        (name, _WIRE_NAMES.get(name, name), *_field_codec(name, hint))
         for name, hint in hints.items()
         if hint not in _INLINE
     ]
 
-    # Calls of ``_same`` are spared, for a status has many fields that need no change.
+    # Calls of ``_identity`` are spared, for a status has many fields that need no change.
     def write(value: Any) -> Form:
         form: Form = {
-            wire_name: getattr(value, name) if change is _same else change(getattr(value, name))
+            wire_name: getattr(value, name) if change is _identity else change(getattr(value, name))
             for name, wire_name, change, _ in own
         }
         for name, codec in inline:
@@ -149,7 +149,7 @@ def _record(kind: Any) -> _Codec:
 
     def read(form: Form) -> Any:
         values = {
-            name: form[wire_name] if change is _same else change(form[wire_name])
+            name: form[wire_name] if change is _identity else change(form[wire_name])
             for name, wire_name, _, change in own
         }
         for name, codec in inline:
@@ -159,36 +159,40 @@ def _record(kind: Any) -> _Codec:
     return _Codec(write, read)
 
 
-def _of_field(name: str, hint: Any) -> _Codec:
-    return _SAME if name in _ANY_NUMBER or name == "event" else _of_type(hint)
+def _field_codec(name: str, hint: Any) -> _Codec:
+    return _SAME if name in _ANY_NUMBER or name == "event" else _type_codec(hint)
 
 
-def _of_type(hint: Any) -> _Codec:
+def _type_codec(hint: Any) -> _Codec:
     hint = getattr(hint, "__supertype__", hint)
     origin, args = get_origin(hint), get_args(hint)
     if origin in (UnionType, Union):  # that of a NewType is the older one
-        write, read = _of_type(next(each for each in args if each is not NoneType))
-        return _Codec(_or_none(write), _or_none(read))
+        write, read = _type_codec(next(each for each in args if each is not NoneType))
+        return _Codec(_optional(write), _optional(read))
     if origin is tuple:
-        write, read = _of_type(args[0])
+        write, read = _type_codec(args[0])
         return _Codec(lambda values: [*map(write, values)], lambda forms: tuple(map(read, forms)))
     if origin is frozenset:
         return _Codec(_partitions_form, _partitions_of)
     if origin is Mapping:
-        return _per_partition(args[1]) if args[0] is TopicPartition else _Codec(dict, _same)
+        return (
+            _partition_map_codec(args[1]) if args[0] is TopicPartition else _Codec(dict, _identity)
+        )
     if issubclass(hint, Enum):
         return _Codec(lambda value: value.value, hint)
     known = {
         **dict.fromkeys((str, bool, bytes), _SAME),
-        int: _Codec(_same, _natural),
+        int: _Codec(_identity, _natural),
         Offsets: _Codec(_offsets_form, _offsets_of),
         Struct: _Codec(to_json, from_json),
     }
-    return known.get(hint) or _record(hint)
+    return known.get(hint) or _record_codec(hint)
 
 
-def _or_none(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return _same if change is _same else lambda value: None if value is None else change(value)
+def _optional(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return (
+        _identity if change is _identity else lambda value: None if value is None else change(value)
+    )
 
 
 def _natural(value: int) -> int:
@@ -206,14 +210,14 @@ def _partition(topic: str, partition: int) -> TopicPartition:
     return TopicPartition(topic, partition)
 
 
-def _by_topic(values: Mapping[TopicPartition, _Value]) -> dict[str, dict[int, _Value]]:
+def _group_by_topic(values: Mapping[TopicPartition, _Value]) -> dict[str, dict[int, _Value]]:
     topics: dict[str, dict[int, _Value]] = {}
     for at in sorted(values):
         topics.setdefault(at.topic, {})[at.partition] = values[at]
     return topics
 
 
-def _once(pairs: Iterable[tuple[TopicPartition, _Value]]) -> dict[TopicPartition, _Value]:
+def _dict_of_unique(pairs: Iterable[tuple[TopicPartition, _Value]]) -> dict[TopicPartition, _Value]:
     """Build a dictionary; refuse a partition named twice, for either could be meant."""
     values: dict[TopicPartition, _Value] = {}
     for at, value in pairs:
@@ -223,17 +227,17 @@ def _once(pairs: Iterable[tuple[TopicPartition, _Value]]) -> dict[TopicPartition
     return values
 
 
-def _per_partition(kind: Any) -> _Codec:
-    (write, read), list_name = _record(kind), _LIST_NAMES[kind]
+def _partition_map_codec(kind: Any) -> _Codec:
+    (write, read), list_name = _record_codec(kind), _LIST_NAMES[kind]
 
     def form_of(values: Mapping[TopicPartition, Any]) -> list[Form]:
         return [
             {"topic": topic, list_name: [{"partition": n, **write(v)} for n, v in each.items()]}
-            for topic, each in _by_topic(values).items()
+            for topic, each in _group_by_topic(values).items()
         ]
 
     def values_of(topics: list[Form]) -> dict[TopicPartition, Any]:
-        return _once(
+        return _dict_of_unique(
             (_partition(topic["topic"], form["partition"]), read(form))
             for topic in topics
             for form in topic[list_name]
@@ -245,13 +249,13 @@ def _per_partition(kind: Any) -> _Codec:
 def _offsets_form(offsets: Offsets) -> list[Form]:
     return [
         {"topic": topic, "partitions": list(next_), "offsets": list(next_.values())}
-        for topic, next_ in _by_topic(offsets).items()
+        for topic, next_ in _group_by_topic(offsets).items()
     ]
 
 
 def _offsets_of(topics: list[Form]) -> Offsets:
     return Offsets(
-        _once(
+        _dict_of_unique(
             (_partition(form["topic"], partition), _natural(offset))
             for form in topics
             for partition, offset in zip(form["partitions"], form["offsets"], strict=True)
@@ -260,7 +264,7 @@ def _offsets_of(topics: list[Form]) -> Offsets:
 
 
 def _partitions_form(partitions: frozenset[TopicPartition]) -> list[Form]:
-    topics = _by_topic(dict.fromkeys(partitions))
+    topics = _group_by_topic(dict.fromkeys(partitions))
     return [{"topic": topic, "partitions": list(numbers)} for topic, numbers in topics.items()]
 
 

@@ -27,14 +27,14 @@ class Listener:
         self.behind = True
         """Whether the place in the log from which everything is heard is lost."""
 
-    def stand(self) -> str | None:
+    def seek_log_end(self) -> str | None:
         """Seek the log's end. Return why it had broken off, if it had. Raises ``RetryLater``."""
         self._log.seek(self._log.end_offset())
         self.behind = False
         reason, self._broken = self._broken, None
         return reason
 
-    def hear(self, timeout_ms: int) -> Iterator[LogRecord]:
+    def read_events(self, timeout_ms: int) -> Iterator[LogRecord]:
         """Yield whole events to this sink, after at most ``timeout_ms`` of waiting.
 
         Parts of an event are put together. Where the log broke off, none come: it is ``behind``
@@ -48,6 +48,6 @@ class Listener:
             return
         for record in records:
             if record.envelope.sink == self._sink:
-                whole = self._assembler.add(record.envelope)
+                whole = self._assembler.add_part(record.envelope)
                 if whole is not None:
                     yield replace(record, envelope=whole)

@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.event_reader import Listener
 from headgate.control_protocol.events import Envelope, WriteStatus
 from headgate.control_protocol.identifiers import Sender, SinkName
-from headgate.control_protocol.log_event_names import about
+from headgate.control_protocol.log_event_names import log_extra
 from headgate.control_protocol.machine_io import (
     Append,
     Heard,
@@ -26,7 +26,7 @@ from headgate.control_protocol.machine_io import (
     Stop,
     Tick,
 )
-from headgate.control_protocol.multipart_status import split
+from headgate.control_protocol.multipart_status import split_status
 from headgate.control_protocol.ports import Clock, ControlLog
 from headgate.control_protocol.redaction import Redaction
 
@@ -97,7 +97,7 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
 
     def _execute(self, action: Action) -> Input | None:
         if isinstance(action, Stop):
-            raise self._redaction.of_error(action.error)
+            raise self._redaction.redact_error(action.error)
         try:
             match action:
                 case Append(events):
@@ -122,27 +122,27 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
             sender=self._sender,
             sequence=outgoing.sequence or self._sequence,
             time_ms=self._clock.wall_ms(),
-            event=self._redaction.of_event(outgoing.event),
+            event=self._redaction.redact_event(outgoing.event),
         )
         if isinstance(envelope.event, WriteStatus):
-            for part in split(envelope.event):
+            for part in split_status(envelope.event):
                 yield replace(envelope, event=part)
         else:
             yield envelope
 
     def _write(self, line: LogLine) -> None:
         level = logging.WARNING if line.trouble else logging.INFO
-        extra = about(line.event, epoch=self._epoch())
+        extra = log_extra(line.event, epoch=self._epoch())
         self._logger.log(level, "sink %s: %s", self._sink, line.text, extra=extra)
         self._on_logged(line)
 
-    def _hear(self, timeout_ms: int) -> None:
+    def _read_log(self, timeout_ms: int) -> None:
         """Feed what the log has, after at most ``timeout_ms`` of waiting. Raises ``RetryLater``."""
-        for record in self._listener.hear(timeout_ms):
+        for record in self._listener.read_events(timeout_ms):
             self._feed(Heard(record))
 
     def _catch_up(self) -> None:
         """Seek the log's end *before* anything is appended: every own event must be heard."""
-        broken = self._listener.stand()
+        broken = self._listener.seek_log_end()
         if broken is not None:
             self._feed(LogTruncated(broken))

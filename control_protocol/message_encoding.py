@@ -17,7 +17,7 @@ import fastavro
 from headgate.control_protocol.event_codec import Form, from_form, to_form
 from headgate.control_protocol.events import PROTOCOL_VERSION, Envelope
 from headgate.control_protocol.identifiers import SinkName, TopicId
-from headgate.control_protocol.signatures import Keys, unseal
+from headgate.control_protocol.signatures import Keys, split_signed
 from headgate.schemas import control_schemas
 
 MESSAGE_BYTES_MAX = 900 * 1024
@@ -71,7 +71,7 @@ def encode(envelope: Envelope) -> bytes:
     """
     name, form = to_form(envelope)
     from_form(name, form)
-    message = _written(name, form)
+    message = _serialize(name, form)
     if len(message) > MESSAGE_BYTES_MAX:
         raise ValueError(
             f"sink {envelope.sink}: a {name} of {len(message)} bytes does not fit into a control"
@@ -82,10 +82,10 @@ def encode(envelope: Envelope) -> bytes:
 
 def encoded_bytes(envelope: Envelope) -> int:
     """Return the length of its message; unlike ``encode``, accept any content."""
-    return len(_written(*to_form(envelope)))
+    return len(_serialize(*to_form(envelope)))
 
 
-def _written(name: str, form: Form) -> bytes:
+def _serialize(name: str, form: Form) -> bytes:
     header, schema = _SCHEMAS[name]
     body = BytesIO()
     body.write(header)
@@ -105,7 +105,7 @@ def decode(message: bytes) -> Envelope | Skipped:
     return _decode_body(known[0], known[1], BytesIO(message[_HEADER_BYTES:]))
 
 
-def sink_of(message: bytes) -> str | None:
+def sink_in_message(message: bytes) -> str | None:
     """Return the sink that a message names, from its first fields alone; ``None`` if it is foreign.
 
     Every schema begins with the version and the sink, in other versions of headgate, too.
@@ -154,15 +154,15 @@ class Wire:
     sink: SinkName | None = None
     keys: Keys = field(default_factory=Keys)
 
-    def written(self, envelope: Envelope, topic_id: TopicId) -> bytes:
+    def sign_and_encode(self, envelope: Envelope, topic_id: TopicId) -> bytes:
         """Return the message. ``ValueError`` as ``codec.encode``."""
-        return self.keys.seal(encode(envelope), envelope.sink, topic_id)
+        return self.keys.sign_message(encode(envelope), envelope.sink, topic_id)
 
-    def read(self, message: bytes, topic_id: TopicId) -> Envelope | Skipped:
+    def verify_and_decode(self, message: bytes, topic_id: TopicId) -> Envelope | Skipped:
         """Return the envelope, or why it is passed over; raises nothing."""
-        sealed = unseal(message)
+        sealed = split_signed(message)
         plain = sealed.message if sealed else message
-        named = sink_of(plain)
+        named = sink_in_message(plain)
         if named is None:
             return decode(plain)  # returns the reason
         if self.sink is None:
@@ -170,15 +170,15 @@ class Wire:
         if named != self.sink:
             return Skipped(SkipReason.OTHER_SINK)
         if sealed is None:
-            return Skipped(SkipReason.UNSIGNED) if self.keys else _understood(plain)
+            return Skipped(SkipReason.UNSIGNED) if self.keys else _decode_own(plain)
         if not self.keys:
             return Skipped(SkipReason.SIGNED, "control.key is not set here")
         if not self.keys.is_genuine(sealed, self.sink, topic_id):
             return Skipped(SkipReason.WRONGLY_SIGNED)
-        return _understood(plain)
+        return _decode_own(plain)
 
 
-def _understood(message: bytes) -> Envelope | Skipped:
+def _decode_own(message: bytes) -> Envelope | Skipped:
     """Decode a message of this sink: in a form that is unknown here, another version wrote it."""
     found = decode(message)
     if isinstance(found, Skipped) and found.reason is SkipReason.UNKNOWN_SCHEMA:

@@ -42,7 +42,7 @@ _SMALLER = "keep statistics of fewer columns (write.metadata.metrics.*), or lowe
 _Item = TypeVar("_Item")
 
 
-def split(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> list[WriteStatus]:
+def split_status(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> list[WriteStatus]:
     """Split the status into parts of at most so many encoded bytes each, ranges before files.
 
     Raises ``StopSink`` when one file alone is larger than a part (more than some 10,000 columns
@@ -50,7 +50,7 @@ def split(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> list[Wri
     """
     piles: list[list[WriteStatus]] = [[]]
     pile_bytes = whole_bytes = 0
-    for piece in _pieces(status):
+    for piece in _smallest_pieces(status):
         # a sum is never larger than its pieces, for it shares names
         piece_bytes = _encoded_bytes(piece)
         if piece_bytes > part_bytes_max:
@@ -69,7 +69,7 @@ def split(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> list[Wri
             f"{PARTS_MAX} with {STATUS_BYTES_MAX}",
             _SMALLER,
         )
-    return [replace(_sum(pile), part=k, parts=len(piles)) for k, pile in enumerate(piles)]
+    return [replace(_join_pieces(pile), part=k, parts=len(piles)) for k, pile in enumerate(piles)]
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Assembler:
     _piles: OrderedDict[_Key, dict[int, _Part]] = field(default_factory=OrderedDict)
     _held: int = 0
 
-    def add(self, envelope: Envelope) -> Envelope | None:
+    def add_part(self, envelope: Envelope) -> Envelope | None:
         """Return the envelope with its whole event, or ``None`` while parts are missing.
 
         An event that needs no parts passes as it is. A status that was repeated in all its parts is
@@ -94,16 +94,16 @@ class Assembler:
         status = envelope.event
         if not isinstance(status, WriteStatus) or status.parts == 1:
             return envelope
-        pile = self._with(_key(envelope, status), status)
+        pile = self._collect_part(_key(envelope, status), status)
         if pile is None:
             return None
         try:
-            whole = _sum(pile[k].status for k in range(status.parts))
+            whole = _join_pieces(pile[k].status for k in range(status.parts))
         except ValueError:
             return None  # parts that contradict each other come from no sender of ours
         return replace(envelope, event=whole)
 
-    def _with(self, key: _Key, status: WriteStatus) -> dict[int, _Part] | None:
+    def _collect_part(self, key: _Key, status: WriteStatus) -> dict[int, _Part] | None:
         """Return the status' parts, and forget them, if this was the last missing one."""
         pile = self._piles.setdefault(key, {})
         self._piles.move_to_end(key)
@@ -139,7 +139,7 @@ def _key(envelope: Envelope, status: WriteStatus) -> _Key:
 # -------------------------------------------------------------------------------------- pieces
 
 
-def _pieces(status: WriteStatus) -> Iterator[WriteStatus]:
+def _smallest_pieces(status: WriteStatus) -> Iterator[WriteStatus]:
     """Yield the smallest statuses whose sum is this one, the files last."""
     empty = WriteStatus(status.status_number)
     yield replace(empty, failure=status.failure, troubles=status.troubles)
@@ -159,7 +159,7 @@ def _chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
         yield chunk
 
 
-def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
+def _join_pieces(pieces: Iterable[WriteStatus]) -> WriteStatus:
     """Return the sum; ``ValueError`` when two pieces speak of the same thing."""
     written: dict[TopicPartition, WrittenRange] = {}
     tables: dict[tuple[str, str], _TableSum] = {}
@@ -185,7 +185,7 @@ def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
         written=written,
         tables=tuple(found.status() for found in tables.values()),
         unknown=frozenset(unknown),
-        failure=_only(failures),
+        failure=_single_text(failures),
         troubles=troubles,
     )
 
@@ -204,7 +204,7 @@ class _TableSum:
         return replace(self.first, files=tuple(self.files))
 
 
-def _only(texts: list[str]) -> str | None:
+def _single_text(texts: list[str]) -> str | None:
     if len(texts) > 1:
         raise ValueError("two parts say something of the same thing")
     return texts[0] if texts else None

@@ -22,7 +22,7 @@ class OffsetRange:
             )
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         return self.begin == self.end
 
     def __len__(self) -> int:
@@ -31,7 +31,7 @@ class OffsetRange:
     def __str__(self) -> str:
         return f"[{self.begin}, {self.end})"
 
-    def then(self, later: OffsetRange) -> OffsetRange:
+    def joined_with(self, later: OffsetRange) -> OffsetRange:
         """Return this range and the one that continues it, as one."""
         if later.begin != self.end:
             raise ValueError(f"{later} does not continue {self}")
@@ -70,28 +70,28 @@ class Offsets(Mapping[TopicPartition, int]):
         inside = ", ".join(f"{partition}: {offset}" for partition, offset in sorted(self.items()))
         return f"Offsets({inside})"
 
-    def moved(self, changes: Mapping[TopicPartition, int]) -> Offsets:
+    def with_offsets(self, changes: Mapping[TopicPartition, int]) -> Offsets:
         """Return these offsets with some replaced or added."""
         return Offsets({**self._next, **changes})
 
-    def restricted(self, partitions: Iterable[TopicPartition]) -> Offsets:
+    def restricted_to(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return only the named partitions; those without an offset are left out."""
         return Offsets({p: self._next[p] for p in partitions if p in self._next})
 
-    def admits(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
+    def are_continued_by(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
         """Return whether every range begins exactly at the next offset (rule RANGE-2: ranges
         decide)."""
         return all(self._next.get(partition) == each.begin for partition, each in ranges.items())
 
-    def after(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Offsets:
+    def after_ranges(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Offsets:
         """Return the next offsets once the (admitted) ranges are in."""
-        return self.moved({partition: each.end for partition, each in ranges.items()})
+        return self.with_offsets({partition: each.end for partition, each in ranges.items()})
 
-    def earliest(self, other: Offsets) -> Offsets:
+    def smaller_of_each(self, other: Offsets) -> Offsets:
         """Return the smaller offset of each partition that either has."""
         both = self.keys() | other.keys()
         return Offsets({p: min(some[p] for some in (self, other) if p in some) for p in both})
 
-    def behind(self, other: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+    def partitions_behind(self, other: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Return the partitions in which these offsets are smaller than the other ones, sorted."""
         return sorted(p for p, offset in self._next.items() if p in other and offset < other[p])

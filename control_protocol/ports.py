@@ -155,7 +155,7 @@ class TableView:
     deleted: DeletedRecords = field(default_factory=DeletedRecords)
 
     @property
-    def settled(self) -> CommitRecord | None:
+    def settled_record(self) -> CommitRecord | None:
         """Return the record under the tag; without a tag the newest that the branch holds."""
         return self.record or self.branch_record
 
@@ -164,10 +164,14 @@ class TableView:
         """Return the folder below which the table wants its data files."""
         return self.data_location or f"{self.location}/data"
 
-    def ahead(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
+    def offsets_ahead_of(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
         """Return where this secondary table may be ahead of the offsets: its primary table went
         back (QUARANTINE-3)."""
-        return self.settled.ahead_of(offsets, topic_ids) if self.settled else Offsets()
+        return (
+            self.settled_record.offsets_ahead_of(offsets, topic_ids)
+            if self.settled_record
+            else Offsets()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +399,7 @@ class BatchWritten:
     troubles: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def every_file(self) -> tuple[WrittenFile, ...]:
+    def all_files(self) -> tuple[WrittenFile, ...]:
         """Return the files of all tables."""
         followed = (file for files in self.followed.values() for file in files)
         return (*self.files, *self.quarantined, *followed)

@@ -31,19 +31,19 @@ class BadRecordLimits:
     sample_records_min: int = 1_000
     may_skip: bool = True
 
-    def sampled(self, records: int) -> bool:
+    def is_large_enough_sample(self, records: int) -> bool:
         """Return whether so many records, good and bad, are enough for a rate."""
         return records >= self.sample_records_min
 
-    def too_many(self, bad: int) -> str | None:
+    def reason_if_too_many(self, bad: int) -> str | None:
         """Return why so many in a batch or transaction are too many; ``None`` when they are not."""
         if 0 < self.records_max < bad:
             return f"{bad} records could not be converted, the limit is {self.records_max}"
         return None
 
-    def too_often(self, bad: int, records: int) -> str | None:
+    def reason_if_too_often(self, bad: int, records: int) -> str | None:
         """Return why so many of these records are too many; ``None`` when they are not."""
-        if self.sampled(records) and bad * 1_000 > records * self.per_thousand_max:
+        if self.is_large_enough_sample(records) and bad * 1_000 > records * self.per_thousand_max:
             return (
                 f"{bad} of {records} records could not be converted, the limit is "
                 f"{self.per_thousand_max} of a thousand"

@@ -38,19 +38,19 @@ class Redaction:
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
     def __call__(self, text: str) -> str:
-        for form in _forms(self.secrets):
+        for form in _search_texts(self.secrets):
             if form in text:
                 text = text.replace(form, MASK)
         text = without_url_password(text)
         return _SCHEME.sub(rf"\1{MASK}", _HEADER.sub(rf"\1{MASK}", text))
 
-    def of_error(self, error: _Error) -> _Error:
+    def redact_error(self, error: _Error) -> _Error:
         """Redact the error in place and return it."""
         error.message, error.hint = self(error.message), self(error.hint)
         error.args = tuple(self(a) if isinstance(a, str) else a for a in error.args)
         return error
 
-    def of_event(self, event: Event) -> Event:
+    def redact_event(self, event: Event) -> Event:
         """Return the event fit to travel: reasons are redacted, and bounded."""
         if isinstance(event, WriteStatus) and (event.failure is not None or event.troubles):
             failure = event.failure and self(event.failure)[:REASON_CHARACTERS_MAX]
@@ -62,7 +62,7 @@ class Redaction:
 
 
 @functools.lru_cache(maxsize=64)
-def _forms(secrets: frozenset[str]) -> tuple[str, ...]:
+def _search_texts(secrets: frozenset[str]) -> tuple[str, ...]:
     """Return what to search for, the longest first: secrets as they are, and as servers get them.
 
     A client sends user and password in Base64, forms and URLs escape some characters, and so does
@@ -75,12 +75,12 @@ def _forms(secrets: frozenset[str]) -> tuple[str, ...]:
         plain = secret.encode()
         for encoded in (base64.b64encode(plain), base64.urlsafe_b64encode(plain)):
             found |= {encoded.decode(), encoded.decode().rstrip("=")}
-        escaped = "".join(c if c.isalnum() or c in "-._~" else _percent(c) for c in secret)
+        escaped = "".join(c if c.isalnum() or c in "-._~" else _percent_encode(c) for c in secret)
         found |= {secret, escaped, escaped.replace("%20", "+"), json.dumps(secret)[1:-1]}
     return tuple(sorted(found, key=lambda form: (-len(form), form)))
 
 
-def _percent(character: str) -> str:
+def _percent_encode(character: str) -> str:
     return "".join(f"%{byte:02X}" for byte in character.encode())
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from headgate.control_protocol.commit_record_codec import pack, unpack
+from headgate.control_protocol.commit_record_codec import compress_text, decompress_text
 from headgate.control_protocol.errors import DeletedBack
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
@@ -45,11 +45,11 @@ class DeletedRecords:
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
 
     @property
-    def unlisted(self) -> int:
+    def unlisted_count(self) -> int:
         """Return of how many deleted rows nothing tells the records."""
         return max(0, self.rows - self.listed)
 
-    def of(self, topic_ids: Mapping[str, TopicId]) -> Found:
+    def of_topics(self, topic_ids: Mapping[str, TopicId]) -> Found:
         """Return those of these topics: a topic that was re-created has other records."""
         return {
             at: ranges
@@ -57,9 +57,9 @@ class DeletedRecords:
             if topic_ids.get(at.topic, "") == self.topic_ids.get(at.topic, "")
         }
 
-    def within(self, ranges: Mapping[TopicPartition, OffsetRange], ids: TopicIds) -> int:
+    def count_within(self, ranges: Mapping[TopicPartition, OffsetRange], ids: TopicIds) -> int:
         """Return how many of the listed records of these topics lie in the ranges."""
-        listed = self.of(ids)
+        listed = self.of_topics(ids)
         return sum(
             max(0, min(each.end, span.end) - max(each.begin, span.begin))
             for at, span in ranges.items()
@@ -80,14 +80,14 @@ class DeletedRecords:
             if self.topic_ids.get(at.topic, "") == ids[at.topic]
         }
         merged = {
-            at: tuple(_union((*kept.get(at, ()), *found.get(at, ()))))
+            at: tuple(_join_ranges((*kept.get(at, ()), *found.get(at, ()))))
             for at in sorted({*kept, *found})
         }
         known = {topic: TopicId(id_) for topic, id_ in ids.items()}
         return DeletedRecords(counted.rows, self.listed + rows, merged, known)
 
 
-def read_again(
+def ranges_read_again(
     before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, OffsetRange]:
     """Return what is read again where the next offsets become those of ``after``.
@@ -98,7 +98,7 @@ def read_again(
     return {at: OffsetRange(begin, end) for at, (begin, end) in known.items() if begin < end}
 
 
-def refuse_read_again(
+def require_not_read_again(
     name: str,
     deleted: DeletedRecords,
     ranges: Mapping[TopicPartition, OffsetRange],
@@ -110,15 +110,15 @@ def refuse_read_again(
     again."""
     if not ranges:
         return
-    records = deleted.within(ranges, ids)
-    if records or deleted.unlisted:
-        what = f"{records} records" if records else f"some of {deleted.unlisted} records"
+    records = deleted.count_within(ranges, ids)
+    if records or deleted.unlisted_count:
+        what = f"{records} records" if records else f"some of {deleted.unlisted_count} records"
         raise DeletedBack(
             f"{name}: {what} whose rows people deleted (headgate delete) would be read again", hint
         )
 
 
-def list_property(sink: SinkName, piece: int) -> str:
+def list_property_name(sink: SinkName, piece: int) -> str:
     """Return the name of one piece of the list."""
     return f"headgate.{sink}.deleted-records" + (f".{piece}" if piece else "")
 
@@ -130,19 +130,21 @@ def list_properties(
     topics: dict[str, dict[str, str]] = {}
     for at, ranges in deleted.offsets.items():
         known = topics.setdefault(at.topic, {"id": deleted.topic_ids.get(at.topic, "")})
-        known[str(at.partition)] = ",".join(_written(ranges))
-    text = pack(json.dumps({"rows": deleted.listed, "topics": topics}, separators=(",", ":")))
+        known[str(at.partition)] = ",".join(_format_ranges(ranges))
+    text = compress_text(
+        json.dumps({"rows": deleted.listed, "topics": topics}, separators=(",", ":"))
+    )
     pieces = [text[place : place + CHARS_MAX] for place in range(0, len(text), CHARS_MAX)]
     if len(pieces) > PIECES_MAX:
         return {}
-    found = {list_property(sink, number): piece for number, piece in enumerate(pieces)}
-    others = (list_property(sink, number) for number in range(len(pieces), PIECES_MAX))
+    found = {list_property_name(sink, number): piece for number, piece in enumerate(pieces)}
+    others = (list_property_name(sink, number) for number in range(len(pieces), PIECES_MAX))
     return {**found, **{name: "" for name in others if before.get(name)}}
 
 
 def deleted_records(sink: SinkName, rows: int, properties: Mapping[str, str]) -> DeletedRecords:
     """Return what the properties list of ``rows`` deleted ones; nothing if that is unreadable."""
-    text = "".join(properties.get(list_property(sink, n), "") for n in range(PIECES_MAX))
+    text = "".join(properties.get(list_property_name(sink, n), "") for n in range(PIECES_MAX))
     return replace(_read_list(text), rows=rows) if text else DeletedRecords(rows)
 
 
@@ -150,13 +152,13 @@ def deleted_records(sink: SinkName, rows: int, properties: Mapping[str, str]) ->
 def _read_list(text: str) -> DeletedRecords:
     """Return the list; an empty one if it is unreadable. Each view of a table asks for its own."""
     try:
-        form = json.loads(unpack(text, _BYTES_MAX))
+        form = json.loads(decompress_text(text, _BYTES_MAX))
         listed, offsets, ids = form["rows"], dict[TopicPartition, tuple[OffsetRange, ...]](), {}
         for topic, known in form["topics"].items():
             ids[topic] = TopicId(known["id"])
             for partition, ranges in known.items():
                 if partition != "id":
-                    offsets[TopicPartition(topic, int(partition))] = tuple(_read(ranges))
+                    offsets[TopicPartition(topic, int(partition))] = tuple(_parse_ranges(ranges))
         return DeletedRecords(0, int(listed), offsets, ids)
     except (ValueError, KeyError, TypeError, AttributeError):
         return DeletedRecords()
@@ -164,10 +166,10 @@ def _read_list(text: str) -> DeletedRecords:
 
 def ranges_of(offsets: Iterable[int]) -> tuple[OffsetRange, ...]:
     """Return the offsets, in any order, as ranges."""
-    return tuple(_runs(sorted(offsets)))
+    return tuple(_offset_runs(sorted(offsets)))
 
 
-def _runs(offsets: Iterable[int]) -> Iterator[OffsetRange]:
+def _offset_runs(offsets: Iterable[int]) -> Iterator[OffsetRange]:
     begin, end = 0, 0
     for offset in offsets:
         if offset > end:
@@ -179,7 +181,7 @@ def _runs(offsets: Iterable[int]) -> Iterator[OffsetRange]:
         yield OffsetRange(begin, end)
 
 
-def _union(ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
+def _join_ranges(ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
     begin, end = 0, 0
     for each in sorted(ranges, key=lambda one: one.begin):
         if each.begin > end:
@@ -191,7 +193,7 @@ def _union(ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
         yield OffsetRange(begin, end)
 
 
-def _written(ranges: Iterable[OffsetRange]) -> Iterator[str]:
+def _format_ranges(ranges: Iterable[OffsetRange]) -> Iterator[str]:
     """Write each as its distance from the one before, and its length unless that is 1."""
     end = 0
     for each in ranges:
@@ -199,7 +201,7 @@ def _written(ranges: Iterable[OffsetRange]) -> Iterator[str]:
         end = each.end
 
 
-def _read(text: str) -> Iterator[OffsetRange]:
+def _parse_ranges(text: str) -> Iterator[OffsetRange]:
     end = 0
     for each in text.split(","):
         gap, _, length = each.partition("+")

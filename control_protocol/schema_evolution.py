@@ -15,9 +15,9 @@ from headgate.control_protocol.columns import (
     Path,
     Struct,
     Type,
-    as_map,
-    digits,
+    decimal_digits,
     named_fields,
+    struct_as_map,
 )
 
 COLUMNS_MAX = 500
@@ -73,7 +73,7 @@ class Former:
     dropped: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
 
-def former(now: Struct, before: Iterable[Struct]) -> Former:
+def former_columns(now: Struct, before: Iterable[Struct]) -> Former:
     """Compare the columns with those of older schemas, the oldest first."""
     alive = {column.field_id: (inside, column.name) for inside, column in named_fields(now)}
     taken = {(inside, column.name.lower()) for inside, column in named_fields(now)}
@@ -109,7 +109,7 @@ class Growth:
     refused: tuple[Refusal, ...] = ()
 
 
-def grown(
+def grow_columns(
     table: Struct,
     proposed: Struct,
     past: Former | None = None,
@@ -125,7 +125,7 @@ def grown(
     kinds = _PLAIN | _NANOSECONDS if nanoseconds else _PLAIN
     room = columns_max - sum(1 for _ in named_fields(table))
     growing = _Growing(past or Former(), room, kinds)
-    columns = growing.struct(table, proposed, 0, ())
+    columns = growing.grow_struct(table, proposed, 0, ())
     return Growth(columns, tuple(growing.refused))
 
 
@@ -136,7 +136,7 @@ class _Growing:
         self._kinds = kinds
         self.refused: list[Refusal] = []
 
-    def struct(self, table: Struct, proposed: Struct, inside: int, path: Path) -> Struct:
+    def grow_struct(self, table: Struct, proposed: Struct, inside: int, path: Path) -> Struct:
         columns = {column.name: column for column in table.fields}
         folded = {name.lower(): name for name in columns}
         renamed = self._past.renamed.get(inside, {})
@@ -160,24 +160,24 @@ class _Growing:
         kind: Type | None = None
         if not why:
             self._room -= 1
-            kind = self._taken_up(wanted.type, path)
-            why = "" if kind is not None else _no_column(wanted.type)
+            kind = self._supported_type(wanted.type, path)
+            why = "" if kind is not None else _reason_for_no_column(wanted.type)
             self._room += kind is None
         if kind is None:
             self.refused.append(Refusal(path, why))
             return None
         return Column(wanted.name, kind, required=False)
 
-    def _taken_up(self, kind: Type, path: Path) -> Type | None:
+    def _supported_type(self, kind: Type, path: Path) -> Type | None:
         match kind:
             case Struct():
-                fields = self.struct(Struct(), kind, _NOWHERE, path)
+                fields = self.grow_struct(Struct(), kind, _NOWHERE, path)
                 return fields if fields.fields else None
             case ListOf(element):
-                item = self._taken_up(element.type, path)
+                item = self._supported_type(element.type, path)
                 return None if item is None else ListOf(Column("", item, required=False))
             case MapOf(key, value):
-                item = self._taken_up(value.type, path) if self._is_known(key) else None
+                item = self._supported_type(value.type, path) if self._is_known(key) else None
                 return None if item is None else MapOf(key, Column("", item, required=False))
             case _:
                 return kind if self._is_known(kind) else None
@@ -186,7 +186,7 @@ class _Growing:
         """Return whether the table can have this primitive type: anybody may have proposed it."""
         if not isinstance(kind, str):
             return False
-        number, fixed = digits(kind), _FIXED.fullmatch(kind)
+        number, fixed = decimal_digits(kind), _FIXED.fullmatch(kind)
         if number:
             return number[1] <= number[0] <= DIGITS_MAX and number[0] > 0
         return int(fixed[1]) <= FIXED_BYTES_MAX if fixed else kind in self._kinds
@@ -203,7 +203,7 @@ class _Growing:
             return "Iceberg keeps this name for itself"
         if len(path) > DEPTH_MAX:
             return f"lies deeper than {DEPTH_MAX} levels"
-        if nested(wanted.type) > NESTED_MAX:
+        if nesting_depth(wanted.type) > NESTED_MAX:
             return f"is nested more than {NESTED_MAX} levels deep"
         if self._room < 1:
             return FULL
@@ -217,62 +217,66 @@ class _Growing:
     def _type(self, column: Column, wanted: Type, path: Path) -> Type:
         match column.type, wanted:
             case Struct() as struct, Struct():
-                return self.struct(struct, wanted, column.field_id, path)
+                return self.grow_struct(struct, wanted, column.field_id, path)
             case ListOf(element), ListOf(item):
                 return ListOf(self._column(element, item, path))
             case MapOf(key, value), MapOf(_, item):
                 return MapOf(key, self._column(value, item, path))
             case str() as kind, str():
-                return wanted if widens(kind, wanted) else kind
+                return wanted if may_widen(kind, wanted) else kind
             case kind, _:
                 return kind
 
 
-def _no_column(kind: Type) -> str:
+def _reason_for_no_column(kind: Type) -> str:
     if not isinstance(kind, str):
         return "no field of it can be a column"
     return f"no column here can have the type {kind if len(kind) <= 40 else kind[:40] + '...'}"
 
 
-def nested(kind: Type) -> int:
+def nesting_depth(kind: Type) -> int:
     """Return the nesting depth of lists, maps and structs."""
     match kind:
         case Struct(fields):
-            return 1 + max((nested(column.type) for column in fields), default=0)
+            return 1 + max((nesting_depth(column.type) for column in fields), default=0)
         case ListOf(element=item) | MapOf(value=item):
-            return 1 + nested(item.type)
+            return 1 + nesting_depth(item.type)
         case _:
             return 0
 
 
-def mapped(wanted: Struct, there: Struct) -> Struct:
+def large_objects_as_maps(wanted: Struct, there: Struct) -> Struct:
     """CREATE-2: turn new objects of more than 200 keys into maps; existing columns stay as they
     are."""
     known = {column.name for column in there.fields}
     return Struct(
         tuple(
-            column if column.name in known else replace(column, type=_mapped(column.type))
+            column
+            if column.name in known
+            else replace(column, type=_large_object_as_map(column.type))
             for column in wanted.fields
         )
     )
 
 
-def _mapped(kind: Type) -> Type:
+def _large_object_as_map(kind: Type) -> Type:
     match kind:
         case Struct(fields):
-            inside = Struct(tuple(replace(each, type=_mapped(each.type)) for each in fields))
-            return as_map(inside) if len(fields) > FIELDS_MAX else inside
+            inside = Struct(
+                tuple(replace(each, type=_large_object_as_map(each.type)) for each in fields)
+            )
+            return struct_as_map(inside) if len(fields) > FIELDS_MAX else inside
         case ListOf(element):
-            return ListOf(replace(element, type=_mapped(element.type)))
+            return ListOf(replace(element, type=_large_object_as_map(element.type)))
         case MapOf(key, value):
-            return MapOf(key, replace(value, type=_mapped(value.type)))
+            return MapOf(key, replace(value, type=_large_object_as_map(value.type)))
         case _:
             return kind
 
 
-def widens(kind: str, wanted: str) -> bool:
+def may_widen(kind: str, wanted: str) -> bool:
     """Return whether a column of this type may become one of the other, which holds its values."""
     if (kind, wanted) in _WIDER:
         return True
-    now, then = digits(kind), digits(wanted)
+    now, then = decimal_digits(kind), decimal_digits(wanted)
     return bool(now and then and now[1] == then[1] and now[0] < then[0] <= DIGITS_MAX)

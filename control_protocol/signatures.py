@@ -30,7 +30,7 @@ class Sealed:
     message: bytes
 
 
-def unseal(message: bytes) -> Sealed | None:
+def split_signed(message: bytes) -> Sealed | None:
     """Return the parts of a sealed message; ``None`` when it is not sealed."""
     if not message.startswith(_FORM) or len(message) < SEAL_BYTES:
         return None
@@ -47,7 +47,7 @@ class Keys:
     def __bool__(self) -> bool:
         return bool(self.texts)
 
-    def seal(self, message: bytes, sink: SinkName, topic_id: TopicId) -> bytes:
+    def sign_message(self, message: bytes, sink: SinkName, topic_id: TopicId) -> bytes:
         """Return the message behind its header; without a key, as it is."""
         if not self.texts:
             return message

@@ -22,7 +22,7 @@ def sink_of_thread() -> str | None:
 
 
 @contextmanager
-def working_for(sink: str) -> Iterator[None]:
+def working_for_sink(sink: str) -> Iterator[None]:
     """Let this thread work for one sink meanwhile."""
     before = _SINK.set(sink)
     try:
@@ -31,7 +31,7 @@ def working_for(sink: str) -> Iterator[None]:
         _SINK.reset(before)
 
 
-def for_the_same_sink(work: Callable[_P, _R]) -> Callable[_P, _R]:
+def in_same_sink_context(work: Callable[_P, _R]) -> Callable[_P, _R]:
     """Wrap ``work`` for another thread, so that it works for the sink of the calling thread."""
     sink = _SINK.get()
 

@@ -60,10 +60,10 @@ def is_of_query(record: CommitRecord | None) -> bool:
 
 def source_offsets(offsets: Offsets) -> Offsets:
     """Return the offsets without that of the query itself."""
-    return offsets.restricted(at for at in offsets if at.topic != QUERY_TOPIC)
+    return offsets.restricted_to(at for at in offsets if at.topic != QUERY_TOPIC)
 
 
-def decide(
+def decide_batch(
     record: CommitRecord | None, batch: ProposedBatch, *, stateful: bool = False
 ) -> Done | Take:
     """Say what the batch is to a table with this record. Raises ``BatchGap``, ``BatchConflict``."""
@@ -117,7 +117,7 @@ def _decide_by_number(record: CommitRecord, batch: ProposedBatch) -> Done | Take
     if batch.number == following:
         if all(stored.get(at, begin) == begin for at, begin in batch.begin.items()):
             return Take()
-    elif batch.number + 1 < following or stored.restricted(batch.end) == batch.end:
+    elif batch.number + 1 < following or stored.restricted_to(batch.end) == batch.end:
         return Done()
     raise BatchConflict(
         f"batch {batch.number} of query {batch.query} goes from {batch.begin} to {batch.end}, but "
@@ -136,11 +136,11 @@ class QueryRun:
     epoch: Epoch | None = None
 
 
-def refuse_superseded(record: CommitRecord | None, run: QueryRun) -> None:
+def require_not_superseded(record: CommitRecord | None, run: QueryRun) -> None:
     """QUERY-13: raise ``QuerySuperseded`` where somebody else has claimed the table since."""
     if record is None or run.epoch is None or record.coordinator == run.sender:
         return
-    if record.by_operator and record.command in _HARMLESS_CLAIMS:
+    if record.is_by_operator and record.command in _HARMLESS_CLAIMS:
         return
     if record.transaction.epoch > run.epoch:
         raise QuerySuperseded(
@@ -176,7 +176,7 @@ def claim_of_query(
         run.group_id,
         replace(transaction, number=TransactionNumber(0)),
         run.sender,
-        batch.begin.moved({NEXT_BATCH: batch.number}),
+        batch.begin.with_offsets({NEXT_BATCH: batch.number}),
         {**topic_ids, QUERY_TOPIC: TopicId(batch.query)},
     )
 
@@ -204,7 +204,7 @@ def record_of_batch(
         before,
         transaction=transaction,
         coordinator=run.sender,
-        offsets=stored.moved({**ends, NEXT_BATCH: batch.number + 1}),
+        offsets=stored.with_offsets({**ends, NEXT_BATCH: batch.number + 1}),
         topic_ids={**before.topic_ids, **topic_ids, QUERY_TOPIC: TopicId(batch.query)},
         records=rows,
         skipped=max(0, span - rows) if counted else 0,  # QUERY-15

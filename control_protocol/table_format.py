@@ -221,7 +221,7 @@ def schema_number(text: str) -> int:
 NumberedFile = tuple[WrittenFile, int]
 
 
-def numbered(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
+def number_files(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
     """Return each file with a number that is higher for a later transaction: its records are newer
     whatever their offsets, since the offsets of a re-created topic start at 0 again (KEY-3)."""
     numbers = attempt.transactions or (0,) * len(attempt.files)

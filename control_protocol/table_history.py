@@ -28,7 +28,7 @@ class SinkCommit:
     added_files: int
 
     @property
-    def where(self) -> str:
+    def place_in_words(self) -> str:
         return f"transaction {self.record.transaction}, snapshot {self.snapshot_id}"
 
 
@@ -178,18 +178,18 @@ class Newest:
     snapshots: int
     since_ms: int
 
-    def ends(self, looked: int, at_ms: int) -> bool:
+    def has_enough(self, looked: int, at_ms: int) -> bool:
         """Return whether so many, newest first, are enough; the last one is of that time."""
         return looked >= self.snapshots and at_ms <= self.since_ms
 
-    def count(self, times_ms: Sequence[int]) -> int:
+    def count_newest(self, times_ms: Sequence[int]) -> int:
         """Return how many of the snapshots with these times, oldest first, to examine."""
         newest_first = enumerate(reversed(times_ms), 1)
         recent = next((n for n, at_ms in newest_first if at_ms <= self.since_ms), len(times_ms))
         return max(self.snapshots, recent)
 
 
-def nothing_of(table: str, branch: str) -> History:
+def empty_history(table: str, branch: str) -> History:
     """Return the history of a table that does not exist yet."""
     return History(
         table=table,

@@ -60,7 +60,7 @@ class Tokens:
         marks = (mark, *self.marks)[:MARKS_KEPT] if mark else ()
         return replace(self, starts=starts, marks=marks)
 
-    def oldest(self, now_ms: int, age_max_ms: int) -> TransactionNumber | None:
+    def oldest_young_transaction(self, now_ms: int, age_max_ms: int) -> TransactionNumber | None:
         """Return the first transaction whose files are young enough; ``None``: there is none."""
         return next((n for n, at_ms in self.starts if now_ms - at_ms <= age_max_ms), None)
 
@@ -103,14 +103,14 @@ class Prefixes:
     former: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
 
-    def of(self, transaction: TransactionNumber) -> str:
+    def prefix_of(self, transaction: TransactionNumber) -> str:
         return f"{self.root}/{transaction}"
 
-    def holds(self, path: str) -> bool:
+    def is_below_epoch_folder(self, path: str) -> bool:
         """Return whether it lies below this epoch's folder, whatever transaction it is of."""
         return bool(self._below(path))
 
-    def transaction(self, path: str) -> TransactionNumber | None:
+    def transaction_in_path(self, path: str) -> TransactionNumber | None:
         """Return the transaction whose token the path bears, if it is spelled as it was issued."""
         if self.marks:
             back = next(
@@ -122,19 +122,19 @@ class Prefixes:
             return None
         return TransactionNumber(int(number)) if _NUMBER.fullmatch(number) else None
 
-    def allow(self, path: str, upto: TransactionNumber) -> bool:
+    def is_allowed(self, path: str, upto: TransactionNumber) -> bool:
         """Return whether its transaction is young enough, and not after the one that it answers.
 
         A file of a folder that was issued later than ``upto`` could belong to a batch that is still
         being written.
         """
-        number = self.transaction(path)
+        number = self.transaction_in_path(path)
         first = max(self.oldest, self.newest) if self.marks else self.oldest
         return number is not None and first <= number <= min(upto, self.newest)
 
-    def late(self, path: str) -> bool:
+    def is_late(self, path: str) -> bool:
         """Return whether an earlier transaction's commit could have brought it, and no other."""
-        number = self.transaction(path) if self.marks else None
+        number = self.transaction_in_path(path) if self.marks else None
         return number is not None and number < self.newest
 
     def _below(self, path: str) -> str:

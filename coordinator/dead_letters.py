@@ -60,12 +60,12 @@ class Progress:
     sequence_number: int
     epoch: Epoch
 
-    def note(self) -> str:
+    def to_note(self) -> str:
         """Return the text that is kept beside a committed offset."""
         return json.dumps([self.table_uuid, self.snapshot_id, self.sequence_number, self.epoch])
 
     @classmethod
-    def of_note(cls, note: str) -> Progress | None:
+    def from_note(cls, note: str) -> Progress | None:
         """Parse a note. ``None`` for any other text: everything is sent again, nothing is lost."""
         try:
             table_uuid, snapshot_id, sequence_number, epoch = json.loads(note)

@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Settlement
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
-from headgate.control_protocol.log_event_names import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.machine_driver import MachineDriver
 from headgate.control_protocol.machine_io import LogLine, OutgoingEvent, Tick
 from headgate.control_protocol.offsets import Offsets
@@ -73,7 +73,7 @@ class StartAt:
 
     where: str | int = "earliest"
 
-    def resolve(self, topics: SourceTopics, described: dict[str, TopicState]) -> Offsets:
+    def first_offsets(self, topics: SourceTopics, described: dict[str, TopicState]) -> Offsets:
         if isinstance(self.where, int):
             return topics.offsets_at(self.where)
         latest = self.where == "latest"
@@ -136,11 +136,11 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         self._fails_since_ms = 0
         self._adopted: CoordinatorSettings | None = None
 
-    def adopt(self, settings: CoordinatorSettings) -> None:
+    def adopt_settings(self, settings: CoordinatorSettings) -> None:
         """Use these settings from the next START on; any thread may call it."""
         self._adopted = settings
 
-    def primary(self) -> None:
+    def begin_to_lead(self) -> None:
         """Let the machine claim: a fresh poll shows ownership."""
         if not self._listener.behind:
             self._feed(LeadershipGained())
@@ -158,10 +158,10 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
             if self._listener.behind:
                 self._world.ensure_log()
                 self._catch_up()
-            self._hear(timeout_ms)
+            self._read_log(timeout_ms)
             is_heard = not self._listener.behind
         except RetryLater as error:
-            _log.warning("%s", error, extra=about(LogEvent.CONTROL_TOPIC_UNAVAILABLE))
+            _log.warning("%s", error, extra=log_extra(LogEvent.CONTROL_TOPIC_UNAVAILABLE))
         self._feed(Tick())
         return is_heard
 
@@ -265,7 +265,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
                 text += f", {bad} records quarantined"
             why = f"; {settlement.reason}" if settlement.reason else ""
             ids = {"epoch": said.epoch, "transaction": said.transaction, "rows": rows}
-            extra = about(LogEvent.TRANSACTION_SETTLED, **ids)
+            extra = log_extra(LogEvent.TRANSACTION_SETTLED, **ids)
             _log.log(level, "sink %s: %s%s", self._sink, text, why, extra=extra)
 
 
@@ -324,5 +324,5 @@ def _describe_sources(
     silent = [f"{topic}/{n}" for topic, state in states.items() for n in state.silent]
     if silent:  # if left out, it would begin at its log's begin, whatever ``start_at`` says
         raise Unreachable(f"a first start needs every partition; without leader: {silent}")
-    start = start_at.resolve(topics, states)
+    start = start_at.first_offsets(topics, states)
     return SourcesDescribed(states, start, topics.committed_note())

@@ -9,8 +9,8 @@ from dataclasses import replace
 from headgate.control_protocol.commit_record import (
     CommitRecord,
     Suspended,
-    kept_cohorts,
-    refuse_unfinished,
+    cohorts_of_kept_topics,
+    require_rollback_finished,
 )
 from headgate.control_protocol.errors import MissingRights, SecondaryForeign, TableRecreated
 from headgate.control_protocol.events import Envelope, Pause, Resume
@@ -19,7 +19,10 @@ from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.control_protocol.rows_deleted_by_people import read_again, refuse_read_again
+from headgate.control_protocol.rows_deleted_by_people import (
+    ranges_read_again,
+    require_not_read_again,
+)
 from headgate.coordinator.actions import (
     Action,
     CommitTable,
@@ -35,20 +38,24 @@ from headgate.coordinator.outgoing_events import (
     ask,
     enter_phase,
     recover,
-    wait,
+    wait_and_retry,
     with_next_look,
     with_topics,
 )
 from headgate.coordinator.pending_commits import (
-    carry_on,
     expired_to_record,
     find_overdue,
     find_undelivered,
+    pending_commits_without,
     refuse_foreign,
     secondary_claims,
-    without,
+    split_carried_on,
 )
-from headgate.coordinator.pending_delivery import begin_delivering, log_expired, with_unseen
+from headgate.coordinator.pending_delivery import (
+    begin_delivering,
+    log_expired,
+    with_tables_to_look_at,
+)
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
     Resumption,
@@ -58,25 +65,25 @@ from headgate.coordinator.recovery import (
     newest_epoch,
     next_epoch,
     record_to_resume,
-    refuse_changed_quarantine,
-    refuse_other_group,
-    refuse_other_sink,
-    refuse_recreated,
-    refuse_shared,
-    refuse_stopped,
-    refuse_too_many,
-    refuse_unreadable,
+    require_nameable_in_start,
+    require_not_recreated,
+    require_not_stopped,
+    require_own_group,
+    require_own_sink,
+    require_readable_record,
+    require_same_quarantine,
+    require_sources_unshared,
 )
 from headgate.coordinator.secondary_tables import (
-    commits_of,
     filled_tables,
     find_recreated,
+    find_table_trouble,
     log_forgotten,
     log_suspended,
     on_resume_request,
-    refuse_too_many_suspended,
+    pending_commits_of,
+    require_not_too_many_suspended,
     suspensions_for,
-    trouble_of,
 )
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.source_partitions import defer_added, deferred_partitions
@@ -132,7 +139,7 @@ def on_request(state: State, said: Envelope, now_ms: int) -> State:
 def is_paused_at_start(state: State, attempt: CommitAttempt | None, *, stored: bool) -> bool:
     """Return whether the new term begins paused: as stored, or as asked since the last commit."""
     request = state.pause_asked
-    before = attempt.base.settled if attempt else None
+    before = attempt.base.settled_record if attempt else None
     if request is None or request.seen < (before.transaction if before else _NEVER):
         return stored
     return request.paused
@@ -147,8 +154,8 @@ _NOT_BY_POLICY = (
 def on_table_found(state: State, view: TableView) -> Step:
     """Look at the primary table's secondary tables next, if it has any, and at the sources."""
     record = record_to_resume(view, state.settings)
-    refuse_stopped(record, state.identity.sink)
-    refuse_unfinished(record, state.identity.sink)
+    require_not_stopped(record, state.identity.sink)
+    require_rollback_finished(record, state.identity.sink)
     stored = {suspended.table: suspended for suspended in (record.suspended if record else ())}
     suspended = {**stored, **state.suspicion.troubled} if state.identity.routed else {}
     found = replace(state, recovery=Recovery(Looked(view), suspended))
@@ -185,7 +192,7 @@ def on_tables_found(state: State, found: Looked, now_ms: int) -> Step:
     tells: tuple[LogLine, ...] = ()
     if found.secondaries is not None:
         if missing := missing_secondaries(state, found.secondaries):
-            return wait(state, now_ms, f"not reachable: {', '.join(missing)}")
+            return wait_and_retry(state, now_ms, f"not reachable: {', '.join(missing)}")
         state, tells = _judge_secondaries(state, found.secondaries, now_ms)
         error = _foreign_error(state, found.secondaries)
         # Others may have claimed and delivered between the two reads: the error is believed when
@@ -219,7 +226,7 @@ def _judge_secondaries(
     recovery, needed = _recovery_of(state), _needed_secondaries(state)
     record = record_to_resume(_claimed_table(state), state.settings)
     for name in (name for name in needed if name in given.views):
-        refuse_changed_quarantine(
+        require_same_quarantine(
             given.views[name], record, state.settings, routed=state.identity.routed
         )
     suspended = _suspensions_found(state, given, needed)
@@ -262,33 +269,33 @@ def _suspensions_found(
         if name not in known and not isinstance(error, MissingRights)
     }
     for name, secondary in given.views.items():
-        error = trouble_of(secondary, state, {}) if name not in known else None
+        error = find_table_trouble(secondary, state, {}) if name not in known else None
         if error is not None:
             troubles[name] = error
     found = suspensions_for(state, troubles, given.wall_ms)
-    refuse_too_many_suspended({**before, **found})
+    require_not_too_many_suspended({**before, **found})
     return found
 
 
 def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms: int) -> Step:
     """EPOCH-1: commit an empty snapshot with a higher epoch; nothing is said before it has
     landed."""
-    refuse_other_sink(sources.note, state.identity)
-    refuse_recreated(view, state.table_uuid, sources.note, state.settings)
+    require_own_sink(sources.note, state.identity)
+    require_not_recreated(view, state.table_uuid, sources.note, state.settings)
     record = record_to_resume(view, state.settings)
     recovery = _recovery_of(state)
     secondaries = recovery.secondaries
-    for other in (record, *(secondary.settled for secondary in secondaries.values())):
-        refuse_other_group(other, state.identity)
+    for other in (record, *(secondary.settled_record for secondary in secondaries.values())):
+        require_own_group(other, state.identity)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
-    refuse_shared(view, ids, state.identity.shared_with)
+    require_sources_unshared(view, ids, state.identity.shared_with)
     resumption = _resumption(state, record, sources)
     known = (record.offsets, record.topic_ids) if record else (Offsets(), {})
     held: tuple[LogLine, ...] = ()
     offsets = resumption.offsets
     if state.identity.has_keys:
         state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
-        offsets = offsets.restricted(offsets.keys() - deferred_partitions(state))
+        offsets = offsets.restricted_to(offsets.keys() - deferred_partitions(state))
     tables = (view, *secondaries.values())
     _refuse_deleted_back(state, tables, offsets, resumption.topic_ids)
     # above the secondary tables', too: a primary table that was restored counts from an old value,
@@ -315,10 +322,10 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         cohorts=resumption.cohorts,
     )
     record_claimed = with_pending_commits(state, bare, record, view)
-    refuse_unreadable(record_claimed)
+    require_readable_record(record_claimed)
     read = frozenset(sources.topics)
-    refuse_too_many(
-        offsets.restricted(p for p in offsets if p.topic in read),
+    require_nameable_in_start(
+        offsets.restricted_to(p for p in offsets if p.topic in read),
         resumption.topic_ids,
     )
     attempt = CommitAttempt(view, record_claimed, forgets=recovery.forgotten)
@@ -340,11 +347,11 @@ def _refuse_deleted_back(
     """COMPACTION-1: raise ``DeletedBack`` where a policy would read records again that people
     deleted."""
     record = tables[0].record
-    if state.identity.deleted_back or tables[0].settled is None:
+    if state.identity.deleted_back or tables[0].settled_record is None:
         return
-    again = read_again(record.offsets if record else {}, offsets)
+    again = ranges_read_again(record.offsets if record else {}, offsets)
     for table in tables:
-        refuse_read_again(table.table, table.deleted, again, ids, hint=_NOT_BY_POLICY)
+        require_not_read_again(table.table, table.deleted, again, ids, hint=_NOT_BY_POLICY)
 
 
 def with_pending_commits(
@@ -358,11 +365,13 @@ def with_pending_commits(
         return claim
     before = find_undelivered(record.pending_commits, secondaries, view.uuid) if record else ()
     late = find_overdue(before, recovery.wall_ms, state.settings.claim_age_max_ms)
-    late = tuple(dict.fromkeys((*late, *commits_of(before, recovery.forgotten))))
+    late = tuple(dict.fromkeys((*late, *pending_commits_of(before, recovery.forgotten))))
     routed, named = state.identity.routed, state.identity.secondaries
     claimable = {n: each for n, each in secondaries.items() if n in named or not routed}
     claims = secondary_claims(claim, record, claimable, view)
-    pending_commits, lost = carry_on(without(before, late), claims, secondaries)
+    pending_commits, lost = split_carried_on(
+        pending_commits_without(before, late), claims, secondaries
+    )
     expired = expired_to_record(record, (*late, *(d for d in lost if d.manifest)))
     return replace(claim, pending_commits=pending_commits, expired=expired)
 
@@ -399,7 +408,7 @@ def _resumption(state: State, record: CommitRecord | None, found: SourcesDescrib
         known,
         through,
         record.paused,
-        kept_cohorts(record.cohorts, record.topic_ids, ids),
+        cohorts_of_kept_topics(record.cohorts, record.topic_ids, ids),
     )
 
 
@@ -447,9 +456,9 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         suspicion=Suspicion(),
     )
     begun = with_next_look(begun, now_ms)
-    begun = with_unseen(begun) if state.identity.refresh_ms else begun
+    begun = with_tables_to_look_at(begun) if state.identity.refresh_ms else begun
     began = LogLine(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
-    if any(pending_commit.claim for pending_commit in record.pending_commits):
+    if any(pending_commit.is_claim for pending_commit in record.pending_commits):
         delivering, actions = begin_delivering(begun, now_ms)
         return delivering, (began, *actions)
     starting = enter_phase(begun, Phase.STARTING)

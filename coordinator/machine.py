@@ -93,13 +93,14 @@ from headgate.coordinator.outgoing_events import (
     stop,
     suspended_reasons,
     term_of,
-    wait,
+    wait_and_retry,
     with_former_data,
     with_topics,
 )
 from headgate.coordinator.pending_commits import find_ahead
 from headgate.coordinator.pending_delivery import (
     begin_delivering,
+    delete_undecided_drafts,
     due_commits,
     find_expiring,
     has_unfenced,
@@ -118,7 +119,6 @@ from headgate.coordinator.pending_delivery import (
     stage_again,
     stage_or_commit,
     tables_behind,
-    tidy,
     with_linger,
     with_pending_and_expired,
 )
@@ -126,10 +126,10 @@ from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
     Resolution,
     fit_offsets,
+    judge_attempt,
     newest_epoch,
-    refuse_shared,
-    refuse_too_many,
-    resolve,
+    require_nameable_in_start,
+    require_sources_unshared,
 )
 from headgate.coordinator.repeated_refusals import count_refusals, end_refusals
 from headgate.coordinator.schema_changes import (
@@ -143,11 +143,15 @@ from headgate.coordinator.schema_changes import (
 from headgate.coordinator.secondary_tables import (
     unknown_tables,
     uuids_to_record,
+    with_forgetting_landed,
     with_tables,
-    without_forgotten,
 )
 from headgate.coordinator.settings import TimeoutPolicy
-from headgate.coordinator.source_partitions import activate, defer_added, deferred_partitions
+from headgate.coordinator.source_partitions import (
+    admit_due_partitions,
+    defer_added,
+    deferred_partitions,
+)
 from headgate.coordinator.state import (
     OVERDUE,
     HeardStatus,
@@ -224,7 +228,7 @@ def _on_call_failed(state: State, reason: str, now_ms: int) -> Step:
         return on_call_failed(state, now_ms, reason)
     if state.phase is Phase.EVOLVING and term_of(state).changes.tables is None:
         return retry_changes(state, now_ms, reason)
-    return wait(state, now_ms, reason)
+    return wait_and_retry(state, now_ms, reason)
 
 
 def _on_looked(state: State, found: Looked, now_ms: int) -> Step:
@@ -267,12 +271,12 @@ def _on_leadership(state: State, now_ms: int) -> Step:
     if state.phase is not Phase.FOLLOWING:
         return state, ()
     since_ms = state.watch.superseded_ms
-    if since_ms is not None and now_ms < since_ms + _wait_ms(state):
+    if since_ms is not None and now_ms < since_ms + _superseded_wait_ms(state):
         return state, ()
     return recover(state, "leading: reads table and sources")
 
 
-def _wait_ms(state: State) -> int:
+def _superseded_wait_ms(state: State) -> int:
     """Return how long others lead at least: by then a live one has finished a transaction."""
     settings = state.settings
     return settings.election_timeout_ms + settings.commit_interval_ms + settings.commit_timeout_ms
@@ -299,7 +303,7 @@ def _on_tick(state: State, now_ms: int) -> Step:
         case Phase.OPEN if state.is_due(Timer.END, now_ms) or is_full(state):
             return prepare_end(state, now_ms)
         case Phase.COLLECTING:
-            return collect(state, now_ms)
+            return validate_when_ready(state, now_ms)
         case Phase.STARTING | Phase.CLOSING | Phase.SETTLING | Phase.EVOLVING:
             # LOG-1: confirmed is not heard; a truncated log may have lost the event
             again_ms = now_ms + state.settings.commit_timeout_ms
@@ -403,7 +407,7 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
             state = state.with_deadline(
                 Timer.END, next_end_ms if paused == term.pause.paused else now_ms
             )
-            tidying = tidy(started) if started.delivery.secondaries else ()
+            tidying = delete_undecided_drafts(started) if started.delivery.secondaries else ()
             return _open_or_deliver(replace(state, term=started), now_ms, tidying)
         case Phase.CLOSING, StartCommit(paused=paused) if said.transaction == term.progress.number:
             state = state.with_deadline(
@@ -480,7 +484,7 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
         known = term.progress.offsets, term.sources.topic_ids
         state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
-    refuse_shared(term.primary.view, ids, state.identity.shared_with)
+    require_sources_unshared(term.primary.view, ids, state.identity.shared_with)
     # A topic that was created again looks like the old one where its offsets fit by chance: only
     # the id tells. Work on the old one may still arrive: it would be rows of the new one.
     anew = any(term.sources.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
@@ -490,11 +494,13 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
         return recover(state, "a source lost stored offsets: claims again as the policy says")
     cohorts, told = term.sources.cohorts, tuple[LogLine, ...]()
     if state.held:
-        state, cohorts, told = activate(state, sources.topics)
-        fit = fit.restricted(fit.keys() - deferred_partitions(state))
+        state, cohorts, told = admit_due_partitions(state, sources.topics)
+        fit = fit.restricted_to(fit.keys() - deferred_partitions(state))
     all_ids = {**term.sources.topic_ids, **ids}
     if len(fit) > len(term.progress.offsets):
-        refuse_too_many(fit.restricted(p for p in fit if p.topic in sources.topics), all_ids)
+        require_nameable_in_start(
+            fit.restricted_to(p for p in fit if p.topic in sources.topics), all_ids
+        )
     progress = term.progress.with_next(fit)
     age_max_ms = state.settings.claim_age_max_ms
     closing = replace(
@@ -519,7 +525,7 @@ _REASON_CHARACTERS_MAX = 1000
 _TOO_OLD = "the transaction is so old that its files may have been cleaned up: begins again"
 
 
-def collect(state: State, now_ms: int) -> Step:
+def validate_when_ready(state: State, now_ms: int) -> Step:
     """COMMIT-3, RANGE-2: judge once every awaited partition is named (a set, no count), or at the
     time-out."""
     if state.call.asked is not None:
@@ -549,10 +555,12 @@ def on_look_at_claims(state: State, found: Looked, now_ms: int) -> Step:
                 f"{', '.join(sorted(beyond))} was delivered by a later transaction: reads the "
                 "primary table again"
             )
-            return recover(replace(state, suspicion=state.suspicion.with_beyond(beyond)), why)
+            return recover(
+                replace(state, suspicion=state.suspicion.with_tables_beyond(beyond)), why
+            )
         state, tells = with_tables(state, given, now_ms)
     if found.sources is not None:
-        state = with_ends(state, found.sources.topics)
+        state = with_source_ends(state, found.sources.topics)
     judged, actions = validate(state, now_ms)
     return judged, (*tells, *actions)
 
@@ -563,7 +571,11 @@ def validate(state: State, now_ms: int) -> Step:
     verdict = validate_statuses(
         term_of(state).collection.statuses, admission_criteria(state, now_ms)
     )
-    reason = "" if ready else f"time-out; nothing admissible from {_text_of_some(verdict.unsure)}"
+    reason = (
+        ""
+        if ready
+        else f"time-out; nothing admissible from {_name_some_partitions(verdict.unsure)}"
+    )
     tokens = term_of(state).tokens.with_late(verdict.heeded, verdict.late)
     told = log_always_late(state.settings, tokens, verdict.late - verdict.heeded)
     if verdict.refusals or state.refused:
@@ -597,7 +609,7 @@ def _abort(state: State) -> Step:
         offsets=term.progress.offsets,
         tables=(TableSettlement(term.primary.view.table, None),),
         valid_through_ms=term.progress.valid_through_ms,
-        reason=f"time-out; nothing heard from {_text_of_some(_unnamed_partitions(state))}",
+        reason=f"time-out; nothing heard from {_name_some_partitions(_unnamed_partitions(state))}",
         suspended=suspended_reasons(term),
     )
     term = replace(
@@ -605,10 +617,10 @@ def _abort(state: State) -> Step:
         collection=term.collection.without_judged(),
         progress=term.progress.with_judged(settlement, term.progress.activity),
     )
-    return settle(replace(state, term=term), None)
+    return append_settlement(replace(state, term=term), None)
 
 
-def _text_of_some(partitions: frozenset[TopicPartition]) -> str:
+def _name_some_partitions(partitions: frozenset[TopicPartition]) -> str:
     shown = ", ".join(str(partition) for partition in sorted(partitions)[:5])
     return shown + (f" and {len(partitions) - 5} more" if len(partitions) > 5 else "")
 
@@ -627,7 +639,9 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
         offsets=verdict.offsets,
         tables=_table_settlements(before.primary.view, verdict),
         valid_through_ms=through,
-        reason="; ".join(filter(None, (reason, *verdict.refused)))[:_REASON_CHARACTERS_MAX],
+        reason="; ".join(filter(None, (reason, *verdict.describe_refused)))[
+            :_REASON_CHARACTERS_MAX
+        ],
         suspended=suspended_reasons(before),
     )
     term = replace(
@@ -637,7 +651,7 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
     )
     judged = replace(state, term=term)
     if not _is_worth_a_commit(judged, verdict, through, now_ms):
-        return settle(judged, None)
+        return append_settlement(judged, None)
     record = with_pending_and_expired(judged, _commit_record(judged, verdict, through), now_ms)
     attempt = CommitAttempt(
         term.primary.view, record, verdict.files, forgets=term.suspensions.forgotten
@@ -648,16 +662,18 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
 def _next_sample(state: State, verdict: ValidationResult) -> Sample:
     """QUARANTINE-5: judge quiet topics over several transactions. Raises ``TooManyBadRecords``."""
     before = term_of(state).collection.sample
-    records = before.records + verdict.read
-    sample = Sample(records, before.bad + verdict.bad)
-    objection = state.limits.too_many(verdict.bad) or state.limits.too_often(sample.bad, records)
+    records = before.records + verdict.records_read
+    sample = Sample(records, before.bad + verdict.bad_record_count)
+    objection = state.limits.reason_if_too_many(
+        verdict.bad_record_count
+    ) or state.limits.reason_if_too_often(sample.bad, records)
     if objection:
         raise TooManyBadRecords(
             f"{objection}; none of them is committed",
             "look at the quarantine, fix the producer or the table, or raise the limits under "
             "[quarantine]",
         )
-    return Sample() if state.limits.sampled(records) else sample
+    return Sample() if state.limits.is_large_enough_sample(records) else sample
 
 
 def _is_worth_a_commit(
@@ -666,7 +682,7 @@ def _is_worth_a_commit(
     term = term_of(state)
     stored = term.primary.view.record
     assert stored is not None
-    moved = any(not claim.range.empty for _, claim in verdict.claims)
+    moved = any(not claim.range.is_empty for _, claim in verdict.claims)
     expires = bool(find_expiring(state, now_ms)) or has_unfenced(state)
     refreshes = bool(tables_behind(state, through_ms, ()))
     suspends = tuple(term.suspensions.suspended.values()) != stored.suspended or bool(
@@ -694,9 +710,9 @@ def _commit_record(state: State, verdict: ValidationResult, through: int | None)
         coordinator=state.identity.sender,
         offsets=verdict.offsets,
         topic_ids=term.sources.topic_ids,
-        records=verdict.records,
-        quarantined=verdict.quarantined,
-        skipped=verdict.skipped,
+        records=verdict.record_count,
+        quarantined=verdict.quarantined_count,
+        skipped=verdict.skipped_count,
         valid_through_ms=through,
         paused=term.pause.paused,
         control_topic=state.identity.control_topic,
@@ -725,14 +741,14 @@ def on_commit_answer(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
         asking, actions = ask(refused, Look(primary=True))
         return asking, (LogLine(told, trouble=True, event=LogEvent.COMMIT_REFUSED), *actions)
     answer = isinstance(outcome, Refused) or outcome.rights
-    return wait(state, now_ms, f"commit not confirmed: {outcome.reason}", refused=answer)
+    return wait_and_retry(state, now_ms, f"commit not confirmed: {outcome.reason}", refused=answer)
 
 
 def on_attempt_read(state: State, view: TableView, now_ms: int) -> Step:
     """Judge the table as read after an attempt, or as returned with the answer that it landed."""
     attempt = state.call.attempt
     assert attempt is not None
-    match resolve(attempt, view):
+    match judge_attempt(attempt, view):
         case Resolution.LANDED:
             return _on_landed(state, view, now_ms)
         case Resolution.AGAIN if state.term and is_too_old(state, attempt, now_ms):
@@ -758,7 +774,7 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
         term,
         primary=term.primary.with_landed(view),
         delivery=term.delivery.with_decided(view.table, found.pending_commits, now_ms),
-        pause=term.pause.with_answered(answered),
+        pause=term.pause.with_answered_transaction(answered),
     )
     if attempt:
         files = (*attempt.files, *(file for draft in term.delivery.drafts for file in draft.files))
@@ -766,16 +782,16 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
         tokens = term.tokens.with_committed(known)
         committed = replace(committed, tokens=tokens)
         if attempt.forgets:
-            committed = without_forgotten(committed, attempt.forgets)
+            committed = with_forgetting_landed(committed, attempt.forgets)
     told = log_expired(found, stored) if found.expired else ()
     landed = replace(state, term=committed)
     if committed.delivery.pending or committed.delivery.lingering:
         landed = replace(landed, term=with_linger(landed, now_ms))
-    settled, actions = settle(landed, view)
+    settled, actions = append_settlement(landed, view)
     return settled, (*told, *actions)
 
 
-def settle(state: State, landed: TableView | None) -> Step:
+def append_settlement(state: State, landed: TableView | None) -> Step:
     """COMMIT-4: settle, only once the outcome is known."""
     term = term_of(state)
     assert term.progress.settlement is not None
@@ -790,7 +806,7 @@ def _table_settlements(view: TableView, verdict: ValidationResult) -> tuple[Tabl
     """Return what to settle; secondary tables are named only in a transaction that brings them
     rows."""
     return (
-        TableSettlement(view.table, None, verdict.records),
+        TableSettlement(view.table, None, verdict.record_count),
         *(
             TableSettlement(name, None, sum(file.records for file in files))
             for name, files in verdict.secondary_files.items()
@@ -831,11 +847,11 @@ def has_claims_beyond_ends(state: State) -> bool:
         claim.range.end > term.sources.ends.get(partition, 0)
         for heard in term.collection.statuses
         for partition, claim in heard.status.written.items()
-        if not claim.range.empty
+        if not claim.range.is_empty
     )
 
 
-def with_ends(state: State, topics: Mapping[str, TopicState]) -> State:
+def with_source_ends(state: State, topics: Mapping[str, TopicState]) -> State:
     """Take in the answer. For a partition that could not be asked, the known end stays."""
     term = term_of(state)
     sources = term.sources.with_ends(ends_of(topics, term.sources.topic_ids))

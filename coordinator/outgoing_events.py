@@ -112,7 +112,7 @@ def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
         Phase.FOLLOWING,
         term=None,
         watch=state.watch.with_superseded(epoch, now_ms),
-        suspicion=state.suspicion.without_troubled(),
+        suspicion=state.suspicion.without_troubled_tables(),
     )
     why = f"{StepDown.code} superseded by epoch {epoch}: steps down"
     return followed, (LogLine(why, trouble=True, event=LogEvent.EPOCH_SUPERSEDED),)
@@ -127,7 +127,7 @@ def patience_ms(settings: CoordinatorSettings) -> int:
     return max(PATIENCE_INTERVALS * settings.commit_interval_ms, PATIENCE_MS_MIN)
 
 
-def wait(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
+def wait_and_retry(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
     """Try again later; each wait is twice the one before, up to the configured longest.
 
     ELECTION-2: that somebody refused it, or has no rights for it, is an answer: others would get
@@ -170,7 +170,7 @@ def _append(term: Term, *events: tuple[TransactionNumber, Event]) -> tuple[Actio
     return (Append(tuple(OutgoingEvent(term.epoch, number, event) for number, event in events)),)
 
 
-def prefixes(state: State, table: TableView) -> Prefixes:
+def epoch_prefixes(state: State, table: TableView) -> Prefixes:
     """Return the folders of this epoch and incarnation, which were never used before.
 
     Those where the table's owner had its data earlier in this epoch count, too: nobody could know
@@ -224,7 +224,9 @@ def offsets_ahead(state: State, secondary: TableView) -> Offsets:
     """QUARANTINE-3: return where the secondary table is further than C, of the partitions that are
     read."""
     term = term_of(state)
-    return secondary.ahead(configured_offsets(state, term.progress.offsets), term.sources.topic_ids)
+    return secondary.offsets_ahead_of(
+        configured_offsets(state, term.progress.offsets), term.sources.topic_ids
+    )
 
 
 def with_topics(state: State, topics: Iterable[str]) -> State:
@@ -234,7 +236,7 @@ def with_topics(state: State, topics: Iterable[str]) -> State:
 
 def configured_offsets(state: State, offsets: Offsets) -> Offsets:
     """Drop the topics that the record remembers but the configuration no longer names."""
-    return offsets.restricted(p for p in offsets if p.topic in state.topics)
+    return offsets.restricted_to(p for p in offsets if p.topic in state.topics)
 
 
 def fixed_set(state: State) -> frozenset[TopicPartition]:
@@ -284,5 +286,5 @@ def _table_start(state: State, table: TableView) -> TableStart:
         uuid=table.uuid,
         schema_id=table.schema_id,
         spec_id=table.spec_id,
-        file_prefix=prefixes(state, table).of(term_of(state).progress.number),
+        file_prefix=epoch_prefixes(state, table).prefix_of(term_of(state).progress.number),
     )

@@ -24,8 +24,12 @@ def is_delivered(pending_commit: PendingCommit, secondary: TableView | None, pri
 
     Transactions of another primary table prove nothing.
     """
-    record = secondary.settled if secondary and secondary.uuid == pending_commit.secondary else None
-    return record is not None and record.delivers(pending_commit, primary)
+    record = (
+        secondary.settled_record
+        if secondary and secondary.uuid == pending_commit.secondary
+        else None
+    )
+    return record is not None and record.has_received(pending_commit, primary)
 
 
 def find_undelivered(
@@ -51,7 +55,7 @@ def find_overdue(
     )
 
 
-def without(
+def pending_commits_without(
     pending_commits: Iterable[PendingCommit], gone: Collection[PendingCommit]
 ) -> tuple[PendingCommit, ...]:
     return tuple(pending_commit for pending_commit in pending_commits if pending_commit not in gone)
@@ -86,7 +90,7 @@ def expired_to_record(
     return (*sums.values(), *newest)
 
 
-def deliveries(
+def build_deliveries(
     primary: TableView,
     pending_commits: tuple[PendingCommit, ...],
     secondaries: Secondaries,
@@ -123,13 +127,13 @@ def _delivery(
 
     What was given back to it from the quarantine is carried on (SUSPEND-6).
     """
-    decided, newest, before = primary.record, pending[-1], secondary.settled
+    decided, newest, before = primary.record, pending[-1], secondary.settled_record
     assert decided is not None, (
         "a pending commit was read under the primary table's tag (PENDING-4)"
     )
     offsets = decided.offsets
     if before:
-        offsets = offsets.moved(before.ahead_of(offsets, decided.topic_ids))
+        offsets = offsets.with_offsets(before.offsets_ahead_of(offsets, decided.topic_ids))
     record = CommitRecord(
         sink=decided.sink,
         group_id=decided.group_id,
@@ -167,11 +171,11 @@ def secondary_claims(
 
 
 def _went_back(before: CommitRecord, claim: CommitRecord) -> bool:
-    return bool(claim.offsets.behind(before.offsets))
+    return bool(claim.offsets.partitions_behind(before.offsets))
 
 
 def _follows(secondary: TableView, primary: TableView, before: CommitRecord | None) -> bool:
-    known = before.secondary(secondary.table) if before else None
+    known = before.secondary_uuid(secondary.table) if before else None
     return (
         secondary.lineage is Lineage.CONTAINS_TAG
         and secondary.record is not None
@@ -180,7 +184,7 @@ def _follows(secondary: TableView, primary: TableView, before: CommitRecord | No
     )
 
 
-def carry_on(
+def split_carried_on(
     pending_commits: Iterable[PendingCommit],
     claims: tuple[PendingCommit, ...],
     secondaries: Secondaries,
@@ -195,9 +199,9 @@ def carry_on(
     anew = {pending_commit.secondary for pending_commit in claims}
     kept = tuple(
         pending_commit
-        for pending_commit in without(pending_commits, lost)
+        for pending_commit in pending_commits_without(pending_commits, lost)
         if pending_commit.manifest
-        or not (pending_commit.claim and pending_commit.secondary in anew)
+        or not (pending_commit.is_claim and pending_commit.secondary in anew)
     )
     return (*kept, *claims), lost
 
@@ -208,12 +212,12 @@ def are_in_order(
     """Return whether each secondary table is where this primary table's decisions and deliveries
     can have left it."""
     awaited = {
-        pending_commit.secondary for pending_commit in pending_commits if pending_commit.claim
+        pending_commit.secondary for pending_commit in pending_commits if pending_commit.is_claim
     }
     intact = (Lineage.CONTAINS_TAG, Lineage.FRESH)
     return all(
         secondary.uuid in awaited
-        or (secondary.lineage in intact and not _objection(secondary, primary))
+        or (secondary.lineage in intact and not _reason_if_foreign(secondary, primary))
         for secondary in secondaries.values()
     )
 
@@ -221,7 +225,9 @@ def are_in_order(
 def belong_to(secondaries: Secondaries, primary: TableView) -> bool:
     """Return whether no secondary table is another primary table's, or beyond this one."""
     return not any(
-        _objection(secondary, primary) for secondary in secondaries.values() if primary.record
+        _reason_if_foreign(secondary, primary)
+        for secondary in secondaries.values()
+        if primary.record
     )
 
 
@@ -231,9 +237,9 @@ def find_ahead(secondaries: Secondaries, primary: TableView) -> frozenset[str]:
     return frozenset(
         name
         for name, secondary in secondaries.items()
-        if (delivered := secondary.settled)
+        if (delivered := secondary.settled_record)
         and delivered.primary == primary.uuid
-        and _objection(secondary, primary)
+        and _reason_if_foreign(secondary, primary)
     )
 
 
@@ -247,10 +253,10 @@ def refuse_foreign(
     ``TableRecreated``.
     """
     awaited = {
-        pending_commit.secondary for pending_commit in pending_commits if pending_commit.claim
+        pending_commit.secondary for pending_commit in pending_commits if pending_commit.is_claim
     }
     for secondary in secondaries.values():
-        objection = _objection(secondary, primary)
+        objection = _reason_if_foreign(secondary, primary)
         if objection and secondary.uuid not in awaited:
             if primary.lineage is Lineage.FRESH:
                 raise TableRecreated(
@@ -266,8 +272,8 @@ def refuse_foreign(
             )
 
 
-def _objection(secondary: TableView, primary: TableView) -> str:
-    record, decided = secondary.settled, primary.record
+def _reason_if_foreign(secondary: TableView, primary: TableView) -> str:
+    record, decided = secondary.settled_record, primary.record
     if record is None or record.primary is None:
         return ""
     if record.primary != primary.uuid:
@@ -289,7 +295,7 @@ def is_unfenced(
 ) -> bool:
     """PENDING-8: return whether a delivery of an expired pending commit under way would still find
     the tag unmoved."""
-    record = secondary.settled
+    record = secondary.settled_record
     passed = any(
         pending_commit.secondary == secondary.uuid
         and not (record and record.transaction >= pending_commit.transaction)
@@ -298,7 +304,7 @@ def is_unfenced(
     return passed and all(pending_commit.secondary != secondary.uuid for pending_commit in pending)
 
 
-def renewal(decision: CommitRecord, secondary: TableView) -> PendingCommit:
+def tag_renewal(decision: CommitRecord, secondary: TableView) -> PendingCommit:
     """Return an empty pending commit, whose delivery moves a secondary table's tag near its head
     (QUARANTINE-2)."""
     return PendingCommit(

@@ -48,40 +48,40 @@ from headgate.coordinator.outgoing_events import (
     recover,
     step_down,
     term_of,
-    wait,
+    wait_and_retry,
     with_next_look,
 )
 from headgate.coordinator.pending_commits import (
     are_in_order,
     belong_to,
-    deliveries,
+    build_deliveries,
     expired_to_record,
     find_overdue,
     find_undelivered,
     is_unfenced,
-    renewal,
-    without,
+    pending_commits_without,
+    tag_renewal,
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import is_rival, newest_epoch
 from headgate.coordinator.secondary_tables import (
     REFUSALS_MAX,
     closed_tables,
-    commits_of,
     deliverable_commits,
-    examine,
     find_missing,
+    find_table_trouble,
     log_suspended,
-    reopen,
-    resume,
+    pending_commits_of,
+    reopen_tables,
+    resume_tables,
     resuming_to_deliver,
     resuming_without_pending,
-    suspend,
     suspend_overdue,
+    suspend_tables,
+    suspend_troubled,
     suspend_undeliverable,
     suspensions_for,
     tables_to_look_for,
-    trouble_of,
 )
 from headgate.coordinator.source_partitions import with_due
 from headgate.coordinator.state import Lingering, State, Term, Timer
@@ -96,7 +96,7 @@ AT_ONCE = 20
 """In one transaction so many tables are looked at, or receive a delivery without rows."""
 
 
-def with_unseen(state: State) -> State:
+def with_tables_to_look_at(state: State) -> State:
     """List the tables that this look round and the next ENDs look at besides.
 
     A list that is not at its end goes on: else reasons to look soon would hide its last tables.
@@ -114,7 +114,7 @@ def with_unseen(state: State) -> State:
     return replace(state, term=replace(term, delivery=replace(term.delivery, unseen=names)))
 
 
-def next_to_look_at(term: Term) -> tuple[str, ...]:
+def next_tables_to_look_at(term: Term) -> tuple[str, ...]:
     """Return the tables to look at next."""
     return term.delivery.unseen[:AT_ONCE]
 
@@ -128,10 +128,10 @@ def with_tables_seen(state: State, given: SecondariesRead) -> State:
     term = term_of(state)
     found = {
         name: view
-        for name in next_to_look_at(term)
+        for name in next_tables_to_look_at(term)
         if (view := given.views.get(name))
         and _is_ours(view, term.primary.view)
-        and trouble_of(view, state, term.sources.topic_ids) is None
+        and find_table_trouble(view, state, term.sources.topic_ids) is None
     }
     rest, secondaries = term.delivery.unseen[AT_ONCE:], {**term.delivery.secondaries, **found}
     return replace(
@@ -182,12 +182,12 @@ def prepare_end(state: State, now_ms: int) -> Step:
     """Look at the sources because END is due, and at the tables once per round (TABLE-4)."""
     state = with_due(state, now_ms) if state.held else state
     looks = state.is_due(Timer.LOOK, now_ms)
-    state = with_unseen(with_next_look(state, now_ms)) if looks else state
+    state = with_tables_to_look_at(with_next_look(state, now_ms)) if looks else state
     term, routed = term_of(state), state.identity.routed
     resuming = (
         sorted(term.suspensions.resume_asked | resuming_without_pending(term)) if routed else ()
     )
-    wanted = (*resuming, *next_to_look_at(term))
+    wanted = (*resuming, *next_tables_to_look_at(term))
     wanted = (*named_secondaries(state), *wanted) if looks else wanted
     filled = tables_to_look_for(state) if looks and routed else frozenset[str]()
     preparing = enter_phase(state, Phase.PREPARING)
@@ -223,8 +223,8 @@ def on_look_at_secondaries(
     state: State, given: SecondariesRead, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """As ``on_look_at_primary``: tags and heads of secondary tables show what others did."""
-    state, tells = resume(state, given, now_ms)
-    state, suspended = suspend(state, find_missing(state, given), now_ms)
+    state, tells = resume_tables(state, given, now_ms)
+    state, suspended = suspend_tables(state, find_missing(state, given), now_ms)
     before = term_of(state)
     moved = any(
         _position(given.views[name]) != _position(known)
@@ -294,11 +294,11 @@ def with_pending_and_expired(state: State, record: CommitRecord, now_ms: int) ->
     stored = term.primary.view.record
     if not (term.delivery.pending or (stored and stored.expired)):
         return record
-    gone = commits_of(term.delivery.pending, term.suspensions.forgotten)
+    gone = pending_commits_of(term.delivery.pending, term.suspensions.forgotten)
     late = tuple(dict.fromkeys((*find_expiring(state, now_ms), *_find_replaced(state), *gone)))
     return replace(
         record,
-        pending_commits=without(term.delivery.pending, late),
+        pending_commits=pending_commits_without(term.delivery.pending, late),
         expired=expired_to_record(stored, late),
     )
 
@@ -331,7 +331,7 @@ class Touch:
     reason: TouchReason
 
 
-def touches(
+def tables_to_touch(
     state: State, record: CommitRecord, receiving: Collection[str], now_ms: int
 ) -> tuple[Touch, ...]:
     """Return the tables that receive an empty pending commit with this decision, and why.
@@ -361,8 +361,8 @@ def stage_or_commit(
     """PENDING-2: write the manifests of secondary tables before the decision; decide at once
     without any."""
     term = term_of(state)
-    touched = touches(state, attempt.record, verdict.secondary_files.keys(), now_ms)
-    renewals = (renewal(attempt.record, each.table) for each in touched)
+    touched = tables_to_touch(state, attempt.record, verdict.secondary_files.keys(), now_ms)
+    renewals = (tag_renewal(attempt.record, each.table) for each in touched)
     pending_commits = (*attempt.record.pending_commits, *renewals)
     if len(pending_commits) > PENDING_COMMITS_MAX:
         return recover(state, _TOO_MANY)
@@ -411,12 +411,14 @@ def _on_staging_failed(state: State, troubles: Mapping[str, HeadgateError], now_
     """SUSPEND-1: judge again, without the tables that cannot take the drafts."""
     rights_only = all(isinstance(error, MissingRights) for error in troubles.values())
     if rights_only and state.call.failures < REFUSALS_MAX:
-        return wait(state, now_ms, "; ".join(error.message for error in troubles.values()))
+        return wait_and_retry(
+            state, now_ms, "; ".join(error.message for error in troubles.values())
+        )
     found = suspensions_for(state, troubles, now_ms + state.wall_ahead_ms)
     recovering, actions = recover(
         state, f"no manifest for {', '.join(sorted(troubles))}: begins again"
     )
-    return replace(recovering, suspicion=state.suspicion.with_troubled(found)), (
+    return replace(recovering, suspicion=state.suspicion.with_troubled_tables(found)), (
         *log_suspended(found),
         *actions,
     )
@@ -539,10 +541,10 @@ def begin_delivering(state: State, now_ms: int) -> Step:
     patience_ms = state.settings.delivery_timeout_ms if fresh else 0
     waiting = replace(term, delivery=replace(term.delivery, asked=False))
     delivering = enter_phase(state, Phase.DELIVERING, term=waiting, failures=0)
-    return _look(delivering.with_deadline(Timer.DELIVERY, now_ms + patience_ms), now_ms)
+    return _look_at_primary(delivering.with_deadline(Timer.DELIVERY, now_ms + patience_ms), now_ms)
 
 
-def _look(state: State, now_ms: int) -> Step:
+def _look_at_primary(state: State, now_ms: int) -> Step:
     """Read the primary table, and then those that START names or that are to be delivered now."""
     return ask(state, Look(primary=True, tables=_tables_to_read(state, now_ms)))
 
@@ -556,7 +558,7 @@ def on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
         return step_down(state, newest_epoch((view,)), now_ms)
     # Both: a promoted or restored database has the same tag name and another history (PENDING-4).
     same = (view.uuid, view.tag) == (term.primary.view.uuid, term.primary.view.tag)
-    intact = view.lineage is Lineage.CONTAINS_TAG and ours.same_commit(view.record)
+    intact = view.lineage is Lineage.CONTAINS_TAG and ours.is_same_commit(view.record)
     if not (same and intact):
         return recover(state, "the table is not as it was decided: begins again")
     overtaken = term.primary.overtaken or view.head != term.primary.view.head
@@ -584,10 +586,10 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
         and belong_to(kept, before.primary.view)
     ):
         return recover(state, "a secondary table is not as it was delivered to: begins again")
-    state, suspended = examine(state, given, {}, now_ms)
+    state, suspended = suspend_troubled(state, given, {}, now_ms)
     state = replace(state, term=with_acknowledged(term_of(state), given, now_ms))
     spent = _acknowledge(before, term_of(state))
-    state, opened = reopen(state, given.views)
+    state, opened = reopen_tables(state, given.views)
     many = _has_too_many(state, now_ms)
     state, weary = suspend_overdue(state, given, due_commits(state, now_ms), now_ms, many=many)
     after, actions = _deliver_next(state, given, now_ms)
@@ -598,13 +600,13 @@ def _deliver_next(state: State, given: SecondariesRead, now_ms: int) -> Step:
     """Deliver what is next; not to a suspended table, for that would hide what is
     wrong with it (SUSPEND-1)."""
     term = term_of(state)
-    wanted = deliveries(
+    wanted = build_deliveries(
         term.primary.view, due_commits(state, now_ms), given.views, find_expiring(state, now_ms)
     )
     if not wanted or (term.delivery.asked and _patience_is_over(state, now_ms)):
-        return _go_on(state, now_ms)
+        return _start_or_open_next(state, now_ms)
     if term.delivery.asked:
-        return _wait(state, now_ms, "is pending for secondary tables still")
+        return _wait_and_retry(state, now_ms, "is pending for secondary tables still")
     asked = replace(state, term=replace(term, delivery=replace(term.delivery, asked=True)))
     return asked, (DeliverPendingCommits(wanted, state.settings.delivery_timeout_ms),)
 
@@ -663,16 +665,16 @@ def _join_reasons(reasons: Sequence[str]) -> str:
 def on_call_failed(state: State, now_ms: int, reason: str) -> Step:
     """Retry after a failed read or call, as long as deliveries are waited for."""
     if _patience_is_over(state, now_ms):
-        return _go_on(state, now_ms)
-    return _wait(state, now_ms, reason)
+        return _start_or_open_next(state, now_ms)
+    return _wait_and_retry(state, now_ms, reason)
 
 
 def retry_delivery(state: State, now_ms: int) -> Step:
     """Begin another round (PENDING-4) after the wait, unless it took too long."""
     if _patience_is_over(state, now_ms):
-        return _go_on(state, now_ms)
+        return _start_or_open_next(state, now_ms)
     delivery = replace(term_of(state).delivery, asked=False)
-    return _look(replace(state, term=replace(term_of(state), delivery=delivery)), now_ms)
+    return _look_at_primary(replace(state, term=replace(term_of(state), delivery=delivery)), now_ms)
 
 
 def _patience_is_over(state: State, now_ms: int) -> bool:
@@ -682,7 +684,7 @@ def _patience_is_over(state: State, now_ms: int) -> bool:
 def _must_come_first(state: State, now_ms: int) -> bool:
     """Return whether delivery must come first: of claims, or because too much is pending
     (PENDING-7)."""
-    claims = any(pending_commit.claim for pending_commit in due_commits(state, now_ms))
+    claims = any(pending_commit.is_claim for pending_commit in due_commits(state, now_ms))
     return claims or _has_too_many(state, now_ms)
 
 
@@ -690,8 +692,8 @@ def _has_too_many(state: State, now_ms: int) -> bool:
     return len(tried_commits(term_of(state), due_commits(state, now_ms))) >= TRIED_MAX
 
 
-def _wait(state: State, now_ms: int, why: str) -> Step:
-    waiting, actions = wait(state, now_ms, why)
+def _wait_and_retry(state: State, now_ms: int, why: str) -> Step:
+    waiting, actions = wait_and_retry(state, now_ms, why)
     until_ms = state.deadlines.get(Timer.DELIVERY)
     at_ms = waiting.deadlines[Timer.RETRY]
     if until_ms is not None and not _must_come_first(state, now_ms):
@@ -699,7 +701,7 @@ def _wait(state: State, now_ms: int, why: str) -> Step:
     return waiting, actions
 
 
-def _go_on(state: State, now_ms: int) -> Step:
+def _start_or_open_next(state: State, now_ms: int) -> Step:
     """Move on to the first START of the epoch, or to the transaction that is open."""
     state = state.with_deadline(Timer.DELIVERY, None)
     term = replace(term_of(state), delivery=replace(term_of(state).delivery, asked=False))
@@ -726,16 +728,17 @@ def _describe_pending(state: State, term: Term, now_ms: int) -> Iterable[str]:
     pending = [
         pending_commit
         for pending_commit in due_commits(replace(state, term=term), now_ms)
-        if pending_commit.records
+        if pending_commit.record_count
     ]
     if not pending:
         return
     wall_ms, age_max_ms = now_ms + state.wall_ahead_ms, state.settings.claim_age_max_ms
-    rows = sum(pending_commit.records for pending_commit in pending)
+    rows = sum(pending_commit.record_count for pending_commit in pending)
     tables = ", ".join(sorted({pending_commit.table for pending_commit in pending}))
     yield f"{rows} rows stay pending for {tables}, and are tried again"
     old = sum(
-        pending_commit.records for pending_commit in find_overdue(pending, wall_ms, age_max_ms // 2)
+        pending_commit.record_count
+        for pending_commit in find_overdue(pending, wall_ms, age_max_ms // 2)
     )
     if old:
         yield f"{old} rows pending for {tables} expire soon (coordinator.claim_age_max_ms)"
@@ -746,7 +749,7 @@ def log_expired(after: CommitRecord, before: CommitRecord | None) -> tuple[LogLi
     known = before.expired if before else ()
     return tuple(
         LogLine(
-            f"{pending_commit.in_words} of transaction {pending_commit.transaction} never "
+            f"{pending_commit.description} of transaction {pending_commit.transaction} never "
             f"came into {pending_commit.table}: "
             "they were pending for too long, or the table is another one now",
             trouble=True,
@@ -757,7 +760,7 @@ def log_expired(after: CommitRecord, before: CommitRecord | None) -> tuple[LogLi
     )
 
 
-def tidy(term: Term) -> tuple[Action, ...]:
+def delete_undecided_drafts(term: Term) -> tuple[Action, ...]:
     """Delete what dead coordinators drafted and never decided: all below this epoch.
 
     What expired was decided: its rows can be written again from there (SUSPEND-6).

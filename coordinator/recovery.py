@@ -15,9 +15,9 @@ from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.commit_record import (
     CommitRecord,
     PartitionCohorts,
-    group_taken,
-    noted_sink,
-    noted_table,
+    group_taken_error,
+    sink_in_note,
+    table_in_note,
 )
 from headgate.control_protocol.errors import (
     HistoryUndecidable,
@@ -61,16 +61,16 @@ def record_to_resume(view: TableView, settings: CoordinatorSettings) -> CommitRe
         case Lineage.FRESH:
             return None
         case Lineage.CONTAINS_TAG:
-            return _of_tag(view)
+            return _record_of_tag(view)
         case Lineage.ROLLED_BACK:
             return _handle_rollback(view, settings.on_rollback)
         case Lineage.UNDECIDABLE:
-            return _if_undecidable(view, settings.on_rollback)
+            return _handle_undecidable_rollback(view, settings.on_rollback)
         case Lineage.TAG_MISSING:
-            return _if_tag_missing(view, settings.on_tag_missing)
+            return _handle_missing_tag(view, settings.on_tag_missing)
 
 
-def _of_tag(view: TableView) -> CommitRecord | None:
+def _record_of_tag(view: TableView) -> CommitRecord | None:
     newest, record = view.branch_record, view.record
     if newest and record and newest.transaction > record.transaction:
         raise TagMissing(
@@ -93,7 +93,7 @@ def _handle_rollback(view: TableView, policy: RollbackPolicy) -> CommitRecord:
     )
 
 
-def _if_undecidable(view: TableView, policy: RollbackPolicy) -> CommitRecord:
+def _handle_undecidable_rollback(view: TableView, policy: RollbackPolicy) -> CommitRecord:
     if policy is RollbackPolicy.KEEP_OFFSETS and view.record:
         return view.record
     raise HistoryUndecidable(
@@ -104,7 +104,7 @@ def _if_undecidable(view: TableView, policy: RollbackPolicy) -> CommitRecord:
     )
 
 
-def _if_tag_missing(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
+def _handle_missing_tag(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
     if policy is TagMissingPolicy.FOLLOW_TABLE and view.branch_record:
         return view.branch_record
     raise TagMissing(
@@ -115,7 +115,7 @@ def _if_tag_missing(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
     )
 
 
-def refuse_changed_quarantine(
+def require_same_quarantine(
     quarantine: TableView,
     record: CommitRecord | None,
     settings: CoordinatorSettings,
@@ -127,7 +127,9 @@ def refuse_changed_quarantine(
 
     Reading them again would double the table's rows: it cannot be followed, only left as it is.
     """
-    refuse_replaced_quarantine(quarantine.table, quarantine.uuid, record, settings, routed=routed)
+    require_quarantine_not_replaced(
+        quarantine.table, quarantine.uuid, record, settings, routed=routed
+    )
     keep = settings.on_rollback is RollbackPolicy.KEEP_OFFSETS
     if quarantine.lineage in (Lineage.ROLLED_BACK, Lineage.UNDECIDABLE) and not keep:
         kind = HistoryUndecidable if quarantine.lineage is Lineage.UNDECIDABLE else TableRolledBack
@@ -138,10 +140,10 @@ def refuse_changed_quarantine(
             "out",
         )
     if quarantine.lineage is Lineage.TAG_MISSING:
-        _if_tag_missing(quarantine, settings.on_tag_missing)
+        _handle_missing_tag(quarantine, settings.on_tag_missing)
 
 
-def refuse_replaced_quarantine(
+def require_quarantine_not_replaced(
     name: str,
     uuid: str | None,
     record: CommitRecord | None,
@@ -156,7 +158,7 @@ def refuse_replaced_quarantine(
     """
     if record is None:
         return
-    known, namesake = record.secondaries, record.secondary(name)
+    known, namesake = record.secondaries, record.secondary_uuid(name)
     if routed:
         known = {name: namesake} if namesake else {}
     restart = settings.on_table_recreated is TableRecreatedPolicy.RESTART
@@ -164,7 +166,7 @@ def refuse_replaced_quarantine(
         return
     former, their_uuid = next(iter(known.items()))
     pending = sum(
-        pending_commit.records
+        pending_commit.record_count
         for pending_commit in record.pending_commits
         if pending_commit.secondary == their_uuid
     )
@@ -179,11 +181,11 @@ def refuse_replaced_quarantine(
     )
 
 
-def refuse_recreated(
+def require_not_recreated(
     view: TableView, known_uuid: str | None, note: str | None, settings: CoordinatorSettings
 ) -> None:
     """Raise ``TableRecreated`` when this process or the group's note knew another table."""
-    before = known_uuid or (noted_table(note) if view.lineage is Lineage.FRESH else None)
+    before = known_uuid or (table_in_note(note) if view.lineage is Lineage.FRESH else None)
     if before in (None, view.uuid) or settings.on_table_recreated is TableRecreatedPolicy.RESTART:
         return
     raise TableRecreated(
@@ -196,7 +198,7 @@ def refuse_recreated(
     )
 
 
-def refuse_stopped(record: CommitRecord | None, sink: SinkName) -> None:
+def require_not_stopped(record: CommitRecord | None, sink: SinkName) -> None:
     """EPOCH-1. Raise ``SinkStopped`` where a person's claim says so."""
     if record and record.stopped:
         who = record.actor or "a person"
@@ -205,7 +207,7 @@ def refuse_stopped(record: CommitRecord | None, sink: SinkName) -> None:
         )
 
 
-def refuse_other_group(record: CommitRecord | None, identity: Identity) -> None:
+def require_own_group(record: CommitRecord | None, identity: Identity) -> None:
     """Raise ``SinkNameTaken``: one sink name belongs to one consumer group."""
     if record and record.group_id != identity.group_id:
         raise SinkNameTaken(
@@ -215,14 +217,14 @@ def refuse_other_group(record: CommitRecord | None, identity: Identity) -> None:
         )
 
 
-def refuse_other_sink(note: str | None, identity: Identity) -> None:
+def require_own_sink(note: str | None, identity: Identity) -> None:
     """CONFIG-1. Raise ``GroupTaken``: the members of a group are participants of one sink."""
-    other = noted_sink(note)
+    other = sink_in_note(note)
     if other not in (None, identity.sink):
-        raise group_taken(identity.group_id, other, identity.sink)
+        raise group_taken_error(identity.group_id, other, identity.sink)
 
 
-def refuse_shared(
+def require_sources_unshared(
     view: TableView, topic_ids: Mapping[str, TopicId], meant: Collection[str]
 ) -> None:
     """TABLE-5. Raise ``SourceShared``: each record would be in the branch once per sink."""
@@ -270,7 +272,7 @@ def fit_offsets(
             elif partition not in fit:
                 fit[partition] = log.begin
             else:
-                fit[partition] = _within(partition, fit[partition], log, settings)
+                fit[partition] = _fit_into_log(partition, fit[partition], log, settings)
     return Offsets(fit)
 
 
@@ -278,7 +280,7 @@ def _end_by_policy(log: OffsetRange, policy: OffsetPolicy) -> int:
     return log.end if policy is OffsetPolicy.LATEST else log.begin
 
 
-def _within(
+def _fit_into_log(
     partition: TopicPartition, offset: int, log: OffsetRange, settings: CoordinatorSettings
 ) -> int:
     if log.begin <= offset <= log.end:
@@ -335,7 +337,7 @@ _WAY_OUT = (
 )
 
 
-def refuse_too_many(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> None:
+def require_nameable_in_start(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> None:
     """Raise ``SourcesTooLarge`` for what no START could name: nobody would ever hear it."""
     needed = start_bytes(offsets, topic_ids)
     if needed > START_BYTES_MAX:
@@ -346,7 +348,7 @@ def refuse_too_many(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> None:
         )
 
 
-def refuse_unreadable(record: CommitRecord) -> None:
+def require_readable_record(record: CommitRecord) -> None:
     """Raise ``SourcesTooLarge`` for a record that could be written but not be read again."""
     try:
         commit_record_codec.encode(record)
@@ -380,7 +382,7 @@ class Resolution(Enum):
     RECOVER = "the table is not what we knew: begin again with a new epoch"
 
 
-def resolve(attempt: CommitAttempt, view: TableView) -> Resolution:
+def judge_attempt(attempt: CommitAttempt, view: TableView) -> Resolution:
     """Judge by the table alone; nothing that the catalog answered before matters.
 
     Attempts still under way cannot harm: each requires the tag that it was built on, so that at
@@ -393,11 +395,11 @@ def resolve(attempt: CommitAttempt, view: TableView) -> Resolution:
         return Resolution.RECOVER
     if view.lineage not in (Lineage.CONTAINS_TAG, Lineage.FRESH):
         return Resolution.RECOVER  # even if it landed: the branch no longer holds it
-    if ours.same_commit(view.record):
+    if ours.is_same_commit(view.record):
         return Resolution.LANDED
     if view.tag == base.tag:  # every attempt requires the tag it was built on: one lands at most
         return Resolution.AGAIN
-    if ours.claim:
+    if ours.is_claim:
         return Resolution.RECOVER  # EPOCH-1: refused; read again, and claim above what is there
     return Resolution.SUPERSEDED if is_rival(ours, view) else Resolution.RECOVER
 

@@ -20,7 +20,7 @@ from headgate.coordinator.outgoing_events import (
     recover,
     term_of,
 )
-from headgate.coordinator.secondary_tables import suspend
+from headgate.coordinator.secondary_tables import suspend_tables
 from headgate.coordinator.state import Fault, RepeatedRefusal, State
 from headgate.coordinator.status_validation import ValidationResult
 
@@ -47,7 +47,7 @@ def count_refusals(state: State, verdict: ValidationResult, now_ms: int) -> Stat
     and who is refused is a zombie, or a liar. Silence does not.
     """
     before, read = state.refused, fixed_set(state)
-    taken = verdict.taken
+    taken = verdict.admitted_partitions
     counts, grown = dict(before), set[TopicPartition]()
     late = {each.sender for each in verdict.refusals if each.objection.fault is Fault.LATE}
     for refusal in verdict.refusals:
@@ -76,12 +76,12 @@ def end_refusals(state: State, now_ms: int) -> Step | None:
             return None
         if each.times == LOOKS_AT and not each.looked:
             return _read_afresh(state, each)
-        if each.times >= ENDS_AT and not _may_pass(each, now_ms):
+        if each.times >= ENDS_AT and not _may_end_by_itself(each, now_ms):
             return _suspend_or_stop(state, each, now_ms)
     return None
 
 
-def _may_pass(refused: RepeatedRefusal, now_ms: int) -> bool:
+def _may_end_by_itself(refused: RepeatedRefusal, now_ms: int) -> bool:
     return refused.objection.fault in _PASSING and now_ms - refused.since_ms < PASSING_MS_MIN
 
 
@@ -91,15 +91,15 @@ def _read_afresh(state: State, refused: RepeatedRefusal) -> Step:
         for at, each in state.refused.items()
     }
     again, actions = recover(replace(state, refused=looked), "reads all tables afresh (RANGE-3)")
-    return again, (_log_line(_error(state, refused)), *actions)
+    return again, (_log_line(_refusal_error(state, refused)), *actions)
 
 
 def _suspend_or_stop(state: State, refused: RepeatedRefusal, now_ms: int) -> Step:
-    error, table, term = _error(state, refused), refused.objection.table, term_of(state)
+    error, table, term = _refusal_error(state, refused), refused.objection.table, term_of(state)
     if not table or table in named_secondaries(state) or table in term.suspensions.suspended:
         raise error
     rest = {at: each for at, each in state.refused.items() if not each.same_as(refused)}
-    suspended, tells = suspend(replace(state, refused=rest), {table: error}, now_ms)
+    suspended, tells = suspend_tables(replace(state, refused=rest), {table: error}, now_ms)
     return suspended, (_log_line(error), *tells)
 
 
@@ -107,7 +107,7 @@ def _log_line(error: StatusRefused) -> LogLine:
     return LogLine(str(error), trouble=True, lasts=True, event=LogEvent.STATUS_REFUSED)
 
 
-def _error(state: State, refused: RepeatedRefusal) -> StatusRefused:
+def _refusal_error(state: State, refused: RepeatedRefusal) -> StatusRefused:
     alike = sorted(at for at, each in state.refused.items() if each.same_as(refused))
     some, more = ", ".join(map(str, alike[:_NAMED_MAX])), len(alike) - _NAMED_MAX
     where = some + (f" and {more} more" if more > 0 else "")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
 
-from headgate.control_protocol.columns import Struct, dotted, joined, to_json
+from headgate.control_protocol.columns import Struct, dotted_path, join_columns, to_json
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import (
     Answer,
@@ -31,7 +31,7 @@ from headgate.coordinator.outgoing_events import (
     term_of,
 )
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.secondary_tables import suspend
+from headgate.coordinator.secondary_tables import suspend_tables
 from headgate.coordinator.state import HeardProposal, State, Timer
 
 GATHERING_MS = 100
@@ -65,8 +65,8 @@ def on_proposal(state: State, said: Envelope, proposal: Proposal, now_ms: int) -
         return state
     if not _may_change(state, proposal):
         return state
-    waiting = _in_bounds(
-        (*term.changes.proposals, HeardProposal(answer, proposal, _bytes(said, proposal)))
+    waiting = _newest_in_bounds(
+        (*term.changes.proposals, HeardProposal(answer, proposal, _proposal_bytes(said, proposal)))
     )
     if not waiting:
         state = state.with_deadline(Timer.CHANGES, None)
@@ -75,13 +75,13 @@ def on_proposal(state: State, said: Envelope, proposal: Proposal, now_ms: int) -
     return replace(state, term=replace(term, changes=replace(term.changes, proposals=waiting)))
 
 
-def _bytes(said: Envelope, proposal: Proposal) -> int:
+def _proposal_bytes(said: Envelope, proposal: Proposal) -> int:
     texts = (to_json(proposal.columns), proposal.table, proposal.raw, proposal.source)
     topics = sum(len(partition.topic) + _OFFSET_BYTES for partition in proposal.first)
     return _PROPOSAL_BYTES + len(str(said.sender)) + sum(map(len, texts)) + topics
 
 
-def _in_bounds(waiting: tuple[HeardProposal, ...]) -> tuple[HeardProposal, ...]:
+def _newest_in_bounds(waiting: tuple[HeardProposal, ...]) -> tuple[HeardProposal, ...]:
     """Drop the oldest proposals beyond the bound: anybody may have said them (LOG-6)."""
     beyond = sum(each.size_bytes for each in waiting) - PROPOSALS_BYTES_MAX
     forgotten = 0
@@ -109,7 +109,9 @@ def ask_for_changes(state: State) -> Step:
         return enter_phase(state, Phase.EVOLVING), (
             ChangeTables(join_wants(term.changes.proposals)),
         )
-    columns = reduce(joined, (each.proposal.columns for each in term.changes.proposals), Struct())
+    columns = reduce(
+        join_columns, (each.proposal.columns for each in term.changes.proposals), Struct()
+    )
     return enter_phase(state, Phase.EVOLVING), (EvolveTable(term.primary.view, columns),)
 
 
@@ -119,7 +121,7 @@ def join_wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
     for each in (heard.proposal for heard in proposals):
         at = Destination(each.table, each.uuid)
         before = found.get(at, Want(at, Struct(), each.raw))
-        found[at] = replace(before, columns=joined(before.columns, each.columns))
+        found[at] = replace(before, columns=join_columns(before.columns, each.columns))
     return tuple(found.values())[:WANTS_MAX]
 
 
@@ -209,7 +211,7 @@ def _log_evolved(table: str, done: EvolvedTable) -> tuple[Action, ...]:
     if done.changes:
         told.append(LogLine(f"{table}: {', '.join(done.changes)}", event=LogEvent.COLUMNS_CHANGED))
     if done.refused:
-        words = "; ".join(f"{dotted(each.path)} {each.reason}" for each in done.refused)
+        words = "; ".join(f"{dotted_path(each.path)} {each.reason}" for each in done.refused)
         told.append(
             LogLine(f"{table} does not add: {words}", trouble=True, event=LogEvent.COLUMNS_REFUSED)
         )
@@ -245,7 +247,7 @@ def on_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
             if Destination(each.proposal.table, each.proposal.uuid) in done
         )
     )
-    starts = {start.table: start for said in done.values() for start in _starts(state, said)}
+    starts = {start.table: start for said in done.values() for start in _table_starts(state, said)}
     secondaries = {
         name: replace(view, schema_id=starts[name].schema_id)
         if name in starts and starts[name].uuid == view.uuid
@@ -266,7 +268,7 @@ def on_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
         for said in done.values()
         if said.dropped
     }
-    state, suspended = suspend(state, gone, now_ms)
+    state, suspended = suspend_tables(state, gone, now_ms)
     told = [action for said in done.values() for action in _log_changed(said)]
     if failures:
         told.append(
@@ -292,7 +294,7 @@ def _fitting_results(tables: Iterable[tuple[Destination, Changed]]) -> dict[Dest
     return done
 
 
-def _starts(state: State, said: Changed) -> Iterator[TableStart]:
+def _table_starts(state: State, said: Changed) -> Iterator[TableStart]:
     """Yield the table for TABLES, and what holds for all others that are missing (ROUTE-4)."""
     if said.uuid:
         prefix = f"{said.data}/{epoch_folder(state)}/{term_of(state).progress.number}"
@@ -312,7 +314,7 @@ def _log_changed(said: Changed) -> Iterator[Action]:
     if said.changes:
         text = f"{said.table}: {', '.join(said.changes)}"
         yield LogLine(text, event=LogEvent.COLUMNS_CHANGED)
-    words = [f"{dotted(each.path)} {each.reason}".strip() for each in said.refused]
+    words = [f"{dotted_path(each.path)} {each.reason}".strip() for each in said.refused]
     if words:
         text = f"{said.table} does not add: {'; '.join(words)}"
         yield LogLine(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)

@@ -29,13 +29,13 @@ from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Lineage, TableView, Unknown
 from headgate.coordinator.actions import DeliveriesAnswered, SecondariesRead
 from headgate.coordinator.outgoing_events import (
+    epoch_prefixes,
     named_secondaries,
-    prefixes,
     term_of,
     with_former_data,
 )
 from headgate.coordinator.pending_commits import find_overdue, refuse_foreign
-from headgate.coordinator.recovery import refuse_shared
+from headgate.coordinator.recovery import require_sources_unshared
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.coordinator.state import State, Term
 
@@ -88,7 +88,7 @@ def find_recreated(state: State, troubles: Troubles) -> frozenset[str]:
     return frozenset(n for n, error in troubles.items() if isinstance(error, TableMissing))
 
 
-def forget(state: State, gone: Collection[str]) -> tuple[State, tuple[LogLine, ...]]:
+def forget_tables(state: State, gone: Collection[str]) -> tuple[State, tuple[LogLine, ...]]:
     """Let the next decision forget these tables; nothing is delivered to them, or accepted for
     them."""
     term = term_of(state)
@@ -132,7 +132,7 @@ def log_replaced(state: State, given: SecondariesRead) -> tuple[LogLine, ...]:
     )
 
 
-def commits_of(
+def pending_commits_of(
     pending_commits: Collection[PendingCommit], gone: Collection[str]
 ) -> tuple[PendingCommit, ...]:
     """Return the pending commits of these tables."""
@@ -141,7 +141,7 @@ def commits_of(
     )
 
 
-def without_forgotten(term: Term, forgets: Collection[str]) -> Term:
+def with_forgetting_landed(term: Term, forgets: Collection[str]) -> Term:
     """Drop the forgotten tables from the term: the decision that forgets them has landed."""
     return replace(
         term,
@@ -162,7 +162,7 @@ _WHY_CHARACTERS_MAX = 300
 _INTACT = (Lineage.CONTAINS_TAG, Lineage.FRESH)
 
 
-def refuse_lost(view: TableView, settings: CoordinatorSettings) -> None:
+def require_nothing_lost(view: TableView, settings: CoordinatorSettings) -> None:
     """Raise the error of a table that lost rows below the ledger's offsets: they are gone
     (QUARANTINE-1)."""
     keep = settings.on_rollback is RollbackPolicy.KEEP_OFFSETS
@@ -182,17 +182,19 @@ def refuse_lost(view: TableView, settings: CoordinatorSettings) -> None:
         )
 
 
-def trouble_of(view: TableView, state: State, topic_ids: Mapping[str, str]) -> HeadgateError | None:
+def find_table_trouble(
+    view: TableView, state: State, topic_ids: Mapping[str, str]
+) -> HeadgateError | None:
     """Return what is wrong with a table, as a read of it shows."""
     try:
-        refuse_lost(view, state.settings)
-        refuse_shared(view, topic_ids, state.identity.shared_with)  # type: ignore[arg-type]
+        require_nothing_lost(view, state.settings)
+        require_sources_unshared(view, topic_ids, state.identity.shared_with)  # type: ignore[arg-type]
     except (HistoryUndecidable, SourceShared, TableRolledBack, TagMissing) as error:
         return error
     return None
 
 
-def examine(
+def suspend_troubled(
     state: State, given: SecondariesRead, words: Mapping[str, str], now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """SUSPEND-1: suspend those of the routed tables just read that are not in order.
@@ -209,7 +211,7 @@ def examine(
     for name, view in given.views.items():
         if name in named or name in term.suspensions.suspended:
             continue
-        if error := trouble_of(view, state, term.sources.topic_ids):
+        if error := find_table_trouble(view, state, term.sources.topic_ids):
             troubles[name] = error
         elif words.get(name, "").startswith(MissingRights.code):
             troubles[name] = MissingRights(words[name].removeprefix(f"{MissingRights.code} "))
@@ -221,7 +223,7 @@ def examine(
         state, term=replace(term, suspensions=replace(term.suspensions, refusals=refusals))
     )
     early = {n for n in refused if refusals[n] < REFUSALS_MAX}
-    return suspend(state, {n: e for n, e in troubles.items() if n not in early}, now_ms)
+    return suspend_tables(state, {n: e for n, e in troubles.items() if n not in early}, now_ms)
 
 
 def suspend_undeliverable(
@@ -238,20 +240,20 @@ def suspend_undeliverable(
     state = replace(
         state, term=replace(term, suspensions=replace(term.suspensions, refused_deliveries=counts))
     )
-    return suspend(state, {n: e for n, e in troubles.items() if n not in named}, now_ms)
+    return suspend_tables(state, {n: e for n, e in troubles.items() if n not in named}, now_ms)
 
 
-def suspend(
+def suspend_tables(
     state: State, troubles: Mapping[str, HeadgateError], now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Suspend these tables from now on. Raises the error of one where there is no quarantine
     (SUSPEND-4)."""
     anew = find_recreated(state, troubles)
-    state, parting_words = forget(state, anew - term_of(state).suspensions.suspended.keys())
+    state, parting_words = forget_tables(state, anew - term_of(state).suspensions.suspended.keys())
     term = term_of(state)
     found = suspensions_for(state, troubles, now_ms + state.wall_ahead_ms)
     suspended = {**term.suspensions.suspended, **found}
-    refuse_too_many_suspended(suspended)
+    require_not_too_many_suspended(suspended)
     refusals = {name: n for name, n in term.suspensions.refusals.items() if name not in suspended}
     state = replace(
         state,
@@ -291,7 +293,7 @@ def log_suspended(found: Mapping[str, Suspended]) -> tuple[LogLine, ...]:
     )
 
 
-def refuse_too_many_suspended(suspended: Mapping[str, Suspended]) -> None:
+def require_not_too_many_suspended(suspended: Mapping[str, Suspended]) -> None:
     """Raise ``TooManySuspended``: diverting everything helps nobody."""
     if len(suspended) > SUSPENDED_MAX:
         some = "; ".join(f"{name}: {p.why}" for name, p in sorted(suspended.items())[:3])
@@ -347,7 +349,7 @@ def suspend_overdue(
         n for n in weary if n not in named and (n not in given.views or term.delivery.asked)
     }
     why = "could not be delivered for so long that its pending commits pile up, or will expire"
-    return suspend(
+    return suspend_tables(
         state,
         {n: Unreachable(f"{n} {why}") for n in helpless if n not in term.suspensions.suspended},
         now_ms,
@@ -369,7 +371,9 @@ def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State
     return replace(state, term=asked).with_end_by(now_ms)
 
 
-def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tuple[LogLine, ...]]:
+def resume_tables(
+    state: State, given: SecondariesRead, now_ms: int
+) -> tuple[State, tuple[LogLine, ...]]:
     """SUSPEND-5: open what was asked for, or deliver to it first; what still has trouble stays
     suspended.
 
@@ -408,8 +412,8 @@ def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tu
         suspensions=replace(term.suspensions, suspended=suspended, resume_asked=frozenset()),
         delivery=term.delivery.with_secondaries(secondaries),
     )
-    state, parting_words = forget(replace(state, term=asked), gone)
-    opened, more = reopen(state, given.views)
+    state, parting_words = forget_tables(replace(state, term=asked), gone)
+    opened, more = reopen_tables(state, given.views)
     return opened, (*tells, *parting_words, *more)
 
 
@@ -426,13 +430,15 @@ def resuming_without_pending(term: Term) -> frozenset[str]:
 
 def _shared_error(view: TableView, state: State, term: Term) -> HeadgateError | None:
     try:
-        refuse_shared(view, term.sources.topic_ids, state.identity.shared_with)
+        require_sources_unshared(view, term.sources.topic_ids, state.identity.shared_with)
     except SourceShared as error:
         return error
     return None
 
 
-def reopen(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[LogLine, ...]]:
+def reopen_tables(
+    state: State, views: Mapping[str, TableView]
+) -> tuple[State, tuple[LogLine, ...]]:
     """SUSPEND-5: let resumed tables take rows again, if they are in order and nothing is
     pending."""
     term = term_of(state)
@@ -512,8 +518,8 @@ def _tables_moved(state: State) -> set[str]:
         known = term.delivery.secondaries.get(table.table)
         if known is None or not table.files or table.table in found:
             continue
-        below = prefixes(state, known)
-        if not all(below.holds(file.path) for file in table.files):
+        below = epoch_prefixes(state, known)
+        if not all(below.is_below_epoch_folder(file.path) for file in table.files):
             found.add(table.table)
     return found
 
@@ -559,7 +565,7 @@ def with_tables(
         if name in named or not isinstance(error, TableMissing)
     }
     given = replace(given, troubles=troubles)
-    state, tells = examine(state, given, reported_troubles(term_of(state)), now_ms)
+    state, tells = suspend_troubled(state, given, reported_troubles(term_of(state)), now_ms)
     term = term_of(state)
     try:
         judged = {

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Sequence
 
 from headgate.control_protocol.errors import CallHangs, SinkStopped
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.log_event_names import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.coordinator.driver import CoordinatorDriver
 
 # Who leads: the owner of partition 0 of the first configured topic (PROTOCOL.md, rule ELECTION-1).
@@ -74,7 +74,7 @@ class CoordinatorService:
             self._retired = threading.Event()
             self.turn_began_s = self._monotonic_s()
             self._thread = threading.Thread(
-                target=for_the_same_sink(self._run),
+                target=in_same_sink_context(self._run),
                 args=(self._retired,),
                 name="headgate-coordinator",
                 daemon=True,
@@ -118,7 +118,7 @@ class CoordinatorService:
                         self.turn_began_s = self._monotonic_s()
                     if self._polled.is_set():
                         self._polled.clear()
-                        driver.primary()
+                        driver.begin_to_lead()
                     if not driver.run_once(_TURN_MS):
                         retired.wait(_TROUBLE_WAIT_S)
             finally:
@@ -127,6 +127,6 @@ class CoordinatorService:
                 close()
         except Exception as error:  # noqa: BLE001 - handed to the participant, which raises it
             level = logging.INFO if isinstance(error, SinkStopped) else logging.ERROR
-            extra = about(LogEvent.COORDINATOR_STOPPED)
+            extra = log_extra(LogEvent.COORDINATOR_STOPPED)
             _log.log(level, "the coordinator stopped: %s", error, extra=extra)
             self._failure = error

@@ -54,7 +54,9 @@ def defer_added(
             continue
         if ids.get(topic, now.topic_id) != now.topic_id:
             raise _added_error(topic, count, total, _ANEW)
-        held += _defer(state, DeferredPartitions(topic, now.topic_id, count, total, now_ms))
+        held += _with_added_deferred(
+            state, DeferredPartitions(topic, now.topic_id, count, total, now_ms)
+        )
     for each in held:
         unordered = state.identity.multiples_only and each.upto % each.first != 0
         if state.identity.growth_ms is not None and unordered:
@@ -72,7 +74,7 @@ def defer_added(
     return replace(state, held=tuple(held)), told
 
 
-def _defer(state: State, added: DeferredPartitions) -> list[DeferredPartitions]:
+def _with_added_deferred(state: State, added: DeferredPartitions) -> list[DeferredPartitions]:
     """Return what is held with what was added behind it, which is younger."""
     known = [
         each
@@ -97,7 +99,9 @@ def with_due(state: State, now_ms: int) -> State:
     return replace(state, held=held)
 
 
-def activate(state: State, topics: Topics) -> tuple[State, PartitionCohorts, tuple[LogLine, ...]]:
+def admit_due_partitions(
+    state: State, topics: Topics
+) -> tuple[State, PartitionCohorts, tuple[LogLine, ...]]:
     """Admit what is ripe, and whose older partitions are read as far as they went then."""
     term = term_of(state)
     held: list[DeferredPartitions] = []
@@ -106,18 +110,21 @@ def activate(state: State, topics: Topics) -> tuple[State, PartitionCohorts, tup
         now = topics[each.topic]
         # Not before it is ripe: until then a producer that does not know the new partitions may
         # still send a key's older record to the old one, behind an earlier mark (KEY-8).
-        marks = each.marks if each.marks or not each.ripe else _ends(each, now)
-        behind = None if marks is None else _behind(each, marks, term.progress.offsets)
+        marks = each.marks if each.marks or not each.ripe else _older_partition_ends(each, now)
+        behind = None if marks is None else _describe_unread(each, marks, term.progress.offsets)
         here = all(at.partition in now.partitions for at in each.partitions)
         if here and behind == "":
             cohorts[each.topic] = (*cohorts.get(each.topic, ()), each.first)
             told.append(
-                LogLine(f"{_text_of(each)}: read from now on", event=LogEvent.PARTITIONS_ADMITTED)
+                LogLine(
+                    f"{_name_partitions(each)}: read from now on",
+                    event=LogEvent.PARTITIONS_ADMITTED,
+                )
             )
             continue
         held.append(replace(each, marks=marks))
         if behind and each.marks is None:
-            text = f"{_text_of(each)}: held until the table has {behind}"
+            text = f"{_name_partitions(each)}: held until the table has {behind}"
             told.append(LogLine(text, event=LogEvent.PARTITIONS_HELD))
     return replace(state, held=tuple(held)), cohorts, tuple(told)
 
@@ -132,26 +139,26 @@ def partitions_to_come(state: State) -> frozenset[TopicPartition]:
     return deferred_partitions(state) if state.identity.growth_ms is not None else frozenset()
 
 
-def _text_of(held: DeferredPartitions) -> str:
+def _name_partitions(held: DeferredPartitions) -> str:
     """Name the partitions."""
     first, last = held.partitions[0], held.partitions[-1]
     return str(first) if first == last else f"{first} to {last.partition}"
 
 
-def _ends(held: DeferredPartitions, now: TopicState) -> tuple[int, ...] | None:
+def _older_partition_ends(held: DeferredPartitions, now: TopicState) -> tuple[int, ...] | None:
     """Return where the older partitions end; ``None`` while one of them cannot be asked."""
     ends = [now.partitions[n].end for n in range(held.first) if n in now.partitions]
     return tuple(ends) if len(ends) == held.first else None
 
 
-def _behind(held: DeferredPartitions, marks: tuple[int, ...], offsets: Offsets) -> str:
+def _describe_unread(held: DeferredPartitions, marks: tuple[int, ...], offsets: Offsets) -> str:
     """Say which older partitions are not read as far as their marks."""
     older = {TopicPartition(held.topic, number): mark for number, mark in enumerate(marks)}
     return ", ".join(f"{at} up to {m}" for at, m in older.items() if offsets.get(at, -1) < m)
 
 
 def _has_keys(identity: Identity, topic: str) -> bool:
-    return identity.keyed or identity.routed_keys.of_topic(topic)
+    return identity.keyed or identity.routed_keys.may_have_key(topic)
 
 
 def _log_line(state: State, held: DeferredPartitions) -> LogLine:
@@ -163,7 +170,7 @@ def _log_line(state: State, held: DeferredPartitions) -> LogLine:
             f"added, and held for {growth_ms} ms at least: not read until all that the older "
             "partitions hold then is in the table"
         )
-    return LogLine(f"{_text_of(held)}: {text}", event=LogEvent.PARTITIONS_HELD)
+    return LogLine(f"{_name_partitions(held)}: {text}", event=LogEvent.PARTITIONS_HELD)
 
 
 def _added_error(topic: str, first: int, upto: int, way_out: str) -> KeyedPartitionsAdded:

@@ -41,20 +41,20 @@ from headgate.coordinator.settings import CoordinatorSettings, DeliveryLinger
 class RoutedKeys(Protocol):
     """Tells which of the routed tables have a key (KEY-1); the answers never change in a life."""
 
-    def of_table(self, table: str) -> bool:
+    def has_key(self, table: str) -> bool:
         """Return whether records replace and delete rows of this table."""
 
-    def of_topic(self, topic: str) -> bool:
+    def may_have_key(self, topic: str) -> bool:
         """Return whether records of this topic may go to such a table."""
 
 
 class _NoKeys:
     """For a sink whose routes name no table with a key."""
 
-    def of_table(self, table: str) -> bool:  # noqa: ARG002 - the port's
+    def has_key(self, table: str) -> bool:  # noqa: ARG002 - the port's
         return False
 
-    def of_topic(self, topic: str) -> bool:  # noqa: ARG002 - the port's
+    def may_have_key(self, topic: str) -> bool:  # noqa: ARG002 - the port's
         return False
 
 
@@ -371,7 +371,7 @@ class PauseState:
     answered: TransactionNumber = TransactionNumber(0)
     """The transaction that last stored another answer to PAUSE or RESUME; one that landed."""
 
-    def with_answered(self, answered: TransactionNumber) -> PauseState:
+    def with_answered_transaction(self, answered: TransactionNumber) -> PauseState:
         return replace(self, answered=answered)
 
 
@@ -615,13 +615,13 @@ class Suspicion:
     def with_doubt(self, message: str) -> Suspicion:
         return replace(self, doubted=message)
 
-    def with_beyond(self, tables: frozenset[str]) -> Suspicion:
+    def with_tables_beyond(self, tables: frozenset[str]) -> Suspicion:
         return replace(self, beyond=tables)
 
-    def with_troubled(self, found: Mapping[str, Suspended]) -> Suspicion:
+    def with_troubled_tables(self, found: Mapping[str, Suspended]) -> Suspicion:
         return replace(self, troubled={**self.troubled, **found})
 
-    def without_troubled(self) -> Suspicion:
+    def without_troubled_tables(self) -> Suspicion:
         return replace(self, troubled={})
 
 

@@ -20,10 +20,10 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.coordinator.commit_tokens import Committed, Prefixes, Tokens
 from headgate.coordinator.outgoing_events import (
+    epoch_prefixes,
     fixed_set,
     named_secondaries,
     offsets_ahead,
-    prefixes,
     term_of,
 )
 from headgate.coordinator.settings import CoordinatorSettings
@@ -59,34 +59,34 @@ class ValidationResult:
     late: frozenset[Sender] = frozenset()
 
     @property
-    def refused(self) -> tuple[str, ...]:
+    def describe_refused(self) -> tuple[str, ...]:
         """Return who was refused and why, for people."""
         return tuple(map(str, self.refusals))
 
     @property
-    def taken(self) -> frozenset[TopicPartition]:
+    def admitted_partitions(self) -> frozenset[TopicPartition]:
         """Return the partitions of which a claim was admitted."""
         return frozenset(partition for partition, _ in self.claims)
 
     @property
-    def records(self) -> int:
+    def record_count(self) -> int:
         return sum(claim.records for _, claim in self.claims)
 
     @property
-    def read(self) -> int:
+    def records_read(self) -> int:
         """Return the number of source records, whatever became of them."""
         return sum(_records_read(claim) for _, claim in self.claims)
 
     @property
-    def quarantined(self) -> int:
+    def quarantined_count(self) -> int:
         return sum(claim.quarantined for _, claim in self.claims)
 
     @property
-    def skipped(self) -> int:
+    def skipped_count(self) -> int:
         return sum(claim.skipped for _, claim in self.claims)
 
     @property
-    def bad(self) -> int:
+    def bad_record_count(self) -> int:
         return sum(claim.bad for _, claim in self.claims)
 
 
@@ -170,12 +170,12 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
             number = heard.status.status_number
             refusals.append(RefusedStatus(heard.sender, number, objection, frozenset(claimed)))
             continue
-        offsets = offsets.after({p: claim.range for p, claim in claimed.items()})
+        offsets = offsets.after_ranges({p: claim.range for p, claim in claimed.items()})
         files.update({file.path: file for file in written.files})
         for name, known in aside.items():
             known.update({file.path: file for file in _of_table(heard.status, name).files})
         claims.extend(claimed.items())
-        read = [partition for partition, claim in claimed.items() if not claim.range.empty]
+        read = [partition for partition, claim in claimed.items() if not claim.range.is_empty]
         taken.update(dict.fromkeys(read, heard.sender))
         if read:
             heeded.add(heard.sender)
@@ -184,7 +184,7 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
         # must not pass it
         sure -= heard.status.unknown
         if heard.transaction < by.closing:  # idle then says nothing of now (COMMIT-4)
-            sure -= {p for p, claim in claimed.items() if claim.range.empty}
+            sure -= {p for p, claim in claimed.items() if claim.range.is_empty}
     return ValidationResult(
         offsets=offsets,
         files=tuple(files.values()),
@@ -193,7 +193,7 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
         unsure=by.fixed - sure,
         refusals=tuple(refusals),
         heeded=frozenset(heeded),
-        late=_late_senders(statuses, by),
+        late=_find_late_senders(statuses, by),
     )
 
 
@@ -226,7 +226,11 @@ def _check_ranges(
 def _check_ends(claimed: Claims, ends: Mapping[TopicPartition, int] | None) -> str | None:
     """Object to a claim beyond the log's end: nobody can have read that."""
     for partition, claim in sorted(claimed.items()):
-        if ends is not None and not claim.range.empty and claim.range.end > ends.get(partition, 0):
+        if (
+            ends is not None
+            and not claim.range.is_empty
+            and claim.range.end > ends.get(partition, 0)
+        ):
             known = ends.get(partition, "nobody knows where")
             return f"{partition} claims {claim.range}, but the log ends at {known}"
     return None
@@ -234,25 +238,25 @@ def _check_ends(claimed: Claims, ends: Mapping[TopicPartition, int] | None) -> s
 
 def _check_folders(heard: HeardStatus, written: TableStatus, prefixes: Prefixes) -> str | None:
     for file in written.files:
-        if prefixes.late(file.path):
+        if prefixes.is_late(file.path):
             return f"file of an earlier transaction, which alone could bring it: {file.path}"
-        if not prefixes.allow(file.path, heard.transaction):
+        if not prefixes.is_allowed(file.path, heard.transaction):
             return f"file outside the prefixes of its transaction, or too old: {file.path}"
     return None
 
 
 def _fault_of_folders(written: TableStatus, prefixes: Prefixes) -> Fault:
-    late = any(prefixes.late(f.path) for f in written.files)
+    late = any(prefixes.is_late(f.path) for f in written.files)
     return Fault.LATE if late else Fault.FOLDER
 
 
-def _late_senders(statuses: Iterable[HeardStatus], by: AdmissionCriteria) -> frozenset[Sender]:
+def _find_late_senders(statuses: Iterable[HeardStatus], by: AdmissionCriteria) -> frozenset[Sender]:
     if not by.prefixes.marks:
         return frozenset()
     return frozenset(
         heard.sender
         for heard in statuses
-        if any(by.prefixes.late(file.path) for file in _of_table(heard.status, by.table).files)
+        if any(by.prefixes.is_late(file.path) for file in _of_table(heard.status, by.table).files)
     )
 
 
@@ -359,7 +363,7 @@ def with_committed(by: AdmissionCriteria, files: Iterable[WrittenFile]) -> Commi
 
 def _is_allowed(by: AdmissionCriteria, folder: str) -> bool:
     places = (by.prefixes, *(secondary.prefixes for secondary in by.secondaries.values()))
-    return any(place.allow(f"{folder}/any", place.newest) for place in places)
+    return any(place.is_allowed(f"{folder}/any", place.newest) for place in places)
 
 
 def _names_twice(written: TableStatus, files: Mapping[str, WrittenFile]) -> bool:
@@ -440,7 +444,7 @@ def _secondary_criteria(state: State, now_ms: int) -> dict[str, SecondaryCriteri
         for name, secondary in term_of(state).delivery.secondaries.items():
             if name not in named:
                 young = _young_prefixes(state, secondary, now_ms)
-                keyed = state.identity.routed_keys.of_table(name)
+                keyed = state.identity.routed_keys.has_key(name)
                 standards[name] = SecondaryCriteria(young, uuid=secondary.uuid, keyed=keyed)
     return standards
 
@@ -456,8 +460,8 @@ def _primary_prefixes(state: State, now_ms: int) -> Prefixes:
 
 def _young_prefixes(state: State, table: TableView, now_ms: int) -> Prefixes:
     """TOKEN-1: leave out folders of transactions whose files may have been cleaned up."""
-    issued = prefixes(state, table)
-    first = term_of(state).tokens.oldest(now_ms, state.settings.claim_age_max_ms)
+    issued = epoch_prefixes(state, table)
+    first = term_of(state).tokens.oldest_young_transaction(now_ms, state.settings.claim_age_max_ms)
     return replace(issued, oldest=first or TransactionNumber(issued.newest + 1))
 
 
@@ -472,7 +476,7 @@ def is_too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
     held = [(attempt.base.table, attempt.files)]
     held += [(draft.table.table, draft.files) for draft in term_of(state).delivery.drafts]
     return not all(
-        folders[table].allow(file.path, now.prefixes.newest)
+        folders[table].is_allowed(file.path, now.prefixes.newest)
         for table, files in held
         for file in files
     )
@@ -485,7 +489,7 @@ def age_ms(state: State, table: TableView, files: Iterable[WrittenFile], now_ms:
     led for long would be about to expire as soon as it is decided.
     """
     within = _young_prefixes(state, table, now_ms)
-    numbers = (within.transaction(file.path) or within.oldest for file in files)
+    numbers = (within.transaction_in_path(file.path) or within.oldest for file in files)
     return term_of(state).tokens.age_ms(max(within.oldest, min(numbers)), now_ms)
 
 
@@ -533,7 +537,7 @@ def with_activity(
     seen = dict(activity)
     for partition, claim in claims:
         before = seen.get(partition)
-        if before is not None and claim.range.empty:
+        if before is not None and claim.range.is_empty:
             continue
         largest = _latest(claim.max_timestamp_ms, before.timestamp_ms if before else None)
         seen[partition] = Activity(now_ms, largest)

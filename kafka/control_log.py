@@ -152,7 +152,7 @@ class KafkaLog:
 
     def append(self, envelopes: Sequence[Envelope]) -> None:
         topic_id = self._identity.require_id() if self._wire.keys else TopicId("")
-        messages = [self._wire.written(envelope, topic_id) for envelope in envelopes]
+        messages = [self._wire.sign_and_encode(envelope, topic_id) for envelope in envelopes]
         errors: list[kafka.KafkaError] = []
 
         def delivered(error: kafka.KafkaError | None, _: kafka.Message) -> None:
@@ -283,7 +283,7 @@ class KafkaLog:
         if message.error() is not None:
             self._on_error(message.error())
             return None
-        envelope = self._wire.read(message.value() or b"", self._identity.adopted)
+        envelope = self._wire.verify_and_decode(message.value() or b"", self._identity.adopted)
         if isinstance(envelope, Skipped):
             self.skipped[envelope.reason] += 1
             # No version of ours writes what no version can read: somebody is not heard.

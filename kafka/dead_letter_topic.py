@@ -70,11 +70,11 @@ class DeadLetterTopic:
         asked = [(self._topic, 0)]
         with self._translate_errors():
             (place,) = read_stored_offsets(self._config, self._group_id, asked, _REQUEST_S)
-        return Progress.of_note(place.metadata) if place.metadata else None
+        return Progress.from_note(place.metadata) if place.metadata else None
 
     def store(self, progress: Progress) -> None:
         """Store how much was sent. The offset itself has no meaning."""
-        place = kafka.TopicPartition(self._topic, 0, 0, progress.note())
+        place = kafka.TopicPartition(self._topic, 0, 0, progress.to_note())
         with self._translate_errors():
             store_offset(self._config, self._group_id, place)
 

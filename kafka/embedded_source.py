@@ -162,7 +162,7 @@ class EmbeddedMember:
         return self._buffers.full
 
     def commit(self, offsets: Offsets, note: str) -> None:  # noqa: ARG002 - the user commits
-        self.settled = self.settled.moved(offsets)
+        self.settled = self.settled.with_offsets(offsets)
 
     def close(self) -> None:
         """Do nothing: the user's consumer leaves the group."""

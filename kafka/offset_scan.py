@@ -33,7 +33,7 @@ def record_offsets(
     Joins no group and commits nothing. Raises ``Unreachable`` if the brokers fall silent.
     """
     found = {at: BitMap64() for at in ranges}
-    wanted = {at: span for at, span in ranges.items() if not span.empty}
+    wanted = {at: span for at, span in ranges.items() if not span.is_empty}
     if not wanted:
         return found
     consumer = new_consumer(_config(settings, group_id))

@@ -201,7 +201,9 @@ class _RangeReader:
 
     def chunks(self) -> Iterator[Chunk]:
         ranges = self._reading.ranges.items()
-        self._consumer.assign({_as_pair(at): span.begin for at, span in ranges if not span.empty})
+        self._consumer.assign(
+            {_as_pair(at): span.begin for at, span in ranges if not span.is_empty}
+        )
         progress_s = time.monotonic()
         while (self._next < self._ends).any():
             before = self._next.copy()

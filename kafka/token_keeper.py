@@ -23,7 +23,7 @@ from headgate.control_protocol.errors import (
     TokenRefused,
     TokenUnfit,
 )
-from headgate.control_protocol.log_event_names import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.token_providers import Token, provider_of
 
@@ -140,7 +140,7 @@ class TokenKeeper:
             self._token = token
             self._changed.notify_all()
         if renewed is not None:
-            log.info("%s gives tokens again", self._where, extra=about(LogEvent.TOKEN_RENEWED))
+            log.info("%s gives tokens again", self._where, extra=log_extra(LogEvent.TOKEN_RENEWED))
         return max(_WAIT_S_MIN, life_s * _RENEWED_AT)
 
     def _note(self, error: HeadgateError) -> None:
@@ -153,7 +153,7 @@ class TokenKeeper:
             valid = (
                 f"the current one is valid for {left_s:.0f} s" if left_s > 0 else "there is none"
             )
-            log.warning("%s; %s", self.trouble, valid, extra=about(LogEvent.TOKEN_NOT_RENEWED))
+            log.warning("%s; %s", self.trouble, valid, extra=log_extra(LogEvent.TOKEN_NOT_RENEWED))
 
     def _is_idle(self) -> bool:
         """Return whether nobody needs it any more; then the thread ends, and a later use begins

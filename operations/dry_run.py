@@ -31,7 +31,7 @@ from headgate.config.catalog_settings import Backend
 from headgate.config.sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration, quarantine_declaration
-from headgate.control_protocol.commit_record_codec import filled_of
+from headgate.control_protocol.commit_record_codec import filled_tables
 from headgate.control_protocol.errors import TableMissing, WriteFailed
 from headgate.control_protocol.events import FileKind, TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
@@ -321,7 +321,7 @@ def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
         TopicPartition(topic, number): OffsetRange(max(log.begin, log.end - records), log.end)
         for topic, state in sorted(described.items())
         for number, log in sorted(state.partitions.items())
-        if not log.empty
+        if not log.is_empty
     }
     return Batch(
         number=1,
@@ -342,7 +342,9 @@ def _build_table_maker(settings: SinkSettings, catalog: Catalog) -> TableMaker:
     tables = replace(settings.tables, new_per_minute_max=settings.tables.max)  # nobody waits here
     settings = replace(settings, tables=tables)
     made = SinkTables.in_catalog(settings, catalog)
-    return TableMaker(settings, made, filled=lambda: filled_of(settings.name, ledger.properties))
+    return TableMaker(
+        settings, made, filled=lambda: filled_tables(settings.name, ledger.properties)
+    )
 
 
 def _build_table_start(catalog: Catalog, identifier: str) -> TableStart:

@@ -29,7 +29,7 @@ from headgate.operations.status.report import (
 from headgate.runtime.health import LastError
 
 if TYPE_CHECKING:
-    from headgate.config.sink_settings import SinkSettings
+    from headgate.control_protocol.identifiers import SinkName
     from headgate.operations.check.check import Check
     from headgate.operations.dry_run import DryRun
     from headgate.operations.many_tables.list import TablesReport
@@ -52,17 +52,15 @@ _COLOURS = {
 }
 
 
-def describe_latest(settings: SinkSettings, latest: UntilLatest) -> str:
+def describe_latest(sink: SinkName, latest: UntilLatest) -> str:
     """Say whether a run until the topics' ends reached them."""
     if latest.missing:
         places = [f"{at} by {count:,}" for at, count in sorted(latest.missing.items())]
         shown = ", ".join(places[:_PLACES_SHOWN]) + ", ..." * (len(places) > _PLACES_SHOWN)
-        return f"{settings.name}: it ended before the topics' ends were reached: behind {shown}"
+        return f"{sink}: it ended before the topics' ends were reached: behind {shown}"
     if latest.pending:
-        return (
-            f"{settings.name}: it ended before all tables had received their rows (headgate tables)"
-        )
-    text = f"{settings.name}: the table holds all that was in the topics at the start of this run"
+        return f"{sink}: it ended before all tables had received their rows (headgate tables)"
+    text = f"{sink}: the table holds all that was in the topics at the start of this run"
     if latest.suspended:
         return f"{text}; rows of suspended tables are pending: {', '.join(latest.suspended)}"
     return text
@@ -101,9 +99,9 @@ def show_tables(console: Console, report: TablesReport) -> None:
     headings = ("table", "state", "last", "pending", "valid through", "schema", *changes)
     console.print(_table(headings, rows))
     counts = Counter(table.state for table in report.tables)
-    told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
+    states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
     console.print(
-        f"{len(report.tables)} tables: {told}; ledger {report.ledger} at {report.transaction}"
+        f"{len(report.tables)} tables: {states}; ledger {report.ledger} at {report.transaction}"
     )
     for table in report.tables:
         if table.reason:
@@ -120,14 +118,14 @@ def show_offsets(console: Console, partitions: Iterable[PartitionStatus]) -> Non
     console.print(_table(headings, rows))
 
 
-def show_event(console: Console, said: Mapping[str, Any]) -> None:
+def show_event(console: Console, event: Mapping[str, Any]) -> None:
     """Show one line of the control topic; whatever strangers wrote there stays on that line."""
-    moment = _time(said["time_ms"]) or "-"
+    moment = _time(event["time_ms"]) or "-"
     line = Text.assemble(
         (f"{moment}  ", "dim"),
-        (f"{said['epoch']}.{said['transaction']:<5} ", "cyan"),
-        (f"{said['event']:<16} ", "bold"),
-        printable(f"{said['member']:<24} {said['text']}"),
+        (f"{event['epoch']}.{event['transaction']:<5} ", "cyan"),
+        (f"{event['event']:<16} ", "bold"),
+        printable(f"{event['member']:<24} {event['text']}"),
     )
     console.print(line, soft_wrap=True)
 
@@ -197,8 +195,8 @@ def show_all(console: Console, sinks: Iterable[tuple[str, StatusReport | None, s
         if report is None:
             rows.append((file, "not known", None, None, None, error))
             continue
-        told = report.last_error
-        what = f"{told.code} {told.text}" if told and not told.past else ""
+        last_error = report.last_error
+        what = f"{last_error.code} {last_error.text}" if last_error and not last_error.past else ""
         rows.append(
             (
                 report.sink,
@@ -215,8 +213,8 @@ def show_all(console: Console, sinks: Iterable[tuple[str, StatusReport | None, s
 def _show_bad_records(console: Console, records: Iterable[RejectedRecord]) -> None:
     for bad in records:
         where = f"{bad.topic} partition {bad.partition} offset {bad.offset}"
-        told = printable(f"{where}, in transaction {bad.transaction}: {bad.reason}")
-        console.print(Text.assemble((f"  {'bad record':<18}", "dim"), told), soft_wrap=True)
+        text = printable(f"{where}, in transaction {bad.transaction}: {bad.reason}")
+        console.print(Text.assemble((f"  {'bad record':<18}", "dim"), text), soft_wrap=True)
 
 
 def _show_error(console: Console, error: LastError, now_ms: int) -> None:
@@ -237,8 +235,8 @@ def _show_past_error(console: Console, error: LastError, now_ms: int) -> None:
     age_ms = now_ms - (error.time_ms or now_ms)
     if age_ms > _PAST_SHOWN_MS:
         return
-    said = textwrap.shorten(error.text, _PAST_CHARACTERS_MAX, placeholder=" ...")
-    text = printable(f"{error.code}, {_long_ago(age_ms)}: {said}")
+    shortened = textwrap.shorten(error.text, _PAST_CHARACTERS_MAX, placeholder=" ...")
+    text = printable(f"{error.code}, {_long_ago(age_ms)}: {shortened}")
     console.print(Text.assemble((f"  {'past error':<18}{text}", "dim")), soft_wrap=True)
 
 

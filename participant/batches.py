@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
 
-from headgate.control_protocol.columns import Struct, changes
+from headgate.control_protocol.columns import Struct, describe_changes
 from headgate.control_protocol.errors import BatchHopeless, BatchStuck, StopBefore, StopSink
 from headgate.control_protocol.events import (
     Destination,
@@ -68,7 +68,7 @@ def with_ends(state: State, ends: Mapping[TopicPartition, int]) -> State:
     return replace(state, source=source)
 
 
-def with_last_read_done(state: State) -> State:
+def with_last_look_done(state: State) -> State:
     """ANSWER-1: after END the source was looked at; what comes later belongs to the next
     transaction."""
     return replace(state, source=replace(state.source, last_read_done=True))
@@ -81,7 +81,7 @@ def with_fresh_look(state: State) -> State:
     return replace(state, source=source)
 
 
-def backlog(state: State) -> Ranges:
+def find_backlog(state: State) -> Ranges:
     """Return what the source holds behind each readable position; empty ranges are left out.
 
     Nothing at or after a record that stops the sink (BATCH-2).
@@ -226,7 +226,7 @@ def _join_files(waiting: _FilesByTable, more: _FilesByTable) -> _FilesByTable:
 def _extend_claim(claim: WrittenRange, result: PartitionResult) -> WrittenRange:
     times = [t for t in (claim.max_timestamp_ms, result.max_timestamp_ms) if t is not None]
     return WrittenRange(
-        range=claim.range.then(result.range),
+        range=claim.range.joined_with(result.range),
         records=claim.records + result.records,
         quarantined=claim.quarantined + result.quarantined,
         skipped=claim.skipped + result.skipped,
@@ -317,9 +317,9 @@ def _retry_before_record(state: State, batch: Batch, error: StopBefore, first: O
     known = state.run.stop
     cuts = known.cuts + 1 if known else 1
     ends = Offsets({at: span.end for at, span in batch.ranges.items()})
-    upto = (known.upto if known else ends).earliest(first)
+    upto = (known.upto if known else ends).smaller_of_each(first)
     if cuts > CUTS_MAX:
-        upto = upto.moved({at: span.begin for at, span in batch.ranges.items()})
+        upto = upto.with_offsets({at: span.begin for at, span in batch.ranges.items()})
     text = f"writes what lies before a record, then stops before it: {error}"
     run = replace(state.run, stop=PendingStop(error, upto, cuts))
     again = after_batch(replace(state, run=run), last_read_done=False)
@@ -343,7 +343,7 @@ def stop_when_committed(state: State) -> Step:
     writing = state.term.writing
     fixed = writing.fixed if writing else frozenset[TopicPartition]()
     missing = any(positions.get(at, end) < end for at, end in stop.upto.items() if at in fixed)
-    if missing or state.work.unannounced or state.said.pending:
+    if missing or state.work.has_unannounced or state.said.pending:
         return state, ()
     return without_stop(state), (Stop(stop.error),)
 
@@ -353,7 +353,7 @@ def without_stop(state: State) -> State:
 
 
 def _describe_ranges(ranges: Ranges) -> str:
-    there = sorted((at, span) for at, span in ranges.items() if not span.empty)
+    there = sorted((at, span) for at, span in ranges.items() if not span.is_empty)
     named = [
         f"{at.topic} partition {at.partition} offsets {span.begin} to {span.end - 1}"
         for at, span in there[:_NAMED_MAX]
@@ -403,7 +403,7 @@ def with_positions(state: State, expected: Offsets, settled_to: ControlOffset) -
     # would announce the others' offsets with files that hold the wrong one's rows as well.
     if any(_contradicts(expected, p, own) for p, own in state.work.owned.items()):
         state = drop_work(state)
-        moved = {p: _move_to(p, own, expected) for p, own in state.work.owned.items()}
+        moved = {p: _moved_ownership(p, own, expected) for p, own in state.work.owned.items()}
         state = replace(state, work=replace(state.work, owned=moved))
     learned = _learn_positions(state.work.owned, expected, settled_to)
     return replace(state, work=replace(state.work, owned=learned))
@@ -418,7 +418,7 @@ def _contradicts(expected: Offsets, partition: TopicPartition, own: Ownership) -
     )
 
 
-def _move_to(partition: TopicPartition, own: Ownership, expected: Offsets) -> Ownership:
+def _moved_ownership(partition: TopicPartition, own: Ownership, expected: Offsets) -> Ownership:
     known = own.work is not None and partition in expected
     return replace(own, work=empty_claim(expected[partition])) if known else own
 
@@ -471,7 +471,7 @@ def drop_work(state: State) -> State:
     return _without_batch(_without_work(state, owned), state.run)
 
 
-def void_positions(state: State) -> State:
+def forget_positions(state: State) -> State:
     """EPOCH-3: begin a higher epoch, in which nothing read or known before counts."""
     dropped = drop_work(state)
     owned = {p: replace(own, work=None) for p, own in dropped.work.owned.items()}
@@ -511,7 +511,7 @@ def _may_hold_more(state: State, partition: TopicPartition, claim: WrittenRange)
     seen before an earlier END. A paused sink asks nothing: nobody knows what waits.
     """
     writing = state.term.writing
-    if not claim.range.empty or writing is None or partition not in writing.fixed:
+    if not claim.range.is_empty or writing is None or partition not in writing.fixed:
         return False
     # An empty claim says "idle" only if the end was seen in the very transaction that it answers.
     # Records that came since an earlier look would be older than the valid-through that the
@@ -541,7 +541,9 @@ STEPS = 8
 """How often a participant speaks on the way to its share of a limit."""
 
 
-def presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Presence:
+def build_presence(
+    state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]
+) -> Presence:
     """Return its sign of life, and how much its next status will hold (COMMIT-5)."""
     positions, ends = state.positions, state.source.ends
     records, octets = amount_held(state)
@@ -562,7 +564,7 @@ def amount_held(state: State) -> tuple[int, int]:
     """
     claims = [own.work for own in state.work.owned.values() if own.work]
     # Records that wait for columns do not hasten END.
-    there = {} if state.needs.open else backlog(state)
+    there = {} if state.needs.open else find_backlog(state)
     waiting = min(sum(map(len, there.values())), state.settings.batch_records_max)
     records = sum(len(claim.range) for claim in claims) + waiting
     return records, sum(c.bytes_read for c in claims) + round(waiting * state.run.record_bytes)
@@ -607,7 +609,7 @@ def describe_proposal(proposal: Proposal) -> str:
 
 
 def _describe_columns(proposal: Proposal) -> str:
-    wanted = list(changes(Struct(), proposal.columns))
+    wanted = list(describe_changes(Struct(), proposal.columns))
     left = len(wanted) - _COLUMNS_NAMED_MAX
     more = f" and {left} more" if left > 0 else ""
     named = f"{', '.join(wanted[:_COLUMNS_NAMED_MAX])}{more}"

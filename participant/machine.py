@@ -57,9 +57,9 @@ from headgate.participant.actions import (
 from headgate.participant.batches import (
     absorb_batch,
     after_batch,
-    backlog,
     cap_ranges,
     drop_work,
+    find_backlog,
     give_up_overdue_batch,
     on_batch_failed,
     on_own_presence,
@@ -69,7 +69,7 @@ from headgate.participant.batches import (
     steps_reached,
     stop_when_committed,
     with_ends,
-    with_last_read_done,
+    with_last_look_done,
     with_leaving,
     with_partitions,
     with_steps,
@@ -193,7 +193,7 @@ def _finish_transaction(state: State, now_ms: int) -> Step:
     may_read = not state.source.last_read_done and state.may(Timer.RETRY, now_ms)
     if may_read and readable_positions(state):
         return _read_end_offsets(state, now_ms)
-    if state.said.unconfirmed:
+    if state.said.has_unconfirmed:
         # The status before this one was not heard. Were it lost, it would be appended again behind
         # this one, whose ranges continue its own: both would be refused (COMMIT-2), and read again.
         return state, ()
@@ -231,7 +231,7 @@ def _on_end_offsets(state: State, known: EndOffsetsRead, now_ms: int) -> Step:
     # never be polled.
     state = state.with_deadline(Timer.LOOK, now_ms + state.settings.end_offset_interval_ms)
     state = with_ends(state, known.ends)
-    there = backlog(state)
+    there = find_backlog(state)
     done_again = False
     if state.needs.open or state.needs.again:
         there = offsets_before_waiting_records(state, there, now_ms)
@@ -240,7 +240,7 @@ def _on_end_offsets(state: State, known: EndOffsetsRead, now_ms: int) -> Step:
     full = sum(map(len, there.values())) >= records_max
     enough = known.full or full or done_again or state.run.stop is not None
     if state.phase is Phase.ANSWERING:
-        state = with_last_read_done(state)
+        state = with_last_look_done(state)
     elif not enough:
         return state, ()
     ranges = cap_ranges(there, records_max)
@@ -321,8 +321,8 @@ def _announce_loss(state: State, lost: frozenset[TopicPartition]) -> Step:
 def _release(state: State) -> Step:
     """POSITION-1: announce what the files hold, then let go."""
     actions: tuple[Action, ...] = ()
-    if state.work.unannounced:
-        if state.said.unconfirmed or state.term.writing is None:
+    if state.work.has_unannounced:
+        if state.said.has_unconfirmed or state.term.writing is None:
             return state, ()
         state, actions = append_status(state, state.term.writing.number)
     # Only behind the status: the next owner's PRESENCE follows it in the log, so that the
@@ -424,7 +424,7 @@ def _on_settlement(state: State, settlement: Settlement) -> Step:
 def _copy_offsets(state: State, settlement: Settlement) -> tuple[Action, ...]:
     if state.term.writing is None or not state.work.owned:
         return ()
-    offsets = settlement.offsets.restricted(state.work.owned)
+    offsets = settlement.offsets.restricted_to(state.work.owned)
     return (CopyOffsets(offsets, state.term.writing.table.uuid),)
 
 

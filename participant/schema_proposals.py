@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 
-from headgate.control_protocol.columns import Struct, joined, named_fields
+from headgate.control_protocol.columns import Struct, join_columns, named_fields
 from headgate.control_protocol.events import (
     Destination,
     Proposal,
@@ -24,8 +24,8 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, TableNeed
 from headgate.control_protocol.schema_evolution import COLUMNS_MAX
 from headgate.participant.actions import Action
-from headgate.participant.batches import backlog, describe_proposal
-from headgate.participant.settlements import count_on, number_event, with_schema
+from headgate.participant.batches import describe_proposal, find_backlog
+from headgate.participant.settlements import next_number_after, number_event, with_schema
 from headgate.participant.state import Need, Phase, SchemaNeeds, State, TableAnswer, Timer
 
 REFUSED_MS = 60_000
@@ -73,7 +73,7 @@ def _propose(
         uuid=at.uuid,
         schema_id=at.schema_id,
         columns=_join_columns(before.columns, need.columns) if before else need.columns,
-        first=before.first.earliest(need.first) if before else need.first,
+        first=before.first.smaller_of_each(need.first) if before else need.first,
         records=need.records,
         source=source,
         raw=need.raw,
@@ -88,7 +88,7 @@ def _propose(
 
 def _join_columns(before: Struct, columns: Struct) -> Struct:
     """Return what both ask for; only the first where no table has room for all of it."""
-    both = joined(before, columns)
+    both = join_columns(before, columns)
     return both if sum(1 for _ in named_fields(both)) <= COLUMNS_MAX else before
 
 
@@ -97,14 +97,14 @@ def offsets_before_waiting_records(state: State, ranges: Ranges, now_ms: int) ->
     records that wait."""
     needs = state.needs
     if not needs.open:
-        return _clip(ranges, repeat_until(state))
+        return _end_at(ranges, repeat_until(state))
     if now_ms < min(need.since_ms for need in needs.open) + WAIT_MS:
         if state.phase is not Phase.ANSWERING:
             return {}
-        ranges = _clip(ranges, repeat_until(state))
-    first = reduce(Offsets.earliest, (need.proposal.first for need in needs.open))
+        ranges = _end_at(ranges, repeat_until(state))
+    first = reduce(Offsets.smaller_of_each, (need.proposal.first for need in needs.open))
     cut = {p: OffsetRange(r.begin, _end_before(r, first.get(p))) for p, r in ranges.items()}
-    return {p: r for p, r in cut.items() if not r.empty}
+    return {p: r for p, r in cut.items() if not r.is_empty}
 
 
 def repeat_until(state: State) -> Mapping[TopicPartition, int]:
@@ -114,7 +114,7 @@ def repeat_until(state: State) -> Mapping[TopicPartition, int]:
     partition that cannot be read now holds nothing up.
     """
     again = state.needs.again
-    there = backlog(state) if again else {}
+    there = find_backlog(state) if again else {}
     left = any(at in there and there[at].begin < end for at, end in again.items())
     return again if left else {}
 
@@ -124,7 +124,7 @@ def with_repetition_checked(state: State) -> State:
     return replace(state, needs=replace(state.needs, again=repeat_until(state)))
 
 
-def _clip(ranges: Ranges, ends: Mapping[TopicPartition, int]) -> Ranges:
+def _end_at(ranges: Ranges, ends: Mapping[TopicPartition, int]) -> Ranges:
     if not ends:
         return ranges
     upto = {at: min(span.end, ends.get(at, 0)) for at, span in ranges.items()}
@@ -210,7 +210,7 @@ def _destination(need: Need) -> Destination:
 def on_own_proposal(state: State, proposal: Proposal) -> State:
     """LOG-1, LOG-6: note that it was heard; if others used its name, go on counting from there."""
     needs = state.needs
-    if (counted := count_on(needs.number, proposal.number)) != needs.number:
+    if (counted := next_number_after(needs.number, proposal.number)) != needs.number:
         return replace(state, needs=replace(needs, number=counted))
     heard = tuple(
         replace(need, heard=True) if need.proposal == proposal else need for need in needs.open

@@ -32,9 +32,9 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.machine_io import Append, OutgoingEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.participant.batches import (
-    presence,
+    build_presence,
+    forget_positions,
     take_status,
-    void_positions,
     with_fresh_look,
     with_positions,
 )
@@ -69,7 +69,7 @@ def enter_epoch(state: State, epoch: Epoch, coordinator: Sender | None) -> State
     # coordinator had settled; its ENDs count from 1.
     term = Term(epoch, coordinator, paused=state.term.paused)
     said = replace(state.said, pending=())
-    return replace(void_positions(state), term=term, said=said)
+    return replace(forget_positions(state), term=term, said=said)
 
 
 def open_transaction(state: State, started: OpenTransaction | None) -> State:
@@ -166,8 +166,8 @@ def _chain_late_statuses(offsets: Offsets, pending: tuple[OwnStatus, ...]) -> Of
     no contradiction then: what lies between was announced, and must not be read again.
     """
     for own in pending:
-        if offsets.admits(own.ranges):
-            offsets = offsets.after(own.ranges)
+        if offsets.are_continued_by(own.ranges):
+            offsets = offsets.after_ranges(own.ranges)
     return offsets
 
 
@@ -189,7 +189,7 @@ def number_event(
 
 
 def append_presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Step:
-    state, said = number_event(state, TransactionNumber(0), presence(state, kind, concerns))
+    state, said = number_event(state, TransactionNumber(0), build_presence(state, kind, concerns))
     if kind in (PresenceKind.JOINED, PresenceKind.GAINED):
         unheard = (*state.said.unheard, said)
         state = replace(state, said=replace(state.said, unheard=unheard))
@@ -242,13 +242,13 @@ def on_own_status(state: State, number: int, offset: ControlOffset) -> State:
         else own
         for own in state.said.pending
     )
-    counted = count_on(state.said.status_number, number)
+    counted = next_number_after(state.said.status_number, number)
     return replace(state, said=replace(state.said, pending=pending, status_number=counted))
 
 
 def with_number_heard(state: State, sequence: int) -> State:
     """LOG-6: if others used its name, go on counting from there."""
-    counted = count_on(state.said.sequence, sequence)
+    counted = next_number_after(state.said.sequence, sequence)
     return replace(state, said=replace(state.said, sequence=counted))
 
 
@@ -262,7 +262,7 @@ def without_unheard(state: State) -> State:
     return replace(state, said=replace(state.said, unheard=()))
 
 
-def count_on(known: int, heard: int) -> int:
+def next_number_after(known: int, heard: int) -> int:
     """LOG-6: return the number to count on from, after what was heard in its name, its own or
     not."""
     return heard if known < heard <= known + LEAP_MAX else known

@@ -218,9 +218,9 @@ class Work:
     """The last step towards a limit that was said of this work (COMMIT-5)."""
 
     @property
-    def unannounced(self) -> bool:
+    def has_unannounced(self) -> bool:
         """Return whether there is work that no status has named yet."""
-        return any(own.work and not own.work.range.empty for own in self.owned.values())
+        return any(own.work and not own.work.range.is_empty for own in self.owned.values())
 
     @property
     def files_waiting(self) -> int:
@@ -284,7 +284,7 @@ class Announced:
     """Of the newest own event; never falls."""
 
     @property
-    def unconfirmed(self) -> bool:
+    def has_unconfirmed(self) -> bool:
         """Return whether a status was appended and not yet heard: the next one has to wait."""
         return any(own.offset is None for own in self.pending)
 

@@ -221,7 +221,7 @@ def _redacting_secrets(settings: SinkSettings) -> Iterator[None]:
         try:
             yield
         except HeadgateError as error:
-            settings.redaction.of_error(error)
+            settings.redaction.redact_error(error)
             raise
 
 

@@ -26,7 +26,7 @@ _LOOK_AGAIN_S = 1.0
 
 
 def find_other_configuration(
-    settings: SinkSettings, said: Sequence[Envelope], now_ms: int, own: Sender | None = None
+    settings: SinkSettings, envelopes: Sequence[Envelope], now_ms: int, own: Sender | None = None
 ) -> tuple[OtherConfiguration | None, Mapping[Sender, int]]:
     """Return the error of a file that differs from that of participants at work, and these.
 
@@ -34,7 +34,7 @@ def find_other_configuration(
     a participant that differs from ours proves nothing, for versions digest other things; the same
     digest proves that it has our file.
     """
-    started = next((e for e in reversed(said) if isinstance(e.event, StartCommit)), None)
+    started = next((e for e in reversed(envelopes) if isinstance(e.event, StartCommit)), None)
     if started is None or not isinstance(started.event, StartCommit):
         return None, {}
     settled = {"table.identifier": settings.table.identifier, **agreed_settings(settings)}
@@ -42,12 +42,12 @@ def find_other_configuration(
     if not differences:
         return None, {}
     ours, digests = fingerprint(dict(agreed_settings(settings))), dict[Sender, str]()
-    for each in said:
+    for each in envelopes:
         notice = each.event
         if isinstance(notice, Notice) and notice.kind in (NoticeKind.STARTED, NoticeKind.RELOADED):
             digests[each.sender] = notice.configuration
     alive = read_heard_events(
-        said, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
+        envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
     ).alive
     others = {
         sender: envelope.time_ms
@@ -64,9 +64,9 @@ def find_other_configuration(
     ), others
 
 
-def find_last_other_starter(settings: SinkSettings, said: Sequence[Envelope]) -> str:
+def find_last_other_starter(settings: SinkSettings, envelopes: Sequence[Envelope]) -> str:
     """Return who started the sink last with another sink file than this one; else nothing."""
-    for each in reversed(said):
+    for each in reversed(envelopes):
         notice = each.event
         if isinstance(notice, Notice) and (notice.kind, notice.text) == (NoticeKind.ASKED, "start"):
             ours = fingerprint(dict(agreed_settings(settings)))
@@ -76,7 +76,7 @@ def find_last_other_starter(settings: SinkSettings, said: Sequence[Envelope]) ->
 
 def require_same_configuration(
     settings: SinkSettings,
-    said: Callable[[], Sequence[Envelope]],
+    envelopes: Callable[[], Sequence[Envelope]],
     wait: Callable[[float], object] = time.sleep,
 ) -> None:
     """Raise ``OtherConfiguration`` if participants with another sink file are at work.
@@ -87,7 +87,7 @@ def require_same_configuration(
     interval_s = settings.participant.presence_interval_ms / 1000
     until_s = time.monotonic() + (SIGNS_MISSED + 1) * interval_s
     while time.monotonic() < until_s:
-        error, others = find_other_configuration(settings, said(), time.time_ns() // 1_000_000)
+        error, others = find_other_configuration(settings, envelopes(), time.time_ns() // 1_000_000)
         if error is None:
             return
         known = others if known is None else known
@@ -108,5 +108,5 @@ def recent_envelopes(settings: SinkSettings) -> list[Envelope]:
         topic_id = Cluster(settings.kafka).topic_id(topic) if signed else TopicId("")
     except RetryLater:
         return []
-    read = [settings.wire.read(message, topic_id) for message in messages]
+    read = [settings.wire.verify_and_decode(message, topic_id) for message in messages]
     return [e for e in read if isinstance(e, Envelope) and e.sink == settings.name]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.coordinator.dead_letters import letter_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Forwarder:
         self._woken = threading.Event()
         self._ending = threading.Event()
         self._thread = threading.Thread(
-            target=for_the_same_sink(self._run), name="headgate-dead-letters", daemon=True
+            target=in_same_sink_context(self._run), name="headgate-dead-letters", daemon=True
         )
         self._thread.start()
 

@@ -176,12 +176,12 @@ def has_ended(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
     return all(_is_end_notice(e.event) for e in newest if e.time_ms >= lately)
 
 
-def batch_failure(failure: str, said: LastError) -> LastError:
+def batch_failure(failure: str, cause: LastError) -> LastError:
     """Return a participant's report of a failed batch, with its own code unless storage failed."""
     code, _, text = failure.partition(" ")
     if not CODE.fullmatch(code):
         code, text = WriteFailed.code, failure
-    return replace(said, code=code, text=f"a batch could not be written: {text}")
+    return replace(cause, code=code, text=f"a batch could not be written: {text}")
 
 
 def without_code(code: str, text: str) -> str:
@@ -199,8 +199,8 @@ def effective_error(error: LastError, goes_on: StartCommit | Settlement) -> Last
     return error if stays else replace(error, past=True)
 
 
-def _is_clean_ack(said: StartCommit | Settlement) -> bool:
-    return isinstance(said, AckCommit) and not said.reason
+def _is_clean_ack(event: StartCommit | Settlement) -> bool:
+    return isinstance(event, AckCommit) and not event.reason
 
 
 def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> LastError | None:
@@ -214,18 +214,18 @@ def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> Last
     troubles: list[LastError] = []
     batches: dict[Sender, LastError] = {}
     for envelope in envelopes:
-        said = LastError("", "", envelope.sender.member, envelope.time_ms)
+        uncoded = LastError("", "", envelope.sender.member, envelope.time_ms)
         match envelope.event:
             case Notice(kind=NoticeKind.STOPPED, code=code, text=text) if code:
-                ends.append(replace(said, code=code, text=text))
+                ends.append(replace(uncoded, code=code, text=text))
             case WriteStatus(failure=str(failure)) if failure:
-                batches[envelope.sender] = batch_failure(failure, said)
+                batches[envelope.sender] = batch_failure(failure, uncoded)
             case WriteStatus(part=part) if part == 0 and envelope.sender in batches:
                 batches[envelope.sender] = replace(batches[envelope.sender], past=True)
             case Notice(kind=NoticeKind.ERROR, code=code, text=text, next_try_ms=after_ms):
                 again_ms = None if after_ms is None else envelope.time_ms + after_ms
                 bare = without_code(code, text)
-                troubles = [replace(said, code=code, text=bare, next_try_ms=again_ms)]
+                troubles = [replace(uncoded, code=code, text=bare, next_try_ms=again_ms)]
             case StartCommit() | AckCommit() as goes_on if envelope.epoch > 0:
                 troubles = [effective_error(error, goes_on) for error in troubles]
                 if _is_clean_ack(goes_on):

@@ -24,7 +24,7 @@ from headgate.control_protocol.events import Envelope, Notice, NoticeKind
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TransactionNumber
 from headgate.control_protocol.ports import ControlLog
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
 from headgate.kafka.control_topic import control_topic_exists
 
@@ -126,7 +126,7 @@ class Complaints:
         redacted = self._settings.redacted(text)[:_ERROR_CHARS_MAX]
         trouble = Notice(NoticeKind.ERROR, code, redacted, next_try_ms=next_try_ms)
         self._saying = threading.Thread(
-            target=for_the_same_sink(append_event),
+            target=in_same_sink_context(append_event),
             args=[self._settings, self._sender, trouble],
             daemon=True,
         )

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import TypeVar
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import noted_sink, noted_table
+from headgate.control_protocol.commit_record import sink_in_note, table_in_note
 from headgate.control_protocol.errors import RetryLater, TableRecreated
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.kafka.source_topics import KafkaSourceTopics
@@ -50,8 +50,8 @@ def require_never_filled(settings: SinkSettings, patience_s: float = 0.0) -> Non
         return
     with open_topics(settings) as topics:  # the group's coordinator may just be being elected
         note = call_with_retries(topics.committed_note, patience_s)
-    known = noted_table(note)
-    if known is None or noted_sink(note) not in (None, settings.name):
+    known = table_in_note(note)
+    if known is None or sink_in_note(note) not in (None, settings.name):
         return
     identifier = settings.table.identifier
     anew = (

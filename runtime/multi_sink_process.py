@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import (
     StopSink,
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import working_for
+from headgate.control_protocol.sink_of_thread import working_for_sink
 from headgate.runtime.assembly import second_spark_sink_error
 from headgate.runtime.process import (
     Measuring,
@@ -108,7 +108,7 @@ class _OneSink:
 
     def work(self) -> None:
         """Take part again and again, until the process is asked to end."""
-        with working_for(self.name):
+        with working_for_sink(self.name):
             pause_s = AGAIN_S
             while not self._beside.stop.is_set():
                 begun_s = time.monotonic()
@@ -137,7 +137,7 @@ class _OneSink:
             self._note_error(HeadgateError(f"{type(error).__name__}: {error}", "report it"))
 
     def _note_error(self, error: HeadgateError) -> None:
-        self.error = self.settings.redaction.of_error(error)
+        self.error = self.settings.redaction.redact_error(error)
 
     def _wait_before_retry(self, pause_s: float) -> None:
         again = not isinstance(self.error, ConfigurationError | StopSink)  # those need a person

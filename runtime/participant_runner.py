@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import noted_sink
+from headgate.control_protocol.commit_record import sink_in_note
 from headgate.control_protocol.ports import PrimaryTable
 from headgate.coordinator.service import CoordinatorService
 from headgate.kafka.control_log import KafkaLog
@@ -52,7 +52,7 @@ class OpenSink(participant.ParticipantDriver):
         if self._current:
             self._current.settings = settings
         if driver := self._service.driver:
-            driver.adopt(settings.coordinator)
+            driver.adopt_settings(settings.coordinator)
 
     @property
     def leads(self) -> bool:
@@ -67,7 +67,7 @@ def open_lookout(
     def sinks_in_group() -> frozenset[str]:
         source = settings.source
         with closing(KafkaSourceTopics(settings.kafka, source.topics, source.group_id)) as topics:
-            named = map(noted_sink, topics.committed_notes())
+            named = map(sink_in_note, topics.committed_notes())
             return frozenset(sink for sink in named if sink)
 
     sources = Sources(lambda: table.read().record, sinks_in_group, log.topic_id, log.refused)

@@ -23,9 +23,9 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Sender, SinkName
-from headgate.control_protocol.log_event_names import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import working_for
+from headgate.control_protocol.sink_of_thread import working_for_sink
 from headgate.participant.state import State
 from headgate.runtime import early_signals
 from headgate.runtime.assembly import new_sender
@@ -171,7 +171,7 @@ class Process:
 
 def run_in(process: Process, settings: SinkSettings) -> None:
     """Run one sink's participant in this thread until ``process.stop``. Raises as ``run``."""
-    with working_for(settings.name):
+    with working_for_sink(settings.name):
         goes_on: SinkSettings | None = settings
         while goes_on and not process.stop.is_set():
             with process.measuring(goes_on) as measures:
@@ -225,7 +225,7 @@ def _wait_for_others(settings: SinkSettings, turn: _Turn) -> SinkSettings | None
         if error is None:
             return None
         if error.message != reported:
-            extra = about(LogEvent.SINK_WAITS)
+            extra = log_extra(LogEvent.SINK_WAITS)
             _log.warning("sink %s: waits: %s", settings.name, error, extra=extra)
         reported = error.message
         turn.report_turn("waits for participants with another sink file")
@@ -249,7 +249,7 @@ def _run_or_wait(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
         if turn.stop.is_set():
             break
         message = f"sink {settings.name}: stopped by a person; waiting for headgate start"
-        _log.info("%s", message, extra=about(LogEvent.SINK_WAITS))
+        _log.info("%s", message, extra=log_extra(LogEvent.SINK_WAITS))
         if turn.measures:
             turn.measures.note_waiting()
         wait_until_started(settings, turn.stop, lambda: turn.report_turn("stopped by a person"))
@@ -267,15 +267,15 @@ def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
     turn.stop.wait(_LOOKED_AT_S)  # the start stands in the table just before it is announced
     until_s, reported = time.monotonic() + _OTHERS_START_S, False
     while not turn.stop.is_set() and time.monotonic() < until_s:
-        said = recent_envelopes(settings)
-        error, _ = find_other_configuration(settings, said, time.time_ns() // 1_000_000)
+        envelopes = recent_envelopes(settings)
+        error, _ = find_other_configuration(settings, envelopes, time.time_ns() // 1_000_000)
         if error:
             raise error
-        if not (actor := find_last_other_starter(settings, said)):
+        if not (actor := find_last_other_starter(settings, envelopes)):
             return
         if not reported:
             text = f"sink {settings.name}: waits: {actor} started it with another sink file"
-            _log.warning("%s", text, extra=about(LogEvent.SINK_WAITS))
+            _log.warning("%s", text, extra=log_extra(LogEvent.SINK_WAITS))
         reported = True
         turn.report_turn("waits for participants with another sink file")
         turn.stop.wait(_LOOKED_AT_S)
@@ -305,7 +305,7 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
             anew = _run_turns(sink, settings, turn)
         except (SinkStopped, LeadershipReleased) as asked:
             wish = asked
-        _log.info("sink %s: leaves", settings.name, extra=about(LogEvent.SINK_DRAINING))
+        _log.info("sink %s: leaves", settings.name, extra=log_extra(LogEvent.SINK_DRAINING))
         if turn.stop.is_set():
             turn.process.manager.on_stopping()
         if turn.measures:
@@ -344,7 +344,7 @@ def logging_start_and_end(sink: SinkName) -> Iterator[None]:
 
 
 def _log_event(event: LogEvent, text: str, level: int = logging.INFO) -> None:
-    _log.log(level, "%s", text, extra=about(event))
+    _log.log(level, "%s", text, extra=log_extra(event))
 
 
 @contextmanager

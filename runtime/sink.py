@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.sink_of_thread import working_for
+from headgate.control_protocol.sink_of_thread import working_for_sink
 from headgate.participant.state import State
 from headgate.runtime.assembly import new_sender, open_sink
 from headgate.runtime.lifecycle_notices import announcing_end
@@ -37,14 +37,14 @@ class Sink:
         self._left = False
         self._name = settings.name
         sender = new_sender()
-        with working_for(self._name), ExitStack() as opening:
+        with working_for_sink(self._name), ExitStack() as opening:
             opening.enter_context(announcing_end(settings, sender))
             self._driver = opening.enter_context(open_sink(settings, sender, measures))
             self._open = opening.pop_all()
 
     def turn(self, timeout_ms: int = TURN_MS) -> None:
         """Run one iteration, which waits for at most ``timeout_ms``."""
-        with working_for(self._name):
+        with working_for_sink(self._name):
             self._driver.run_once(timeout_ms)
 
     def adopt(self, settings: SinkSettings) -> None:
@@ -64,12 +64,12 @@ class Sink:
         """Finish and announce what is written, and give up the partitions; no turn may follow."""
         if not self._left:
             self._left = True
-            with working_for(self._name):
+            with working_for_sink(self._name):
                 self._driver.close()
 
     def close(self) -> None:
         """Leave in order, and close everything."""
-        with working_for(self._name), self._open:
+        with working_for_sink(self._name), self._open:
             self.leave()
 
     def __enter__(self) -> Self:
@@ -84,5 +84,5 @@ class Sink:
         if error is None:
             self.close()
         else:
-            with working_for(self._name):
+            with working_for_sink(self._name):
                 self._open.__exit__(kind, error, trace)

@@ -142,7 +142,7 @@ def require_known_distribution(settings: SinkSettings, properties: Mapping[str, 
 def require_fitting_schema(schema: Schema, settings: SinkSettings) -> None:
     """Raises ``TableChanged`` if the columns cannot take what the sink file declares for them."""
     identifier = settings.table.identifier
-    require_declared_columns(schema, settings)
+    require_declared_columns(schema, settings.table)
     columns = schema_to_pyarrow(schema)
     for part, name in settings.table.record_columns.named().items():
         if name not in columns.names:
@@ -180,11 +180,11 @@ def _require_castable_part(identifier: str, part: str, column: pa.Field) -> None
         ) from error
 
 
-def require_declared_columns(schema: Schema, settings: SinkSettings) -> None:
+def require_declared_columns(schema: Schema, table: TableSettings) -> None:
     """Raises ``TableChanged`` unless every declared column exists with the declared type."""
-    identifier = settings.table.identifier
+    identifier = table.identifier
     there = {field.name: field.field_type for field in schema.fields}
-    for field in parse_columns(declared_table(settings.table).columns):
+    for field in parse_columns(declared_table(table).columns):
         if field.name not in there:
             raise TableChanged(
                 f"{identifier} has no column {field.name!r}",

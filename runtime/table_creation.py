@@ -28,7 +28,7 @@ from headgate.control_protocol.errors import TableMissing, TablesUnfit
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Changed, SourceTopics, TopicState, Want
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.schema_evolution import mapped
+from headgate.control_protocol.schema_evolution import large_objects_as_maps
 from headgate.data_plane.batch.routes import name_pattern
 from headgate.tables.iceberg.catalog import catalog_failure
 
@@ -142,7 +142,7 @@ class TableMaker:
         return self._settings.tables.on_missing is OnMissing.SUSPEND and table in self._filled()
 
     def _create_table(self, table: str, raw: str, each: OneTableSettings, columns: Struct) -> None:
-        wholly = mapped(columns, Struct())
+        wholly = large_objects_as_maps(columns, Struct())
         names = [column.name for column in wholly.fields]
         wanted = declaration_of_table(self._settings.tables, table, each, names)
         if self._tables.create(wanted, raw, wholly):

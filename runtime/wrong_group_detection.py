@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import CommitRecord, group_taken
+from headgate.control_protocol.commit_record import CommitRecord, group_taken_error
 from headgate.control_protocol.errors import HeadgateError, OtherConfiguration, RetryLater
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind
 from headgate.control_protocol.identifiers import TopicId
-from headgate.coordinator.recovery import refuse_stopped
+from headgate.coordinator.recovery import require_not_stopped
 from headgate.participant.state import State
 
 
@@ -62,8 +62,8 @@ class Lookout:
 
     def on_event(self, envelope: Envelope) -> None:
         """Take an event from the control topic, of any sink."""
-        said = envelope.event
-        if isinstance(said, Notice) and said.kind is NoticeKind.ASKED:
+        event = envelope.event
+        if isinstance(event, Notice) and event.kind is NoticeKind.ASKED:
             self._asked |= envelope.sink == self._settings.name
 
     def require_right_group(self, state: State, now_ms: int, *, leads: bool) -> None:
@@ -89,16 +89,16 @@ class Lookout:
             here, refused = self._sources.control_topic_id(), self._sources.refused()
         except RetryLater:
             return
-        refuse_stopped(record, state.sink)
+        require_not_stopped(record, state.sink)
         before, self._before = self._before, record
         again, self._others = others & self._others, others
         unheard, self._refused = refused > self._refused, refused
-        moves = record is not None and before is not None and not record.same_commit(before)
+        moves = record is not None and before is not None and not record.is_same_commit(before)
         error = self._find_other_coordinator(record, here) if moves and record else None
         if error is None and moves and unheard:
             error = self._other_key_error()
         if error is None and again:
-            error = group_taken(self._settings.source.group_id, min(again), state.sink)
+            error = group_taken_error(self._settings.source.group_id, min(again), state.sink)
         if error:
             raise error
 
@@ -111,25 +111,25 @@ class Lookout:
         except RetryLater:
             return
         self._asked = False
-        refuse_stopped(record, state.sink)
+        require_not_stopped(record, state.sink)
 
     def _find_other_coordinator(
         self, record: CommitRecord, here: TopicId | None
     ) -> HeadgateError | None:
         ours = self._settings.control.topic
-        said = (
+        coordinated = (
             f"sink {record.sink!r} is coordinated by {record.coordinator.member} on control topic"
         )
         lost = "the partitions of this participant would never be committed"
         if record.control_topic not in (None, ours):
             return OtherConfiguration(
-                f"{said} {record.control_topic}, but this sink file names {ours}: {lost}",
+                f"{coordinated} {record.control_topic}, but this sink file names {ours}: {lost}",
                 "give all participants of the sink the same file; to change control.topic, stop "
                 "all of them first",
             )
         if here is not None and record.control_topic_id not in (None, here):
             return OtherConfiguration(
-                f"{said} {ours} with id {record.control_topic_id}, but "
+                f"{coordinated} {ours} with id {record.control_topic_id}, but "
                 f"{ours} in this participant's cluster has id {here}: {lost}",
                 "compare bootstrap.servers: all participants of a sink must use one Kafka cluster",
             )

@@ -30,7 +30,7 @@ from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import SourceTopics
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import working_for
+from headgate.control_protocol.sink_of_thread import working_for_sink
 from headgate.control_protocol.spark_batch_decision import Done, ProposedBatch, Take, source_offsets
 from headgate.coordinator.recovery import record_to_resume
 from headgate.kafka.source_topics import KafkaSourceTopics
@@ -141,7 +141,7 @@ class Batches:
     def __call__(self, frame: Any, number: int) -> None:
         """Write the batch, unless the table has it."""
         self.check(frame)
-        with working_for(self.settings.name):
+        with working_for_sink(self.settings.name):
             self._take(
                 frame,
                 read_batch(

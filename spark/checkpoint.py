@@ -34,7 +34,7 @@ def read_batch(
     if begin is None or end is None:
         return ProposedBatch(query, number, by_number=True)
     added = {at: 0 for at in end if at not in begin}  # Spark reads new partitions from the first
-    return ProposedBatch(query, number, begin.moved(added), end)
+    return ProposedBatch(query, number, begin.with_offsets(added), end)
 
 
 class _CheckpointLog:

@@ -10,7 +10,11 @@ from typing import Self
 
 from headgate.config.catalog_location import require_locations
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import CommitRecord, refuse_unfinished, table_note
+from headgate.control_protocol.commit_record import (
+    CommitRecord,
+    require_rollback_finished,
+    table_note,
+)
 from headgate.control_protocol.errors import (
     BatchTooOld,
     ConfigurationError,
@@ -41,18 +45,18 @@ from headgate.control_protocol.spark_batch_decision import (
     QueryRun,
     Take,
     claim_of_query,
-    decide,
+    decide_batch,
     next_transaction,
     record_of_batch,
-    refuse_superseded,
+    require_not_superseded,
     source_offsets,
 )
 from headgate.control_protocol.table_format import SupportsCatalog, Use
 from headgate.coordinator.recovery import (
     record_to_resume,
-    refuse_recreated,
-    refuse_shared,
-    refuse_stopped,
+    require_not_recreated,
+    require_not_stopped,
+    require_sources_unshared,
 )
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.kafka.group_offsets import OffsetCopies
@@ -169,17 +173,17 @@ class QueryTable:
     def read(self) -> TableNow:
         """QUERY-1: read the table. Raises a ``StopSink`` where a coordinator would, too."""
         view, settings = self._table.read(), self.settings
-        refuse_recreated(view, self._uuid, None, settings.coordinator)
+        require_not_recreated(view, self._uuid, None, settings.coordinator)
         record = record_to_resume(view, settings.coordinator)
-        refuse_stopped(record, settings.name)  # QUERY-14
-        refuse_unfinished(record, settings.name)
+        require_not_stopped(record, settings.name)  # QUERY-14
+        require_rollback_finished(record, settings.name)
         if record and record.group_id != settings.source.group_id:
             raise SinkNameTaken(
                 f"sink {settings.name!r} belongs to consumer group {record.group_id!r} in this "
                 f"table, not to {settings.source.group_id!r}",
                 "give the sink another name, or use the same source.group_id",
             )
-        refuse_superseded(record, self._run)
+        require_not_superseded(record, self._run)
         self._uuid = view.uuid
         return TableNow(view, record)
 
@@ -191,7 +195,7 @@ class QueryTable:
             self._may_wait()
             now = self.read()
         self._topic_ids = self._describe(proposed, now)
-        return now, decide(now.record, proposed, stateful=self._stateful)
+        return now, decide_batch(now.record, proposed, stateful=self._stateful)
 
     def _describe(self, proposed: ProposedBatch, now: TableNow) -> dict[str, TopicId]:
         """Return the ids of the batch's topics; offsets of a re-created one say nothing."""
@@ -215,7 +219,7 @@ class QueryTable:
                     "headgate resume SINK --accept HG-206=earliest, once; then start the query "
                     "with an empty checkpoint folder",
                 )
-        refuse_shared(now.view, ids, self.settings.table.shared_with)
+        require_sources_unshared(now.view, ids, self.settings.table.shared_with)
         return ids
 
     # ----------------------------------------------------------------------------------- a batch
@@ -252,13 +256,13 @@ class QueryTable:
             if not isinstance(outcome, Landed):
                 _log.warning("batch %s: %s", proposed.number, outcome.reason)
                 self._wait(_PAUSE_S)
-            if attempt.record.claim or not has_landed:
+            if attempt.record.is_claim or not has_landed:
                 now = self._read_patiently()
-            if has_landed or attempt.record.same_commit(now.record):
+            if has_landed or attempt.record.is_same_commit(now.record):
                 self._on_landed(attempt.record)
-                if not attempt.record.claim:
+                if not attempt.record.is_claim:
                     return attempt.record
-            again = decide(now.record, proposed, stateful=self._stateful)
+            again = decide_batch(now.record, proposed, stateful=self._stateful)
             if isinstance(again, Done):
                 return None
             if again != planned.take:

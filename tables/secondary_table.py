@@ -25,7 +25,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.control_protocol.table_format import SupportsDelivery, numbered
+from headgate.control_protocol.table_format import SupportsDelivery, number_files
 from headgate.tables.pending_files import StagedFileLists
 
 _log = redacted_logger(__name__)
@@ -88,7 +88,7 @@ class FileListSecondaryTable:
             ]
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             return Unknown(f"nothing was sent: a draft could not be read: {first_line(error)}")
-        files = (*numbered(attempt), *staged)
+        files = (*number_files(attempt), *staged)
         brought = replace(
             attempt,
             files=tuple(file for file, _ in files),
@@ -108,7 +108,7 @@ class FileListSecondaryTable:
         a database that is restored without it."""
         try:
             view = self.read()
-            delivered = view.settled.transaction if view.settled else None
+            delivered = view.settled_record.transaction if view.settled_record else None
             self._drafts.delete_undecided_lists(view.location, before, pending, delivered)
         except (HeadgateError, OSError) as error:
             _log.warning("drafts were not cleared away: %s", first_line(error))

@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import (
     Want,
 )
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.control_protocol.sink_of_thread import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.control_protocol.table_format import AtomicCommits, Delivery, DeliveryOutcome
 from headgate.tables.iceberg.catalog import missing_rights_error
 
@@ -237,6 +237,6 @@ class SecondaryTables:
     def _executor(self) -> ThreadPoolExecutor:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(
-                AT_ONCE, "headgate-secondary tables", initializer=for_the_same_sink(lambda: None)
+                AT_ONCE, "headgate-secondary tables", initializer=in_same_sink_context(lambda: None)
             )
         return self._pool

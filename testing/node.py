@@ -79,7 +79,7 @@ class Node(ABC):
 
     def claims(self, coordinator: CoordinatorDriver) -> None:
         """Let the coordinator claim: a poll has just shown ownership."""
-        coordinator.primary()
+        coordinator.begin_to_lead()
 
     def takes(self, turn: Callable[[], object]) -> bool:
         """Take a turn, of which the process may die; return whether anything came of it."""

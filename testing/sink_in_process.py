@@ -243,9 +243,9 @@ class _Primary:
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         life, lost = self._life, self._life.sink.lost_answers
         life.under_way = lambda: self._table.commit(attempt)
-        before, after = ("claim", "claimed") if attempt.record.claim else ("commit", "committed")
+        before, after = ("claim", "claimed") if attempt.record.is_claim else ("commit", "committed")
         life.reaches(before)
-        fate = lost.popleft() if lost and not attempt.record.claim else None
+        fate = lost.popleft() if lost and not attempt.record.is_claim else None
         outcome = Unknown("it was lost") if fate is False else self._table.commit(attempt)
         life.reaches(after)
         return outcome if fate is None else Unknown("the answer was lost")

@@ -13,10 +13,10 @@ from typing import Any
 import folder_kind
 import pytest
 
-from headgate.control_protocol.columns import Struct, changes, from_json, to_json
+from headgate.control_protocol.columns import Struct, describe_changes, from_json, to_json
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.ports import EvolvedTable, TableView
-from headgate.control_protocol.schema_evolution import grown
+from headgate.control_protocol.schema_evolution import grow_columns
 from headgate.control_protocol.table_format import Capability
 from headgate.control_protocol.table_history import ONLY_BRANCH, History, Newest
 
@@ -61,8 +61,8 @@ def _table(page: Any) -> Any:
             if (now.uuid, now.tag) != (base.uuid, base.tag):
                 return EvolvedTable(now)
             before = self.folder.columns
-            growth = grown(before, columns)
-            done = changes(before, growth.columns)
+            growth = grow_columns(before, columns)
+            done = describe_changes(before, growth.columns)
             if done:
                 version = {"files": [], "record": {}, "columns": to_json(growth.columns)}
                 try:

@@ -186,7 +186,7 @@ def _in_one_epoch(before: Term, after: Term) -> Iterator[str]:
         yield "valid-through fell"
     if before.primary.overtaken and not after.primary.overtaken:
         then_record, now_record = before.primary.view.record, after.primary.view.record
-        if now_record is None or now_record.same_commit(then_record):
+        if now_record is None or now_record.is_same_commit(then_record):
             yield "the table is not overtaken any more, and nothing has landed"
     if not before.collection.awaited <= after.collection.awaited:
         yield "a partition is awaited no more"

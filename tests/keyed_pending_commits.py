@@ -32,7 +32,7 @@ from headgate.control_protocol.ports import (
     Staging,
     TableView,
 )
-from headgate.coordinator.pending_commits import deliveries, find_undelivered
+from headgate.coordinator.pending_commits import build_deliveries, find_undelivered
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.secondary_tables import SecondaryTables
 
@@ -50,7 +50,7 @@ class PendingTable:
     """``delivers`` makes deliveries of pending commits, as the coordinator's own does."""
 
     world: KeyedWorld
-    delivers: Delivers = deliveries
+    delivers: Delivers = build_deliveries
     pending_commits: tuple[PendingCommit, ...] = ()
     number: int = 0
     cohorts: PartitionCohorts = field(default_factory=dict)

@@ -14,7 +14,9 @@ from headgate.control_protocol.identifiers import ControlOffset, TopicId
 from headgate.control_protocol.message_encoding import Skipped, SkipReason, Wire
 from headgate.control_protocol.testing.clock import FakeClock
 
-_read = lru_cache(4096)(Wire.read)  # every reader of the topic decodes the same messages
+_read = lru_cache(4096)(
+    Wire.verify_and_decode
+)  # every reader of the topic decodes the same messages
 
 
 class AppendFault(Enum):
@@ -96,7 +98,7 @@ class FakeLog:
         return self._position
 
     def append(self, envelopes: Sequence[Envelope]) -> None:
-        server, written = self._server, self._wire.written
+        server, written = self._server, self._wire.sign_and_encode
         messages = [written(envelope, server.topic_id) for envelope in envelopes]
         fault = self._server.faults.popleft() if self._server.faults else None
         if fault is AppendFault.UNREACHABLE:

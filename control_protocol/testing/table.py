@@ -7,9 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from headgate.control_protocol import commit_record_codec
-from headgate.control_protocol.columns import Struct, changes
+from headgate.control_protocol.columns import Struct, describe_changes
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
-from headgate.control_protocol.commit_record_codec import filled_of, forgotten, newly_filled
+from headgate.control_protocol.commit_record_codec import (
+    filled_tables,
+    forgotten_properties,
+    newly_filled_properties,
+)
 from headgate.control_protocol.errors import RecordUnreadable, TableMissing, Unreachable
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import (
@@ -31,7 +35,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.schema_evolution import former, grown
+from headgate.control_protocol.schema_evolution import former_columns, grow_columns
 from headgate.control_protocol.testing.catalog import MAIN, CommitFault, FakeCatalog, Request
 from headgate.control_protocol.testing.source import SourceRecord
 
@@ -84,8 +88,10 @@ class FakeTable:
         view = self.read()
         if (view.uuid, view.tag) != (base.uuid, base.tag):
             return EvolvedTable(view)
-        growth = grown(catalog.columns, columns, former(catalog.columns, catalog.schemas))
-        done = changes(catalog.columns, growth.columns)
+        growth = grow_columns(
+            catalog.columns, columns, former_columns(catalog.columns, catalog.schemas)
+        )
+        done = describe_changes(catalog.columns, growth.columns)
         if done:
             fault = catalog.schema_faults.popleft() if catalog.schema_faults else None
             if fault in (None, CommitFault.LANDED_UNKNOWN):
@@ -166,8 +172,8 @@ class FakeTable:
         snapshot = catalog.new_snapshot(self._branch, files, summary)
         # a commit to another branch since the read may have taken this number: the call is refused
         snapshot = replace(snapshot, sequence_number=sequence_number + 1)
-        filled = newly_filled(attempt.record, catalog.properties)
-        gone = forgotten(self._sink, attempt.forgets, filled, catalog.properties)
+        filled = newly_filled_properties(attempt.record, catalog.properties)
+        gone = forgotten_properties(self._sink, attempt.forgets, filled, catalog.properties)
         return Request(self._sink, self._branch, base, snapshot, filled, tuple(gone))
 
     def _view(self) -> TableView:
@@ -186,14 +192,14 @@ class FakeTable:
             branch_record=self._branch_record(),
             others=self._others(),
             data_location=catalog.data_location,
-            filled=filled_of(self._sink, catalog.properties),
+            filled=filled_tables(self._sink, catalog.properties),
         )
 
     def _others(self) -> dict[SinkName, Mapping[str, TopicId]]:
         """Rule TABLE-5."""
         found = {sink_of_tag(tag, self._branch): id_ for tag, id_ in self._catalog.tags.items()}
         return {
-            sink: commit_record_codec.topics_of(sink, self._catalog.snapshots[id_].summary)
+            sink: commit_record_codec.topics_in_summary(sink, self._catalog.snapshots[id_].summary)
             for sink, id_ in found.items()
             if sink is not None and sink != self._sink
         }

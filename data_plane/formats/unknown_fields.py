@@ -19,8 +19,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from headgate.control_protocol.columns import Column, ListOf, MapOf, Path, Struct, Type, joined
-from headgate.control_protocol.schema_evolution import FIELDS_MAX, widens
+from headgate.control_protocol.columns import (
+    Column,
+    ListOf,
+    MapOf,
+    Path,
+    Struct,
+    Type,
+    join_columns,
+)
+from headgate.control_protocol.schema_evolution import FIELDS_MAX, may_widen
 from headgate.data_plane.formats import field_names
 from headgate.native.kernels import Fields
 
@@ -190,7 +198,7 @@ class UnknownFieldFinder:
                 item = self._item(kind.item_field, value, path)
                 return None if item is None else MapOf(key, item)
             case str():
-                return wanted if widens(_name_of(kind), wanted) else None
+                return wanted if may_widen(_name_of(kind), wanted) else None
             case _:
                 return None
 
@@ -271,7 +279,7 @@ def infer_type(value: Any, depth: int = 0) -> Type | None:
 def _join(found: Iterable[Type]) -> Type | None:
     """Join several types, by way of proposals of one column."""
     columns = [Struct((Column("", kind),)) for kind in found]
-    return reduce(joined, columns).fields[0].type if columns else None
+    return reduce(join_columns, columns).fields[0].type if columns else None
 
 
 def _wider(kind: pa.DataType, value: Any) -> Type | None:

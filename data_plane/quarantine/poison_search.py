@@ -202,7 +202,7 @@ def _record_at_fault(
         for half in _halves(ranges):
             outcome = attempt(plan, replace(batch, ranges=half))
             if isinstance(outcome, BatchWritten):
-                delete_unannounced(plan, outcome.every_file)
+                delete_unannounced(plan, outcome.all_files)
                 continue
             if isinstance(outcome, BatchNeeds) or not _is_bisectable(outcome):
                 return outcome
@@ -210,7 +210,7 @@ def _record_at_fault(
             break
         else:
             return None
-    at, span = next((at, span) for at, span in ranges.items() if not span.empty)
+    at, span = next((at, span) for at, span in ranges.items() if not span.is_empty)
     return at, span.begin, reason[:REASON_CHARACTERS_MAX]
 
 

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.log_event_names import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import Disposal
@@ -130,7 +130,7 @@ class RejectedRecords:
             self._first = self._describe(chunk, min(reasons), reasons[min(reasons)])
         bad = int(self.bad.sum())
         limits = self._handling.limits
-        objection = limits.too_many(bad) or limits.too_often(bad, self._seen)
+        objection = limits.reason_if_too_many(bad) or limits.reason_if_too_often(bad, self._seen)
         if objection:
             first = min(reasons)
             raise TooManyBadRecords(
@@ -162,7 +162,7 @@ class RejectedRecords:
         self.require_none()
         if self._first:
             count, event = int(self.bad.sum()), LogEvent.RECORDS_BAD
-            extra = about(event, records=count)
+            extra = log_extra(event, records=count)
             _log.info("%d bad records in a batch, the first: %s", count, self._first, extra=extra)
         return self._quarantine.finish() if self._quarantine else ()
 

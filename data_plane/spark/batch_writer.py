@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import HeadgateError, TransformRaised, Wri
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.data_plane.batch.batch_failures import failure_of
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.quarantine.poison_search import delete_unannounced, write_around_poison
@@ -77,7 +77,7 @@ class SparkBatchWriter:
         self._died = False
         # One thread for all jobs: classic Spark keeps a JVM thread for each of ours.
         self._thread = threading.Thread(
-            target=for_the_same_sink(self._run), name="headgate-spark", daemon=True
+            target=in_same_sink_context(self._run), name="headgate-spark", daemon=True
         )
         self._thread.start()
 

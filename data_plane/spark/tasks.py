@@ -17,7 +17,7 @@ from zipimport import zipimporter
 
 import pyarrow as pa
 
-from headgate.control_protocol.columns import joined as joined_columns
+from headgate.control_protocol.columns import join_columns as joined_columns
 from headgate.control_protocol.errors import StopBefore
 from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
@@ -113,7 +113,7 @@ def join_needs(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
     return BatchNeeds(
         number,
         reduce(joined_columns, (need.columns for need in needs)),
-        reduce(Offsets.earliest, (need.first for need in needs)),
+        reduce(Offsets.smaller_of_each, (need.first for need in needs)),
         sum(need.records for need in needs),
         needs[0].source,
         _by_table([table for need in needs for table in need.tables]),
@@ -128,7 +128,7 @@ def _by_table(needs: Sequence[TableNeed]) -> tuple[TableNeed, ...]:
         known[need.at.table] = replace(
             before,
             columns=joined_columns(before.columns, need.columns),
-            first=before.first.earliest(need.first),
+            first=before.first.smaller_of_each(need.first),
             records=before.records + need.records,
         )
     return tuple(known.values())
@@ -151,7 +151,7 @@ def files_by_table(written: Iterable[_Wrote]) -> dict[Destination, tuple[Written
 def files_of(outcomes: Sequence[BatchOutcome]) -> tuple[WrittenFile, ...]:
     """Return every file that the outcomes name, of all tables."""
     written = [outcome for outcome in outcomes if isinstance(outcome, BatchWritten)]
-    return tuple(file for share in written for file in share.every_file)
+    return tuple(file for share in written for file in share.all_files)
 
 
 def _empty(offset: int) -> PartitionResult:
@@ -161,7 +161,7 @@ def _empty(offset: int) -> PartitionResult:
 def _extend(result: PartitionResult, more: PartitionResult) -> PartitionResult:
     times = [t for t in (result.max_timestamp_ms, more.max_timestamp_ms) if t is not None]
     return PartitionResult(
-        range=result.range.then(more.range),
+        range=result.range.joined_with(more.range),
         records=result.records + more.records,
         bytes_read=result.bytes_read + more.bytes_read,
         max_timestamp_ms=max(times, default=None),

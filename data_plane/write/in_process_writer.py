@@ -16,7 +16,7 @@ import numpy as np
 
 from headgate.control_protocol.errors import MissingRights
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWriter
-from headgate.control_protocol.sink_of_thread import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.data_plane.batch.batch_failures import BatchAbandoned, failure_of
 from headgate.kafka.embedded_source import Buffers, Record
 from headgate.kafka.record_fetch import Chunk
@@ -37,7 +37,7 @@ class InProcessWriter:
         self._outcomes: queue.SimpleQueue[tuple[Batch, BatchOutcome]] = queue.SimpleQueue()
         self._current: Batch | None = None
         self._thread = threading.Thread(
-            target=for_the_same_sink(self._run), name="headgate-writer", daemon=True
+            target=in_same_sink_context(self._run), name="headgate-writer", daemon=True
         )
         self._thread.start()
 

@@ -12,12 +12,12 @@ import numpy as np
 from headgate.control_protocol.columns import (
     Path,
     Struct,
-    changes,
-    dotted,
+    columns_without,
+    describe_changes,
+    dotted_path,
     from_json,
-    joined,
+    join_columns,
     named_fields,
-    without,
 )
 from headgate.control_protocol.errors import UnknownField
 from headgate.control_protocol.events import Destination
@@ -29,9 +29,9 @@ from headgate.control_protocol.schema_evolution import (
     FIELDS_MAX,
     Former,
     Refusal,
-    former,
-    grown,
-    mapped,
+    former_columns,
+    grow_columns,
+    large_objects_as_maps,
 )
 from headgate.data_plane.batch.record_numbers import first_offsets
 from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
@@ -76,7 +76,7 @@ def evolution_of(
 ) -> Evolution:
     """Build it from the table's schemas as JSON, the oldest first."""
     now = from_json(current)
-    return Evolution(policy, now, former(now, map(from_json, older)), refused)
+    return Evolution(policy, now, former_columns(now, map(from_json, older)), refused)
 
 
 class MissingColumns:
@@ -114,7 +114,9 @@ class MissingColumns:
             if self._evolution.policy.unknown_fields is UnknownFields.EVOLVE:
                 self._note(chunk, rows.tolist(), missing)
                 continue
-            words = ", ".join(changes(Struct(), without(missing, self._widened_paths(missing))))
+            words = ", ".join(
+                describe_changes(Struct(), columns_without(missing, self._widened_paths(missing)))
+            )
             if not words:
                 continue
             reason = f"has fields that the table lacks: {words}"
@@ -130,15 +132,17 @@ class MissingColumns:
 
     def _possible(self, wanted: Struct) -> Struct | None:
         """Leave out what becomes no column; ``None`` when that was all."""
-        growth = grown(self._evolution.columns, wanted, self._past)
+        growth = grow_columns(self._evolution.columns, wanted, self._past)
         if growth.refused:
             self._ignore(refusal.path for refusal in growth.refused)
-            wanted = without(wanted, [refusal.path for refusal in growth.refused])
+            wanted = columns_without(wanted, [refusal.path for refusal in growth.refused])
         if self._evolution.is_full:
             added = _new(self._evolution.columns, wanted)
             self._ignore(added)
-            wanted = without(wanted, added)
-        changed = changes(self._evolution.columns, grown(self._evolution.columns, wanted).columns)
+            wanted = columns_without(wanted, added)
+        changed = describe_changes(
+            self._evolution.columns, grow_columns(self._evolution.columns, wanted).columns
+        )
         return wanted if changed else None
 
     def _ignore(self, paths: Iterable[Path]) -> None:
@@ -163,7 +167,7 @@ class MissingColumns:
             return wanted
         if self._enough:
             return self._columns
-        both = joined(self._columns, wanted)
+        both = join_columns(self._columns, wanted)
         self._enough = sum(1 for _ in named_fields(both)) >= _ENOUGH
         return both
 
@@ -181,9 +185,9 @@ class MissingColumns:
         """Return what fits into the table, so that it fits into a message as well."""
         assert self._columns is not None, "nothing is needed"
         there = self._evolution.columns
-        wanted = mapped(self._columns, there)
-        refused = grown(there, wanted, self._past).refused
-        return without(wanted, [refusal.path for refusal in refused])
+        wanted = large_objects_as_maps(self._columns, there)
+        refused = grow_columns(there, wanted, self._past).refused
+        return columns_without(wanted, [refusal.path for refusal in refused])
 
     def note_every_record(self, chunk: Chunk) -> None:
         """Note that every record needs something, of whatever columns."""
@@ -193,7 +197,7 @@ class MissingColumns:
 
     def ignored(self, records: int) -> Mapping[str, int]:
         """Return the fields that were met and become no column, with their numbers of records."""
-        paths = ", ".join(sorted(map(dotted, self._finder.ignored)))
+        paths = ", ".join(sorted(map(dotted_path, self._finder.ignored)))
         return {paths: records} if records and paths else {}
 
 

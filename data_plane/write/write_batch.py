@@ -133,7 +133,7 @@ class _Table:
 
 def join_table_needs(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:
     """Return what all tables together need: in each partition the first record that waits."""
-    first = reduce(Offsets.earliest, (need.first for need in tables))
+    first = reduce(Offsets.smaller_of_each, (need.first for need in tables))
     records = sum(need.records for need in tables)
     return BatchNeeds(number, first=first, records=records, tables=tables)
 

@@ -60,7 +60,7 @@ def read_control_tail(
     topic_id = TopicId("")
     if messages and settings.control.keys:
         topic_id = Cluster(settings.kafka).topic_id(topic)
-    read = [settings.wire.read(message, topic_id) for message in messages]
+    read = [settings.wire.verify_and_decode(message, topic_id) for message in messages]
     if refused is not None:
         refused.update(e.reason for e in read if isinstance(e, Skipped) and e.reason in REFUSED)
         lately = read[index_of_last_minute(read, time.time_ns() // 1_000_000) :]

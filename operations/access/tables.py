@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from headgate.config.multi_table_settings import OnMissing
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import PendingCommit, refuse_unfinished
+from headgate.control_protocol.commit_record import PendingCommit, require_rollback_finished
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
@@ -75,7 +75,9 @@ def open_primary(settings: SinkSettings) -> Iterator[PrimaryTable]:
 def error_at_start(settings: SinkSettings, reader: TableReader) -> StopSink | None:
     """Return the error with which a coordinator would stop at this table, if it would."""
     try:
-        refuse_unfinished(record_to_resume(reader.view(), settings.coordinator), settings.name)
+        require_rollback_finished(
+            record_to_resume(reader.view(), settings.coordinator), settings.name
+        )
     except StopSink as error:
         return error
     return None
@@ -109,7 +111,7 @@ def open_filled_tables(tables: SinkTables, sure: Collection[str]) -> Iterator[tu
     Today's routes may not name the latter. A table that only has a fitting name, and cannot be
     read, is somebody else's. The caller closes the readers.
     """
-    names = {*tables.named_by_routes(), *sure} - own_tables(tables.settings)
+    names = {*tables.named_by_routes(), *sure} - own_tables(tables)
     return _open_named(tables, names, sure)
 
 
@@ -130,7 +132,7 @@ def open_every_table(tables: SinkTables, history: History) -> Iterator[OpenedTab
     """
     found, unread = dict[str, TableAtRest](), dict[str, HeadgateError]()
     with ExitStack() as opening:
-        for name, answer in open_filled_tables(tables, _names_in_ledger(tables.settings, history)):
+        for name, answer in open_filled_tables(tables, _names_in_ledger(tables, history)):
             if isinstance(answer, HeadgateError):
                 unread[name] = answer
                 continue
@@ -148,8 +150,8 @@ def open_each_table(
     Each is closed before the next is opened, since a reader may hold a connection. An error is that
     of one table.
     """
-    sure = _names_in_ledger(tables.settings, history)
-    own = own_tables(tables.settings)
+    sure = _names_in_ledger(tables, history)
+    own = own_tables(tables)
     names = {*(tables.named_by_routes() - own), *sure, *named}
     for name, answer in _open_named(tables, names, sure.union(named)):
         if isinstance(answer, HeadgateError):
@@ -160,22 +162,22 @@ def open_each_table(
                 yield name, answer
 
 
-def _names_in_ledger(settings: SinkSettings, history: History) -> set[str]:
+def _names_in_ledger(tables: SinkTables, history: History) -> set[str]:
     """Return the tables that the ledger has decided for, and those with pending commits."""
     pending = (pending_commit.table for pending_commit in _pending_commits(history))
     return {
         *history.filled,
-        *count_decided_rows(settings.quarantine, history),
+        *count_decided_rows(tables.settings.quarantine, history),
         *pending,
-    } - own_tables(settings)
+    } - own_tables(tables)
 
 
 def _is_own_table(name: str, table: TableAtRest, history: History) -> bool:
     return table.tagged or history.filled.get(name, table.uuid) == table.uuid
 
 
-def own_tables(settings: SinkSettings) -> set[str]:
-    return {settings.table.identifier, settings.quarantine.table}
+def own_tables(tables: SinkTables) -> set[str]:
+    return {tables.name, tables.settings.quarantine.table}
 
 
 def _pending_commits(history: History) -> tuple[PendingCommit, ...]:

@@ -197,9 +197,9 @@ class SinkAudit:
             self._floors[at] = max(floor, self._floors.get(at, 0))
         deleted = history.deleted
         self._deleted_rows += deleted.rows
-        self._unlisted += deleted.unlisted
+        self._unlisted += deleted.unlisted_count
         topic_ids = self._history.record.topic_ids if self._history.record else {}
-        for at, ranges in deleted.of(topic_ids).items():
+        for at, ranges in deleted.of_topics(topic_ids).items():
             self._deleted[at] = self._deleted.get(at, BitMap64()) | bitmap_of_ranges(ranges)
 
     def _assess_history(self) -> None:
@@ -806,8 +806,8 @@ class SinkAudit:
             branch=history.branch,
             snapshot_id=history.head,
             epochs=tuple(sorted({c.record.transaction.epoch for c in history.commits})),
-            commits=sum(not commit.record.claim for commit in history.commits),
-            claims=sum(commit.record.claim for commit in history.commits),
+            commits=sum(not commit.record.is_claim for commit in history.commits),
+            claims=sum(commit.record.is_claim for commit in history.commits),
             committed_records=sum(commit.record.records for commit in history.commits),
             live_files=len(self._files),
             live_rows=self._live_rows,

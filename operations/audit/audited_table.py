@@ -67,7 +67,7 @@ def _check_tag(history: History) -> Iterator[Finding]:
         yield Finding(
             "tag-behind",
             f"the sink's tag is on snapshot {history.tag}, but its newest commit on "
-            f"{history.branch} is {newest.where}",
+            f"{history.branch} is {newest.place_in_words}",
         )
 
 
@@ -75,11 +75,11 @@ def _check_counts(commit: SinkCommit, expected: int, *, receives: bool) -> Itera
     if expected != commit.added_records:
         yield Finding(
             "record-count",
-            f"{commit.where}: its record claims {expected} rows, its snapshot's "
+            f"{commit.place_in_words}: its record claims {expected} rows, its snapshot's "
             f"summary says {commit.added_records}",
         )
-    if commit.record.claim and commit.record.records and not receives:
-        yield Finding("claim-with-rows", f"{commit.where}: a claim of an epoch added rows")
+    if commit.record.is_claim and commit.record.records and not receives:
+        yield Finding("claim-with-rows", f"{commit.place_in_words}: a claim of an epoch added rows")
 
 
 def _check_commit_order(
@@ -87,24 +87,27 @@ def _check_commit_order(
 ) -> Iterator[Finding]:
     one, two = before.record, after.record
     if two.transaction.epoch < one.transaction.epoch:
-        yield Finding("epoch-fell", f"{after.where} comes after {before.where}")
-    elif two.replays and two.transaction == one.transaction:
+        yield Finding("epoch-fell", f"{after.place_in_words} comes after {before.place_in_words}")
+    elif two.is_replay and two.transaction == one.transaction:
         pass  # SUSPEND-6: giving rows back is not a transaction of its own
-    elif two.same_commit(one):
-        yield Finding("commit-twice", f"{after.where} repeats {before.where}")
+    elif two.is_same_commit(one):
+        yield Finding("commit-twice", f"{after.place_in_words} repeats {before.place_in_words}")
     elif two.transaction <= one.transaction:
-        yield Finding("transaction-order", f"{after.where} comes after {before.where}")
+        yield Finding(
+            "transaction-order", f"{after.place_in_words} comes after {before.place_in_words}"
+        )
     elif two.transaction.epoch == one.transaction.epoch and two.coordinator != one.coordinator:
         yield Finding(
             "two-coordinators",
             f"epoch {one.transaction.epoch} was used by {one.coordinator} and by {two.coordinator}",
         )
-    if two.transaction.epoch > one.transaction.epoch and not two.claim and not receives:
-        yield Finding("epoch-unclaimed", f"{after.where} opens its epoch without a claim")
+    if two.transaction.epoch > one.transaction.epoch and not two.is_claim and not receives:
+        yield Finding("epoch-unclaimed", f"{after.place_in_words} opens its epoch without a claim")
     if two.group_id != one.group_id:
         yield Finding(
             "group-changed",
-            f"{after.where}: written under group {two.group_id!r}, before under {one.group_id!r}",
+            f"{after.place_in_words}: written under group {two.group_id!r}, "
+            f"before under {one.group_id!r}",
         )
 
 
@@ -115,10 +118,13 @@ def _check_offset_order(before: SinkCommit, after: SinkCommit) -> Iterator[Findi
         if _is_recreated(one, two, partition.topic) or end == begin:
             continue
         if end is None:
-            yield Finding("offsets-lost", f"{after.where}: {partition} has no offset any more")
-        elif end < begin and not two.claim:
             yield Finding(
-                "offsets-went-back", f"{after.where}: {partition} went back from {begin} to {end}"
+                "offsets-lost", f"{after.place_in_words}: {partition} has no offset any more"
+            )
+        elif end < begin and not two.is_claim:
+            yield Finding(
+                "offsets-went-back",
+                f"{after.place_in_words}: {partition} went back from {begin} to {end}",
             )
 
 
@@ -145,8 +151,10 @@ def find_offset_moves(history: History) -> Iterator[OffsetMove]:
         one, two = before.record, after.record
         for partition, begin in sorted(one.offsets.items()):
             end = two.offsets.get(partition, begin)
-            if two.claim and end != begin and not _is_recreated(one, two, partition.topic):
-                yield OffsetMove(after.where, partition, begin, end, two.by_operator, two.command)
+            if two.is_claim and end != begin and not _is_recreated(one, two, partition.topic):
+                yield OffsetMove(
+                    after.place_in_words, partition, begin, end, two.is_by_operator, two.command
+                )
 
 
 def find_recreated_topics(history: History) -> frozenset[str]:
@@ -244,13 +252,13 @@ def check_pending_commits(
     known, rows = table.history.record, 0
     whom = "the quarantine" if table.role is Role.QUARANTINE else table.history.table
     for pending_commit in primary.record.pending_commits if primary.record else ():
-        delivered = known is not None and known.delivers(pending_commit, primary.uuid)
+        delivered = known is not None and known.has_received(pending_commit, primary.uuid)
         own = pending_commit.secondary == table.history.uuid
         if not own or not pending_commit.manifest or delivered:
             continue
         rows += pending_commit.rows
         table.remarks.append(
-            f"{pending_commit.in_words} of transaction {pending_commit.transaction} are pending "
+            f"{pending_commit.description} of transaction {pending_commit.transaction} are pending "
             f"for {whom}"
         )
         if keyed and isinstance(table.reader, IcebergReader):
@@ -271,8 +279,8 @@ def check_pending_files(
     missing = _find_missing_files(reader, pending_commit)
     if not missing:
         return []
-    now = reader.afresh().view().settled
-    return [] if now is not None and now.delivers(pending_commit, primary) else missing
+    now = reader.afresh().view().settled_record
+    return [] if now is not None and now.has_received(pending_commit, primary) else missing
 
 
 def _find_missing_files(reader: IcebergReader, pending_commit: PendingCommit) -> list[Finding]:
@@ -311,7 +319,7 @@ def expired_finding(pending_commit: PendingCommit) -> Finding:
     which = "transaction" if pending_commit.manifest else "transactions up to"
     return Finding(
         "rows-expired",
-        f"{pending_commit.in_words} of {which} {pending_commit.transaction} were pending for "
+        f"{pending_commit.description} of {which} {pending_commit.transaction} were pending for "
         f"{pending_commit.table} for too long, and are not delivered any more",
     )
 
@@ -337,7 +345,7 @@ def find_late_deliveries(
     ):
         if (
             view.record
-            and view.record.delivers(pending_commit, primary)
+            and view.record.has_received(pending_commit, primary)
             and _is_delivery_of(view.record, pending_commit)
         ):
             came.add(pending_commit)

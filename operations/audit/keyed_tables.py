@@ -73,8 +73,8 @@ def compare_delete_counts(
             deaths.findings.append(
                 Finding(
                     "change-count",
-                    f"{commit.where}: {commit.record.records} rows came and {died} died; its "
-                    f"record counts {counts.inserted} inserted, {counts.updated} updated, "
+                    f"{commit.place_in_words}: {commit.record.records} rows came and {died} died; "
+                    f"its record counts {counts.inserted} inserted, {counts.updated} updated, "
                     f"{counts.deleted} deleted and {counts.superseded} superseded",
                 )
             )
@@ -524,7 +524,7 @@ def _has_pending(record: CommitRecord, primary: str, table: KeyedTable) -> bool:
         if pending_commit.table == table.name and pending_commit.manifest
     ]
     return any(
-        delivered is None or not delivered.delivers(pending_commit, primary)
+        delivered is None or not delivered.has_received(pending_commit, primary)
         for pending_commit in pending
     )
 

@@ -84,7 +84,7 @@ def check_quarantine(
     own = table.history.uuid
     evidence.remarks += [*table.remarks, *_describe_former_quarantines(primary, own)]
     evidence.findings = table.findings_with_prefix(f"quarantine {table.history.table}: ")
-    former = {d.table for d in primary.record.expired if d.secondary != own} - own_tables(settings)
+    former = {d.table for d in primary.record.expired if d.secondary != own} - own_tables(tables)
     for name in sorted(former - primary.filled.keys()):
         try:
             with tables.open_at_rest(name) as former_table:

@@ -40,13 +40,13 @@ def find_first_offsets(
             known = topic_ids.get(at.topic)
             anew = known is not None and known != record.topic_ids.get(at.topic)
             if at in found and not anew:
-                if record.by_operator:
+                if record.is_by_operator:
                     found[at] = min(found[at] or 0, offset)
                 continue
             if number == 0 and not history.complete and not _is_first_claim(record):
                 found[at] = unknown
             else:
-                found[at] = offset if record.claim else 0
+                found[at] = offset if record.is_claim else 0
         topic_ids.update(record.topic_ids)
     if not history.commits and not history.complete and history.tagged:
         found = dict.fromkeys(history.tagged.offsets, unknown)
@@ -54,7 +54,7 @@ def find_first_offsets(
 
 
 def _is_first_claim(record: CommitRecord) -> bool:
-    return record.claim and record.transaction.epoch == 1
+    return record.is_claim and record.transaction.epoch == 1
 
 
 def find_skipped_offsets(
@@ -64,9 +64,9 @@ def find_skipped_offsets(
     forward = {(move.where, move.partition): move for move in moves if move.begin < move.end}
     missing: defaultdict[TopicPartition, BitMap64] = defaultdict(BitMap64)
     for before, after in pairwise(history.commits):
-        if after.record.claim:
+        if after.record.is_claim:
             for (where, at), move in forward.items():
-                if where == after.where:
+                if where == after.place_in_words:
                     missing[at].add_range(move.begin, move.end)
             continue
         for at, span in added_ranges(before.record, after.record).items():
@@ -274,20 +274,21 @@ def check_commit_counts(
             _is_retained(witnesses.get(at), span) and span.end <= stored.get(at, 0)
             for at, span in ranges.items()
         )
-        if after.record.claim or not (same_topics and retained):
+        if after.record.is_claim or not (same_topics and retained):
             continue
         compared += 1
         source = sum(_count_records(witnesses[at], span) for at, span in ranges.items())
         record = after.record
-        if source != record.read:
+        if source != record.records_read:
             spans = ", ".join(f"{at} {span}" for at, span in sorted(ranges.items()))
-            changed = record.read - record.quarantined - record.skipped
+            changed = record.records_read - record.quarantined - record.skipped
             what = "changes" if record.keys else "rows"
             findings.append(
                 Finding(
                     "commit-count",
-                    f"{after.where}: {changed} {what}, {record.quarantined} quarantined and "
-                    f"{record.skipped} skipped, but the source holds {source} records in {spans}",
+                    f"{after.place_in_words}: {changed} {what}, {record.quarantined} quarantined "
+                    f"and {record.skipped} skipped, "
+                    f"but the source holds {source} records in {spans}",
                 )
             )
     return findings, compared

@@ -12,9 +12,10 @@ from __future__ import annotations
 import importlib.util
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sections import ControlSettings, SparkSettings, WriterKind
@@ -238,14 +239,14 @@ class Questions:
 def ask_brokers(questions: Questions, settings: SinkSettings) -> Cluster | None:
     """Ask for a token first, if there is to be one: so it is known which half has failed."""
     if keeper_for(settings.kafka):
-        questions.ask("token", lambda: _check_token(settings))
+        questions.ask("token", lambda: _check_token(settings.kafka))
         if not questions.are_well("token"):
             return None
     return questions.ask_and_keep("broker", lambda: Cluster(settings.kafka), _check_brokers)
 
 
-def _check_token(settings: SinkSettings) -> str:
-    keeper = keeper_for(settings.kafka)
+def _check_token(kafka: Mapping[str, Any]) -> str:
+    keeper = keeper_for(kafka)
     assert keeper is not None
     token = keeper.require()
     audience = claims_of(token.text).get("aud", "")

@@ -21,6 +21,7 @@ from headgate.control_protocol.errors import (
     MissingRights,
     Unreachable,
 )
+from headgate.control_protocol.identifiers import SinkName
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.cluster_trial import NO_ID, ClusterTrial, describe_client
 from headgate.kafka.control_topic import APPEND_TIME, CONTROL_SETTINGS
@@ -66,7 +67,9 @@ def check_kafka(settings: SinkSettings) -> tuple[Check, ...]:
             questions.ask("trial topic", lambda: _create_trial_topic(trial, advice))
             if trial.made:
                 _ask_by_trial(questions, trial, advice)
-    questions.ask("verdict", lambda: _conclude_from_answers(questions.answers, settings, advice))
+    questions.ask(
+        "verdict", lambda: _conclude_from_answers(questions.answers, settings.name, advice)
+    )
     return tuple(questions.answers)
 
 
@@ -106,11 +109,11 @@ def _describe(cluster: Cluster, trial: ClusterTrial, topic: str, *, control: boo
         also = f", and may {'' if may else 'not '}be created" if control else ""
         raise NotChecked(f"it is not there{also}")
     needed = RIGHTS[Role.SINK].control if control else RIGHTS[Role.SINK].source
-    said = _say_rights(found.operations, needed)
+    rights = _say_rights(found.operations, needed)
     config = trial.settings_of(topic)
     policy = config.get("cleanup.policy", "not told")
     count = f"{found.partitions} partition{'s' if found.partitions != 1 else ''}"
-    return f"{count}, id {_say_id(trial.topic_id(topic))}, cleanup.policy {policy}; {said}"
+    return f"{count}, id {_say_id(trial.topic_id(topic))}, cleanup.policy {policy}; {rights}"
 
 
 def _say_id(topic_id: str) -> str:
@@ -129,8 +132,8 @@ def _say_rights(operations: frozenset[str] | None, needed: Sequence[str]) -> str
 
 def _describe_group(cluster: Cluster, name: str) -> str:
     group = cluster.group(name)
-    said = _say_rights(group.operations, RIGHTS[Role.SINK].group)
-    return f"{group.state}, {len(group.members)} members; {said}"
+    rights = _say_rights(group.operations, RIGHTS[Role.SINK].group)
+    return f"{group.state}, {len(group.members)} members; {rights}"
 
 
 def _read_source(settings: SinkSettings) -> str:
@@ -249,9 +252,7 @@ def _check_consumer_rebalance(trial: ClusterTrial, advice: _Advice) -> str:
     return "a member of KIP-848's protocol got its partition, and left"
 
 
-def _conclude_from_answers(
-    answers: Sequence[Check], settings: SinkSettings, advice: _Advice
-) -> str:
+def _conclude_from_answers(answers: Sequence[Check], sink: SinkName, advice: _Advice) -> str:
     asked = {answer.what: answer.state for answer in answers}
     wrong = [what for what, state in asked.items() if state is State.WRONG]
     if missing := sorted(_NEEDED & {*wrong}) or advice.faults:
@@ -263,7 +264,7 @@ def _conclude_from_answers(
             f"not known: {', '.join(untried)} could not be tried. {_advice_text(advice)}"
         )
     but = f" once this is mended: {', '.join(wrong)}" if wrong else ""
-    return f"sink {settings.name} may run here{but}. {_advice_text(advice)}"
+    return f"sink {sink} may run here{but}. {_advice_text(advice)}"
 
 
 def _advice_text(advice: _Advice) -> str:

@@ -43,7 +43,7 @@ def check_keys(settings: SinkSettings) -> str:
     try:
         with open_tables_read_only(settings) as tables:
             if telling:
-                there = tables.named_by_routes() - own_tables(settings)
+                there = tables.named_by_routes() - own_tables(tables)
                 names |= {n for n in there if any(may_name(routing, t, n) for t in telling)}
             names = {name for name in names if routing.key_of(name)}
             unread = list[HeadgateError]()

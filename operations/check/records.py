@@ -60,7 +60,7 @@ def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes |
     looks = _count_envelopes(settings.format, settings.format.type, values)
     if not looks.records:
         return f"{topic} has no records yet"
-    if other := _guess_format(settings, values, looks):
+    if other := _guess_format(settings.format, values, looks):
         raise EnvelopeUnfit(
             f"{topic}: {looks.records} records were looked at, and none is read as "
             f"{settings.format.type}: they have {_FRAMED[other]}",
@@ -199,16 +199,16 @@ def _any_fits(
 
 
 def _guess_format(
-    settings: SinkSettings, values: Sequence[bytes | None], looks: EnvelopeCounts
+    declared: FormatSettings, values: Sequence[bytes | None], looks: EnvelopeCounts
 ) -> str | None:
-    """Return the format that reads all of the values if the settings' own reads none."""
-    if settings.format.type != "json":
+    """Return the format that reads all of the values if the declared one reads none."""
+    if declared.type != "json":
         return None
     there = [value for value in values if value is not None]
     if there and all(value[:1] == b"\0" for value in there):
         return "avro-registry"
     if there and looks.envelopes[Envelope.PLAIN] == len(there):
-        enclosed = _count_envelopes(settings.format, "connect-json", values)
+        enclosed = _count_envelopes(declared, "connect-json", values)
         return "connect-json" if enclosed.envelopes.total() == len(there) else None
     return None
 

@@ -32,11 +32,11 @@ from headgate.control_protocol.table_format import FileSchema
 from headgate.coordinator.recovery import (
     fit_offsets,
     record_to_resume,
-    refuse_other_group,
-    refuse_other_sink,
-    refuse_recreated,
-    refuse_replaced_quarantine,
-    refuse_shared,
+    require_not_recreated,
+    require_own_group,
+    require_own_sink,
+    require_quarantine_not_replaced,
+    require_sources_unshared,
 )
 from headgate.coordinator.source_partitions import defer_added
 from headgate.coordinator.state import Identity, State
@@ -220,7 +220,7 @@ class TableCheck:
         settings = self._settings
         with open_primary(settings) as table:
             view = table.read()
-        refuse_other_group(view.record or view.branch_record, self._identity)
+        require_own_group(view.record or view.branch_record, self._identity)
         record = record_to_resume(view, settings.coordinator)
         self._view = view
         if record is None:
@@ -237,10 +237,10 @@ class TableCheck:
         with open_source_topics(settings) as topics:
             now, note = topics.describe(), topics.committed_note()
         ids = {topic: state.topic_id for topic, state in now.items()}
-        refuse_shared(self._view, ids, settings.table.shared_with)
+        require_sources_unshared(self._view, ids, settings.table.shared_with)
         if self._view.lineage is Lineage.FRESH:
-            refuse_other_sink(note, self._identity)
-        refuse_recreated(self._view, None, note, settings.coordinator)
+            require_own_sink(note, self._identity)
+        require_not_recreated(self._view, None, note, settings.coordinator)
         record = record_to_resume(self._view, settings.coordinator)
         if record is None:
             return "none yet"
@@ -287,7 +287,7 @@ class TableCheck:
         settings = self._settings
         record = record_to_resume(self._view, settings.coordinator) if self._view else None
         name, policies, routed = settings.quarantine.table, settings.coordinator, settings.tables
-        refuse_replaced_quarantine(name, uuid, record, policies, routed=bool(routed))
+        require_quarantine_not_replaced(name, uuid, record, policies, routed=bool(routed))
 
     def _require_not_dropped(self) -> None:
         if self._asks_group and (gone := error_of_missing_table(self._settings)):

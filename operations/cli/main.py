@@ -353,7 +353,7 @@ def run(
         from headgate.operations.render_results import describe_latest
 
         latest = run_until_latest(settings, verbose=verbose)
-        click.echo(describe_latest(settings, latest))
+        click.echo(describe_latest(settings.name, latest))
         ctx.exit(0 if latest.reached and not latest.suspended else 1)
     from headgate.operations.cli.run import run as participate
 

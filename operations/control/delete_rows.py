@@ -175,15 +175,16 @@ def _keyed_tables_error(tables: str) -> DeletionRefused:
 
 
 def _deletion(tables: SinkTables, table: str, predicate: str) -> PredicateDeletion:
-    columns = _coordinate_columns(tables.settings, table)
+    columns = _coordinate_columns(tables, table)
     spec, sink = tables.spec(table), tables.settings.name
     return tables.supports_row_deletion().row_deletion(
         spec, sink, predicate, asked_by=actor(), columns=columns
     )
 
 
-def _coordinate_columns(settings: SinkSettings, table: str) -> tuple[str, str, str] | None:
+def _coordinate_columns(tables: SinkTables, table: str) -> tuple[str, str, str] | None:
     """Return the columns that say of which record a row of the table is."""
+    settings = tables.settings
     if settings.quarantine.keeps_rejected and table == settings.quarantine.table:
         return COLUMNS
     part = settings.tables or settings.table

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import DeletedBack
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
-from headgate.control_protocol.rows_deleted_by_people import DeletedRecords, read_again
-from headgate.control_protocol.rows_deleted_by_people import refuse_read_again as refuse_of_one
+from headgate.control_protocol.rows_deleted_by_people import DeletedRecords, ranges_read_again
+from headgate.control_protocol.rows_deleted_by_people import require_not_read_again as refuse_of_one
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.tables import open_every_table, open_reader
 
@@ -35,7 +35,7 @@ def require_not_read_again(
     ``before``: the next offsets until now, where they are known; ``after``: those to come. Raises
     what opening the tables raises.
     """
-    if again := read_again(before, after):
+    if again := ranges_read_again(before, after):
         for name, deleted in _read_deletions(settings):
             refuse_of_one(name, deleted, again, topic_ids, hint=BRING_BACK_HINT)
 

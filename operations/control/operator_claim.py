@@ -116,7 +116,7 @@ def commit_claim(
         attempt = CommitAttempt(view, claim)
         outcome = table.commit(attempt) if back is None else tables.roll_back(attempt, back)
         unknown = isinstance(outcome, Unknown)
-        if isinstance(outcome, Landed) or (unknown and claim.same_commit(table.read().record)):
+        if isinstance(outcome, Landed) or (unknown and claim.is_same_commit(table.read().record)):
             announce(settings, claim.command or "claim")
             return
     raise RetryLater(f"{failed.message}: {outcome.reason}", failed.hint)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 
 from headgate.config.sink_settings import SinkSettings
@@ -16,7 +17,7 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import ControlTopicUnfit, RetryLater, TableMissing
 from headgate.control_protocol.events import Envelope, Pause, Resume
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TransactionNumber
-from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.ports import SinkTable, TableView
 from headgate.control_protocol.spark_batch_decision import is_of_query
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster import ANSWER_S_MAX, silent
@@ -25,6 +26,7 @@ from headgate.kafka.control_topic import control_topic_exists
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control.operator_claim import announce, commit_claim, make_claim
 
+_ANSWER_MS = int(ANSWER_S_MAX * 1000)
 _SAID_AGAIN_S = 5.0
 LOOKED_AT_S = 0.2
 _PATIENCE_S = 15.0
@@ -52,40 +54,43 @@ def send_until_applied(
     patience_s: float | None = None,
 ) -> CommitRecord:
     """Send the event until the table's record shows its effect. Raises as ``pause``."""
-    if record := _claim_for_query(settings, event):
+    with ExitStack() as opening:
+        try:
+            table = opening.enter_context(open_primary(settings))
+            view = table.read()
+        except TableMissing:  # a missing control topic is told first
+            _require_control_topic(settings)
+            raise
+        if record := _claim_for_query(settings, view, event):
+            return record
+        _require_control_topic(settings)
+        patience_s = default_patience_s(settings.coordinator) if patience_s is None else patience_s
+        times = KafkaLogTimes(delivery_ms=_ANSWER_MS, request_ms=_ANSWER_MS)
+        config = {**silent(settings.kafka), "group.id": settings.source.group_id}
+        log = KafkaLog(config, settings.control.topic, times, settings.wire)
+        opening.callback(log.close)
+        request = _envelope(settings.name, event)
+        record = _send_until_recorded(request, log, table, (holds, patience_s))
+        announce(settings, type(event).__name__.lower())
         return record
-    config, topic = silent(settings.kafka), settings.control.topic
-    answer_ms = int(ANSWER_S_MAX * 1000)
-    if not control_topic_exists(config, topic, answer_ms):
+
+
+def _require_control_topic(settings: SinkSettings) -> None:
+    topic = settings.control.topic
+    if not control_topic_exists(silent(settings.kafka), topic, _ANSWER_MS):
         raise ControlTopicUnfit(
             f"control topic {topic} does not exist, so nobody would hear the request",
             "start the sink first, or correct control.topic",
         )
-    patience_s = default_patience_s(settings.coordinator) if patience_s is None else patience_s
-    times = KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms)
-    with open_primary(settings) as table:
-        table.read()  # without a table there is nobody to ask
-        group = {"group.id": settings.source.group_id}
-        log = KafkaLog({**config, **group}, topic, times, settings.wire)
-        try:
-            request = _envelope(settings.name, event)
-            record = _send_until_recorded(request, log, table, (holds, patience_s))
-            announce(settings, type(event).__name__.lower())
-            return record
-        finally:
-            log.close()
 
 
-def _claim_for_query(settings: SinkSettings, event: Pause | Resume) -> CommitRecord | None:
+def _claim_for_query(
+    settings: SinkSettings, view: TableView, event: Pause | Resume
+) -> CommitRecord | None:
     """QUERY-14: write the record of a sink that a Spark query fills, for it hears no request.
 
     Return ``None`` for any other sink.
     """
-    try:
-        with open_primary(settings) as table:
-            view = table.read()
-    except TableMissing:
-        return None  # what is missing besides is told first
     if view.record is None or not is_of_query(view.record):
         return None
     command, paused = type(event).__name__.lower(), isinstance(event, Pause)

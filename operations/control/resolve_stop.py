@@ -33,7 +33,7 @@ from headgate.coordinator.actions import Look
 from headgate.coordinator.driver import StartAt, answer_look
 from headgate.coordinator.epoch_claim import missing_secondaries, on_table_found, on_tables_found
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.recovery import Resolution, resolve
+from headgate.coordinator.recovery import Resolution, judge_attempt
 from headgate.coordinator.settings import (
     CoordinatorSettings,
     OffsetPolicy,
@@ -128,7 +128,7 @@ def accept_stop(
         def require_kept_deleted(view: TableView, record: CommitRecord) -> None:
             if deleted_back:
                 return
-            if view.settled is None:
+            if view.settled_record is None:
                 if "HG-202" in chosen:
                     require_known_deletions(view.table)
                 return
@@ -197,7 +197,7 @@ def _commit_claim(table: PrimaryTable, attempt: CommitAttempt) -> None:
     outcome = table.commit(attempt)
     if isinstance(outcome, Landed):
         return
-    if isinstance(outcome, Unknown) and resolve(attempt, table.read()) is Resolution.LANDED:
+    if isinstance(outcome, Unknown) and judge_attempt(attempt, table.read()) is Resolution.LANDED:
         return
     raise RetryLater(f"nothing was accepted: {outcome.reason}", "try again")
 

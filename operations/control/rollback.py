@@ -22,7 +22,7 @@ from typing import Any
 
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import CommitRecord, refuse_unfinished
+from headgate.control_protocol.commit_record import CommitRecord, require_rollback_finished
 from headgate.control_protocol.errors import (
     ConfigurationError,
     DeletedBack,
@@ -232,7 +232,7 @@ def plan_rollback(
             view = primary.read()
         before = record_if_unchanged(settings, view)
         if before.going_back != to:
-            refuse_unfinished(before, settings.name)
+            require_rollback_finished(before, settings.name)
         past = found.past_of(opened.reader)
         if past.snapshot(view.head or 0) is None:
             raise RetryLater("the table has moved on since it was read", "try again")
@@ -319,7 +319,7 @@ def _commit_rollback_claim(
     commit_claim(settings, plan.view, fence, failed)
     with open_primary(settings) as primary:
         view = primary.read()
-    if not fence.same_commit(view.record):
+    if not fence.is_same_commit(view.record):
         raise RetryLater(f"{failed.message}: another process has claimed the ledger", failed.hint)
     return view
 
@@ -482,11 +482,11 @@ def _find_removed(goal: RollbackTarget, name: str, past: TablePast) -> RemovedSn
     """Return what leaves the table's branch; ``None`` if an earlier try has moved it."""
     snapshots = list(past.ancestors(past.head))
     records = [snapshot.record for snapshot in snapshots]
-    if goal.before.going_back is not None and any(map(goal.before.same_commit, records)):
+    if goal.before.going_back is not None and any(map(goal.before.is_same_commit, records)):
         return None
     if (kept := past.named_snapshot(goal.to)) is not None:
         return find_removed_snapshots(past, past.head, kept.snapshot_id)
-    if goal.record.going_back is not None and any(map(goal.record.same_commit, records)):
+    if goal.record.going_back is not None and any(map(goal.record.is_same_commit, records)):
         raise ConfigurationError(
             f"{name}: the tag {goal.to} is gone, which kept what the rollback left",
             "name a transaction: what left this table cannot come back by itself",
@@ -521,7 +521,7 @@ def _require_own_commit(
         if pending_commit.secondary == uuid
         and pending_commit.manifest
         and pending_commit not in goal.before.expired
-        and not (newest and newest.delivers(pending_commit, goal.primary))
+        and not (newest and newest.has_received(pending_commit, goal.primary))
     ]
     if decided and not goal.look_only:
         delivered = (
@@ -565,7 +565,7 @@ def _roll_back_table(
     outcome = tables.roll_back(CommitAttempt(past.view, claim), back)
     if isinstance(outcome, Landed):
         return
-    landed = isinstance(outcome, Unknown) and claim.same_commit(
+    landed = isinstance(outcome, Unknown) and claim.is_same_commit(
         tables.read_past(planned.table).view.record
     )
     if not landed:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headgate.config.keyed_table_checks import find_added_partitions
 from headgate.config.sections import timestamp_ms
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import CommitRecord, refuse_unfinished
+from headgate.control_protocol.commit_record import CommitRecord, require_rollback_finished
 from headgate.control_protocol.errors import (
     ConfigurationError,
     RetryLater,
@@ -204,7 +204,7 @@ def record_for_claim(settings: SinkSettings, view: TableView) -> CommitRecord:
     Raises as ``intact``, and if a rollback of many tables has not ended (ROLLBACK-1).
     """
     record = record_if_unchanged(settings, view)
-    refuse_unfinished(record, settings.name)
+    require_rollback_finished(record, settings.name)
     return record
 
 

@@ -116,13 +116,13 @@ class Observation:
                 self.ended = _transaction(envelope)
                 return TransactionEnding(envelope.sender.member, self.ended)
             case AckCommit() | AbortCommit() as settlement:
-                self.settled = self.settled.moved(settlement.offsets)
+                self.settled = self.settled.with_offsets(settlement.offsets)
                 return self._on_ack(_transaction(envelope), settlement)
         return None
 
     def _on_start(self, envelope: Envelope, offsets: Offsets) -> CoordinatorLeads | None:
         self.opened = _transaction(envelope)
-        self.settled = self.settled.moved(offsets)
+        self.settled = self.settled.with_offsets(offsets)
         if envelope.epoch == self.epoch:
             return None
         self.epoch, self.ended = envelope.epoch, None

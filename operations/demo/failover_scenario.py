@@ -107,7 +107,7 @@ class FailoverScenario:
             raise HeadgateError(f"nothing has moved for {STUCK_SECONDS_MAX:.0f} s", f"see {logs}")
 
     def _on_event(self, envelope: Envelope) -> None:
-        whole = self._assembler.add(envelope)
+        whole = self._assembler.add_part(envelope)
         happening = self._observation.on_event(whole) if whole else None
         # Kill before anything is drawn: a moment later the commit might have landed.
         if isinstance(happening, TransactionEnding) and self._is_time_to_kill(happening):

@@ -77,9 +77,9 @@ def _snapshots(commits: Sequence[SinkCommit]) -> Table:
             str(record.transaction.number),
             str(commit.snapshot_id),
             str(pid_of(record.coordinator.member)),
-            "claim" if record.claim else f"{record.records:,}",
+            "claim" if record.is_claim else f"{record.records:,}",
             *(str(record.offsets.get(at, 0)) for at in places),
-            style="dim" if record.claim else "",
+            style="dim" if record.is_claim else "",
         )
     return table
 

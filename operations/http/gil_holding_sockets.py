@@ -47,9 +47,9 @@ class KeptSocket(socket.socket):
     def has_unread(self) -> bool:
         return bool(self._unread)
 
-    def push_back(self, said: bytes, by: KeptSelector) -> None:
+    def push_back(self, received: bytes, by: KeptSelector) -> None:
         """Let whoever reads next get this first; the loop of that selector sees that it can."""
-        self._unread = said
+        self._unread = received
         by.mark_readable(self)
 
     def recv(self, size: int, flags: int = 0) -> bytes:
@@ -62,9 +62,9 @@ class KeptSocket(socket.socket):
         return buffer.raw[:got]
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
-        said = self.recv(nbytes or len(buffer), flags)
-        buffer[: len(said)] = said
-        return len(said)
+        received = self.recv(nbytes or len(buffer), flags)
+        buffer[: len(received)] = received
+        return len(received)
 
     def send(self, data: Any, flags: int = 0) -> int:
         part = bytes(memoryview(data)[:_AT_ONCE_BYTES])

@@ -39,17 +39,17 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def text_answer(status: int, said: str) -> Answer:
-    return Answer(status, f"{said}\n".encode(), TEXT)
+def text_answer(status: int, text: str) -> Answer:
+    return Answer(status, f"{text}\n".encode(), TEXT)
 
 
-def json_answer(status: int, said: Any) -> Answer:
-    return Answer(status, json.dumps(said, indent=2, default=str).encode() + b"\n")
+def json_answer(status: int, content: Any) -> Answer:
+    return Answer(status, json.dumps(content, indent=2, default=str).encode() + b"\n")
 
 
-def refusal(status: int, said: str, hint: str = "") -> Answer:
+def refusal(status: int, error: str, hint: str = "") -> Answer:
     """Answer an invalid request, in the same form as an error of headgate."""
-    return json_answer(status, {"error": said, "hint": hint})
+    return json_answer(status, {"error": error, "hint": hint})
 
 
 def error_answer(error: HeadgateError) -> Answer:

@@ -126,8 +126,8 @@ def answer(face: Face, request: Request) -> Answer:
     role = role_of(request.headers.get("Authorization", ""), face.http)
     if role is Role.NOBODY:
         login = {"WWW-Authenticate": 'Basic realm="headgate", charset="UTF-8"'}
-        said = refusal(401, "a token is needed", "send Authorization: Bearer TOKEN")
-        return Answer(said.status, said.body, said.kind, login)
+        answer = refusal(401, "a token is needed", "send Authorization: Bearer TOKEN")
+        return Answer(answer.status, answer.body, answer.kind, login)
     try:
         return _answer_by_path(
             face, request, path, (role, parse_qs(request.target.partition("?")[2]))
@@ -243,5 +243,5 @@ _LOOKS = {("GET", ""), ("GET", "offsets")}
 
 
 def _not_allowed(*methods: str) -> Answer:
-    said = refusal(405, "that method is not for this path", f"use {', '.join(methods)}")
-    return Answer(said.status, said.body, said.kind, {"Allow": ", ".join(methods)})
+    answer = refusal(405, "that method is not for this path", f"use {', '.join(methods)}")
+    return Answer(answer.status, answer.body, answer.kind, {"Allow": ", ".join(methods)})

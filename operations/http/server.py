@@ -28,7 +28,7 @@ from uvicorn.server import ServerState
 from headgate.config.http_settings import HttpSettings, address, check_listening
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.operations.http.certificates import tls_context_of
 from headgate.operations.http.gil_holding_sockets import KeptSelector, KeptSocket, accept_connection
 from headgate.operations.http.responses import CAREFUL, Answer, refusal
@@ -115,15 +115,19 @@ class _Waiting:
         self._schedule_drop_late(earliest=now + _CLOSED_EACH_S)
 
 
-def is_whole_head(said: bytes) -> bool:
+def is_whole_head(received: bytes) -> bool:
     """Return whether that is all of a head; what is none, or is too long, is refused as it is."""
-    is_none = said[0] <= ord(" ") or len(said) > _HEAD_BYTES_MAX
-    return is_none or _HEAD_ENDS.search(said, max(0, len(said) - _READ_BYTES - 2)) is not None
+    is_none = received[0] <= ord(" ") or len(received) > _HEAD_BYTES_MAX
+    return (
+        is_none or _HEAD_ENDS.search(received, max(0, len(received) - _READ_BYTES - 2)) is not None
+    )
 
 
-def is_whole_hello(said: bytes) -> bool:
+def is_whole_hello(received: bytes) -> bool:
     """Return whether that is all of TLS's first record, or is none."""
-    return said[0] != _HANDSHAKE or len(said) >= 5 + int.from_bytes(said[3:5].ljust(2, b"\xff"))
+    return received[0] != _HANDSHAKE or len(received) >= 5 + int.from_bytes(
+        received[3:5].ljust(2, b"\xff")
+    )
 
 
 class _Caller:
@@ -137,7 +141,7 @@ class _Caller:
         self, taken: KeptSocket, waiting: _Waiting, is_whole: Callable[[bytes], bool]
     ) -> None:
         self.socket = taken
-        self.said = b""
+        self.received = b""
         self.drop: Callable[[], object] = self.hang_up
         self._waiting, self._is_whole = waiting, is_whole
         asyncio.get_running_loop().add_reader(taken.fileno(), self._listen)
@@ -151,10 +155,10 @@ class _Caller:
             return
         except OSError:
             part = b""
-        self.said += part
+        self.received += part
         if not part:
             self._waiting.drop(self)
-        elif self._is_whole(self.said):
+        elif self._is_whole(self.received):
             asyncio.get_running_loop().remove_reader(self.socket.fileno())
             self._waiting.on_whole_request(self)
 
@@ -195,12 +199,12 @@ class _Connection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP in our form, unless an answer was begun; echo nothing of it."""
         del msg
-        told = refusal(400, "that is not a request that this server takes")
+        answer = refusal(400, "that is not a request that this server takes")
         with suppress(h11.LocalProtocolError):
             reply = h11.Response(
-                status_code=told.status, headers=[*_headers(told), (b"Connection", b"close")]
+                status_code=answer.status, headers=[*_headers(answer), (b"Connection", b"close")]
             )
-            for part in (reply, h11.Data(data=told.body), h11.EndOfMessage()):
+            for part in (reply, h11.Data(data=answer.body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(part) or b"")
         self.transport.close()
 
@@ -210,14 +214,18 @@ class _Application:
 
     def __init__(self, face: Face) -> None:
         self._face = face
-        self._answer = for_the_same_sink(self._answer_or_fail)
+        self._answer = in_same_sink_context(self._answer_or_fail)
         self._open = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        told = await self._read_and_answer(scope, receive)
-        start = {"type": "http.response.start", "status": told.status, "headers": _headers(told)}
+        answer = await self._read_and_answer(scope, receive)
+        start = {
+            "type": "http.response.start",
+            "status": answer.status,
+            "headers": _headers(answer),
+        }
         await send(start)
-        await send({"type": "http.response.body", "body": told.body})
+        await send({"type": "http.response.body", "body": answer.body})
 
     async def _read_and_answer(self, scope: Any, receive: Any) -> Answer:
         text = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
@@ -249,11 +257,11 @@ class _Application:
     async def _answer_in_thread(self, request: Request) -> Answer:
         """Answer in a daemon: a process that ends waits for nobody's page."""
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[Answer] = loop.create_future()
+        answer: asyncio.Future[Answer] = loop.create_future()
 
         def hand_over(found: Answer) -> None:
-            if not told.done():
-                told.set_result(found)
+            if not answer.done():
+                answer.set_result(found)
 
         def work() -> None:
             found = self._answer(request)
@@ -261,7 +269,7 @@ class _Application:
                 loop.call_soon_threadsafe(hand_over, found)
 
         threading.Thread(target=work, name="headgate-http-answer", daemon=True).start()
-        return await told
+        return await answer
 
     def _answer_or_fail(self, request: Request) -> Answer:
         looked = Request("GET", request.target, request.headers)
@@ -283,14 +291,14 @@ async def _body(receive: Any) -> bytes | None:
     return body
 
 
-def _headers(told: Answer) -> list[tuple[bytes, bytes]]:
+def _headers(answer: Answer) -> list[tuple[bytes, bytes]]:
     named = {
         "Server": "headgate",
         "Date": formatdate(usegmt=True),
         **CAREFUL,
-        **told.headers,
-        "Content-Type": told.kind,
-        "Content-Length": str(len(told.body)),
+        **answer.headers,
+        "Content-Type": answer.kind,
+        "Content-Length": str(len(answer.body)),
     }
     return [(name.encode(), value.encode("latin-1")) for name, value in named.items()]
 
@@ -386,7 +394,7 @@ class _Server:
 
     def _begin_connection(self, caller: _Caller) -> None:
         """Speak HTTP with a client that has begun to, or agree on TLS first."""
-        caller.socket.push_back(caller.said, self._selector)
+        caller.socket.push_back(caller.received, self._selector)
         self._begun.append(caller)
         connection = _Connection(self._config, self._state, self._waiting, caller)
         arriving = self._loop.create_task(

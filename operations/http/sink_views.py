@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.sink_of_thread import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.operations.status.report import StatusReport
 from headgate.operations.status.status import status
 from headgate.runtime.health import Condition, Unwell
@@ -74,7 +74,7 @@ class ServedSink:
         try:
             return status(self.settings, COURSE, with_age=True)
         except HeadgateError as error:
-            return self.settings.redaction.of_error(error)
+            return self.settings.redaction.redact_error(error)
 
 
 class Watch:
@@ -122,7 +122,7 @@ def watching_sink(sink: ServedSink, interval_s: float) -> Iterator[Watch]:
     """Look at the sink until the end of the body."""
     watch = Watch(sink, interval_s)
     thread = threading.Thread(
-        target=for_the_same_sink(watch.run), name="headgate-watch", daemon=True
+        target=in_same_sink_context(watch.run), name="headgate-watch", daemon=True
     )
     thread.start()
     try:

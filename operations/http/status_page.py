@@ -101,8 +101,8 @@ def index_page(sinks: Mapping[str, StatusReport | str], now_ms: int) -> str:
             )
             continue
         state = f'<span class="state{_colour(report.condition)}">{_escape(report.condition)}</span>'
-        told = report.last_error
-        error = f"{told.code} {told.text}" if told and not told.past else ""
+        last_error = report.last_error
+        error = f"{last_error.code} {last_error.text}" if last_error and not last_error.past else ""
         lag = "-" if report.lag is None else format_number(report.lag)
         rows.append((link, state, lag, _ago(report.last_rows_ms, now_ms), _escape(error)))
     heads = ("sink", "state", "lag", "last rows", "error")
@@ -134,17 +134,17 @@ def _colour(condition: str) -> str:
 
 
 def _error(report: StatusReport) -> str:
-    told = report.last_error
-    if told is None:
+    last_error = report.last_error
+    if last_error is None:
         return ""
-    kind = "Past error" if told.past else "Error"
-    who = f" ({_escape(told.member)})" if told.member else ""
-    past = " past" if told.past else ""
+    kind = "Past error" if last_error.past else "Error"
+    who = f" ({_escape(last_error.member)})" if last_error.member else ""
+    past = " past" if last_error.past else ""
     again = ""
-    if told.next_try_ms and not told.past:
-        again = f" Next try: {_format_epoch_ms(told.next_try_ms)}."
-    said = f"{who}: {_escape(told.text)}{again}"
-    return f'<p class="error{past}"><b>{kind} {_escape(told.code)}</b>{said}</p>'
+    if last_error.next_try_ms and not last_error.past:
+        again = f" Next try: {_format_epoch_ms(last_error.next_try_ms)}."
+    text = f"{who}: {_escape(last_error.text)}{again}"
+    return f'<p class="error{past}"><b>{kind} {_escape(last_error.code)}</b>{text}</p>'
 
 
 def _render_facts(report: StatusReport, now_ms: int) -> str:
@@ -168,8 +168,8 @@ def _render_facts(report: StatusReport, now_ms: int) -> str:
         ),
         **({"stalled": ", ".join(report.stalled)} if report.stalled else {}),
     }
-    told = (f"<div><span>{_escape(k)}</span><b>{_escape(v)}</b></div>" for k, v in facts.items())
-    return f'<div class="facts">{"".join(told)}</div>'
+    items = (f"<div><span>{_escape(k)}</span><b>{_escape(v)}</b></div>" for k, v in facts.items())
+    return f'<div class="facts">{"".join(items)}</div>'
 
 
 def _render_charts(report: StatusReport) -> str:

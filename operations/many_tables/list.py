@@ -80,7 +80,7 @@ def tables(settings: SinkSettings) -> TablesReport:
         pending: dict[str, int] = {}
         for pending_commit in opened.undelivered_commits(record):
             pending[pending_commit.table] = (
-                pending.get(pending_commit.table, 0) + pending_commit.records
+                pending.get(pending_commit.table, 0) + pending_commit.record_count
             )
         decided = count_decided_rows(settings.quarantine, history)
         named = _names_of_topics(settings.tables, record)

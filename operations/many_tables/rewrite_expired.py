@@ -126,7 +126,9 @@ class _RewriteSession:
         )
         record = self._tables.ledger.record
         self._expired = (
-            tuple(pending_commit for pending_commit in record.expired if pending_commit.records)
+            tuple(
+                pending_commit for pending_commit in record.expired if pending_commit.record_count
+            )
             if record
             else ()
         )
@@ -138,7 +140,7 @@ class _RewriteSession:
         names = {
             pending_commit.table
             for pending_commit in self._expired
-            if ledger.secondary(pending_commit.table) == pending_commit.secondary
+            if ledger.secondary_uuid(pending_commit.table) == pending_commit.secondary
         }
         names -= {settings.quarantine.table, *self._tables.reasons_of_suspension()}
         return sorted(name for name in names if not settings.tables.routing.key_of(name))
@@ -204,7 +206,7 @@ class _RewriteSession:
         ]:
             raise RereadRefused(
                 f"{of} up to transaction {sums[-1].transaction} was so much that the ledger counts "
-                f"it only: {sums[-1].in_words}",
+                f"it only: {sums[-1].description}",
                 _ELSEWISE,
             )
         until, still = (
@@ -213,7 +215,7 @@ class _RewriteSession:
         )
         older = any(d.secondary == view.uuid and d.transaction <= until for d in still)
         if older or not all(
-            record.delivers(pending_commit, self._tables.ledger.uuid)
+            record.has_received(pending_commit, self._tables.ledger.uuid)
             for pending_commit in pending_commits
         ):
             raise RetryLater(
@@ -259,7 +261,7 @@ class _RewriteSession:
             pending_commit for pending_commit, came_in in known.items() if came_in is None
         ]:
             raise DeletedBack(
-                f"whether {untold[0].in_words} of transaction {untold[0].transaction} came into "
+                f"whether {untold[0].description} of transaction {untold[0].transaction} came into "
                 f"{untold[0].table} after all, and were deleted there since, has expired with "
                 "older snapshots of the table",
                 _ELSEWISE,
@@ -308,7 +310,7 @@ class _RewriteSession:
 
         ``came``: the records of what a delivery has brought after all.
         """
-        listed = reader.history().deleted.of(record_of(self._tables.ledger).topic_ids)
+        listed = reader.history().deleted.of_topics(record_of(self._tables.ledger).topic_ids)
         gone = {}
         for at, seen in wanted.partitions.items():
             once = came.offsets_of(at).offsets | bitmap_of_ranges(listed.get(at, ()))

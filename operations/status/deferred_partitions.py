@@ -99,7 +99,7 @@ def _describe_no_multiples(held: Collection[HeldPartition]) -> str:
 
 def _describe_earliest_time(commits: Iterable[SinkCommit]) -> str:
     """Name the newest claim: each coordinator begins to count again."""
-    claims = [each for each in commits if each.record.claim and not each.record.by_operator]
+    claims = [each for each in commits if each.record.is_claim and not each.record.is_by_operator]
     if not claims:
         return ""
     epoch, claimed_ms = claims[-1].record.transaction.epoch, claims[-1].committed_ms

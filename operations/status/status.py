@@ -22,7 +22,7 @@ from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.message_encoding import SkipReason
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.table_history import History, Newest, nothing_of
+from headgate.control_protocol.table_history import History, Newest, empty_history
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.first_records import first_timestamps
@@ -157,7 +157,7 @@ def status(
         table=settings.table.identifier,
         **_fields_of_record(history),
         open_transaction=find_open_transaction(envelopes),
-        pending_rows=sum(pending_commit.records for pending_commit in found.pending),
+        pending_rows=sum(pending_commit.record_count for pending_commit in found.pending),
         partitions=partitions,
         held=held,
         transactions=tuple(_transactions(history, transactions)),
@@ -241,17 +241,17 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
             pending = tables.undelivered_commits(history.record)
             gone = describe_unusable_tables(tables, history)
             notes.texts += map(settings.redacted, [*gone, MEND_TABLES] if gone else [])
-            bad = _rejected_records(settings, tables, history, notes)
+            bad = _rejected_records(tables, history, notes)
     except TableMissing:
         if not settings.table.create:
             raise
-        return _TableStatus(nothing_of(settings.table.identifier, settings.table.branch))
+        return _TableStatus(empty_history(settings.table.identifier, settings.table.branch))
     wrong = LastError.of(refused, settings.redacted) if refused else None
     return _TableStatus(history, wrong, pending, bad)
 
 
 def _rejected_records(
-    settings: SinkSettings, tables: SinkTables, history: History, notes: _Notes
+    tables: SinkTables, history: History, notes: _Notes
 ) -> tuple[RejectedRecord, ...]:
     if not any(commit.record.quarantined for commit in history.commits):
         return ()
@@ -262,7 +262,8 @@ def _rejected_records(
     try:
         return read_rejected_records(tables)
     except HeadgateError as error:
-        notes.texts.append(settings.redacted(f"the last bad records are not known: {error}"))
+        text = f"the last bad records are not known: {error}"
+        notes.texts.append(tables.settings.redacted(text))
         return ()
 
 
@@ -375,7 +376,7 @@ def _transactions(history: History, number: int) -> Iterable[TransactionStatus]:
             snapshot_id=commit.snapshot_id,
             committed_ms=commit.committed_ms,
             records=commit.record.records,
-            claim=commit.record.claim,
+            claim=commit.record.is_claim,
             quarantined=commit.record.quarantined,
             skipped=commit.record.skipped,
             valid_through_ms=commit.record.valid_through_ms,

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.identifiers import tag_name
-from headgate.control_protocol.log_event_names import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_history import Newest
 from headgate.runtime.maintenance.compaction import Rewriting, Stopped, target_bytes
@@ -163,7 +163,7 @@ class Round:
                 self.table,
                 len(written.removed_paths),
                 len(written.files),
-                extra=about(LogEvent.TABLE_COMPACTED, table=self.table),
+                extra=log_extra(LogEvent.TABLE_COMPACTED, table=self.table),
             )
             return True
         fate = "taken back" if replacement.delete_new_files() else "left as orphans"
@@ -234,7 +234,7 @@ class Round:
                 "%s: %d orphans deleted",
                 self.table,
                 self.done.orphans,
-                extra=about(LogEvent.ORPHANS_DELETED, table=self.table),
+                extra=log_extra(LogEvent.ORPHANS_DELETED, table=self.table),
             )
 
 
@@ -244,9 +244,9 @@ def read_deciding_tags(settings: SinkSettings) -> Deciding:
         history = tables.reader.history(_LAST)
         if not history.commits:
             history = tables.reader.history()
-        said = [
+        deciding = [
             (commit.committed_ms, record)
             for commit in history.commits[-1:]
             for record in (commit.record, history.record)
         ]
-        return Deciding(history.uuid, said)
+        return Deciding(history.uuid, deciding)

@@ -18,7 +18,7 @@ from headgate.control_protocol.commit_record import UNNAMED
 from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.runtime.maintenance.rounds import Done, Round
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.commit_lock import CommitLocks
@@ -58,7 +58,7 @@ class Maintenance:
         self._unfit: dict[str, dict[str, str]] = {}
         self._searched = ""
         self._thread = threading.Thread(
-            target=for_the_same_sink(self._run), name="headgate-maintenance", daemon=True
+            target=in_same_sink_context(self._run), name="headgate-maintenance", daemon=True
         )
         self._thread.start()
 

@@ -15,7 +15,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.kafka.first_records import first_timestamps
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.runtime.telemetry.sink_metrics import CoordinatorMeters
@@ -34,7 +34,7 @@ class LagLookout:
         self._meters = meters
         self._ended = threading.Event()
         self._thread = threading.Thread(
-            target=for_the_same_sink(self._run), name="headgate-lag", daemon=True
+            target=in_same_sink_context(self._run), name="headgate-lag", daemon=True
         )
         self._thread.start()
 

@@ -11,7 +11,15 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from headgate.control_protocol.columns import Column, ListOf, MapOf, Path, Struct, Type, digits
+from headgate.control_protocol.columns import (
+    Column,
+    ListOf,
+    MapOf,
+    Path,
+    Struct,
+    Type,
+    decimal_digits,
+)
 from headgate.control_protocol.errors import ConfigurationError, TableUnfit
 
 _OURS = {
@@ -72,7 +80,7 @@ def require_partitionable(columns: Struct, partition_by: Sequence[str]) -> None:
 
 def may_partition(kind: Type) -> bool:
     """Return whether a file's value of such a column can be written as text here."""
-    return isinstance(kind, str) and (kind in _PARTITIONS or digits(kind) is not None)
+    return isinstance(kind, str) and (kind in _PARTITIONS or decimal_digits(kind) is not None)
 
 
 def partition_value(kind: Type, value: Any) -> str | None:
@@ -126,7 +134,7 @@ def _parse_column(table: str, form: Mapping[str, Any], path: tuple[str, ...]) ->
 
 def _parse_type(table: str, form: Any, at: tuple[str, ...]) -> Type:
     if isinstance(form, str):
-        if parts := digits(form):
+        if parts := decimal_digits(form):
             return f"decimal({parts[0]}, {parts[1]})"
         if form in _OURS:
             return _OURS[form]
@@ -173,7 +181,7 @@ def _delta_type(kind: Type, name: str) -> Any:
         case MapOf(key, value):
             inside = {"keyType": _delta_type(key, name), "valueType": _delta_type(value.type, name)}
             return {"type": "map", **inside, "valueContainsNull": not value.required}
-        case _ if parts := digits(kind):
+        case _ if parts := decimal_digits(kind):
             return f"decimal({parts[0]},{parts[1]})"
         case _ if kind in _DELTAS:
             return _DELTAS[kind]

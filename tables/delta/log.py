@@ -17,7 +17,11 @@ from deltalake import Schema
 from pyiceberg.io import FileIO
 
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.commit_record_codec import is_filled_property, sink_of, topics_of
+from headgate.control_protocol.commit_record_codec import (
+    is_filled_property,
+    sink_in_summary,
+    topics_in_summary,
+)
 from headgate.control_protocol.errors import LogUnreadable, first_line
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_history import ForeignSnapshot, SinkCommit
@@ -177,7 +181,7 @@ class Digest:
 
     def to_foreign_snapshot(self, own: SinkName) -> ForeignSnapshot:
         """Return the version as somebody else's."""
-        sink = sink_of(self.properties)
+        sink = sink_in_summary(self.properties)
         sink = None if sink == own else sink
         return ForeignSnapshot(
             snapshot_id=self.version,
@@ -186,7 +190,7 @@ class Digest:
             deleted_records=0 if self.replaces else self.removed_rows,
             row_deletes=0 if self.replaces else self.row_deletes,
             sink=sink,
-            topic_ids=topics_of(sink, self.properties) if sink else {},
+            topic_ids=topics_in_summary(sink, self.properties) if sink else {},
         )
 
 

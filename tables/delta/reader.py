@@ -130,7 +130,7 @@ class DeltaReader:
             if entry is None:
                 break
             walk.add_entry(entry)
-            if newest and newest.ends(len(walk.digests), entry.committed_ms):
+            if newest and newest.has_enough(len(walk.digests), entry.committed_ms):
                 break
         return walk
 

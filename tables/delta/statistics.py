@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from headgate.control_protocol.columns import Path, Type, digits
+from headgate.control_protocol.columns import Path, Type, decimal_digits
 from headgate.tables.delta.columns import TOLD, partition_value
 from headgate.tables.neutral_schema import FileFacts
 
@@ -47,7 +47,7 @@ def bound_value(kind: Type, value: Any) -> Any:
         return told and told.replace(" ", "T")
     if isinstance(value, float) and math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    return value if kind in _BOUNDED or (isinstance(kind, str) and digits(kind)) else None
+    return value if kind in _BOUNDED or (isinstance(kind, str) and decimal_digits(kind)) else None
 
 
 def _is_zero(told: Any) -> bool:

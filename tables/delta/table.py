@@ -23,11 +23,11 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
     decode,
     encode,
-    filled_after,
-    filled_of,
     filled_property,
-    sink_of,
-    topics_of,
+    filled_tables,
+    filled_tables_after,
+    sink_in_summary,
+    topics_in_summary,
 )
 from headgate.control_protocol.errors import (
     RecordUnreadable,
@@ -218,7 +218,7 @@ class DeltaSinkTable:
             lineage=_lineage(tag, newest, reached),
             branch_record=newest,
             others=self._find_other_sinks(way),
-            filled=filled_of(self._sink, said),
+            filled=filled_tables(self._sink, said),
         )
 
     def _walk_to_tag(self, head: int, tag: int | None) -> tuple[list[_Said | None], Lineage]:
@@ -260,9 +260,9 @@ class DeltaSinkTable:
         """Check rule TABLE-5, as far as the newest versions show."""
         found: dict[SinkName, Mapping[str, TopicId]] = {}
         for said in islice(way, _OTHERS_WITHIN):
-            sink = sink_of(said) if said else None
+            sink = sink_in_summary(said) if said else None
             if said is not None and sink not in (None, self._sink):
-                found.setdefault(sink, topics_of(sink, said))
+                found.setdefault(sink, topics_in_summary(sink, said))
         return found
 
     # --------------------------------------------------------------------------------- committing
@@ -361,7 +361,7 @@ def _table_changed(table: str, why: str) -> TableChanged:
 
 def _filled_properties(attempt: CommitAttempt) -> Mapping[str, str]:
     """LEDGER-2: repeat what the last version recorded, because a log is read from its end."""
-    return filled_after(attempt.record, attempt.base.filled, attempt.forgets)
+    return filled_tables_after(attempt.record, attempt.base.filled, attempt.forgets)
 
 
 def _lineage(tag: int | None, newest: CommitRecord | None, reached: Lineage) -> Lineage:

@@ -86,8 +86,8 @@ class Fold:
             places = [column.take(pa.array(there)) for column in batch.columns[of_key:]]
             other = self._places.find(places) != self._place[found]
             # Rows of others do not say where they come from, and are not compared (KEY-8).
-            told = np.asarray(pc.is_valid(places[-1]))
-            self._moved[found[other & told]] = True
+            has_origin = np.asarray(pc.is_valid(places[-1]))
+            self._moved[found[other & has_origin]] = True
 
     def count_keys(self) -> KeyCounts:
         """Count what happens to the records. Raises ``KeyInTwoPartitions``, ``TableChanged``."""

@@ -13,8 +13,8 @@ from headgate.control_protocol.columns import (
     Path,
     Struct,
     Type,
-    digits,
-    dotted,
+    decimal_digits,
+    dotted_path,
 )
 from headgate.control_protocol.errors import ConfigurationError, TableUnfit
 from headgate.tables.hudi.base_files import COLUMNS, KEY_TYPES, PARTITION_TYPES
@@ -140,8 +140,8 @@ def _spark_type(kind: Type) -> str:
 def _avro_field(column: Column, inside: Path, comment: str | None = None) -> dict[str, Any]:
     if not column.name.isidentifier():
         raise ConfigurationError(
-            f"column {dotted((*inside, column.name))!r}: Avro, which says the columns of a Hudi "
-            "table, has no such name",
+            f"column {dotted_path((*inside, column.name))!r}: Avro, which says the columns of a "
+            "Hudi table, has no such name",
             "letters, digits and _ make one, and no digit begins it; `from` reads another field",
         )
     form = {"name": column.name, "type": _avro_value_type(column, (*inside, column.name))}
@@ -169,10 +169,11 @@ def _avro_type(kind: Type, path: Path) -> Any:
         case str() if kind in _LOGICAL:
             physical, logical = _LOGICAL[kind]
             return {"type": physical, "logicalType": logical}
-        case str() if parts := digits(kind):
+        case str() if parts := decimal_digits(kind):
             return _avro_decimal(path, *parts)
     raise ConfigurationError(
-        f"column {dotted(path)!r}: no column of a Hudi table is made of {_type_text(kind)} here",
+        f"column {dotted_path(path)!r}: no column of a Hudi table is made of {_type_text(kind)} "
+        "here",
         f"use one of {', '.join((*_PLAIN, *_LOGICAL))}, decimal(p,s), and structs, lists and maps "
         "from string of them",
     )
@@ -180,7 +181,7 @@ def _avro_type(kind: Type, path: Path) -> Any:
 
 def _type_name(name: str, path: Path) -> dict[str, str]:
     """Name a type within its column, since no two types may have one name."""
-    return {"name": name, "namespace": dotted((_INSIDE, *path[:-1]))}
+    return {"name": name, "namespace": dotted_path((_INSIDE, *path[:-1]))}
 
 
 def _avro_decimal(path: Path, precision: int, scale: int) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from itertools import islice
 
 from headgate.control_protocol.commit_record_codec import (
     decode,
-    filled_after,
-    filled_of,
-    sink_of,
-    topics_of,
+    filled_tables,
+    filled_tables_after,
+    sink_in_summary,
+    topics_in_summary,
 )
 from headgate.control_protocol.errors import (
     HeadgateError,
@@ -97,7 +97,7 @@ class HudiCommits:
             view = self.read()
             if _table_state_key(view) != _table_state_key(base):
                 return Refused("the table has moved on since it was read; nothing was sent")
-            if attempt.record.claim:
+            if attempt.record.is_claim:
                 self._roll_back_pending(
                     java
                 )  # first: its rollbacks may be all that an empty timeline has
@@ -158,7 +158,7 @@ class HudiCommits:
         lost_lock_detection.require_unforked(self._place.name, self._sink, ours)
         self._require_columns_kept(config, newest)
         said = ours[0].said if ours else {}
-        found, filled = decode(self._sink, said), filled_of(self._sink, said)
+        found, filled = decode(self._sink, said), filled_tables(self._sink, said)
         tag, record = ours[0].completed if ours else None, found
         lineage = Lineage.CONTAINS_TAG if ours else Lineage.FRESH
         kept = self._reservations.find_newest_commit(
@@ -183,9 +183,9 @@ class HudiCommits:
             lineage=lineage,
             branch_record=found if lineage is not Lineage.CONTAINS_TAG else record,
             others={
-                sink: topics_of(sink, each.said)
+                sink: topics_in_summary(sink, each.said)
                 for each in reversed(newest)
-                if (sink := sink_of(each.said)) not in (None, self._sink)
+                if (sink := sink_in_summary(each.said)) not in (None, self._sink)
             },
             filled=filled,
         )
@@ -195,7 +195,7 @@ class HudiCommits:
         return view, unkept
 
     def _own_commits(self, commits: Iterator[Instant]) -> Iterator[Instant]:
-        return (each for each in commits if sink_of(each.said) == self._sink)
+        return (each for each in commits if sink_in_summary(each.said) == self._sink)
 
     def _lineage(self, java: HudiJava, meta: object, kept: Kept, *, below: bool) -> Lineage:
         """TABLE-4: return the lineage if the newest landed commit is not on the active timeline."""
@@ -302,7 +302,7 @@ class HudiCommits:
     ) -> CommitOutcome:
         refused: list[Refused] = []
         record = attempt.record
-        filled = filled_after(record, attempt.base.filled, attempt.forgets)
+        filled = filled_tables_after(record, attempt.base.filled, attempt.forgets)
         coming = Kept(instant, 0, record, filled)
 
         def check() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from headgate.control_protocol.commit_record import CommitRecord, KeyCounts
-from headgate.control_protocol.commit_record_codec import sink_of, topics_of
+from headgate.control_protocol.commit_record_codec import sink_in_summary, topics_in_summary
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_history import (
@@ -63,7 +63,9 @@ class HudiReader:
 
     def history(self, newest: Newest | None = None) -> History:
         line = self._commits_oldest_first
-        shown = line[-newest.count([_completed_ms(each) for each in line]) :] if newest else line
+        shown = (
+            line[-newest.count_newest([_completed_ms(each) for each in line]) :] if newest else line
+        )
         complete = not self._java.has_archived_commits(self._meta) and len(shown) == len(line)
         return history_of(self._view, self._sink, map(self._parse_commit, shown), complete=complete)
 
@@ -206,7 +208,7 @@ class HudiReader:
         )
 
     def _to_foreign_snapshot(self, instant: Instant) -> ForeignSnapshot:
-        sink = sink_of(instant.said)
+        sink = sink_in_summary(instant.said)
         moves = instant.replaces or instant.operation == _COMPACTION
         statistics = () if moves else self._java.file_statistics(self._meta, instant.requested)
         return ForeignSnapshot(
@@ -216,7 +218,7 @@ class HudiReader:
             deleted_records=0,
             row_deletes=sum(each.deleted for each in statistics),
             sink=sink,
-            topic_ids=topics_of(sink, instant.said) if sink else {},
+            topic_ids=topics_in_summary(sink, instant.said) if sink else {},
         )
 
 

@@ -9,7 +9,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.commit_record_codec import decode, encode, filled_of, filled_property
+from headgate.control_protocol.commit_record_codec import (
+    decode,
+    encode,
+    filled_property,
+    filled_tables,
+)
 from headgate.control_protocol.errors import LogUnreadable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.hudi.base_files import MARKERS, NOTE, NOTED, instant_of
@@ -173,7 +178,7 @@ class Reservations:
                 "state: the table's timeline has the record",
             ) from error
         said = told["record"]
-        record, filled = decode(self._sink, said), filled_of(self._sink, said)
+        record, filled = decode(self._sink, said), filled_tables(self._sink, said)
         return Kept(told["instant"], told["tag"], record, filled) if record else None
 
     def _kept_tags(self) -> list[int]:

@@ -31,10 +31,10 @@ from pyiceberg.table.update import (
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
     encode,
-    forgotten,
+    forgotten_properties,
     key_property,
     marker_property,
-    newly_filled,
+    newly_filled_properties,
 )
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_format import RollbackSnapshot
@@ -141,11 +141,11 @@ class CommitRequest:
         """Store that the tag existed (TABLE-4), the table's key (KEY-1), a ledger's filled tables
         (LEDGER-2)."""
         known = self.metadata.properties
-        filled = newly_filled(self.record, known)
+        filled = newly_filled_properties(self.record, known)
         marker = marker_property(self.record.sink)
         if wanted := {**filled, **({} if marker in known else self._claim_properties(marker))}:
             yield SetPropertiesUpdate(updates=wanted)
-        if gone := forgotten(self.record.sink, self.forgets, filled, known):
+        if gone := forgotten_properties(self.record.sink, self.forgets, filled, known):
             yield RemovePropertiesUpdate(removals=gone)
 
     def _claim_properties(self, marker: str) -> dict[str, str]:

@@ -14,10 +14,10 @@ from pyiceberg.table.snapshots import Snapshot
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
     decode,
-    filled_of,
+    filled_tables,
     maintenance_property,
     marker_property,
-    sink_of,
+    sink_in_summary,
 )
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import SinkName, tag_name
@@ -42,7 +42,7 @@ def read_history(
     metadata = table.metadata
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     line, complete = _branch_snapshots(metadata, snapshots, branch)
-    shown = line[-newest.count([each.timestamp_ms for each in line]) :] if newest else line
+    shown = line[-newest.count_newest([each.timestamp_ms for each in line]) :] if newest else line
     commits, foreign, unreadable = _classify_snapshots(shown, sink)
     tag = metadata.refs.get(tag_name(sink, branch))
     tagged, complaint = _decode_record(snapshots[tag.snapshot_id], sink) if tag else (None, None)
@@ -62,7 +62,7 @@ def read_history(
         foreign=tuple(foreign),
         unreadable=tuple(unreadable),
         tagged=tagged,
-        filled=filled_of(sink, metadata.properties),
+        filled=filled_tables(sink, metadata.properties),
         others=other_sinks(metadata, branch, sink),
         deleted=deleted_records_of(sink, metadata.properties),
     )
@@ -129,7 +129,7 @@ def _decode_record(snapshot: Snapshot, sink: SinkName) -> tuple[CommitRecord | N
 
 
 def _foreign_snapshot(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
-    sink = sink_of(summary_of(snapshot))
+    sink = sink_in_summary(summary_of(snapshot))
     sink = None if sink == own else sink
     record = _decode_record(snapshot, sink)[0] if sink else None
     return ForeignSnapshot(

@@ -15,7 +15,7 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
 )
 
-from headgate.control_protocol.commit_record_codec import decode, deleted_rows, sink_of
+from headgate.control_protocol.commit_record_codec import decode, deleted_rows, sink_in_summary
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
@@ -77,7 +77,7 @@ class IcebergPast:
         known = self._described.get(snapshot.snapshot_id)
         if known is None:
             summary = summary_of(snapshot)
-            who, by_others = sink_of(summary), ""
+            who, by_others = sink_in_summary(summary), ""
             if who != self._sink:
                 operation = snapshot.summary.operation.value if snapshot.summary else "append"
                 by_others = operation + (f" of sink {who}" if who else "")

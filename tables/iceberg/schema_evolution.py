@@ -32,10 +32,10 @@ from headgate.control_protocol.columns import (
     Path,
     Struct,
     Type,
-    changes,
+    describe_changes,
     from_json,
 )
-from headgate.control_protocol.schema_evolution import Former, Refusal, former, grown
+from headgate.control_protocol.schema_evolution import Former, Refusal, former_columns, grow_columns
 from headgate.tables.iceberg.type_parser import parse_columns
 
 _ROOT = -1
@@ -89,7 +89,7 @@ def plan_evolution(metadata: TableMetadata, wanted: Struct, *, readd_dropped: bo
     past = former_names(metadata)
     if readd_dropped:
         past = Former(past.renamed)
-    growth = grown(now, wanted, past, nanoseconds=metadata.format_version >= 3)
+    growth = grow_columns(now, wanted, past, nanoseconds=metadata.format_version >= 3)
     building = _Building(metadata)
     struct = building.struct(schema.as_struct(), growth.columns, _ROOT, ())
     refused = (*growth.refused, *building.refused)
@@ -101,7 +101,7 @@ def plan_evolution(metadata: TableMetadata, wanted: Struct, *, readd_dropped: bo
         schema_id=newest + 1,
         identifier_field_ids=list(schema.identifier_field_ids),
     )
-    told = changes(now, columns_of(new))
+    told = describe_changes(now, columns_of(new))
     return Evolution(metadata, new, told, refused, building.added)
 
 
@@ -113,7 +113,7 @@ def former_names(metadata: TableMetadata) -> Former:
     """SCHEMA-6: return the former names of columns, from the table's older schemas."""
     older = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
     current = metadata.current_schema_id
-    return former(
+    return former_columns(
         columns_of(metadata.schema()),
         [columns_of(each) for each in older if each.schema_id != current],
     )
@@ -203,7 +203,7 @@ class _New:
 def new_fields(columns: Struct, behind: Iterable[int]) -> list[NestedField]:
     """Return the columns of a new table, with ids above those of ``behind``."""
     new = _New(count(max(behind, default=0) + 1))
-    return [new.field(column) for column in grown(Struct(), columns).columns.fields]
+    return [new.field(column) for column in grow_columns(Struct(), columns).columns.fields]
 
 
 def ids_of(fields: Iterable[NestedField]) -> Iterable[int]:

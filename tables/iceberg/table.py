@@ -28,7 +28,7 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import (
     decode,
-    filled_of,
+    filled_tables,
     key_property,
     marker_property,
 )
@@ -304,7 +304,7 @@ class IcebergTable:
             lineage=find_lineage(metadata, self._branch, self._sink),
             branch_record=newest_record(metadata, self._branch, self._sink),
             others=other_sinks(metadata, self._branch, self._sink),
-            filled=filled_of(self._sink, metadata.properties),
+            filled=filled_tables(self._sink, metadata.properties),
             deleted=deleted_records_of(self._sink, metadata.properties),
         )
 

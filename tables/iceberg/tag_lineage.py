@@ -14,7 +14,7 @@ from headgate.control_protocol.commit_record_codec import (
     deleted_rows,
     holds_record,
     marker_property,
-    topics_of,
+    topics_in_summary,
 )
 from headgate.control_protocol.identifiers import SinkName, TopicId, sink_of_tag, tag_name
 from headgate.control_protocol.ports import Lineage
@@ -68,7 +68,7 @@ def other_sinks(
         other = sink_of_tag(name, branch)
         if other not in (None, sink) and ref.snapshot_id in snapshots:
             assert other is not None  # checked above
-            found[other] = topics_of(other, properties_of(snapshots[ref.snapshot_id]))
+            found[other] = topics_in_summary(other, properties_of(snapshots[ref.snapshot_id]))
     return found
 
 

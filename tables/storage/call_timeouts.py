@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from headgate.control_protocol.sink_of_thread import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import in_same_sink_context
 
 _Answer = TypeVar("_Answer")
 
@@ -23,7 +23,7 @@ def call_with_timeout(seconds: float, what: str, call: Callable[[], _Answer]) ->
             failure.append(error)
 
     thread = threading.Thread(
-        target=for_the_same_sink(run), name="headgate-store-call", daemon=True
+        target=in_same_sink_context(run), name="headgate-store-call", daemon=True
     )
     thread.start()
     thread.join(seconds)

@@ -42,16 +42,21 @@ def reason(found: object) -> SkipReason | None:
 
 
 def test_an_event_of_an_older_form_is_known_as_this_sinks() -> None:
-    assert reason(Wire(SAID.sink).read(old_form(), TOPIC)) is SkipReason.OTHER_VERSION
-    assert reason(Wire(SinkName("another")).read(old_form(), TOPIC)) is SkipReason.OTHER_SINK
-    assert reason(Wire().read(old_form(), TOPIC)) is SkipReason.UNKNOWN_SCHEMA
+    assert reason(Wire(SAID.sink).verify_and_decode(old_form(), TOPIC)) is SkipReason.OTHER_VERSION
+    assert (
+        reason(Wire(SinkName("another")).verify_and_decode(old_form(), TOPIC))
+        is SkipReason.OTHER_SINK
+    )
+    assert reason(Wire().verify_and_decode(old_form(), TOPIC)) is SkipReason.UNKNOWN_SCHEMA
 
 
 def test_with_a_key_nobody_else_can_say_so() -> None:
     keys = Keys(("a key of more than sixteen",))
-    sealed = keys.seal(old_form(), SAID.sink, TOPIC)
-    assert reason(Wire(SAID.sink, keys).read(old_form(), TOPIC)) is SkipReason.UNSIGNED
-    assert reason(Wire(SAID.sink, keys).read(sealed, TOPIC)) is SkipReason.OTHER_VERSION
+    sealed = keys.sign_message(old_form(), SAID.sink, TOPIC)
+    assert reason(Wire(SAID.sink, keys).verify_and_decode(old_form(), TOPIC)) is SkipReason.UNSIGNED
+    assert (
+        reason(Wire(SAID.sink, keys).verify_and_decode(sealed, TOPIC)) is SkipReason.OTHER_VERSION
+    )
 
 
 @pytest.fixture

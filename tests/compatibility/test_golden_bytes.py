@@ -188,7 +188,7 @@ RECORDS: dict[str, CommitRecord] = {
 def readable(summary: dict[str, str]) -> dict[str, str]:
     """The summary with what is compressed in it as a digest of its text."""
     return {
-        name: hashlib.sha256(commit_record_codec.unpack(text, 10**7).encode()).hexdigest()
+        name: hashlib.sha256(commit_record_codec.decompress_text(text, 10**7).encode()).hexdigest()
         if text.startswith("zlib:")
         else text
         for name, text in summary.items()

@@ -114,7 +114,7 @@ def tag_not_compared(right: Any, _: Any, now: TableView, base: TableView) -> boo
 def repeats_are_welcome(right: Any, self: SmallTable, attempt: CommitAttempt) -> CommitOutcome:
     """An attempt of the sink's newest transaction is a retry, and is done once more."""
     now = self.read()
-    if now.record and now.record.same_commit(attempt.record):
+    if now.record and now.record.is_same_commit(attempt.record):
         attempt = replace(attempt, base=now)
     return right(self, attempt)
 
@@ -162,7 +162,7 @@ def no_answer_is_a_refusal(right: Any, self: SmallTable, attempt: Any) -> Commit
 def a_repetition_has_landed(right: Any, self: SmallTable, attempt: Any) -> CommitOutcome:
     """An attempt that is the table's newest commit is answered as if it had just landed."""
     now = self.read()
-    if now.tag and now.record and now.record.same_commit(attempt.record):
+    if now.tag and now.record and now.record.is_same_commit(attempt.record):
         return Landed(now.tag, now)
     return right(self, attempt)
 

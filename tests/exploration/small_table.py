@@ -184,7 +184,7 @@ def nothing_falls(before: CommitRecord | None, after: CommitRecord) -> None:
         raise Violation(
             Kind.DISORDER, f"transaction {after.transaction} landed after {before.transaction}"
         )
-    if before is not None and after.offsets.behind(before.offsets):
+    if before is not None and after.offsets.partitions_behind(before.offsets):
         raise Violation(Kind.DOUBLE, f"offsets went back from {before.offsets} to {after.offsets}")
 
 

@@ -387,7 +387,9 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
             lambda fate: _member_hears(world, bounds, index, fate).trimmed(),
         )
     yield from _membership(world, bounds, index)
-    waits = Timer.RETRY in state.deadlines and not state.said.unheard and not state.said.unconfirmed
+    waits = (
+        Timer.RETRY in state.deadlines and not state.said.unheard and not state.said.has_unconfirmed
+    )
     waits = waits or any(need.since_ms > NOW_MS - WAIT_MS for need in state.needs.open)
     if waits or _has_to_repeat(world, index):
         waiting = participant_fed(world, bounds, index, machine_io.Tick(), Appending(), NOW_MS)

@@ -14,7 +14,7 @@ from hudi_tables.test_hudi_sink import started
 from hudi_tables.world import HudiWorld, rows
 
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.commit_record_codec import encode, sink_of
+from headgate.control_protocol.commit_record_codec import encode, sink_in_summary
 from headgate.control_protocol.errors import HudiForked
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
@@ -135,7 +135,9 @@ def fork(place: HudiLocation) -> int:
     table = HudiSinkTable(place, SinkName("sink"))
     view, java = table.read(), HudiJava(place, place.config().schema)
     assert view.record is not None
-    first = [each for each in java.commits(java.load_meta_client()) if sink_of(each.said)][-1]
+    first = [each for each in java.commits(java.load_meta_client()) if sink_in_summary(each.said)][
+        -1
+    ]
     name = f"gone-0_0-0-0_{instant_of(table.new_token())}.parquet"
     path = f"{place.location}/zone=a/{name}"
     completed_late(place, WrittenFile(path, 3, 1_000), view.record, first.completed)

@@ -18,7 +18,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo
 from pyiceberg.types import LongType, StringType
 
-from headgate.control_protocol.commit_record_codec import sink_of
+from headgate.control_protocol.commit_record_codec import sink_in_summary
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused
 from headgate.operations.audit.audit import audit
@@ -614,7 +614,7 @@ def test_a_rollback_takes_the_sinks_own_compaction_for_its_own(sink: Maintained)
     head = sink.table.current_snapshot()
 
     assert head is not None
-    assert sink_of(summary_of(head)) == SinkName("trips")
+    assert sink_in_summary(summary_of(head)) == SinkName("trips")
 
 
 def test_another_sinks_audit_knows_whose_rows_were_compacted(sink: Maintained) -> None:

@@ -38,7 +38,7 @@ def test_a_leader_reads_table_and_sources_and_then_claims_with_an_empty_snapshot
     coordinator.described()
 
     claim = coordinator.attempt
-    assert claim.record.claim
+    assert claim.record.is_claim
     assert claim.files == ()
     assert (claim.record.sink, claim.record.group_id) == (SINK, GROUP)
     assert claim.record.coordinator == COORDINATOR

@@ -32,7 +32,7 @@ from headgate.coordinator.pending_delivery import (
     LINGERING_MAX,
     TRIED_MAX,
     due_commits,
-    with_unseen,
+    with_tables_to_look_at,
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import DeliveryLinger
@@ -144,7 +144,7 @@ def test_linger_1_offsets_are_stored_all_the_same() -> None:
     after = made.table.record
     assert before is not None
     assert after is not None
-    assert before.offsets.behind(after.offsets) or after.offsets != before.offsets
+    assert before.offsets.partitions_behind(after.offsets) or after.offsets != before.offsets
     assert [pending_commit.rows for pending_commit in after.pending_commits] == [3]
 
 
@@ -383,7 +383,7 @@ def filled(*names: str) -> Coordinator:
     made.state = replace(
         made.state, term=replace(made.term, primary=replace(made.term.primary, view=made.table))
     )
-    made.state = with_unseen(made.state)
+    made.state = with_tables_to_look_at(made.state)
     made.waits(SETTINGS.commit_interval_ms)
     return made
 

@@ -22,7 +22,7 @@ def test_each_record_counts_once() -> None:
         deletes((2, 0, 7), (8, 0, 8), (8, 0, 9)),
     )
     assert found.counts == COUNTS
-    assert found.counts.records == 7
+    assert found.counts.record_count == 7
     assert HEAD.resolved().counts == KeyCounts()
 
 
@@ -32,7 +32,7 @@ def test_they_travel_in_the_commit_record_and_older_records_have_none() -> None:
     assert decode(SINK, encode(older)) == older
     keyed = replace(older, keys=COUNTS, records=4, skipped=2)
     assert decode(SINK, encode(keyed)) == keyed
-    assert keyed.read == 9
+    assert keyed.records_read == 9
 
 
 @pytest.mark.parametrize("said", ["[1]", '{"inserted": -1}', '{"upserted": 1}', '{"absent": true}'])

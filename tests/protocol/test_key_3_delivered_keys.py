@@ -20,7 +20,7 @@ from headgate.config.maintenance_settings import MaintenanceSettings
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyChanged, KeyInTwoPartitions
 from headgate.control_protocol.ports import Landed, Unknown
-from headgate.coordinator.pending_commits import deliveries
+from headgate.coordinator.pending_commits import build_deliveries
 from headgate.operations.audit.audited_table import check_pending_files
 from headgate.runtime.maintenance.rounds import Round
 from headgate.tables.iceberg import prepared_commit
@@ -64,7 +64,7 @@ def test_pending_2_a_draft_names_rows_and_key_files_by_manifests_of_their_own(
     (file,) = read_staged_files(pending.world.loaded().io, keys.manifest)
     assert file.record_count == 1
     (alone,) = pending.decides([gone(7)])
-    assert (alone.rows, alone.deletes, alone.records) == (0, 1, 1)
+    assert (alone.rows, alone.deletes, alone.record_count) == (0, 1, 1)
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -316,7 +316,7 @@ def test_mutant_a_delivery_of_only_the_newest_transaction_is_noticed(
 ) -> None:
     def newest(primary: Any, pending_commits: Any, secondaries: Any, late: Any) -> Any:
         last = pending_commits[-1].transaction
-        return deliveries(
+        return build_deliveries(
             primary, tuple(d for d in pending_commits if d.transaction == last), secondaries, late
         )
 

@@ -19,7 +19,7 @@ from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.coordinator.pending_commits import deliveries
+from headgate.coordinator.pending_commits import build_deliveries
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import OffsetPolicy
 
@@ -221,7 +221,7 @@ def test_deliveries_say_what_the_decision_says() -> None:
     pending_commit = PendingCommit(
         decided.transaction, decided.coordinator, secondary.uuid, secondary.table, "m", rows=1
     )
-    (delivery,) = deliveries(primary, (pending_commit,), {secondary.table: secondary}, ())
+    (delivery,) = build_deliveries(primary, (pending_commit,), {secondary.table: secondary}, ())
     assert delivery.record.cohorts == {TOPIC: (2,)}
 
 

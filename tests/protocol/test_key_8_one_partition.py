@@ -85,10 +85,10 @@ class OneTopic:
 
     topic: str
 
-    def of_table(self, _table: str) -> bool:
+    def has_key(self, _table: str) -> bool:
         return False
 
-    def of_topic(self, topic: str) -> bool:
+    def may_have_key(self, topic: str) -> bool:
         return topic == self.topic
 
 

@@ -22,10 +22,10 @@ from protocol.values import ALICE, BOB, P0, SINK, offsets, proposal, record
 
 from headgate.control_protocol.commit_record import Suspended
 from headgate.control_protocol.commit_record_codec import (
-    filled_of,
     filled_property,
-    forgotten,
-    newly_filled,
+    filled_tables,
+    forgotten_properties,
+    newly_filled_properties,
 )
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import Resume, StartCommit, Tables, TableStart
@@ -105,17 +105,17 @@ def test_ledger_2_the_decision_that_first_owes_rows_to_a_table_remembers_it() ->
             replace(pending(3, 4), table=ASIDE, secondary="uuid-aside"),
         ),
     )
-    filled = newly_filled(decided, {})
+    filled = newly_filled_properties(decided, {})
     assert filled == {filled_property(SINK, ORDERS): UUID}
-    assert filled_of(SINK, {**filled, "owner": "me"}) == {ORDERS: UUID}
-    assert newly_filled(decided, filled) == {}
-    assert newly_filled(decided, {filled_property(SINK, ORDERS): "before"}) == filled
+    assert filled_tables(SINK, {**filled, "owner": "me"}) == {ORDERS: UUID}
+    assert newly_filled_properties(decided, filled) == {}
+    assert newly_filled_properties(decided, {filled_property(SINK, ORDERS): "before"}) == filled
 
 
 def test_ledger_2_what_is_forgotten_and_filled_again_at_once_is_remembered() -> None:
     name = filled_property(SINK, ORDERS)
-    assert forgotten(SINK, {ORDERS, CLICKS}, (), {name}) == [name]
-    assert forgotten(SINK, {ORDERS}, {name}, {name}) == []
+    assert forgotten_properties(SINK, {ORDERS, CLICKS}, (), {name}) == [name]
+    assert forgotten_properties(SINK, {ORDERS}, {name}, {name}) == []
 
 
 def test_ledger_2_a_thousand_tables_are_remembered_in_a_hundred_bytes_each() -> None:
@@ -239,7 +239,7 @@ def test_ledger_2_create_looks_for_nothing_and_suspends_nothing() -> None:
     reads(made, made.secondaries[ASIDE], troubles={ORDERS: GONE})
     assert "is created again" in made.told
     claim = decision(made)
-    assert claim.record.claim
+    assert claim.record.is_claim
     assert claim.forgets == {ORDERS}
     assert [pending_commit.table for pending_commit in claim.record.expired] == [ORDERS]
     assert claim.record.pending_commits == ()

@@ -8,13 +8,13 @@ from protocol.values import ALICE, BOB, P0, P1, data_file, folder, log_record, o
 
 from headgate.control_protocol.events import LogRecord, WriteStatus
 from headgate.control_protocol.identifiers import Sender
-from headgate.control_protocol.multipart_status import Assembler, split
+from headgate.control_protocol.multipart_status import Assembler, split_status
 from headgate.coordinator.phases import Phase
 
 AT = offsets(10, 20)
 FILES = tuple(data_file(f"{folder(EPOCH, 1)}/{k}.parquet", 1) for k in range(6))
 LARGE = status(1, {P0: (10, 16), P1: (20, 20)}, files=FILES)
-PARTS = split(LARGE, 300)
+PARTS = split_status(LARGE, 300)
 
 
 def test_the_example_travels_in_several_parts() -> None:
@@ -24,9 +24,9 @@ def test_the_example_travels_in_several_parts() -> None:
 def test_hc38_it_counts_once_whole_and_not_before() -> None:
     assembler = Assembler()
     *early, last = [part_at(40 + k, part) for k, part in enumerate(PARTS)]
-    assert [assembler.add(record.envelope) for record in early] == [None] * len(early)
+    assert [assembler.add_part(record.envelope) for record in early] == [None] * len(early)
 
-    whole = assembler.add(last.envelope)
+    whole = assembler.add_part(last.envelope)
     assert whole is not None
     assert whole.event == LARGE
 
@@ -98,7 +98,7 @@ def hear(coordinator: Coordinator, *log: LogRecord) -> None:
     """As the driver does: parts are put together, and a whole status stands at its last part."""
     assembler = Assembler()
     for record in log:
-        whole = assembler.add(record.envelope)
+        whole = assembler.add_part(record.envelope)
         coordinator.next_offset = record.offset
         if whole is not None:
             coordinator.hears(whole.event, whole.sender, transaction=1)

@@ -32,48 +32,51 @@ def reason(heard: Envelope | Skipped) -> SkipReason:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_signed_event_of_each_kind_is_heard_as_it_was_said(name: str) -> None:
-    assert SIGNED.read(SIGNED.written(said(name), TOPIC), TOPIC) == said(name)
+    assert SIGNED.verify_and_decode(SIGNED.sign_and_encode(said(name), TOPIC), TOPIC) == said(name)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_without_a_key_nothing_changes_on_the_wire(name: str) -> None:
-    assert PLAIN.written(said(name), TOPIC) == message_encoding.encode(said(name))
-    assert PLAIN.read(message_encoding.encode(said(name)), TOPIC) == said(name)
+    assert PLAIN.sign_and_encode(said(name), TOPIC) == message_encoding.encode(said(name))
+    assert PLAIN.verify_and_decode(message_encoding.encode(said(name)), TOPIC) == said(name)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_unsigned_events_are_passed_over(name: str) -> None:
-    assert reason(SIGNED.read(message_encoding.encode(said(name)), TOPIC)) == SkipReason.UNSIGNED
+    assert (
+        reason(SIGNED.verify_and_decode(message_encoding.encode(said(name)), TOPIC))
+        == SkipReason.UNSIGNED
+    )
 
 
 def test_another_key_does_not_speak_for_the_sink() -> None:
-    forged = Wire(SINK, Keys((FOREIGN,))).written(said(), TOPIC)
-    assert reason(SIGNED.read(forged, TOPIC)) == SkipReason.WRONGLY_SIGNED
+    forged = Wire(SINK, Keys((FOREIGN,))).sign_and_encode(said(), TOPIC)
+    assert reason(SIGNED.verify_and_decode(forged, TOPIC)) == SkipReason.WRONGLY_SIGNED
 
 
 def test_a_signature_counts_on_its_own_topic_only() -> None:
-    message = SIGNED.written(said(), TOPIC)
-    recreated = SIGNED.read(message, TopicId("control-id-2"))
+    message = SIGNED.sign_and_encode(said(), TOPIC)
+    recreated = SIGNED.verify_and_decode(message, TopicId("control-id-2"))
     assert reason(recreated) == SkipReason.WRONGLY_SIGNED
 
 
 def test_a_signature_counts_for_its_own_sink_only() -> None:
     """Two sinks may share the key: what one says is nothing to the other."""
     other = SinkName("orders")
-    signed = Wire(other, Keys((NEW,))).written(said(sink=other), TOPIC)
-    assert reason(SIGNED.read(signed, TOPIC)) == SkipReason.OTHER_SINK
+    signed = Wire(other, Keys((NEW,))).sign_and_encode(said(sink=other), TOPIC)
+    assert reason(SIGNED.verify_and_decode(signed, TOPIC)) == SkipReason.OTHER_SINK
     moved = signed[:SEAL_BYTES] + message_encoding.encode(said())
-    assert reason(SIGNED.read(moved, TOPIC)) == SkipReason.WRONGLY_SIGNED
+    assert reason(SIGNED.verify_and_decode(moved, TOPIC)) == SkipReason.WRONGLY_SIGNED
 
 
 def test_no_bit_can_be_changed() -> None:
-    message = SIGNED.written(said("write-status"), TOPIC)
+    message = SIGNED.sign_and_encode(said("write-status"), TOPIC)
     for at in range(len(message)):
         changed = bytearray(message)
         changed[at] ^= 1
-        assert isinstance(SIGNED.read(bytes(changed), TOPIC), Skipped), at
+        assert isinstance(SIGNED.verify_and_decode(bytes(changed), TOPIC), Skipped), at
     for end in range(len(message)):
-        assert isinstance(SIGNED.read(message[:end], TOPIC), Skipped), end
+        assert isinstance(SIGNED.verify_and_decode(message[:end], TOPIC), Skipped), end
 
 
 def test_keys_are_exchanged_in_three_steps_and_everybody_is_heard_all_the_time() -> None:
@@ -81,16 +84,19 @@ def test_keys_are_exchanged_in_three_steps_and_everybody_is_heard_all_the_time()
     steps = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
     for before, after in pairwise(steps):
         for speaker, hearer in ((before, after), (after, before)):
-            message = Wire(SINK, Keys(speaker)).written(said(), TOPIC)
-            assert Wire(SINK, Keys(hearer)).read(message, TOPIC) == said()
+            message = Wire(SINK, Keys(speaker)).sign_and_encode(said(), TOPIC)
+            assert Wire(SINK, Keys(hearer)).verify_and_decode(message, TOPIC) == said()
 
 
 def test_a_member_without_a_key_knows_that_it_lacks_one() -> None:
-    assert reason(PLAIN.read(SIGNED.written(said(), TOPIC), TOPIC)) == SkipReason.SIGNED
+    assert (
+        reason(PLAIN.verify_and_decode(SIGNED.sign_and_encode(said(), TOPIC), TOPIC))
+        == SkipReason.SIGNED
+    )
 
 
 def test_the_key_is_not_in_the_message_nor_in_a_repr() -> None:
-    assert NEW.encode() not in SIGNED.written(said(), TOPIC)
+    assert NEW.encode() not in SIGNED.sign_and_encode(said(), TOPIC)
     assert "new" not in repr(SIGNED)
 
 
@@ -101,7 +107,7 @@ def test_what_is_not_believed_is_counted_and_what_is_others_is_not_decoded() -> 
     server.append(
         message_encoding.encode(said()),
         b"foreign",
-        Wire(SINK, Keys((FOREIGN,))).written(said(), TOPIC),
+        Wire(SINK, Keys((FOREIGN,))).sign_and_encode(said(), TOPIC),
     )
     torn = message_encoding.encode(said(sink=SinkName("orders")))[:-1]
     server.append(torn)

@@ -69,13 +69,13 @@ def forged(dice: random.Random, place: int, epoch: int) -> LogRecord | None:
     body = ("version", "sink", "epoch", "transaction", "member", "incarnation", "sequence")
     mutated = {key: form[key] if key in body else odd(form[key], dice) for key in form}
     try:
-        message = message_encoding._written(name, mutated)
+        message = message_encoding._serialize(name, mutated)
     except (ValueError, OverflowError, TypeError):  # not even Avro bears it
         return None
     read = message_encoding.decode(message)
     if isinstance(read, Skipped):
         return None
-    whole = Assembler().add(read)
+    whole = Assembler().add_part(read)
     return LogRecord(ControlOffset(place), whole) if whole else None
 
 

@@ -81,7 +81,7 @@ def test_a_primary_that_went_back_claims_its_secondaries_before_start() -> None:
     coordinator.until(Phase.CLAIMING)
     pending_commits = coordinator.attempt.record.pending_commits
     assert [
-        (pending_commit.table, pending_commit.rows, pending_commit.claim)
+        (pending_commit.table, pending_commit.rows, pending_commit.is_claim)
         for pending_commit in pending_commits
     ] == [
         (ONE, 2, False),

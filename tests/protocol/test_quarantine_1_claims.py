@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import SinkNameTaken
 from headgate.control_protocol.identifiers import Epoch, TopicId, tag_name
 from headgate.control_protocol.testing import CommitFault, FakeCatalog
 from headgate.coordinator.actions import LeadershipGained
-from headgate.coordinator.pending_commits import deliveries
+from headgate.coordinator.pending_commits import build_deliveries
 from headgate.coordinator.recovery import next_epoch
 from headgate.coordinator.settings import (
     CoordinatorSettings,
@@ -77,7 +77,7 @@ def delivered_by(primary: CommitRecord, before: CommitRecord | None) -> CommitRe
     """The secondary table's record after a delivery."""
     pending = PendingCommit(primary.transaction, COORDINATOR, "uuid-q", "lake.q", "m.avro", rows=2)
     secondary = replace(view(before), uuid="uuid-q", table="lake.q")
-    (delivery,) = deliveries(view(primary), (pending,), {"lake.q": secondary}, ())
+    (delivery,) = build_deliveries(view(primary), (pending,), {"lake.q": secondary}, ())
     return delivery.record
 
 

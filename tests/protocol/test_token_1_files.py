@@ -28,7 +28,7 @@ from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.control_protocol.machine_io import LogTruncated
 from headgate.coordinator import actions as coordinator_actions
 from headgate.coordinator.actions import CommitTable
-from headgate.coordinator.outgoing_events import prefixes
+from headgate.coordinator.outgoing_events import epoch_prefixes
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import Timer
 from headgate.participant import actions as participant_actions
@@ -219,6 +219,6 @@ def moved() -> Coordinator:
 def test_the_prefix_lies_where_the_table_wants_its_data() -> None:
     coordinator = Coordinator.at(Phase.STARTING)
     elsewhere = replace(view(), data_location="s3://elsewhere/trips")
-    issued = prefixes(coordinator.state, elsewhere)
+    issued = epoch_prefixes(coordinator.state, elsewhere)
     folder = f"s3://elsewhere/trips/headgate/{SINK}/{EPOCH}-{COORDINATOR.incarnation}/1"
-    assert issued.of(TransactionNumber(1)) == folder
+    assert issued.prefix_of(TransactionNumber(1)) == folder

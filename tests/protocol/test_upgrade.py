@@ -145,7 +145,7 @@ def test_real_tables_in_the_old_form_are_read_and_their_quarantine_is_claimed(
 
     view, secondary = primary.read(), aside.read()
     assert view.record
-    assert view.record.secondary("db.aside") == uuid
+    assert view.record.secondary_uuid("db.aside") == uuid
     assert (view.record.pending_commits, view.record.primary) == ((), None)
     (pending_commit,) = secondary_claims(record, view.record, {"db.aside": secondary}, view)
     assert (pending_commit.secondary, pending_commit.manifest) == (uuid, "")

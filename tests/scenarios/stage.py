@@ -309,7 +309,7 @@ class Clerk(FakeTable):
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         outcome = super().commit(attempt)
         record = attempt.record
-        what = "claim" if record.claim else f"{record.records} rows"
+        what = "claim" if record.is_claim else f"{record.records} rows"
         if attempt.pending_commits:
             what = f"delivered {record.records} rows"
         elif record.pending_commits:

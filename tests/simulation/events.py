@@ -275,7 +275,11 @@ class Events:
 
     @staticmethod
     def envelope(message: object) -> Envelope:
-        decoded = Wire().read(message, TopicId("")) if isinstance(message, bytes) else message
+        decoded = (
+            Wire().verify_and_decode(message, TopicId(""))
+            if isinstance(message, bytes)
+            else message
+        )
         assert isinstance(decoded, Envelope)
         return decoded
 

@@ -393,7 +393,7 @@ class FaultyWriter(FakeBatchWriter, Struck):
         """QUARANTINE-5."""
         quarantine = self._world.quarantine
         bad = sum(result.bad for result in written.partitions.values())
-        objection = quarantine.limits.too_many(bad) if quarantine else None
+        objection = quarantine.limits.reason_if_too_many(bad) if quarantine else None
         if objection is None:
             return written
         return BatchFailed(written.number, objection, TooManyBadRecords(objection))

@@ -131,8 +131,8 @@ class Forger:
         genuine = [m for m in world.log.messages if self._is_genuine(m, topic_id)]
         ways: list[Callable[[], bytes]] = [
             lambda: plain,
-            lambda: Wire(world.sink, Keys((OTHER_KEY,))).written(said, topic_id),
-            lambda: self._keyed.written(said, TopicId("another")),
+            lambda: Wire(world.sink, Keys((OTHER_KEY,))).sign_and_encode(said, topic_id),
+            lambda: self._keyed.sign_and_encode(said, TopicId("another")),
         ]
         if genuine:
             ways.append(lambda: self.dice.choice(genuine)[:SEAL_BYTES] + plain)
@@ -144,7 +144,9 @@ class Forger:
         """Read once: reading a long log whenever it speaks took minutes of a seed."""
         at = (message, topic_id)
         if at not in self._genuine:
-            self._genuine[at] = isinstance(self._keyed.read(message, topic_id), Envelope)
+            self._genuine[at] = isinstance(
+                self._keyed.verify_and_decode(message, topic_id), Envelope
+            )
         return self._genuine[at]
 
     # ------------------------------------------------------------------------------- what it says

@@ -207,7 +207,7 @@ class Kept:
             row for pending_commit in record.expired for row in self._of(pending_commit)
         )
         self._beside_suspended(record)
-        objection = self._quarantine.limits.too_many(record.quarantined)
+        objection = self._quarantine.limits.reason_if_too_many(record.quarantined)
         if objection and not self._quarantine.diverts:  # what is diverted is not bad
             raise Violation(Kind.UNTRUTH, f"committed as {record.transaction}: {objection}")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from simulation.keys import Keys
 
 from headgate.control_protocol import commit_record_codec
-from headgate.control_protocol.commit_record import KeyCounts, cohort
+from headgate.control_protocol.commit_record import KeyCounts, cohort_of_partition
 from headgate.control_protocol.errors import KeyInTwoPartitions
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.ports import CommitAttempt
@@ -120,7 +120,9 @@ class KeyedFakeTable(FakeTable):
         for record in (r for file in attempt.files for r in catalog.storage.files[file.path]):
             key = catalog.keys.key(record)
             beside, before = there.setdefault(key, record), live.get(key, record)
-            now, then = (cohort(cohorts, r.topic, r.partition) for r in (record, before))
+            now, then = (
+                cohort_of_partition(cohorts, r.topic, r.partition) for r in (record, before)
+            )
             other = before.partition != record.partition and now <= then
             if beside.partition != record.partition or other:
                 raise KeyInTwoPartitions(f"{record} has the key of {beside} or {before}")

@@ -16,7 +16,7 @@ from simulation.climate import EXPECTED, Climate
 from simulation.quarantine import OTHER, THIRD
 from verdicts import Kind, Violation
 
-from headgate.control_protocol.commit_record import CommitRecord, cohort
+from headgate.control_protocol.commit_record import CommitRecord, cohort_of_partition
 from headgate.control_protocol.testing import SourceRecord
 from headgate.coordinator.settings import RollbackPolicy
 
@@ -133,11 +133,11 @@ class Keys:
         stands for a topic of its own."""
         return (self.key(record) if self._by_contents else record.partition) % 2 == 1
 
-    def of_table(self, table: str) -> bool:
+    def has_key(self, table: str) -> bool:
         """As the coordinator asks it."""
         return table in self.tables
 
-    def of_topic(self, _: str) -> bool:
+    def may_have_key(self, _: str) -> bool:
         """All tables are of one."""
         return PRIMARY not in self.tables
 
@@ -181,7 +181,9 @@ class Keys:
 def nothing_is_added(before: CommitRecord, record: CommitRecord) -> None:
     """KEY-8: what is added to a topic's partitions is said to be younger. Raises ``Violation``."""
     known = {at.topic for at in before.offsets}
-    ages = {at: cohort(record.cohorts, at.topic, at.partition) for at in record.offsets}
+    ages = {
+        at: cohort_of_partition(record.cohorts, at.topic, at.partition) for at in record.offsets
+    }
     for at in record.offsets.keys() - before.offsets.keys():
         if at.topic in known and ages[at] <= max(ages[other] for other in before.offsets):
             raise Violation(Kind.UNTRUTH, f"keys may have moved, and {at} is read")

@@ -120,7 +120,7 @@ class Oracle:
             return
         if self._keys is not None:
             nothing_is_added(before, record)
-        if self.may_jump and record.claim:
+        if self.may_jump and record.is_claim:
             self._excuse_jumps(before, record)
         if self.may_fall:
             self.may_fall = False

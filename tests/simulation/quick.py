@@ -79,11 +79,11 @@ def carried(part_bytes: int | None) -> Iterator[None]:
     if part_bytes is None:
         changes["Wire"] = (fake_log, _NoWire)
         changes["_read"] = (fake_log, lambda _, message, __: message)
-        changes["split"] = (machine_driver, lambda status: [status])
+        changes["split_status"] = (machine_driver, lambda status: [status])
     else:
-        changes["split"] = (
+        changes["split_status"] = (
             machine_driver,
-            lambda status: multipart_status.split(status, part_bytes),
+            lambda status: multipart_status.split_status(status, part_bytes),
         )
     before = {name: getattr(module, name) for name, (module, _) in changes.items()}
     for name, (module, changed) in changes.items():
@@ -104,5 +104,5 @@ class _NoWire:
     """Envelopes are values: nobody can change one after it was said."""
 
     @staticmethod
-    def written(envelope: Envelope, _: object) -> Envelope:
+    def sign_and_encode(envelope: Envelope, _: object) -> Envelope:
         return envelope

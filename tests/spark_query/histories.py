@@ -286,14 +286,14 @@ class History:
                 records=written.rows,
                 skipped=0,
                 command="claim" if claims else None,
-                offsets=now.record.offsets.moved(
+                offsets=now.record.offsets.with_offsets(
                     {TopicPartition("t", p): offset for p, offset in end.items()}
                 ),
             )
             for _ in range(20):
                 outcome = table._table.commit(CommitAttempt(now.view, record, written.files))
                 now = table.read()
-                if isinstance(outcome, Landed) or record.same_commit(now.record):
+                if isinstance(outcome, Landed) or record.is_same_commit(now.record):
                     return
 
     def _roll_back(self) -> None:

@@ -18,27 +18,27 @@ from spark_query.histories import play
 
 from headgate.control_protocol.errors import BatchGap
 from headgate.control_protocol.ports import Landed
-from headgate.control_protocol.spark_batch_decision import Done, Take, decide, record_of_batch
+from headgate.control_protocol.spark_batch_decision import Done, Take, decide_batch, record_of_batch
 from headgate.spark import query_table
 from headgate.spark.query_table import QueryTable
 
 
 def take_again(*given: Any, **named: Any) -> Done | Take:
     """QUERY-4: a batch that the table has is taken again."""
-    said = decide(*given, **named)
+    said = decide_batch(*given, **named)
     return Take() if isinstance(said, Done) else said
 
 
 def not_trimmed(*given: Any, **named: Any) -> Done | Take:
     """QUERY-6: a batch that straddles is taken whole."""
-    said = decide(*given, **named)
+    said = decide_batch(*given, **named)
     return Take() if isinstance(said, Take) else said
 
 
 def over_gaps(record: Any, batch: Any, *, stateful: bool = False) -> Done | Take:
     """QUERY-7: records between are left out."""
     try:
-        return decide(record, batch, stateful=stateful)
+        return decide_batch(record, batch, stateful=stateful)
     except BatchGap:
         if stateful or record is None:
             raise
@@ -48,7 +48,7 @@ def over_gaps(record: Any, batch: Any, *, stateful: bool = False) -> Done | Take
 def going_back(before: Any, batch: Any, *given: Any, **named: Any) -> Any:
     """QUERY-8: what is stored is the batch's end."""
     made = record_of_batch(before, batch, *given, **named)
-    return replace(made, offsets=made.offsets.moved(batch.end))
+    return replace(made, offsets=made.offsets.with_offsets(batch.end))
 
 
 def not_decided_again(self: QueryTable, planned: Any, files: Any, rows: int) -> Any:
@@ -56,14 +56,14 @@ def not_decided_again(self: QueryTable, planned: Any, files: Any, rows: int) -> 
     now = planned.now
     for _ in range(50):
         attempt = self._attempt(now, planned.proposed, files, rows)
-        if isinstance(self._table.commit(attempt), Landed) and not attempt.record.claim:
+        if isinstance(self._table.commit(attempt), Landed) and not attempt.record.is_claim:
             return attempt.record
         now = self.read()
     raise AssertionError("it never landed")
 
 
 def _decides(instead: Callable[..., Any]) -> AbstractContextManager[Any]:
-    return patch.object(query_table, "decide", instead)
+    return patch.object(query_table, "decide_batch", instead)
 
 
 MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int]] = {

@@ -28,11 +28,11 @@ from headgate.control_protocol.spark_batch_decision import (
     QueryRun,
     Take,
     claim_of_query,
-    decide,
+    decide_batch,
     is_of_query,
     next_transaction,
     record_of_batch,
-    refuse_superseded,
+    require_not_superseded,
 )
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
@@ -59,56 +59,56 @@ def batch(
 
 
 def test_query_2_a_first_batch_is_taken_and_a_later_one_fills_no_new_table() -> None:
-    assert decide(None, batch(0, (15, 25), (20, 30))) == Take()
+    assert decide_batch(None, batch(0, (15, 25), (20, 30))) == Take()
     with pytest.raises(BatchGap):
-        decide(None, batch(4, (15, 25), (20, 30)))
+        decide_batch(None, batch(4, (15, 25), (20, 30)))
 
 
 def test_query_2_the_claim_says_where_the_first_batch_begins() -> None:
     first = batch(0, (15, 25), (20, 30))
     claim = claim_of_query(first, RUN, {"t": TopicId("id")})
-    assert claim.claim
+    assert claim.is_claim
     assert claim.offsets == Offsets({A: 15, B: 25, NEXT_BATCH: 0})
-    assert decide(claim, first) == decide(claim, first, stateful=True) == Take()
+    assert decide_batch(claim, first) == decide_batch(claim, first, stateful=True) == Take()
     assert is_of_query(claim)
 
 
 def test_query_3_offsets_alone_place_a_batch_whatever_its_query_and_number() -> None:
     for number, query in ((0, "other"), (2, "q"), (9, "q")):
-        assert decide(stored(10, 20), batch(number, (10, 20), (15, 25), query)) == Take()
-        assert decide(stored(10, 20), batch(number, (4, 4), (10, 20), query)) == Done()
+        assert decide_batch(stored(10, 20), batch(number, (10, 20), (15, 25), query)) == Take()
+        assert decide_batch(stored(10, 20), batch(number, (4, 4), (10, 20), query)) == Done()
 
 
 def test_query_3_a_query_goes_on_after_others_have_filled_the_table() -> None:
     after = stored(15, 25, by=Sender("host-1", "x"))
-    assert decide(after, batch(2, (10, 20), (15, 25))) == Done()
-    assert decide(after, batch(3, (15, 25), (18, 28))) == Take()
+    assert decide_batch(after, batch(2, (10, 20), (15, 25))) == Done()
+    assert decide_batch(after, batch(3, (15, 25), (18, 28))) == Take()
 
 
 def test_query_4_a_batch_that_the_table_has_is_done() -> None:
-    assert decide(stored(15, 25, batch=3), batch(2, (10, 20), (15, 25))) == Done()
-    assert decide(stored(16, 25, batch=3), batch(2, (10, 20), (15, 25))) == Done()
+    assert decide_batch(stored(15, 25, batch=3), batch(2, (10, 20), (15, 25))) == Done()
+    assert decide_batch(stored(16, 25, batch=3), batch(2, (10, 20), (15, 25))) == Done()
 
 
 def test_query_5_the_next_batch_is_taken_whole_and_a_new_partition_begins_anywhere() -> None:
-    assert decide(stored(10, 20), batch(2, (10, 20), (15, 25))) == Take()
+    assert decide_batch(stored(10, 20), batch(2, (10, 20), (15, 25))) == Take()
     begin, end = Offsets({A: 10, B: 20, C: 5}), Offsets({A: 11, B: 20, C: 9})
-    assert decide(stored(10, 20), ProposedBatch("q", 2, begin, end)) == Take()
+    assert decide_batch(stored(10, 20), ProposedBatch("q", 2, begin, end)) == Take()
 
 
 def test_query_6_a_batch_that_straddles_is_trimmed() -> None:
-    found = decide(stored(10, 20), batch(0, (0, 20), (15, 25), "r"))
+    found = decide_batch(stored(10, 20), batch(0, (0, 20), (15, 25), "r"))
     assert found == Take(Offsets({A: 10}))
 
 
 def test_query_7_records_between_are_not_lost() -> None:
     with pytest.raises(BatchGap, match="between would be lost"):
-        decide(stored(10, 20), batch(3, (11, 20), (15, 25)))
+        decide_batch(stored(10, 20), batch(3, (11, 20), (15, 25)))
 
 
 def test_query_8_stored_offsets_never_go_back() -> None:
     straddles = batch(0, (0, 0), (15, 12))
-    assert decide(stored(10, 20), straddles) == Take(Offsets({A: 10, B: 20}))
+    assert decide_batch(stored(10, 20), straddles) == Take(Offsets({A: 10, B: 20}))
     record = record_of_batch(
         stored(10, 20), straddles, RUN, transaction=FIRST, topic_ids={}, rows=4
     )
@@ -118,27 +118,27 @@ def test_query_8_stored_offsets_never_go_back() -> None:
 
 def test_query_9_a_stateful_query_is_placed_by_its_number() -> None:
     next_one = batch(2, (10, 20), (15, 25))
-    assert decide(stored(10, 20), next_one, stateful=True) == Take()
-    assert decide(stored(15, 25, batch=3), next_one, stateful=True) == Done()
-    assert decide(stored(99, 99, batch=9), next_one, stateful=True) == Done()
+    assert decide_batch(stored(10, 20), next_one, stateful=True) == Take()
+    assert decide_batch(stored(15, 25, batch=3), next_one, stateful=True) == Done()
+    assert decide_batch(stored(99, 99, batch=9), next_one, stateful=True) == Done()
     with pytest.raises(BatchConflict):
-        decide(stored(16, 25, batch=3), next_one, stateful=True)
+        decide_batch(stored(16, 25, batch=3), next_one, stateful=True)
     with pytest.raises(BatchConflict):
-        decide(stored(11, 20), next_one, stateful=True)
+        decide_batch(stored(11, 20), next_one, stateful=True)
     with pytest.raises(BatchGap):
-        decide(stored(10, 20, batch=1), next_one, stateful=True)
+        decide_batch(stored(10, 20, batch=1), next_one, stateful=True)
     with pytest.raises(BatchGap):
-        decide(stored(10, 20, query="r"), next_one, stateful=True)
+        decide_batch(stored(10, 20, query="r"), next_one, stateful=True)
 
 
 def test_query_10_without_offsets_of_kafka_the_number_decides() -> None:
     other = ProposedBatch("q", 2, by_number=True)
-    assert decide(stored(0, 0), other) == Take()
-    assert decide(stored(0, 0, batch=3), other) == Done()
+    assert decide_batch(stored(0, 0), other) == Take()
+    assert decide_batch(stored(0, 0, batch=3), other) == Done()
     with pytest.raises(BatchGap):
-        decide(stored(0, 0, batch=1), other)
+        decide_batch(stored(0, 0, batch=1), other)
     with pytest.raises(BatchGap):
-        decide(stored(0, 0, query="r"), other)
+        decide_batch(stored(0, 0, query="r"), other)
 
 
 def test_query_13_the_first_commit_of_a_run_raises_the_epoch() -> None:
@@ -159,10 +159,10 @@ def test_query_13_after_a_rollback_no_epoch_and_no_transaction_comes_again() -> 
 
 def test_query_13_a_run_that_finds_a_higher_epoch_ends_except_of_a_pause() -> None:
     ours = QueryRun(SinkName("s"), "g", ME, Epoch(2))
-    refuse_superseded(stored(1, 1), RUN)
-    refuse_superseded(stored(1, 1, by=ME), ours)
+    require_not_superseded(stored(1, 1), RUN)
+    require_not_superseded(stored(1, 1, by=ME), ours)
     with pytest.raises(QuerySuperseded):
-        refuse_superseded(stored(1, 1), ours)
+        require_not_superseded(stored(1, 1), ours)
     for command, harmless in (("pause", True), ("resume", True), ("offsets set", False)):
         claim = CommitRecord(
             SinkName("s"),
@@ -173,10 +173,10 @@ def test_query_13_a_run_that_finds_a_higher_epoch_ends_except_of_a_pause() -> No
             command=command,
         )
         if harmless:
-            refuse_superseded(claim, ours)
+            require_not_superseded(claim, ours)
         else:
             with pytest.raises(QuerySuperseded):
-                refuse_superseded(claim, ours)
+                require_not_superseded(claim, ours)
 
 
 def test_query_15_a_stateful_query_skips_nothing() -> None:
@@ -205,7 +205,7 @@ def test_query_3_whatever_is_taken_continues_the_table_exactly(
     end = (begin[0] + length[0], begin[1] + length[1])
     proposed = batch(2, begin, end)
     try:
-        found = decide(before, proposed)
+        found = decide_batch(before, proposed)
     except BatchGap:
         assert begin[0] > at[0] or begin[1] > at[1]
         return
@@ -218,4 +218,4 @@ def test_query_3_whatever_is_taken_continues_the_table_exactly(
         taken = {offset for offset in rows if offset >= found.trim.get(partition, 0)}
         assert taken == set(range(at[place], after.offsets[partition]))
     if isinstance(found, Take):
-        assert decide(after, proposed) == Done()
+        assert decide_batch(after, proposed) == Done()

@@ -151,7 +151,7 @@ class CoreContract(RaceContract):
         world.lose_next_answer(landed=did_land)
         assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
         after = table.read()
-        assert record(1, 1, 3).same_commit(after.record) is did_land
+        assert record(1, 1, 3).is_same_commit(after.record) is did_land
         if not did_land:
             assert (after.tag, after.head) == (view.tag, view.head)
             after = landed(commit(table, after, record(1, 1, 3), file))

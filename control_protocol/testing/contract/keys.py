@@ -62,7 +62,7 @@ class KeyContract:
         before = self.lands(table, 1, *world.changed(put(1, "a", 1), put(2, "b", 2)))
         view = self.lands(table, 2)
         assert view.tag != before.tag
-        assert self.said(1, 2).same_commit(view.record)
+        assert self.said(1, 2).is_same_commit(view.record)
         assert world.held() == {1: "a", 2: "b"}
         self.lands(table, 3, *world.changed(put(1, "c", 3)))
         assert world.held() == {1: "c", 2: "b"}
@@ -119,7 +119,7 @@ class KeyContract:
         world.lose_next_answer(landed=did_land)
         assert isinstance(self.commits(table, 1, *files), Unknown)
         view = table.read()
-        assert self.said(1, 1).same_commit(view.record) is did_land
+        assert self.said(1, 1).is_same_commit(view.record) is did_land
         if not did_land:
             view = self.lands(table, 1, *files)
         assert keys(view) == KeyCounts(inserted=1, absent=1)

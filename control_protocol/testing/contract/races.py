@@ -36,7 +36,7 @@ class RaceContract:
             landed = _raced(tables, attempts)
             assert landed.count(True) == 1, f"round {number}: {landed.count(True)} of 2 landed"
             winner = landed.index(True)
-            assert attempts[winner].record.same_commit(world.open().read().record)
+            assert attempts[winner].record.is_same_commit(world.open().read().record)
             won += [epochs[winner]] if number else []
         assert world.numbers() == won
 
@@ -61,7 +61,7 @@ def _has_landed(table: SinkTable, attempt: CommitAttempt) -> bool:
         if not isinstance(outcome, Unknown):
             return isinstance(outcome, Landed)
         view = table.read()
-        if attempt.record.same_commit(view.record):
+        if attempt.record.is_same_commit(view.record):
             return True
         if (view.uuid, view.tag, view.head) != (base.uuid, base.tag, base.head):
             return False

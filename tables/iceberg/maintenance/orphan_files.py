@@ -187,7 +187,7 @@ class _Spent:
     def may_be_gone(self, pending_commit: PendingCommit) -> bool:
         """PENDING-7: return whether its key files may be gone: the pending commit is delivered, and
         still named."""
-        return any(record.delivers(pending_commit, self.primary) for record in self.records)
+        return any(record.has_received(pending_commit, self.primary) for record in self.records)
 
 
 def _pending_file_names(table: Table, record: CommitRecord, spent: _Spent) -> Iterator[str]:

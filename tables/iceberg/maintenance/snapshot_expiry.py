@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.tables.iceberg.commit_lock import CommitLock
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
 from headgate.tables.iceberg.maintenance.snapshot_removal import SnapshotRemoval, snapshot_ids
@@ -90,7 +90,7 @@ class SnapshotExpiry:
             if self._threads:
                 name = "headgate-upkeep"
                 self._thread = threading.Thread(
-                    target=for_the_same_sink(self._expire_pending), name=name, daemon=True
+                    target=in_same_sink_context(self._expire_pending), name=name, daemon=True
                 )
                 self._thread.start()
                 return

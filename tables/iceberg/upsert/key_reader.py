@@ -15,7 +15,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from headgate.control_protocol.commit_record import PartitionCohorts, cohort
+from headgate.control_protocol.commit_record import PartitionCohorts, cohort_of_partition
 from headgate.control_protocol.errors import KeysUnreadable
 from headgate.tables.iceberg.column_reads import read_column_batches
 from headgate.tables.iceberg.upsert.delete_files import Target
@@ -57,7 +57,7 @@ class Sources:
         """Return the generations of sources; a higher one is younger, within a topic."""
         if not self.cohorts:
             return np.zeros(len(numbers), np.int64)
-        found = [cohort(self.cohorts, *place) for place in self._places]
+        found = [cohort_of_partition(self.cohorts, *place) for place in self._places]
         return np.array(found, np.int64)[numbers]
 
     def is_younger(self, these: Numbers, those: Numbers) -> npt.NDArray[np.bool_]:

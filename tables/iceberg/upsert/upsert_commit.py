@@ -20,7 +20,7 @@ from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import for_the_same_sink
+from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.control_protocol.table_format import RowKey
 from headgate.tables.iceberg.table_creation import key_ids
 from headgate.tables.iceberg.tag_lineage import snapshots_by_id
@@ -96,7 +96,7 @@ class KeyedRows:
                 _log.debug("the index of %s was not read ahead: %r", table.name(), error)
 
         name = "headgate-key-index"
-        self._warming = threading.Thread(target=for_the_same_sink(read), name=name, daemon=True)
+        self._warming = threading.Thread(target=in_same_sink_context(read), name=name, daemon=True)
         self._warming.start()
 
     def close(self) -> None:

@@ -76,7 +76,7 @@ def test_a_lost_answer_is_unknown_whichever_way_it_went(
     lying_proxy.lie = lie
     assert isinstance(sink.table.commit(attempt), Unknown)
     view = sink.table.read()
-    assert attempt.record.same_commit(view.record) is did_land
+    assert attempt.record.is_same_commit(view.record) is did_land
     if not did_land:
         again = CommitAttempt(view, attempt.record, attempt.files)
         view = sink.landed(sink.table.commit(again))

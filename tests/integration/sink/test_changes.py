@@ -126,7 +126,7 @@ def assert_folded(sink: Deployment, changes: Changelog) -> None:
     history = sink.history()
     assert history
     counts = [commit.record.keys for commit in history.commits if commit.record.keys]
-    assert sum(each.records for each in counts) == changes.changes
+    assert sum(each.record_count for each in counts) == changes.changes
     assert sum(each.inserted - each.deleted for each in counts) == len(expected)
 
 

@@ -51,7 +51,7 @@ def test_key_1_after_every_commit_the_table_is_the_fold_of_its_source(
         cut = chance.randint(0, len(events))
         counts = world.commit(events[:cut], events[cut:])
         live += counts.inserted - counts.deleted
-        assert (live, counts.records) == (len(world.source.fold), len(events))
+        assert (live, counts.record_count) == (len(world.source.fold), len(events))
         _assert_one_delete_file_each(world)
         if number % 4 == 3:
             _check(world)

@@ -112,7 +112,7 @@ def silent_about_unknown(right: Any, state: State, number: int) -> Any:
 @FAMILY.replaces("ANSWER-1", (participant, "_answer_end"))
 def no_answer_without_work(right: Any, state: State) -> Any:
     """Nothing to claim, nothing said."""
-    if state.work.unannounced:
+    if state.work.has_unannounced:
         return right(state)
     return participant.with_end_answered(state), ()
 
@@ -161,7 +161,7 @@ def _rebuilt(state: State, status: WriteStatus) -> tuple[State, WriteStatus]:
     return replace(state, said=said), replace(status, status_number=number)
 
 
-@FAMILY.replaces("TOKEN-1", (Prefixes, "allow"))
+@FAMILY.replaces("TOKEN-1", (Prefixes, "is_allowed"))
 def files_of_any_age(right: Any, self: Prefixes, path: str, upto: Any) -> Any:
     """Files are committed however long ago they were written."""
     return right(replace(self, oldest=1), path, upto)

@@ -162,21 +162,21 @@ def rows_only(right: Any, state: State, verdict: Any, *_: Any) -> bool:
     return bool(verdict.records > 0)
 
 
-@FAMILY.replaces("OUTCOME-2", (machine, "resolve"))
+@FAMILY.replaces("OUTCOME-2", (machine, "judge_attempt"))
 def blind_rebase(right: Any, attempt: Any, view: Any) -> Resolution:
     """After a refusal the same again, whoever's record is under the tag."""
     found: Resolution = right(attempt, view)
     return found if found is Resolution.LANDED else Resolution.AGAIN
 
 
-@FAMILY.replaces("OUTCOME-2", (machine, "resolve"))
+@FAMILY.replaces("OUTCOME-2", (machine, "judge_attempt"))
 def not_recognised(right: Any, attempt: Any, view: Any) -> Resolution:
     """A commit that had landed is made again."""
     found: Resolution = right(attempt, view)
     return Resolution.AGAIN if found is Resolution.LANDED else found
 
 
-@FAMILY.replaces("OUTCOME-2", (machine, "resolve"))
+@FAMILY.replaces("OUTCOME-2", (machine, "judge_attempt"))
 def fenced_goes_on(right: Any, attempt: Any, view: Any) -> Resolution:
     """Superseded by another's record in the table: taken for landed all the same."""
     found: Resolution = right(attempt, view)

@@ -40,7 +40,7 @@ def decides_on_a_fresh_read(right: Any, self: FakeTable, attempt: Any) -> Commit
     return right(self, replace(attempt, base=self.read()) if decides else attempt)
 
 
-@FAMILY.replaces("PENDING-3", (epoch_claim, "carry_on"))
+@FAMILY.replaces("PENDING-3", (epoch_claim, "split_carried_on"))
 def claim_forgets_pending_commits(right: Any, pending: Any, claims: Any, secondaries: Any) -> Any:
     """A claim does not carry on what is pending."""
     return right((), claims, secondaries)

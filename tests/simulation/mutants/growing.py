@@ -24,7 +24,7 @@ def what_is_held_is_admitted_too_early(_right: Any, state: Any, *_: Any) -> Any:
     return replace(state, held=tuple(replace(each, ripe=True) for each in state.held))
 
 
-@FAMILY.replaces("KEY-8", (source_partitions, "_behind"))
+@FAMILY.replaces("KEY-8", (source_partitions, "_describe_unread"))
 def older_partitions_are_not_waited_for(_right: Any, *_: Any) -> str:
     """A partition is read as soon as no producer sends its keys elsewhere."""
     return ""

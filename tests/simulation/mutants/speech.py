@@ -53,13 +53,13 @@ def said_is_heard(right: Callable[..., Any], state: Any, given: Any, now_ms: int
     return replace(state, said=replace(state.said, pending=pending)), actions
 
 
-@FAMILY.replaces("LOG-2", (multipart_status.Assembler, "add"))
+@FAMILY.replaces("LOG-2", (multipart_status.Assembler, "add_part"))
 def parts_count(right: Callable[..., Any], self: Any, envelope: Any) -> Any:
     """A part counts as a status."""
     return envelope
 
 
-@FAMILY.replaces("LOG-2", (multipart_status.Assembler, "add"))
+@FAMILY.replaces("LOG-2", (multipart_status.Assembler, "add_part"))
 def last_number_makes_it_whole(right: Callable[..., Any], self: Any, envelope: Any) -> Any:
     """A status counts at the part with the last number, whatever is missing then."""
     whole, part = right(self, envelope), envelope.event
@@ -83,7 +83,7 @@ def participant_keeps_places(right: Callable[..., Any], state: Any, given: Any, 
     )
 
 
-@FAMILY.replaces("ELECTION-1", (coordinator_driver.CoordinatorDriver, "primary"))
+@FAMILY.replaces("ELECTION-1", (coordinator_driver.CoordinatorDriver, "begin_to_lead"))
 def leads_by_an_edge(right: Callable[..., Any], self: Any) -> None:
     """Leadership is an event, told once, and not a level."""
     if not self.__dict__.get("told") and not self._listener.behind:

@@ -12,7 +12,7 @@ from headgate.coordinator import epoch_claim, machine, pending_delivery
 FAMILY = Family()
 
 
-@FAMILY.replaces("SUSPEND-1", (pending_delivery, "examine"))
+@FAMILY.replaces("SUSPEND-1", (pending_delivery, "suspend_troubled"))
 def set_back_and_delivered_on(_right: Any, state: Any, *_: Any) -> Any:
     """A table that was rolled back is delivered as if nothing had happened."""
     return state, ()

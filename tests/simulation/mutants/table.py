@@ -78,14 +78,14 @@ def unknown_is_not_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms
     if isinstance(outcome, Unknown) and state.phase is Phase.COMMITTING:
         settlement = replace(state.term.progress.settlement, offsets=state.term.progress.offsets)
         term = replace(state.term, progress=replace(state.term.progress, settlement=settlement))
-        return machine.settle(replace(state, term=term), None)
+        return machine.append_settlement(replace(state, term=term), None)
     return right(state, outcome, now_ms)
 
 
 @FAMILY.patches("TABLE-4")
 def rolled_back_is_fine() -> tuple[Planted, ...]:
     """Where the branch stands to the tag is not looked at."""
-    right = machine.resolve
+    right = machine.judge_attempt
 
     def resolve(attempt: Any, view: TableView) -> Resolution:
         same = view.tag == attempt.base.tag and view.uuid == attempt.base.uuid
@@ -93,7 +93,7 @@ def rolled_back_is_fine() -> tuple[Planted, ...]:
 
     return (
         (epoch_claim, "record_to_resume", lambda view, settings: view.record),
-        (machine, "resolve", resolve),
+        (machine, "judge_attempt", resolve),
     )
 
 

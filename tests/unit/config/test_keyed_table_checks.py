@@ -176,12 +176,12 @@ def test_key_1_tables_of_routes_have_keys_by_their_names() -> None:
     assert routing.key_of("lake.orders") == routing.key_of("lake.users") == ("id",)
     assert routing.key_of("lake.logs") == routing.key_of("lake.orders_2") == ()
     keys = KeysByRoute(routing)
-    assert (keys.of_table("lake.users"), keys.of_table("lake.logs")) == (True, False)
-    assert (keys.of_topic("shop.orders"), keys.of_topic("shop.logs")) == (True, False)
-    assert not keys.of_topic("another")
-    assert KeysByRoute(routed(KEYED, routes=(by("t"),), changes=SKIPPED).tables.routing).of_topic(
-        "t"
-    )
+    assert (keys.has_key("lake.users"), keys.has_key("lake.logs")) == (True, False)
+    assert (keys.may_have_key("shop.orders"), keys.may_have_key("shop.logs")) == (True, False)
+    assert not keys.may_have_key("another")
+    assert KeysByRoute(
+        routed(KEYED, routes=(by("t"),), changes=SKIPPED).tables.routing
+    ).may_have_key("t")
     assert routed(PLAIN).tables.routing.keys == ()
     assert agreed_settings(sink) != agreed_settings(routed(replace(KEYED, key=()), PLAIN))
     assert "changes" not in agreed_settings(routed(PLAIN))

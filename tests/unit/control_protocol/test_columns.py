@@ -12,18 +12,18 @@ from headgate.control_protocol.columns import (
     MapOf,
     Struct,
     Type,
-    changes,
+    describe_changes,
     from_json,
-    joined,
+    join_columns,
     to_json,
 )
 from headgate.control_protocol.schema_evolution import (
     Former,
     Growth,
     Refusal,
-    former,
-    grown,
-    widens,
+    former_columns,
+    grow_columns,
+    may_widen,
 )
 
 NAMES = ("a", "b", "c", "A")
@@ -69,23 +69,25 @@ def same(one: Type, other: Type) -> bool:
 
 @given(STRUCTS, STRUCTS)
 def test_a_join_is_commutative(one: Struct, other: Struct) -> None:
-    assert same(joined(one, other), joined(other, one))
+    assert same(join_columns(one, other), join_columns(other, one))
 
 
 @given(STRUCTS, STRUCTS, STRUCTS)
 def test_a_join_is_associative(one: Struct, two: Struct, three: Struct) -> None:
-    assert same(joined(joined(one, two), three), joined(one, joined(two, three)))
+    assert same(
+        join_columns(join_columns(one, two), three), join_columns(one, join_columns(two, three))
+    )
 
 
 @given(STRUCTS)
 def test_a_join_is_idempotent(one: Struct) -> None:
-    assert joined(one, one) == one
+    assert join_columns(one, one) == one
 
 
 @given(TABLES, STRUCTS)
 def test_a_table_has_grown_when_it_has(table: Struct, proposed: Struct) -> None:
-    once = grown(table, proposed)
-    again = grown(once.columns, proposed)
+    once = grow_columns(table, proposed)
+    again = grow_columns(once.columns, proposed)
     assert again.columns == once.columns
     assert {r.path for r in again.refused} == {r.path for r in once.refused}
 
@@ -94,15 +96,15 @@ def test_a_table_has_grown_when_it_has(table: Struct, proposed: Struct) -> None:
 def test_a_table_that_has_what_both_propose_needs_neither(
     table: Struct, one: Struct, other: Struct
 ) -> None:
-    both = grown(table, joined(one, other))
+    both = grow_columns(table, join_columns(one, other))
     refused = {refusal.path for refusal in both.refused}
     for alone in (one, other):
-        assert {r.path for r in grown(both.columns, alone).refused} <= refused
+        assert {r.path for r in grow_columns(both.columns, alone).refused} <= refused
 
 
 @given(TABLES, STRUCTS)
 def test_a_table_only_grows(table: Struct, proposed: Struct) -> None:
-    assert_grew(table, grown(table, proposed).columns)
+    assert_grew(table, grow_columns(table, proposed).columns)
 
 
 def assert_grew(before: Struct, after: Struct) -> None:
@@ -127,7 +129,7 @@ def _assert_takes(old: Type, new: Type) -> None:
             assert a.required or not b.required
             _assert_takes(a.type, b.type)
         case str(), str():
-            assert old == new or widens(old, new)
+            assert old == new or may_widen(old, new)
         case _:
             pytest.fail(f"{old} became {new}")
 
@@ -191,9 +193,9 @@ def test_what_is_added_widened_and_made_optional() -> None:
         Column("stops", ListOf(Column("", _of(Column("at", "timestamptz"))))),
         Column("tags", MapOf("string", Column("", "long", required=False))),
     )
-    after = grown(TABLE, proposed)
+    after = grow_columns(TABLE, proposed)
     assert after.refused == ()
-    assert changes(TABLE, after.columns) == (
+    assert describe_changes(TABLE, after.columns) == (
         *("id: optional", "pax: long", "fare: decimal(12, 2)", "+user.vip", "+stops.at"),
         *("tags: optional", "tags: long", "+tip"),
     )
@@ -211,48 +213,48 @@ def test_what_is_added_widened_and_made_optional() -> None:
     ],
 )
 def test_nothing_is_narrowed_or_changed_in_kind(name: str, kind: str) -> None:
-    assert grown(TABLE, _of(Column(name, kind))) == Growth(TABLE)
+    assert grow_columns(TABLE, _of(Column(name, kind))) == Growth(TABLE)
 
 
 def test_names_that_differ_only_in_case_are_refused() -> None:
-    after = grown(TABLE, _of(Column("Pax", "long"), Column("x", "int"), Column("X", "int")))
+    after = grow_columns(TABLE, _of(Column("Pax", "long"), Column("x", "int"), Column("X", "int")))
     assert [refusal.path for refusal in after.refused] == [("Pax",), ("X",)]
-    assert changes(TABLE, after.columns) == ("+x",)
+    assert describe_changes(TABLE, after.columns) == ("+x",)
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "x" * 201])
 def test_names_that_no_column_can_have_are_refused(name: str) -> None:
-    assert [r.path for r in grown(TABLE, _of(Column(name, "long"))).refused] == [(name,)]
+    assert [r.path for r in grow_columns(TABLE, _of(Column(name, "long"))).refused] == [(name,)]
     inside = Column("new", _of(Column(name, "long"), Column("good", "long")))
-    after = grown(TABLE, _of(inside))
+    after = grow_columns(TABLE, _of(inside))
     assert [r.path for r in after.refused] == [("new", name)]
-    assert changes(TABLE, after.columns) == ("+new",)
+    assert describe_changes(TABLE, after.columns) == ("+new",)
     assert after.columns["new"].type == _of(Column("good", "long", required=False))
 
 
 @pytest.mark.parametrize("name", ["_deleted", "_FILE", "_partition"])
 def test_schema_7_names_that_iceberg_keeps_for_itself_are_refused_at_the_top(name: str) -> None:
     inside = Column("new", _of(Column(name, "long", required=False)), required=False)
-    after = grown(TABLE, _of(Column(name, "long"), inside))
+    after = grow_columns(TABLE, _of(Column(name, "long"), inside))
     assert after.refused == (Refusal((name,), "Iceberg keeps this name for itself"),)
     assert after.columns["new"] == inside
 
 
 def test_a_column_of_which_nothing_is_left_is_refused() -> None:
-    after = grown(TABLE, _of(Column("new", ListOf(Column("", _of(Column("", "long")))))))
+    after = grow_columns(TABLE, _of(Column("new", ListOf(Column("", _of(Column("", "long")))))))
     assert after.columns == TABLE
     assert [r.path for r in after.refused] == [("new", ""), ("new",)]
 
 
 def test_there_are_bounds_on_the_number_and_depth_of_columns() -> None:
     wild = _of(*(Column(f"c{n}", "long") for n in range(10)))
-    after = grown(TABLE, wild, columns_max=11)
-    assert changes(TABLE, after.columns) == ("+c0", "+c1", "+c2")
+    after = grow_columns(TABLE, wild, columns_max=11)
+    assert describe_changes(TABLE, after.columns) == ("+c0", "+c1", "+c2")
     assert len(after.refused) == 7
     deep = Column("f", "long")
     for name in "edcba":
         deep = Column(name, _of(deep, Column("too", "long")))
-    deeper = grown(TABLE, _of(deep))
+    deeper = grow_columns(TABLE, _of(deep))
     assert [r.path for r in deeper.refused] == [
         tuple("abcdef"),
         (*tuple("abcde"), "too"),
@@ -270,38 +272,40 @@ RENAMED = Struct(
 
 
 def test_a_former_name_goes_into_the_column_that_has_another_now() -> None:
-    past = former(RENAMED, [TABLE])
+    past = former_columns(RENAMED, [TABLE])
     assert past.renamed == {0: {"pax": "passengers"}, 4: {"name": "full"}}
     proposed = _of(Column("pax", "long"), Column("user", _of(Column("name", "string"))))
-    after = grown(RENAMED, proposed, past)
-    assert changes(RENAMED, after.columns) == ("passengers: long",)
+    after = grow_columns(RENAMED, proposed, past)
+    assert describe_changes(RENAMED, after.columns) == ("passengers: long",)
     assert after.refused == ()
 
 
 def test_a_dropped_column_does_not_come_back_by_itself() -> None:
-    past = former(RENAMED, [TABLE])
+    past = former_columns(RENAMED, [TABLE])
     assert past.dropped[0] == {"fare", "stops", "tags"}
-    after = grown(RENAMED, _of(Column("fare", "double")), past)
+    after = grow_columns(RENAMED, _of(Column("fare", "double")), past)
     assert after == Growth(RENAMED, (Refusal(("fare",), "its column was dropped"),))
-    assert changes(RENAMED, grown(RENAMED, _of(Column("fare", "double"))).columns) == ("+fare",)
+    assert describe_changes(
+        RENAMED, grow_columns(RENAMED, _of(Column("fare", "double"))).columns
+    ) == ("+fare",)
 
 
 def test_a_name_that_a_column_has_now_is_nobodys_former_one() -> None:
     now = Struct((Column("a", "long", False, 2), Column("b", "long", False, 1)))
     before = Struct((Column("a", "long", False, 1), Column("b", "long", False, 2)))
-    assert former(now, [before]) == Former({}, {})
+    assert former_columns(now, [before]) == Former({}, {})
 
 
 def test_the_newest_meaning_of_a_former_name_counts() -> None:
     first = Struct((Column("a", "long", False, 1),))
     second = Struct((Column("b", "long", False, 1), Column("a", "string", False, 2)))
     now = Struct((Column("b", "long", False, 1), Column("c", "string", False, 2)))
-    assert former(now, [first, second]).renamed == {0: {"a": "c"}}
+    assert former_columns(now, [first, second]).renamed == {0: {"a": "c"}}
 
 
 def test_new_columns_have_no_ids_and_require_nothing() -> None:
     new = Column("n", _of(Column("x", ListOf(Column("", "int", True, 9)), True, 8)), True, 7)
-    added = grown(TABLE, _of(new)).columns["n"]
+    added = grow_columns(TABLE, _of(new)).columns["n"]
     inside = Column("x", ListOf(Column("", "int", required=False)), required=False)
     assert added == Column("n", _of(inside), required=False)
     assert added.field_id == 0
@@ -319,22 +323,26 @@ def test_new_columns_have_no_ids_and_require_nothing() -> None:
 def test_a_type_that_no_column_can_have_is_refused(kind: str) -> None:
     """Whoever may write to the control topic may propose anything."""
     for wanted in (kind, ListOf(Column("", kind)), MapOf("string", Column("", kind))):
-        after = grown(TABLE, _of(Column("new", wanted), Column("x", "int")), nanoseconds=False)
+        after = grow_columns(
+            TABLE, _of(Column("new", wanted), Column("x", "int")), nanoseconds=False
+        )
         assert [refusal.path for refusal in after.refused] == [("new",)]
-        assert changes(TABLE, after.columns) == ("+x",)
-    (refusal,) = grown(TABLE, _of(Column("new", kind)), nanoseconds=False).refused
+        assert describe_changes(TABLE, after.columns) == ("+x",)
+    (refusal,) = grow_columns(TABLE, _of(Column("new", kind)), nanoseconds=False).refused
     assert refusal.reason.startswith("no column here can have the type")
     assert len(refusal.reason) < 100
 
 
 @pytest.mark.parametrize("kind", ["timestamp_ns", "fixed(16)", "fixed[16]", "decimal(38, 38)"])
 def test_other_types_are_taken_up(kind: str) -> None:
-    assert changes(TABLE, grown(TABLE, _of(Column("new", kind))).columns) == ("+new",)
+    assert describe_changes(TABLE, grow_columns(TABLE, _of(Column("new", kind))).columns) == (
+        "+new",
+    )
 
 
 @pytest.mark.parametrize("key", [Struct(), _of(Column("a", "int")), "gibberish"])
 def test_keys_of_maps_are_primitive(key: Type) -> None:
-    after = grown(TABLE, _of(Column("new", MapOf(key, Column("", "int")))))
+    after = grow_columns(TABLE, _of(Column("new", MapOf(key, Column("", "int")))))
     assert [refusal.path for refusal in after.refused] == [("new",)]
 
 
@@ -342,8 +350,8 @@ def test_lists_in_lists_are_bounded() -> None:
     def lists(levels: int) -> Type:
         return ListOf(Column("", lists(levels - 1))) if levels else "int"
 
-    assert grown(TABLE, _of(Column("new", lists(16)))).refused == ()
-    (refusal,) = grown(TABLE, _of(Column("new", lists(17)))).refused
+    assert grow_columns(TABLE, _of(Column("new", lists(16)))).refused == ()
+    (refusal,) = grow_columns(TABLE, _of(Column("new", lists(17)))).refused
     assert "more than 16 levels" in refusal.reason
 
 

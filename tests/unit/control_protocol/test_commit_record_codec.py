@@ -192,7 +192,10 @@ def test_suspend_6_what_a_table_was_given_back_is_kept_with_the_topics_ids() -> 
     given = Replayed(Offsets({at: 17}), {"trips": TopicId("id-1")})
     followed = replace(record(Offsets()), replayed=given)
     assert commit_record_codec.decode(SINK, commit_record_codec.encode(followed)) == followed
-    assert (given.passed(at, TopicId("id-1")), given.passed(at, TopicId("id-2"))) == (17, 0)
+    assert (
+        given.first_offset_behind(at, TopicId("id-1")),
+        given.first_offset_behind(at, TopicId("id-2")),
+    ) == (17, 0)
     summary = commit_record_codec.encode(followed) | {"headgate.orders.replayed": "[]"}
     with pytest.raises(RecordUnreadable, match=r"orders\.replayed is malformed"):
         commit_record_codec.decode(SINK, summary)
@@ -249,7 +252,7 @@ def test_pending_3_a_pending_commit_of_key_files_says_how_many_records_delete() 
     decoded = commit_record_codec.decode(written.sink, summary)
     assert decoded is not None
     assert decoded.pending_commits == written.pending_commits
-    assert (keys.records, keys.in_words) == (7, "7 deletes")
+    assert (keys.record_count, keys.description) == (7, "7 deletes")
 
 
 def test_pending_3_many_pending_commits_stay_small_and_in_order() -> None:
@@ -298,7 +301,7 @@ def test_a_record_of_version_1_is_read() -> None:
     decoded = commit_record_codec.decode(SINK, VERSION_1)
     assert decoded
     assert (decoded.pending_commits, decoded.primary, decoded.routing) == ((), None, None)
-    assert decoded.secondary("lake.whatever") == "uuid-of-the-quarantine"
+    assert decoded.secondary_uuid("lake.whatever") == "uuid-of-the-quarantine"
     assert decoded.offsets == Offsets({TopicPartition("a", 0): 12})
 
 

@@ -11,7 +11,7 @@ from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.event_reader import Listener
 from headgate.control_protocol.events import Envelope, TableStatus, WriteStatus, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.multipart_status import split
+from headgate.control_protocol.multipart_status import split_status
 from headgate.control_protocol.testing import FakeClock, FakeLog, FakeLogServer
 
 SAID = envelope(EXAMPLES["presence"])
@@ -26,12 +26,12 @@ def server() -> FakeLogServer:
 def listener(server: FakeLogServer) -> Listener:
     listener = Listener(FakeLog(server), SAID.sink)
     FakeLog(server).append([SAID])  # before it stands: never heard
-    assert (listener.behind, listener.stand(), listener.behind) == (True, None, False)
+    assert (listener.behind, listener.seek_log_end(), listener.behind) == (True, None, False)
     return listener
 
 
 def heard(listener: Listener) -> list[Envelope]:
-    return [record.envelope for record in listener.hear(1)]
+    return [record.envelope for record in listener.read_events(1)]
 
 
 def test_it_hears_its_own_sink_from_the_end_on(server: FakeLogServer, listener: Listener) -> None:
@@ -43,7 +43,7 @@ def test_it_hears_its_own_sink_from_the_end_on(server: FakeLogServer, listener: 
 def test_parts_are_heard_once_and_whole(server: FakeLogServer, listener: Listener) -> None:
     files = tuple(WrittenFile(f"s3://lake/{number}", 1, 100) for number in range(50))
     status = WriteStatus(1, {}, (TableStatus("lake.orders", files),))
-    first, *others = [envelope(part) for part in split(status, 700)]
+    first, *others = [envelope(part) for part in split_status(status, 700)]
     assert others
     FakeLog(server).append([first])
     assert heard(listener) == []
@@ -57,8 +57,8 @@ def test_a_log_that_broke_off_is_told_once_and_forgets_parts(
     server.generation += 1
     assert heard(listener) == []
     assert listener.behind
-    assert listener.stand() == "the control topic was re-created"
-    assert (listener.behind, listener.stand()) == (False, None)
+    assert listener.seek_log_end() == "the control topic was re-created"
+    assert (listener.behind, listener.seek_log_end()) == (False, None)
 
 
 def test_an_outage_leaves_the_place(server: FakeLogServer, listener: Listener) -> None:

@@ -15,7 +15,7 @@ from headgate.control_protocol import message_encoding
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenRange
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TopicPartition
-from headgate.control_protocol.multipart_status import PART_BYTES_MAX, Assembler, split
+from headgate.control_protocol.multipart_status import PART_BYTES_MAX, Assembler, split_status
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.tables.iceberg.data_file import FileDetail
 
@@ -25,24 +25,24 @@ def status_of(files: int, number: int = 1) -> WriteStatus:
     return WriteStatus(number, claims, (TableStatus("t", (WRITTEN_FILE,) * files),))
 
 
-THREE = [envelope(part) for part in split(status_of(9), 700)]
+THREE = [envelope(part) for part in split_status(status_of(9), 700)]
 
 
 def test_an_ordinary_status_stays_one_message() -> None:
-    assert split(status_of(3)) == [status_of(3)]
+    assert split_status(status_of(3)) == [status_of(3)]
 
 
 @given(STATUSES, st.integers(500, 2_000), st.randoms(use_true_random=False))
 def test_parts_in_any_order_and_twice_are_the_whole(
     status: WriteStatus, part_bytes_max: int, coin: random.Random
 ) -> None:
-    envelopes = [envelope(part) for part in split(status, part_bytes_max)]
+    envelopes = [envelope(part) for part in split_status(status, part_bytes_max)]
     assert all(len(message_encoding.encode(sent)) < part_bytes_max + 100 for sent in envelopes)
     *early, last = coin.sample(envelopes, len(envelopes))
     assembler = Assembler()
     for sent in [*early, *early]:
-        assert assembler.add(sent) is None
-    assert assembler.add(last) == envelope(status)
+        assert assembler.add_part(sent) is None
+    assert assembler.add_part(last) == envelope(status)
 
 
 @pytest.mark.parametrize("missing", range(len(THREE)))
@@ -50,7 +50,7 @@ def test_an_incomplete_status_never_counts(missing: int) -> None:
     assembler = Assembler()
     received = [sent for k, sent in enumerate(THREE) if k != missing]
     assert len(THREE) == 3
-    assert all(assembler.add(sent) is None for sent in received * 3)
+    assert all(assembler.add_part(sent) is None for sent in received * 3)
 
 
 def test_parts_of_different_statuses_do_not_mix() -> None:
@@ -63,13 +63,13 @@ def test_parts_of_different_statuses_do_not_mix() -> None:
         replace(THREE[2], event=replace(THREE[2].event, parts=4)),
     ]
     assembler = Assembler()
-    assert all(assembler.add(sent) is None for sent in [first, second, *others])
-    assert assembler.add(THREE[2]) == envelope(status_of(9))
+    assert all(assembler.add_part(sent) is None for sent in [first, second, *others])
+    assert assembler.add_part(THREE[2]) == envelope(status_of(9))
 
 
 def test_a_status_sent_again_is_whole_again() -> None:
     assembler = Assembler()
-    twice = [assembler.add(sent) for sent in THREE * 2]
+    twice = [assembler.add_part(sent) for sent in THREE * 2]
     assert twice == [None, None, envelope(status_of(9))] * 2
 
 
@@ -77,13 +77,13 @@ def test_parts_that_contradict_each_other_never_count() -> None:
     claims = {P0: WrittenRange(OffsetRange(0, 1))}
     assembler = Assembler()
     for part in range(2):
-        assert assembler.add(envelope(WriteStatus(1, claims, part=part, parts=2))) is None
+        assert assembler.add_part(envelope(WriteStatus(1, claims, part=part, parts=2))) is None
 
 
 def test_other_events_pass_as_they_are() -> None:
     for event in EXAMPLES.values():
         sent = envelope(event)
-        assert Assembler().add(sent) is sent
+        assert Assembler().add_part(sent) is sent
 
 
 def test_what_waited_longest_is_forgotten_first_by_bytes() -> None:
@@ -91,11 +91,11 @@ def test_what_waited_longest_is_forgotten_first_by_bytes() -> None:
     assembler = Assembler(held_bytes_max=2 * part + part // 2)
     senders = [Sender("worker", str(n)) for n in range(3)]
     for sender in senders:
-        assembler.add(replace(THREE[0], sender=sender))
-    *_, kept = [assembler.add(replace(sent, sender=senders[2])) for sent in THREE[1:]]
+        assembler.add_part(replace(THREE[0], sender=sender))
+    *_, kept = [assembler.add_part(replace(sent, sender=senders[2])) for sent in THREE[1:]]
     assert kept is not None
     # the first sender's early part is gone, so the rest of it is no whole
-    assert all(assembler.add(replace(sent, sender=senders[0])) is None for sent in THREE[1:])
+    assert all(assembler.add_part(replace(sent, sender=senders[0])) is None for sent in THREE[1:])
 
 
 def test_parts_of_hostile_senders_take_bounded_memory() -> None:
@@ -103,14 +103,14 @@ def test_parts_of_hostile_senders_take_bounded_memory() -> None:
     assembler = Assembler(held_bytes_max=10_000)
     for number in range(2_000):
         half = replace(status_of(number % 7 + 1), status_number=number, part=0, parts=2)
-        assert assembler.add(envelope(half)) is None
+        assert assembler.add_part(envelope(half)) is None
     assert assembler._held <= 10_000
     assert len(assembler._piles) < 500
 
 
 def test_one_file_larger_than_a_part_is_named() -> None:
     with pytest.raises(StopSink, match=r"data file s3://lake/orders.*statistics of fewer"):
-        split(status_of(1), 150)
+        split_status(status_of(1), 150)
 
 
 def test_many_files_of_three_hundred_columns_go_in_parts() -> None:
@@ -137,9 +137,9 @@ def test_many_files_of_three_hundred_columns_go_in_parts() -> None:
     claims = {TopicPartition("t", n): WrittenRange(OffsetRange(n, 10**10)) for n in range(5_000)}
     status = WriteStatus(1, claims, (TableStatus("t", files),))
     assembler = Assembler()
-    *early, last = split(status)
-    assert all(assembler.add(through_codec(part)) is None for part in early)
-    assert assembler.add(through_codec(last)) == envelope(status)
+    *early, last = split_status(status)
+    assert all(assembler.add_part(through_codec(part)) is None for part in early)
+    assert assembler.add_part(through_codec(last)) == envelope(status)
 
 
 def through_codec(part: WriteStatus) -> object:

@@ -19,19 +19,19 @@ CLAIMS = st.dictionaries(PARTITIONS, RANGES)
 @given(st.lists(NUMBERS, min_size=3, max_size=3).map(sorted))
 def test_ranges_that_follow_each_other_are_one(cuts: list[int]) -> None:
     begin, middle, end = cuts
-    whole = OffsetRange(begin, middle).then(OffsetRange(middle, end))
+    whole = OffsetRange(begin, middle).joined_with(OffsetRange(middle, end))
     assert whole == OffsetRange(begin, end)
     assert len(whole) == end - begin
-    assert whole.empty == (begin == end)
+    assert whole.is_empty == (begin == end)
 
 
 @given(RANGES, RANGES)
 def test_only_a_continuation_continues(first: OffsetRange, second: OffsetRange) -> None:
     if first.end == second.begin:
-        assert first.then(second).end == second.end
+        assert first.joined_with(second).end == second.end
     else:
         with pytest.raises(ValueError, match="does not continue"):
-            first.then(second)
+            first.joined_with(second)
 
 
 @pytest.mark.parametrize(("begin", "end"), [(-1, 0), (2, 1), (-2, -1)])
@@ -50,25 +50,27 @@ def test_claims_are_admitted_exactly_where_they_begin(
     offsets: Offsets, claims: dict[TopicPartition, OffsetRange]
 ) -> None:
     begins = {partition: claim.begin for partition, claim in claims.items()}
-    assert offsets.admits(claims) == (begins.items() <= dict(offsets).items())
+    assert offsets.are_continued_by(claims) == (begins.items() <= dict(offsets).items())
 
 
 @given(VECTORS, CLAIMS)
 def test_an_admitted_claim_is_not_admitted_twice(
     offsets: Offsets, claims: dict[TopicPartition, OffsetRange]
 ) -> None:
-    offsets = offsets.moved({partition: claim.begin for partition, claim in claims.items()})
-    assert offsets.admits(claims)
-    after = offsets.after(claims)
-    assert after.admits(claims) == all(claim.empty for claim in claims.values())
-    assert not after.behind(offsets)
-    assert offsets.behind(after) == sorted(p for p, claim in claims.items() if not claim.empty)
+    offsets = offsets.with_offsets({partition: claim.begin for partition, claim in claims.items()})
+    assert offsets.are_continued_by(claims)
+    after = offsets.after_ranges(claims)
+    assert after.are_continued_by(claims) == all(claim.is_empty for claim in claims.values())
+    assert not after.partitions_behind(offsets)
+    assert offsets.partitions_behind(after) == sorted(
+        p for p, claim in claims.items() if not claim.is_empty
+    )
 
 
 @given(VECTORS, VECTORS)
 def test_moved_offsets_leave_the_old_ones_alone(old: Offsets, changes: Offsets) -> None:
     before = dict(old)
-    moved = old.moved(changes)
+    moved = old.with_offsets(changes)
     assert dict(old) == before
     assert {**before, **changes} == dict(moved)
 
@@ -77,8 +79,8 @@ def test_moved_offsets_leave_the_old_ones_alone(old: Offsets, changes: Offsets) 
 def test_a_restriction_names_no_other_partition(
     offsets: Offsets, partitions: frozenset[TopicPartition]
 ) -> None:
-    assert offsets.restricted(partitions).keys() == offsets.keys() & partitions
-    assert offsets.restricted(offsets) == offsets
+    assert offsets.restricted_to(partitions).keys() == offsets.keys() & partitions
+    assert offsets.restricted_to(offsets) == offsets
 
 
 @given(VECTORS)

@@ -13,7 +13,7 @@ from headgate.control_protocol.rows_deleted_by_people import (
     DeletedRecords,
     deleted_records,
     list_properties,
-    list_property,
+    list_property_name,
     ranges_of,
 )
 
@@ -29,7 +29,7 @@ def test_what_was_written_is_read() -> None:
     deleted = told(5, [0, 1, 2, 7, 1_000_000]).with_more(2, {ONE: ranges_of([9, 3])}, IDS)
     properties = list_properties(SINK, deleted, {})
     assert deleted_records(SINK, 7, properties) == deleted
-    assert deleted.of(IDS)[ZERO] == (
+    assert deleted.of_topics(IDS)[ZERO] == (
         OffsetRange(0, 3),
         OffsetRange(7, 8),
         OffsetRange(1_000_000, 1_000_001),
@@ -42,16 +42,16 @@ def test_ranges_grow_together() -> None:
 
 
 def test_rows_that_do_not_tell_their_records_are_counted() -> None:
-    assert told(2, [1, 3]).with_more(4, None, IDS).unlisted == 4
+    assert told(2, [1, 3]).with_more(4, None, IDS).unlisted_count == 4
 
 
 def test_a_topic_that_was_created_anew_has_other_records() -> None:
     anew = {"trips": TopicId("id-2")}
     deleted = told(2, [1, 3])
-    assert deleted.of(anew) == {}
+    assert deleted.of_topics(anew) == {}
     later = deleted.with_more(1, {ZERO: ranges_of([5])}, anew)
-    assert later.of(anew) == {ZERO: (OffsetRange(5, 6),)}
-    assert later.of(IDS) == {}
+    assert later.of_topics(anew) == {ZERO: (OffsetRange(5, 6),)}
+    assert later.of_topics(IDS) == {}
 
 
 def test_a_long_list_comes_in_pieces_and_one_that_became_short_leaves_none() -> None:
@@ -68,7 +68,7 @@ def test_a_list_that_is_too_long_stays_as_it_was_and_the_rest_is_counted() -> No
     properties = list_properties(SINK, told(1, [5]), {})
     scattered = sorted(random.Random(1).sample(range(2**60), 60_000))
     assert list_properties(SINK, told(60_000, scattered), properties) == {}
-    assert deleted_records(SINK, 60_001, properties).unlisted == 60_000
+    assert deleted_records(SINK, 60_001, properties).unlisted_count == 60_000
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_a_list_that_is_too_long_stays_as_it_was_and_the_rest_is_counted() -> No
     ["{", "[]", '{"rows": 1}', '{"rows": 1, "topics": {"trips": {"id": "x", "0": "a"}}}', "zlib:x"],
 )
 def test_a_list_that_somebody_damaged_lists_nothing(text: str) -> None:
-    assert deleted_records(SINK, 3, {list_property(SINK, 0): text}) == DeletedRecords(3)
+    assert deleted_records(SINK, 3, {list_property_name(SINK, 0): text}) == DeletedRecords(3)

@@ -17,7 +17,7 @@ def test_what_is_too_old_is_always_known_and_at_most_a_quarter_early(interval_ms
     for number in range(1, 5_000 // interval_ms):
         now_ms = number * interval_ms
         tokens = tokens.with_start(TransactionNumber(number), "", now_ms, AGE_MAX_MS)
-        first = tokens.oldest(now_ms, AGE_MAX_MS)
+        first = tokens.oldest_young_transaction(now_ms, AGE_MAX_MS)
 
         assert first is not None
         assert now_ms - first * interval_ms <= AGE_MAX_MS
@@ -36,7 +36,7 @@ def test_little_is_remembered_however_short_the_interval() -> None:
 def test_after_a_long_stand_still_nothing_is_young() -> None:
     tokens = Tokens().with_start(TransactionNumber(1), "", 0, AGE_MAX_MS)
 
-    assert tokens.oldest(AGE_MAX_MS + 1, AGE_MAX_MS) is None
+    assert tokens.oldest_young_transaction(AGE_MAX_MS + 1, AGE_MAX_MS) is None
 
 
 def test_marks_are_those_of_the_newest_transactions_and_the_newest_comes_first() -> None:

@@ -56,9 +56,9 @@ def test_offset_and_partition_zero_are_told_and_what_is_not_known_is_left_out() 
 
 def test_progress_is_its_note() -> None:
     progress = Progress("5f0c", -(2**62), 12, Epoch(7))
-    assert Progress.of_note(progress.note()) == progress
+    assert Progress.from_note(progress.to_note()) == progress
 
 
 @pytest.mark.parametrize("note", ["", "x", "[]", "[1]", "{}", '["a", "b", 3, 4]', "null", "7"])
 def test_another_note_is_none(note: str) -> None:
-    assert Progress.of_note(note) is None
+    assert Progress.from_note(note) is None

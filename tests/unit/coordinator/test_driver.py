@@ -42,7 +42,7 @@ def test_who_did_not_answer_in_time_stands_in_the_log(caplog: pytest.LogCaptureF
     driver = CoordinatorDriver(IDENTITY, SETTINGS, world, StartAt())
     for _ in range(50):
         driver.run_once(0)
-        driver.primary()
+        driver.begin_to_lead()
         clock.advance(SETTINGS.commit_interval_ms)
 
     assert "0 rows committed; time-out; nothing admissible from trips/0, trips/1" in caplog.text
@@ -65,7 +65,7 @@ def test_what_is_tried_in_vain_again_and_again_is_told() -> None:
     tries = []
     while len(tries) < 12:
         driver.run_once(0)
-        driver.primary()
+        driver.begin_to_lead()
         tries.append((driver.state.call.failures, len(told)))
         clock.advance(SETTINGS.retry_backoff_max_ms)
 
@@ -108,13 +108,13 @@ def test_other_intervals_hold_from_the_next_start_on() -> None:
     def until(phase: Phase) -> None:
         while driver.state.phase is not phase:
             driver.run_once(0)
-            driver.primary()
+            driver.begin_to_lead()
             clock.advance(10)
 
     until(Phase.OPEN)
     until(Phase.COLLECTING)
     longer = replace(SETTINGS, commit_interval_ms=10 * SETTINGS.commit_interval_ms)
-    driver.adopt(longer)
+    driver.adopt_settings(longer)
     driver.run_once(0)
     assert driver.state.settings == SETTINGS  # what is under way ends as it began
     until(Phase.OPEN)

@@ -8,7 +8,7 @@ import pytest
 from protocol.values import COORDINATOR, RIVAL, offsets, record, view
 
 from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
-from headgate.coordinator.recovery import Resolution, resolve
+from headgate.coordinator.recovery import Resolution, judge_attempt
 
 BASE = view(record(7, 4, offsets(10)), snapshot=100)
 OURS = record(7, 5, offsets(15))
@@ -51,17 +51,17 @@ ATTEMPT = CommitAttempt(BASE, OURS)
     ],
 )
 def test_the_table_decides(found: TableView, resolution: Resolution) -> None:
-    assert resolve(ATTEMPT, found) is resolution
+    assert judge_attempt(ATTEMPT, found) is resolution
 
 
 def test_a_first_claim_is_tried_again_on_a_table_that_is_still_fresh() -> None:
     fresh = CommitAttempt(view(None), record(1, 0, offsets(0)))
 
-    assert resolve(fresh, view(None, head=5)) is Resolution.AGAIN
+    assert judge_attempt(fresh, view(None, head=5)) is Resolution.AGAIN
 
 
 def test_what_a_rollback_took_off_the_branch_did_not_stay_landed() -> None:
     """The next commit would build on a head without its rows, with offsets behind them."""
     found = replace(view(OURS, snapshot=101), lineage=Lineage.ROLLED_BACK)
 
-    assert resolve(ATTEMPT, found) is Resolution.RECOVER
+    assert judge_attempt(ATTEMPT, found) is Resolution.RECOVER

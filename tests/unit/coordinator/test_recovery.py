@@ -21,8 +21,8 @@ from headgate.coordinator.recovery import (
     fit_offsets,
     next_epoch,
     record_to_resume,
-    refuse_other_group,
-    refuse_recreated,
+    require_not_recreated,
+    require_own_group,
 )
 from headgate.coordinator.settings import OffsetPolicy, TableRecreatedPolicy
 
@@ -108,10 +108,10 @@ def test_a_fresh_table_has_no_record() -> None:
 
 
 def test_another_group_may_not_use_the_sinks_name() -> None:
-    refuse_other_group(record(3, 9, offsets(1)), IDENTITY)
-    refuse_other_group(None, IDENTITY)
+    require_own_group(record(3, 9, offsets(1)), IDENTITY)
+    require_own_group(None, IDENTITY)
     with pytest.raises(SinkNameTaken, match="others"):
-        refuse_other_group(record(3, 9, offsets(1), group="others"), IDENTITY)
+        require_own_group(record(3, 9, offsets(1), group="others"), IDENTITY)
 
 
 @pytest.mark.parametrize(
@@ -131,16 +131,18 @@ def test_a_table_created_anew_is_noticed(
 ) -> None:
     if is_stopped:
         with pytest.raises(TableRecreated, match="uuid-0"):
-            refuse_recreated(view(None), known_uuid, note, SETTINGS)
+            require_not_recreated(view(None), known_uuid, note, SETTINGS)
     else:
-        refuse_recreated(view(None), known_uuid, note, SETTINGS)
+        require_not_recreated(view(None), known_uuid, note, SETTINGS)
     restart = replace(SETTINGS, on_table_recreated=TableRecreatedPolicy.RESTART)
-    refuse_recreated(view(None), known_uuid, note, restart)
+    require_not_recreated(view(None), known_uuid, note, restart)
 
 
 def test_the_groups_note_means_nothing_once_the_table_has_our_record() -> None:
     """The note may be older than a restart that was wanted."""
-    refuse_recreated(view(record(1, 0, offsets(0))), None, table_note("uuid-0", SINK), SETTINGS)
+    require_not_recreated(
+        view(record(1, 0, offsets(0))), None, table_note("uuid-0", SINK), SETTINGS
+    )
 
 
 def test_partition_numbers_are_told_apart() -> None:

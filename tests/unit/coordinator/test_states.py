@@ -144,7 +144,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     "a mark is issued twice": (Tokens, "with_start", _with_two_marks, leads, "marks repeat"),
     "an answer to PAUSE that did not land": (
         PauseState,
-        "with_answered",
+        "with_answered_transaction",
         lambda self, answered: replace(self, answered=answered + 5),
         commits,
         "did not land",
@@ -186,14 +186,14 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     ),
     "more tables are suspended than a record names": (
         secondary_tables,
-        "refuse_too_many_suspended",
+        "require_not_too_many_suspended",
         lambda suspended: None,
         isolation.test_suspend_4_trouble_of_all_tables_is_not_theirs,
         "more tables are suspended",
     ),
     "a proposal is remembered twice": (
         schema_changes,
-        "_in_bounds",
+        "_newest_in_bounds",
         lambda waiting: (*waiting, *waiting),
         evolution.test_schema_3_proposals_gather_for_a_moment_and_one_update_serves_them_all,
         "a proposal waits twice",

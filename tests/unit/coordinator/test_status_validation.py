@@ -66,14 +66,14 @@ def test_files_and_claims_are_in_together_or_not_at_all(heard: list[HeardStatus]
     claims = [claim for h in heard for claim in h.status.written.items()]
     paths = [file.path for h in heard for t in h.status.tables for file in t.files]
 
-    assert sum(file.records for file in verdict.files) == verdict.records
-    assert (len(verdict.claims) == len(claims)) is (verdict.refused == ())
+    assert sum(file.records for file in verdict.files) == verdict.record_count
+    assert (len(verdict.claims) == len(claims)) is (verdict.describe_refused == ())
     assert {file.path for file in verdict.files} <= set(paths)
 
 
 @given(SAID)
 def test_offsets_never_go_back(heard: list[HeardStatus]) -> None:
-    assert judged(heard).offsets.behind(START) == []
+    assert judged(heard).offsets.partitions_behind(START) == []
 
 
 def test_a_whole_status_names_claimed_idle_and_unknown_partitions() -> None:
@@ -106,7 +106,7 @@ def test_what_is_said_of_another_table_is_not_judged_here() -> None:
 
 
 def test_a_refusal_names_status_sender_and_reason() -> None:
-    (line,) = judged([of(status(4, {P0: (1, 2)}))]).refused
+    (line,) = judged([of(status(4, {P0: (1, 2)}))]).describe_refused
 
     assert line == "status 4 of worker-1#a1: trips/0 claims [1, 2), but 0 is next"
 
@@ -135,12 +135,12 @@ def test_a_refusal_names_status_sender_and_reason() -> None:
 def test_prefixes_allow_issued_folders_and_no_detours(path: str, allowed: bool) -> None:
     newest = TransactionNumber(2)
 
-    assert PREFIXES.allow(f"{PREFIXES.root}/{path}", newest) is allowed
-    assert not PREFIXES.allow(f"{LOCATION}/{path}", newest)
+    assert PREFIXES.is_allowed(f"{PREFIXES.root}/{path}", newest) is allowed
+    assert not PREFIXES.is_allowed(f"{LOCATION}/{path}", newest)
 
 
 def test_a_folder_whose_name_only_begins_alike_is_another() -> None:
-    assert not PREFIXES.allow(f"{PREFIXES.root}x/1/f", TransactionNumber(2))
+    assert not PREFIXES.is_allowed(f"{PREFIXES.root}x/1/f", TransactionNumber(2))
 
 
 def test_files_that_this_epoch_committed_are_not_admitted_again() -> None:
@@ -150,7 +150,7 @@ def test_files_that_this_epoch_committed_are_not_admitted_again() -> None:
     forged = of(status(2, {P0: (5, 10)}, files=files))
     (why,) = validate_statuses(
         [forged], replace(STANDARD, offsets=offsets(5, 0), committed=known)
-    ).refused
+    ).describe_refused
     assert "was committed before" in why
 
     aged = replace(STANDARD.prefixes, oldest=TransactionNumber(2))
@@ -160,8 +160,8 @@ def test_files_that_this_epoch_committed_are_not_admitted_again() -> None:
 def test_skipped_records_are_refused_where_the_settings_skip_none() -> None:
     claim = WrittenRange(OffsetRange(0, 5), records=0, skipped=5)
     forged = of(WriteStatus(1, {P0: claim}))
-    assert validate_statuses([forged], STANDARD).refused == ()
-    (why,) = validate_statuses([forged], replace(STANDARD, may_skip=False)).refused
+    assert validate_statuses([forged], STANDARD).describe_refused == ()
+    (why,) = validate_statuses([forged], replace(STANDARD, may_skip=False)).describe_refused
     assert "the settings skip none" in why
 
 

@@ -27,7 +27,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, Staging, TopicState
-from headgate.coordinator.pending_commits import deliveries
+from headgate.coordinator.pending_commits import build_deliveries
 from headgate.operations.audit.audit import audit
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -186,7 +186,7 @@ class Shop:
             assert isinstance(self.table(name).commit(self.delivery(name, pending_commits)), Landed)
 
     def delivery(self, name: str, pending_commits: Sequence[PendingCommit]) -> CommitAttempt:
-        (delivery,) = deliveries(
+        (delivery,) = build_deliveries(
             self.ledger.read(), tuple(pending_commits), {name: self.table(name).read()}, ()
         )
         return delivery

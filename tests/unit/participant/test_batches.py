@@ -13,9 +13,9 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.participant.actions import EndOffsetsRead
 from headgate.participant.batches import (
-    backlog,
     cap_ranges,
     drop_work,
+    find_backlog,
     plan_batch,
     readable_positions,
     take_status,
@@ -61,11 +61,11 @@ def test_what_small_partitions_leave_goes_to_larger_ones() -> None:
 
 def test_the_backlog_leaves_out_what_has_nothing_to_read() -> None:
     state = Participant.writing(AT).state
-    assert dict(backlog(state)) == {}
+    assert dict(find_backlog(state)) == {}
     participant = Participant.writing(AT)
     participant.given(EndOffsetsRead({P0: 12, P1: 20, P2: 99}))
 
-    assert backlog(participant.state) == {P0: OffsetRange(10, 12)}
+    assert find_backlog(participant.state) == {P0: OffsetRange(10, 12)}
 
 
 def test_an_end_before_the_position_is_no_backlog() -> None:
@@ -73,7 +73,7 @@ def test_an_end_before_the_position_is_no_backlog() -> None:
     participant = Participant.writing(AT)
     participant.given(EndOffsetsRead({P0: 3, P1: 20}))
 
-    assert dict(backlog(participant.state)) == {}
+    assert dict(find_backlog(participant.state)) == {}
 
 
 def test_readable_is_owned_known_and_fixed() -> None:
@@ -103,7 +103,7 @@ def test_dropping_goes_back_to_where_unannounced_work_began() -> None:
 
     assert dict(state.positions) == {P0: 15, P1: 20}
     assert state.work.files == ()
-    assert not state.work.unannounced
+    assert not state.work.has_unannounced
 
 
 def test_announcing_empties_the_work_and_keeps_the_positions() -> None:
@@ -113,5 +113,5 @@ def test_announcing_empties_the_work_and_keeps_the_positions() -> None:
 
     assert claimed(status) == {P0: (10, 90), P1: (20, 40)}
     assert dict(state.positions) == {P0: 90, P1: 40}
-    assert not state.work.unannounced
+    assert not state.work.has_unannounced
     assert state.work.files == ()

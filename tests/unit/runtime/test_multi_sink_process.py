@@ -29,9 +29,9 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_of_thread import (
-    for_the_same_sink,
+    in_same_sink_context,
     sink_of_thread,
-    working_for,
+    working_for_sink,
 )
 from headgate.runtime import multi_sink_process
 from headgate.runtime.console_log import JsonLines, Redacting
@@ -214,10 +214,10 @@ def test_a_line_names_the_sink_of_its_thread_whoever_writes_it() -> None:
         return json.loads(JsonLines(sinks).format(record))["sink"], Redacting(sinks).format(record)
 
     def in_a_thread() -> tuple[object, str]:
-        with ThreadPoolExecutor(1, initializer=for_the_same_sink(lambda: None)) as pool:
+        with ThreadPoolExecutor(1, initializer=in_same_sink_context(lambda: None)) as pool:
             return pool.submit(lines).result()
 
-    with working_for("zones"):
+    with working_for_sink("zones"):
         named, text = in_a_thread()
     assert (named, text.startswith("[zones] ")) == ("zones", True)
     named, text = in_a_thread()
@@ -241,7 +241,7 @@ def test_errors_are_counted_for_the_sink_that_has_them() -> None:
     kept = Counted()
     meters = [SinkMeters(kept, parse(TEXT)), SinkMeters(kept, parse(ZONES))]
     log = redacted_logger("headgate.x")
-    with working_for("trips"):
+    with working_for_sink("trips"):
         log.warning("HG-403 no space")
     log.warning("HG-401 nobody's own")
     for each in meters:

@@ -121,7 +121,7 @@ def test_other_intervals_are_those_of_the_next_coordinator_too() -> None:
         + "[coordinator]\ncommit_interval_ms = 7\n[participant]\nfiles_max = 9\n"
     )
     sink.open.adopt(faster)
-    sink.service.driver = type("Driver", (), {"adopt": adopted.append})
+    sink.service.driver = type("Driver", (), {"adopt_settings": adopted.append})
     sink.open.adopt(faster)
     assert sink.open.state.settings == faster.participant
     assert sink.current.settings == faster

@@ -50,18 +50,18 @@ MASKING = Redaction(frozenset({SECRET, "abc"}))
 
 def test_failure_texts_are_redacted_and_bounded_before_they_travel() -> None:
     reason = f"login {SECRET} at postgresql://me:hidden@host/db " + "x" * 10_000
-    said = MASKING.of_event(WriteStatus(1, failure=reason))
+    said = MASKING.redact_event(WriteStatus(1, failure=reason))
     assert isinstance(said, WriteStatus)
     assert (said.failure or "").startswith("login *** at postgresql://me:***@host/db x")
     assert len(said.failure or "") == REASON_CHARACTERS_MAX
-    aborted = MASKING.of_event(AbortCommit(ControlOffset(1), Offsets(), reason=SECRET))
+    aborted = MASKING.redact_event(AbortCommit(ControlOffset(1), Offsets(), reason=SECRET))
     assert isinstance(aborted, AbortCommit)
     assert aborted.reason == "***"
-    assert MASKING.of_event(EndCommit()) == EndCommit()
+    assert MASKING.redact_event(EndCommit()) == EndCommit()
 
 
 def test_an_error_is_redacted_where_it_is() -> None:
-    error = MASKING.of_error(PoisonRecord(f"value {SECRET}", f"mend {SECRET}"))
+    error = MASKING.redact_error(PoisonRecord(f"value {SECRET}", f"mend {SECRET}"))
     assert str(error) == "HG-207 value *** (mend ***)"
     assert SECRET not in repr(error)
 
@@ -353,6 +353,6 @@ def test_a_registry_that_repeats_what_it_was_sent_gives_nothing_away() -> None:
         server.shutdown()
         server.server_close()
     assert "Authorization: Basic" in str(caught.value), "it was quoted"
-    shown = str(settings.redaction_of_records.of_error(caught.value))
+    shown = str(settings.redaction_of_records.redact_error(caught.value))
     assert "format-secret" not in shown
     assert "bWU6" not in shown

@@ -403,7 +403,7 @@ def test_the_policy_says_what_becomes_of_a_record_that_names_the_ledger(desk: De
     desk.handling = replace(KEPT, policy=Disposal.SKIP)
     written = desk.outcome(batch)
     assert isinstance(written, BatchWritten)
-    assert not written.every_file
+    assert not written.all_files
 
 
 def test_each_table_and_partition_has_a_first_record_that_stops_the_sink(desk: Desk) -> None:

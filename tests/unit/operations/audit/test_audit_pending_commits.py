@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import TableMissing, TableRecreated
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Landed, Staging
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.coordinator.pending_commits import deliveries
+from headgate.coordinator.pending_commits import build_deliveries
 from headgate.operations.access.tables import open_for_audit, open_reader
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport, Verdict
@@ -62,7 +62,7 @@ class Owing:
 
     def delivers(self) -> None:
         primary, secondary = self.primary.read(), self.aside.read()
-        (delivery,) = deliveries(primary, (self.pending_commit,), {ASIDE: secondary}, ())
+        (delivery,) = build_deliveries(primary, (self.pending_commit,), {ASIDE: secondary}, ())
         assert isinstance(self.aside.commit(delivery), Landed)
 
     def audited(self) -> AuditReport:

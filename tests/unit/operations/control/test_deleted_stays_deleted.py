@@ -119,7 +119,7 @@ def test_a_deletion_while_records_are_replayed_is_told(
     commit, first = IcebergTable.commit, [True]
 
     def meanwhile(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
-        if attempt.record.replays and first:
+        if attempt.record.is_replay and first:
             first.clear()
             deleted(diverted.settings, None, "offset = 3")
         return commit(self, attempt)
@@ -242,7 +242,7 @@ def test_the_table_lists_the_offsets_of_deleted_records(
     deleted(settings, "offset = 3")
     deleted(settings, "offset in (4, 8) and partition = 0")
     listed = read_history(filled_sink.table.refresh(), SINK, "main").deleted
-    assert (listed.rows, listed.unlisted) == (4, 0)
+    assert (listed.rows, listed.unlisted_count) == (4, 0)
     known = {at.partition: bitmap_of_ranges(found) for at, found in listed.offsets.items()}
     assert known == {0: BitMap64([3, 4, 8]), 1: BitMap64([3])}
 

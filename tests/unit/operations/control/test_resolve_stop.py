@@ -254,7 +254,7 @@ def test_pending_9_a_quarantine_of_another_table_is_gone_on_with_once() -> None:
     record = sink.table.read().record
     assert record is not None
     (claim,) = record.pending_commits
-    assert (claim.table, claim.claim, claim.manifest) == ("lake.aside", True, "")
+    assert (claim.table, claim.is_claim, claim.manifest) == ("lake.aside", True, "")
     assert sink.aside.sequence_number == 1, "a claim touches the table alone"
 
 

@@ -72,7 +72,7 @@ def test_table_and_offsets_go_back_in_one_call(
     after = table.read()
     assert after.record is not None
     assert after.record.offsets == Offsets({ZERO: 5, ONE: 5})
-    assert (after.record.transaction.epoch, after.record.claim) == (2, True)
+    assert (after.record.transaction.epoch, after.record.is_claim) == (2, True)
     assert (after.record.coordinator.member, after.record.command) == (OPERATOR, "rollback")
     assert after.lineage is Lineage.CONTAINS_TAG
     assert after.tag == after.head

@@ -58,7 +58,7 @@ def test_offsets_are_set_by_a_new_epoch(table: IcebergTable, settings: SinkSetti
     after = table.read()
     assert after.record is not None
     assert (after.record.transaction.epoch, after.record.transaction.number) == (2, 0)
-    assert after.record.claim
+    assert after.record.is_claim
     assert after.record.coordinator.member == OPERATOR
     assert after.record.offsets == Offsets({ZERO: 4, ONE: 10})
     assert (after.record.records, after.record.quarantined, after.record.skipped) == (0, 0, 0)
@@ -172,7 +172,7 @@ def test_pending_9_pending_commits_stay_and_secondaries_are_claimed_before_the_n
         pending,
         PendingCommit(after.transaction, after.coordinator, "uuid-q", "db.q"),
     )
-    assert after.pending_commits[1].claim
+    assert after.pending_commits[1].is_claim
 
 
 @pytest.mark.parametrize(("text", "offset"), [("earliest", 3), ("latest", 20), ("7", 7)])
