@@ -78,7 +78,7 @@ def a_claim_begins_anew(
 ) -> CommitOutcome:
     """It stores of a claim that nothing was read so far."""
     forgets = replace(attempt, record=replace(attempt.record, offsets=Offsets()))
-    return right(self, forgets if attempt.record.claim else attempt)
+    return right(self, forgets if attempt.record.is_claim else attempt)
 
 
 @liar(page, "commit", "SinkContract.test_a_commit_whose_answer_is_lost")
