@@ -87,7 +87,7 @@ class Course:
             events.rebalance()
 
     def _something_unheard(self) -> bool:
-        states = (node.participant.state for node in self._world.nodes if not node.dead)
+        states = (node.participant.state for node in self._world.nodes if not node.gone)
         return any(state.said.unheard or state.said.has_unconfirmed for state in states)
 
     def _something_new(self) -> None:

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from many_tables_of_a_kind import BEGIN, COLUMNS, DECLARED, EVERY, MANY, ONE, PLACES, source, value
-from sink_in_process import SinkInProcess
+from many_tables_of_a_kind import DECLARED, EVERY, MANY, ONE, PLACES
 
 from headgate.config.load import parse
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.operations.audit.audit import audit
 from headgate.operations.many_tables.list import tables
 from headgate.tables.delta import open_table
+from headgate.testing.contract.world import BEGIN, COLUMNS, source
+from headgate.testing.contract.world import some_bad as value
+from headgate.testing.sink_in_process import SinkInProcess
 
 
 @pytest.fixture

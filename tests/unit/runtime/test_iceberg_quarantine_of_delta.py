@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from many_tables_of_a_kind import BEGIN, COLUMNS, EVERY, MANY, ONE, PLACES, source, value
+from many_tables_of_a_kind import EVERY, MANY, ONE, PLACES
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
-from sink_in_process import SinkInProcess
 
 from headgate.config.load import parse
 from headgate.control_protocol.errors import HeadgateError, TableUnfit, Unreachable
@@ -32,6 +31,9 @@ from headgate.runtime.maintenance.rounds import Done
 from headgate.tables.iceberg.maintenance.snapshot_selection import KEEP_MIN, MAX_AGE_MS
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import CREATED_MS
+from headgate.testing.contract.world import BEGIN, COLUMNS, source
+from headgate.testing.contract.world import some_bad as value
+from headgate.testing.sink_in_process import SinkInProcess
 
 ASIDE = """
 type = "iceberg"

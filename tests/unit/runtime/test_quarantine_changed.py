@@ -7,8 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from many_tables_of_a_kind import BEGIN, COLUMNS, source, value
-from sink_in_process import SinkInProcess
 from unit.runtime.test_iceberg_quarantine_of_delta import ASIDE, ONE, catalog, filled, kept
 
 from headgate.config.load import parse
@@ -17,6 +15,9 @@ from headgate.control_protocol.errors import TableRecreated, TableUnfit
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
 from headgate.operations.check.table import TableCheck
+from headgate.testing.contract.world import BEGIN, COLUMNS, source
+from headgate.testing.contract.world import some_bad as value
+from headgate.testing.sink_in_process import SinkInProcess
 
 OWN, RENAMED, MOVED = "", 'table = "db.rejected"\n', 'location = "LAKE/rejected"\n'
 OTHER_CATALOG = ASIDE.replace("aside.sqlite", "other.sqlite")

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from integration.readers import read_with_duckdb
 from local_catalog import LocalCatalog, local_catalog
-from sink_in_process import SinkInProcess
 
 from headgate.config.load import parse
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.runtime import table_creation
 from headgate.runtime.table_creation import TableMaker
+from headgate.testing.sink_in_process import SinkInProcess
 
 TABLES, KEYS = 7, 3
 MINUTE_MS = 2_000

@@ -12,12 +12,13 @@ from click.testing import CliRunner
 from local_catalog import local_catalog
 from maintained import Maintained, text
 from many_iceberg_tables import ADDED, KEYED, ManyTables
-from many_tables_of_a_kind import MANY, ONE, value
-from sink_in_process import SinkInProcess
+from many_tables_of_a_kind import MANY, ONE
 from unit.runtime.test_iceberg_quarantine_of_delta import text_of
 
 from headgate.config.load import parse
 from headgate.operations.cli.main import main
+from headgate.testing.contract.world import some_bad as value
+from headgate.testing.sink_in_process import SinkInProcess
 
 HUDI_FILE = """
 name = "trips"

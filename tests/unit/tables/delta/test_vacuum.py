@@ -12,8 +12,7 @@ from urllib.parse import unquote, urlparse
 import pytest
 from contract.delta_table_world import DeltaWorld
 from deltalake import DeltaTable
-from many_tables_of_a_kind import BEGIN, COLUMNS, ONE, PLACES, source, value
-from sink_in_process import SinkInProcess
+from many_tables_of_a_kind import ONE, PLACES
 
 from headgate.config.load import parse
 from headgate.control_protocol.commit_record import PendingCommit
@@ -33,6 +32,9 @@ from headgate.operations.audit.audit import audit
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.pending_files import StagedFileLists
 from headgate.tables.secondary_table import FileListSecondaryTable, FixedColumns
+from headgate.testing.contract.world import BEGIN, COLUMNS, source
+from headgate.testing.contract.world import some_bad as value
+from headgate.testing.sink_in_process import SinkInProcess
 
 _DAY_S = 24 * 3600
 
