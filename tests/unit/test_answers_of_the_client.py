@@ -88,6 +88,36 @@ def test_a_log_that_is_no_range_is_no_answer_to_the_coordinator() -> None:
         topics.describe()
 
 
+class Headless(Admin):
+    """Has a second partition whose broker is away; who asks for its offsets waits in vain."""
+
+    def describe_topics(self, topics: TopicCollection, **_: Any) -> dict[str, Future[Any]]:
+        del topics
+        led = TopicPartitionInfo(0, Node(1, "localhost", 9092), [], [])
+        away = TopicPartitionInfo(1, None, [], [])
+        return {"t": _done(TopicDescription("t", Uuid(1, 2), False, [led, away]))}
+
+    def list_offsets(self, asked: Iterable[TopicPartition], **_: Any) -> dict[Any, Future[Any]]:
+        refused = KafkaError.LEADER_NOT_AVAILABLE
+        known = super().list_offsets(asked)
+        return {at: _refused(refused) if at.partition else found for at, found in known.items()}
+
+
+def test_both_roles_go_on_with_the_partitions_that_have_a_leader() -> None:
+    """With real brokers: integration/source/test_partition_without_leader."""
+    topics = KafkaSourceTopics(NOBODY, ["t"], "g")
+    topics._admin = Headless(7)
+    (state,) = topics.describe().values()
+    assert (set(state.partitions), state.silent) == ({0}, {1})
+    here, away = (identifiers.TopicPartition("t", number) for number in range(2))
+    member = KafkaGroupMember(NOBODY, ["t"], "g", on_revoke=lambda _: None)
+    try:
+        member._admin = Headless(7)
+        assert member.end_offsets([here, away]) == {here: 7}
+    finally:
+        member.close()
+
+
 class Forgetful(Admin):
     """A broker whose metadata do not have the topic ``t``, though it lists it."""
 
