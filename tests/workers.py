@@ -1,8 +1,9 @@
 """Groups tests for the workers when several run side by side (``make test``).
 
-Every worker is a process with a broker and servers of its own. What is quick, and what shares
-something dear to start, stays together; all other tests go, one by one, to whoever is free. Long
-ones come first, as ``durations.json`` has them, so that nobody waits for the last.
+Every worker is a process with servers of its own; the broker is that of all (shared_broker.py).
+What is quick, and what shares something dear to start, stays together; all other tests go, one by
+one, to whoever is free. Long ones come first, as ``durations.json`` has them, so that nobody waits
+for the last.
 
 Tests with a broker wait most of the time, others compute all of it. When three workers or more
 share both, the last one takes what computes, at a low priority: it uses the cores while the other
