@@ -30,9 +30,10 @@ def test_kills_its_worker():
 def twice(folder: Path, *tests: str, workers: int = 2) -> subprocess.CompletedProcess[str]:
     """As make runs the tests of this folder."""
     (folder / "test_it.py").write_text("\n".join(tests))
-    arguments = ["--rootdir=.", f"--numprocesses={workers}", "test_it.py"]
-    # This test may have a worker, and its processes are not of it.
+    arguments = ["-p", "xdist", "--rootdir=.", f"--numprocesses={workers}", "test_it.py"]
+    # This test may have a worker, and its processes are not of it. They need no other plugin.
     env = {key: value for key, value in os.environ.items() if "XDIST" not in key}
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     pytest_ = [sys.executable, "-m", "pytest", *arguments]
     first = subprocess.run(pytest_, cwd=folder, env=env, check=False)
     command = [sys.executable, SCRIPT, str(first.returncode), *arguments]

@@ -3,28 +3,55 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from local_catalog import LocalCatalog
 from many_iceberg_tables import ADDED, ASIDE, KEYED, LEDGER, ManyTables
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from headgate.operations.cli.main import main
+from headgate.tables.iceberg.catalog import load_catalog
 
 OTHER = "db.frozen"
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[ManyTables]:
-    made = ManyTables(tmp_path, "orders", "returns", "frozen")
+@dataclass
+class Shop:
+    """The sink's file, and its catalog."""
+
+    file: Path
+    catalog: Catalog
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[LocalCatalog, Path]:
+    """What a sink of many tables has filled, and a copy of all its files."""
+    home, kept = tmp_path_factory.mktemp("shop"), tmp_path_factory.mktemp("kept")
+    made = ManyTables(home, "orders", "returns", "frozen")
     made.sink.begin()
     made.commits(2)
-    made.sink.die()
-    yield made
     made.close()
+    shutil.copytree(home, kept, dirs_exist_ok=True)
+    return made.local, kept
+
+
+@pytest.fixture
+def shop(filled: tuple[LocalCatalog, Path]) -> Iterator[Shop]:
+    """As the sink left it: each test damages some of its files."""
+    local, kept = filled
+    home = local.database.parent
+    shutil.rmtree(home)
+    shutil.copytree(kept, home)
+    catalog = load_catalog(local.name, local.properties)
+    yield Shop(home / "shop.toml", catalog)
+    catalog.close()
 
 
 def path_of(location: str) -> Path:
@@ -78,7 +105,7 @@ LOST = [
 ]
 
 
-def run(shop: ManyTables, *command: str) -> tuple[int, Any]:
+def run(shop: Shop | ManyTables, *command: str) -> tuple[int, Any]:
     name, *more = command
     said = CliRunner().invoke(main, [name, str(shop.file), *more])
     assert said.exception is None or isinstance(said.exception, SystemExit), said.exception
@@ -87,9 +114,7 @@ def run(shop: ManyTables, *command: str) -> tuple[int, Any]:
 
 @pytest.mark.parametrize("lost", LOST[:2])
 @pytest.mark.parametrize("name", [ADDED, KEYED])
-def test_tables_lists_it_as_unreachable_and_all_others(
-    shop: ManyTables, lost: Any, name: str
-) -> None:
+def test_tables_lists_it_as_unreachable_and_all_others(shop: Shop, lost: Any, name: str) -> None:
     lost(shop.catalog.load_table(name))
     code, said = run(shop, "tables", "--json")
     assert code == 3, said
@@ -102,7 +127,7 @@ def test_tables_lists_it_as_unreachable_and_all_others(
 @pytest.mark.parametrize("lost", LOST)
 @pytest.mark.parametrize("name", [ADDED, KEYED])
 def test_audit_examines_all_others_and_says_that_nothing_is_proven_of_it(
-    shop: ManyTables, lost: Any, name: str
+    shop: Shop, lost: Any, name: str
 ) -> None:
     lost(shop.catalog.load_table(name))
     code, said = run(shop, "audit", "--no-source", "--json")
@@ -115,7 +140,7 @@ def test_audit_examines_all_others_and_says_that_nothing_is_proven_of_it(
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_maintain_maintains_all_others(shop: ManyTables, lost: Any) -> None:
+def test_maintain_maintains_all_others(shop: Shop, lost: Any) -> None:
     lost(shop.catalog.load_table(ADDED))
     code, said = run(shop, "maintain", "--json")
     assert code == 3, said
@@ -126,9 +151,7 @@ def test_maintain_maintains_all_others(shop: ManyTables, lost: Any) -> None:
 
 @pytest.mark.parametrize("command", [("status",), ("check",), ("rollback", "1.1", "--dry-run")])
 @pytest.mark.parametrize("lost", LOST)
-def test_no_command_ends_with_a_traceback(
-    shop: ManyTables, lost: Any, command: tuple[str, ...]
-) -> None:
+def test_no_command_ends_with_a_traceback(shop: Shop, lost: Any, command: tuple[str, ...]) -> None:
     lost(shop.catalog.load_table(ADDED))
     code, said = run(shop, *command)
     assert code in (0, 1, 2, 3), said
@@ -137,7 +160,7 @@ def test_no_command_ends_with_a_traceback(
 @pytest.mark.parametrize("name", [ASIDE, LEDGER])
 @pytest.mark.parametrize("command", [("audit", "--no-source"), ("maintain",)])
 def test_without_ledger_or_quarantine_a_command_says_so(
-    shop: ManyTables, name: str, command: tuple[str, ...]
+    shop: Shop, name: str, command: tuple[str, ...]
 ) -> None:
     no_metadata(shop.catalog.load_table(name))
     code, said = run(shop, *command)
@@ -148,7 +171,7 @@ def test_without_ledger_or_quarantine_a_command_says_so(
 @pytest.mark.parametrize("lost", [damaged_manifest_list, cut_manifest_list])
 @pytest.mark.parametrize("name", [ASIDE, LEDGER])
 def test_a_damaged_list_of_ledger_or_quarantine_is_named_with_its_table(
-    shop: ManyTables, name: str, lost: Any
+    shop: Shop, name: str, lost: Any
 ) -> None:
     table = shop.catalog.load_table(name)
     lost(table)
@@ -162,9 +185,7 @@ def test_a_damaged_list_of_ledger_or_quarantine_is_named_with_its_table(
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_a_quarantine_that_cannot_be_read_gives_nothing_back_by_name(
-    shop: ManyTables, lost: Any
-) -> None:
+def test_a_quarantine_that_cannot_be_read_gives_nothing_back_by_name(shop: Shop, lost: Any) -> None:
     lost(shop.catalog.load_table(ASIDE))
     code, said = run(shop, "tables", "resume", "--replay")
     assert code in (1, 3), said
