@@ -46,7 +46,7 @@ class World:
     sql: Callable[[str], pa.Table]
 
 
-@pytest.fixture(params=["sql", "rest"])
+@pytest.fixture(params=["sql", pytest.param("rest", marks=pytest.mark.wide)])
 def world(
     request: pytest.FixtureRequest, tmp_path: Path, unique_name: str, iceberg_spark: IcebergSpark
 ) -> Iterator[World]:
