@@ -448,8 +448,8 @@ class Progress:
 class Term:
     """What one epoch of this coordinator holds; gone with the epoch.
 
-    Each value has one owner, which alone changes it (tests/unit/coordinator/test_owners.py). What
-    is promised above the fields holds in every state (tests/simulation/invariants.py).
+    Each value has one owner, which alone changes it: tests/unit/coordinator/test_state_owners.py.
+    What is promised above the fields holds in every state (tests/simulation/invariants.py).
     """
 
     epoch: Epoch

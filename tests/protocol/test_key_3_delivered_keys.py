@@ -13,7 +13,7 @@ from keyed_world import COLUMNS, NAME, SINK, Event, keyed_table
 from local_catalog import local_catalog
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.refs import MAIN_BRANCH
-from unit.operations.audit.test_keyed_table import SINK_FILE
+from unit.operations.audit.test_keyed_tables import SINK_FILE
 
 from headgate.config.load import parse
 from headgate.config.maintenance_settings import MaintenanceSettings

@@ -15,7 +15,7 @@ import workers
 
 WAITING = [f"tests/integration/operations/test_run.py::test_{n}" for n in range(8)]
 COMPUTING = [
-    "tests/unit/test_public_names.py::test_names",
+    "tests/repository/test_public_names.py::test_names",
     "tests/protocol/test_outcome_2_resolution.py::test_rule",
     *(f"tests/simulation/test_mutants.py::test_{n}" for n in range(4)),
 ]
@@ -108,7 +108,7 @@ def test_the_longest_scopes_come_first_and_a_new_file_counts_as_some_seconds(
 def test_durations_are_kept_by_scope_and_those_of_gone_modules_are_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    this, other = "tests/unit/test_public_names.py", "tests/conftest.py"
+    this, other = "tests/repository/test_public_names.py", "tests/conftest.py"
     monkeypatch.setattr(workers, "DURATIONS", tmp_path / "durations.json")
     monkeypatch.setattr(workers, "measured", lambda: {"tests/unit/gone.py": 7.0, other: 3.0})
     durations = workers.Durations()

@@ -186,7 +186,7 @@ def test_what_tasks_are_given_has_no_secret_of_the_catalog(
 ) -> None:
     """Every function that Spark packed for its workers is searched.
 
-    Files on a disk need no keys; which ones travel for a store, ``test_payloads`` asks.
+    Files on a disk need no keys; which ones travel for a store, ``test_tasks_payloads`` asks.
     """
     topic = topic_factory(1)
     fill(topic, 0, 5)

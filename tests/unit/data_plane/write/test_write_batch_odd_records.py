@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from local_catalog import LocalCatalog
-from unit.data_plane.write.test_mutated_records import PLAIN, WORLDS, Desk, World, local
+from unit.data_plane.write.test_write_batch_mutated_records import PLAIN, WORLDS, Desk, World, local
 
 from headgate.control_protocol.ports import BatchWritten
 from headgate.control_protocol.quarantine_policy import Disposal

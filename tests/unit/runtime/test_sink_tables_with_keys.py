@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from keyed_world import NAME, SINK, Event, KeyedWorld
 from local_catalog import local_catalog
-from unit.operations.audit.test_keyed_table import SINK_FILE
+from unit.operations.audit.test_keyed_tables import SINK_FILE
 
 from headgate.config.load import parse
 from headgate.config.shared_configuration import agreed_settings

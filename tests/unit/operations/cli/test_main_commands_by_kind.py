@@ -14,7 +14,7 @@ from maintained import Maintained, text
 from many_iceberg_tables import ADDED, KEYED, ManyTables
 from many_tables_of_a_kind import MANY, ONE, value
 from sink_in_process import SinkInProcess
-from unit.runtime.test_iceberg_quarantine_of_delta import text_of
+from unit.runtime.test_sink_with_quarantine_of_another_format import text_of
 
 from headgate.config.load import parse
 from headgate.operations.cli.main import main

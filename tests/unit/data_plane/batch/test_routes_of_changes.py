@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from local_catalog import local_catalog, lookup_in
 from pyiceberg.types import LongType, StringType
-from unit.data_plane.write.test_multi_table_write import KEPT, SINK, Desk, rows_in, some
+from unit.data_plane.write.test_write_batch_multi_table import KEPT, SINK, Desk, rows_in, some
 
 from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.errors import PoisonRecord

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from unit.operations.http.conftest import GUARDED, OPERATOR, VIEWER, Client, Serve, report
-from unit.operations.http.test_serving import certified
+from unit.operations.http.test_server import certified
 
 from headgate.config.http_settings import HttpSettings
 from headgate.operations.http import server

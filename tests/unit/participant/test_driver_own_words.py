@@ -12,7 +12,7 @@ from headgate.control_protocol.identifiers import Epoch, TransactionNumber
 from headgate.control_protocol.machine_io import OutgoingEvent
 from headgate.participant.driver import log_own_event
 
-LOG = logging.getLogger("headgate.test_own_words")
+LOG = logging.getLogger("headgate.test_driver_own_words")
 
 
 def said(caplog: pytest.LogCaptureFixture, draft: OutgoingEvent) -> list[str]:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from local_catalog import local_catalog
-from unit.data_plane.write.test_multi_table_write import (
+from unit.data_plane.write.test_write_batch_multi_table import (
     BY_FIELD,
     BY_TOPIC,
     KEPT,

@@ -9,7 +9,13 @@ import pytest
 from deltalake import DeltaTable
 from many_tables_of_a_kind import BEGIN, COLUMNS, source, value
 from sink_in_process import SinkInProcess
-from unit.runtime.test_iceberg_quarantine_of_delta import ASIDE, ONE, catalog, filled, kept
+from unit.runtime.test_sink_with_quarantine_of_another_format import (
+    ASIDE,
+    ONE,
+    catalog,
+    filled,
+    kept,
+)
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from unit.operations.http.conftest import ERROR, NOW, VIEWER, Serve, report
-from unit.operations.http.test_serving import NASTY
+from unit.operations.http.test_server import NASTY
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.operations.status.report import ParticipantStatus

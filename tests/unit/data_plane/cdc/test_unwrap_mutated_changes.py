@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from changes_desk import ChangesDesk, Message
 from local_catalog import local_catalog
-from unit.data_plane.cdc.test_debezium import connect
-from unit.data_plane.write.test_mutated_records import mutated
+from unit.data_plane.cdc.test_unwrap_debezium import connect
+from unit.data_plane.write.test_write_batch_mutated_records import mutated
 
 from headgate.data_plane.cdc.policy import Changes, Envelope, OnTruncate, UnavailableValue
 
