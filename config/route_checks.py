@@ -29,7 +29,7 @@ from headgate.data_plane.batch.routes import TABLE_COLUMN, Route, fold_case, req
 from headgate.data_plane.formats.column_options import FROM, path_of
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFields
-from headgate.tables.iceberg.catalog_types import not_atomic, require_supported_type
+from headgate.tables.iceberg.catalog_types import not_atomic_error, require_supported_type
 
 if TYPE_CHECKING:
     from headgate.config.sections import SinkSections
@@ -253,7 +253,7 @@ def _check_atomic(settings: SinkSections) -> None:
     catalog = settings.catalog
     java = catalog.backend is Backend.JAVA
     if java or require_supported_type(catalog.name, catalog.properties) not in ("rest", ""):
-        raise not_atomic(catalog.name)
+        raise not_atomic_error(catalog.name)
     for each in settings.tables.table:
         if each.delivery_linger_ms:
             raise TablesUnfit(

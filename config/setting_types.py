@@ -18,7 +18,7 @@ from headgate.control_protocol.secret_references import (
     read_reference,
 )
 from headgate.data_plane.formats.column_options import Constant
-from headgate.tables.jvm_start import withhold
+from headgate.tables.jvm_start import hide_variable_from_jvms
 
 # Resolves what a sink file refers to instead of holding it: variables and files.
 
@@ -59,7 +59,7 @@ def withhold_variables(text: str) -> None:
     """Let no JVM inherit the variables that the text refers to."""
     for kind, name in REFERENCE.findall(text):
         if kind == "env":
-            withhold(name)
+            hide_variable_from_jvms(name)
 
 
 _SECRET_NAME = re.compile(

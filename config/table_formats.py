@@ -255,7 +255,7 @@ def check_format(settings: SinkSections) -> None:
         )
     if settings.tables:
         _check_places(settings, plugin)
-    plugin.refuse(table_spec(settings))
+    plugin.require_supported(table_spec(settings))
     _check_session(settings)
     if settings.quarantine.keeps_rejected:
         _check_quarantine_location(settings)
@@ -316,11 +316,11 @@ def _check_places(settings: SinkSections, plugin: TableFormat) -> None:
                 "remove it",
             )
     for space in sorted({route.to.rpartition(".")[0] for route in settings.tables.route}):
-        plugin.refuse(secondary_spec(settings, f"{space}.table"))
+        plugin.require_supported(secondary_spec(settings, f"{space}.table"))
     for each in settings.tables.table:
         if each.columns and settings.tables.create.schema is not CreateFrom.OFF:
             table = declaration_of_table(settings.tables, "any.table", each)
-            plugin.refuse(created_spec(settings, table, "any", Struct()))
+            plugin.require_supported(created_spec(settings, table, "any", Struct()))
 
 
 def _check_quarantine_format(settings: SinkSections) -> None:
@@ -365,7 +365,7 @@ def _check_quarantine_location(settings: SinkSections) -> None:
 
 def _refuse_quarantine(settings: SinkSections, plugin: TableFormat) -> None:
     try:
-        plugin.refuse(quarantine_spec(settings))
+        plugin.require_supported(quarantine_spec(settings))
     except ConfigurationError as error:
         raise type(error)(f"the quarantine: {error.message}", error.hint) from None
 

@@ -281,7 +281,7 @@ class SecondaryTable(PrimaryTable, Protocol):
         be committed to this table.
         """
 
-    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
+    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
         """Delete manifests that are not pending, and that coordinators of epochs before this one
         staged and never decided; never raises."""
 
@@ -504,8 +504,8 @@ class AllSecondaryTables(Protocol):
         A call that takes longer is ``Unknown``, and goes on meanwhile.
         """
 
-    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
-        """Do as ``SecondaryTable.tidy``, for all of them."""
+    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
+        """Do as ``SecondaryTable.delete_undecided_files``, for all of them."""
 
     def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
         """Do as ``SecondaryTable.acknowledge``; the pending commits may be of several tables."""

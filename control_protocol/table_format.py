@@ -65,8 +65,8 @@ class Capability(StrEnum):
     format with ``KEYS`` and ``MANY_TABLES``."""
 
     MANY_TABLES = "many tables"
-    """``names`` lists tables, these can be secondary ones (``SECONDARY_TABLES``), and one may be a
-    ledger: views have ``filled``, and commits apply ``forgets`` (rule LEDGER-2)."""
+    """``list_table_names`` lists tables, these can be secondary ones (``SECONDARY_TABLES``), and
+    one may be a ledger: views have ``filled``, and commits apply ``forgets`` (rule LEDGER-2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class FileMarking(Protocol):
         Raises ``ValueError`` if it is not a token of this table.
         """
 
-    def written_before(self, path: str) -> Mapping[str, bytes]:
+    def initial_metadata(self, path: str) -> Mapping[str, bytes]:
         """Return what has to be written before the file: contents by path."""
 
     def with_columns(self, rows: Any, path: str, begin: int) -> Any:
@@ -254,7 +254,7 @@ class TableFormat(Protocol):
     @property
     def capabilities(self) -> frozenset[Capability]: ...
 
-    def refuse(self, spec: TableSpec) -> None:
+    def require_supported(self, spec: TableSpec) -> None:
         """Raise ``ConfigurationError`` for a table that this format does not support; no I/O."""
 
     def create(self, spec: TableSpec) -> bool:
@@ -276,7 +276,7 @@ class TableFormat(Protocol):
             return True
         return True
 
-    def names(self, like: TableSpec) -> Collection[str]:
+    def list_table_names(self, like: TableSpec) -> Collection[str]:
         """Return the last part of the name of each possible table beside this one.
 
         They are in its namespace, at locations that differ in the last part; not all of them need
@@ -331,7 +331,7 @@ class SupportsSparkSession(Protocol):
 
 @runtime_checkable
 class SupportsCatalog(Protocol):
-    """A format whose tables a catalog finds by their names: ``names`` lists tables only."""
+    """A format whose tables a catalog finds by their names: ``list_table_names`` lists no views."""
 
     @property
     def catalog(self) -> Any:
@@ -389,7 +389,7 @@ class Calls(Protocol):
     def each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
         """Call with each of the items, several at a time; the answers are in their order."""
 
-    def guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
+    def call_guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
         """Return the error that is this table's own trouble; raise any other (SUSPEND-1)."""
 
 
@@ -471,11 +471,11 @@ class TablePast(Protocol):
         """Return the newest snapshot of the branch."""
 
     @property
-    def deleted(self) -> int: ...
+    def deleted_row_count(self) -> int: ...
 
     def snapshot(self, snapshot_id: int | None) -> PastSnapshot | None: ...
 
-    def kept(self, name: str) -> PastSnapshot | None:
+    def named_snapshot(self, name: str) -> PastSnapshot | None:
         """Return the snapshot that a branch or tag of this name keeps."""
 
     def newest_first(self) -> Iterator[PastSnapshot]:
@@ -569,7 +569,7 @@ class SupportsStaging(Protocol):
 
     def stage(self, draft: Staging) -> tuple[PendingCommit, ...]: ...
 
-    def tidy(self, before: Epoch, pending: frozenset[str]) -> None: ...
+    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None: ...
 
     def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None: ...
 

@@ -248,7 +248,7 @@ class TableReader(Protocol):
         ``newest``: how much of it to examine; the rest is left out.
         """
 
-    def moved(self) -> bool:
+    def has_moved(self) -> bool:
         """Return whether anybody has committed to the table since it was opened."""
 
     def columns(self) -> Sequence[str]:
@@ -257,7 +257,7 @@ class TableReader(Protocol):
     def live_files(self) -> list[LiveFile]:
         """Return every file of the head; one that is referred to twice comes twice."""
 
-    def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
+    def added_files(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
         """Return the commit's files and the rows of each; ``None`` when that is no longer known."""
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:

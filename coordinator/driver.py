@@ -238,7 +238,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
             case ChangeTables(wants):
                 return TablesChanged(secondaries.change(wants))
             case TidyStagedManifests(before, pending):
-                secondaries.tidy(before, pending)
+                secondaries.delete_undecided_files(before, pending)
             case AcknowledgeDelivered(pending_commits):
                 secondaries.acknowledge(pending_commits)
         return None

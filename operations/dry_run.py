@@ -57,7 +57,7 @@ from headgate.runtime.assembly import batch_writer
 from headgate.runtime.sink_tables import SinkTables, look_at_tables
 from headgate.runtime.start_checks import require_fillable_table
 from headgate.runtime.table_creation import TableMaker
-from headgate.tables.iceberg.catalog import writing_version_3
+from headgate.tables.iceberg.catalog import with_version_3_writes
 from headgate.tables.iceberg.table_creation import ensure_namespaces, ensure_table
 
 # Provides a dry run's catalog: empty copies of the real tables, in a temporary folder.
@@ -80,7 +80,7 @@ class DryRunCatalog(NoopCatalog, MetastoreCatalog):
 
     def __init__(self, folder: Path, real: Catalog | None) -> None:
         super().__init__("dry-run")
-        writing_version_3(self)
+        with_version_3_writes(self)
         self._folder = folder
         self._namespaces: set[tuple[str, ...]] = set()
         self._locations: dict[tuple[str, ...], str] = {}

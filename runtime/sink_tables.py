@@ -62,7 +62,7 @@ from headgate.control_protocol.table_format import (
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.coordinator.pending_commits import find_undelivered
 from headgate.participant.settings import UnknownFields
-from headgate.tables.iceberg.catalog import revoked_rights
+from headgate.tables.iceberg.catalog import missing_rights_error
 from headgate.tables.pending_files import StagedFileLists
 from headgate.tables.secondary_table import FileListSecondaryTable, FixedColumns
 from headgate.tables.secondary_tables import SecondaryTables
@@ -337,7 +337,7 @@ class SinkTables:
             try:
                 yield name, self.primary.reader(self.spec(name), self.settings.name)
             except RetryLater as error:
-                yield name, revoked_rights(error) or error
+                yield name, missing_rights_error(error) or error
             except HeadgateError:  # dropped, or damaged: it is suspended, which is reported
                 continue
 
@@ -351,7 +351,7 @@ class SinkTables:
 
     def names(self, namespace: str) -> Collection[str]:
         """Return the last part of the name of each table there; some may not be tables."""
-        return self.primary.names(self.spec(f"{namespace}.any"))
+        return self.primary.list_table_names(self.spec(f"{namespace}.any"))
 
     def missing(self, names: Collection[str]) -> list[str]:
         """Return, sorted, the names of routed tables that do not exist."""
@@ -383,7 +383,7 @@ class SinkTables:
         kept: the name before the route turned it into a table name.
         """
         spec, found = created_spec(self.settings, table, raw, inferred), self.primary
-        found.refuse(spec)
+        found.require_supported(spec)
         return found.create(spec)
 
     # -------------------------------------------------------------------------------- for commands

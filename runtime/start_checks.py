@@ -66,7 +66,11 @@ if TYPE_CHECKING:
 from headgate.tables.neutral_schema import schema_of
 from headgate.tables.storage.file_io import is_far
 from headgate.tables.storage.local_file_io import local_path
-from headgate.tables.storage.object_stores import for_files, require_no_signing, temporary
+from headgate.tables.storage.object_stores import (
+    file_properties,
+    has_temporary_keys,
+    require_no_signing,
+)
 
 _NO_STORAGE = ("/proc", "/sys", "/dev")
 _IN_MEMORY = "/dev/shm"  # noqa: S108 - somebody may really keep files there
@@ -289,7 +293,7 @@ def is_ready(tables: SinkTables) -> bool:
     """
     # Keys that come with the table may have expired just now, and are renewed.
     settings, found = tables.settings, tables.catalog_of()
-    renewable = found is not None and temporary(settings.catalog.properties)
+    renewable = found is not None and has_temporary_keys(settings.catalog.properties)
     try:
         with_patience(lambda: require_fit_table(tables), PATIENCE_S if renewable else 0.0)
     except TableMissing:
@@ -314,7 +318,7 @@ def require_answering_store(settings: SinkSettings) -> None:
     """
     location = future_location(settings)
     if is_sql(settings.catalog) and is_far(location):
-        try_store(for_files(settings.catalog.properties, location), location)
+        try_store(file_properties(settings.catalog.properties, location), location)
 
 
 def require_fit_existing(catalog: Catalog, settings: SinkSettings) -> None:
@@ -328,7 +332,7 @@ def require_fit_existing(catalog: Catalog, settings: SinkSettings) -> None:
     except Exception as error:
         require_readable(identifier, error)
         failure = catalog_failure(error, f"table {identifier} cannot be read")
-        if isinstance(failure, MissingRights) and temporary(settings.catalog.properties):
+        if isinstance(failure, MissingRights) and has_temporary_keys(settings.catalog.properties):
             failure = Unreachable(failure.message, failure.hint)
         raise failure from error
     require_atomic_swap(catalog, identifier)

@@ -44,7 +44,7 @@ _WAYS = re.compile(
 _SOUNDS_SECRET = re.compile(r"PASS|SECRET|TOKEN|CREDENTIAL|KEY", re.IGNORECASE)
 
 
-def withhold(name: str) -> None:
+def hide_variable_from_jvms(name: str) -> None:
     """Let no JVM inherit the variable, unless it is one of those that belong to the machine."""
     way = _WAYS.fullmatch(name) and not _SOUNDS_SECRET.search(name)
     if not way and not _IDENTITY.fullmatch(name):
@@ -60,7 +60,7 @@ def start_jvm(context: Any, conf: Mapping[str, str]) -> None:
             context._ensure_initialized()  # noqa: SLF001 - as above
 
 
-def hiding(conf: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+def with_masked_names(conf: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     """Return the configuration with which Spark's page and event log mask the values of ``names``.
 
     By itself, Spark masks keys that sound secret. Hadoop's keys are shown without their prefix.
@@ -89,9 +89,11 @@ def require_no_secret_arguments(
 @contextmanager
 def _hidden(conf: Mapping[str, str]) -> Iterator[None]:
     before = os.environ.get(_ARGUMENTS)
-    given, arguments = _own_file(shlex.split(before or "pyspark-shell"))
+    given, arguments = _replace_defaults_file(shlex.split(before or "pyspark-shell"))
     texts = [path.read_text(encoding="utf-8") for path in given if path.is_file()]
-    texts += [_line(key, value) for key, value in conf.items() if key.startswith("spark.")]
+    texts += [
+        _properties_line(key, value) for key, value in conf.items() if key.startswith("spark.")
+    ]
     with _file_of("\n".join(texts)) as path:
         os.environ[_ARGUMENTS] = shlex.join([_FILE, path, *arguments])
         try:
@@ -134,7 +136,7 @@ def _without_secrets() -> Iterator[None]:
         WITHHELD.clear()
 
 
-def _own_file(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
+def _replace_defaults_file(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
     """Return the files of defaults that ours stands in for, and the arguments without their name.
 
     Spark reads one such file: the one that is named, else its own.
@@ -154,7 +156,7 @@ def _defaults() -> Path:
     return Path(home) / "conf" / "spark-defaults.conf"
 
 
-def _line(key: str, value: str) -> str:
+def _properties_line(key: str, value: str) -> str:
     """Return the line of a file of Java's ``Properties`` that says exactly this."""
     return f"{_escape(key)}={_escape(value)}"
 

@@ -11,7 +11,7 @@ from headgate.tables.storage.file_store import Folder, name_below
 
 def check_lost_files(folder: Folder, files: Sequence[WrittenFile]) -> Refused | None:
     """Refuse files for good if one is gone, or has another size."""
-    sizes = folder.sizes([name_below(folder.location, file.path) for file in files])
+    sizes = folder.file_sizes([name_below(folder.location, file.path) for file in files])
     for file, size in zip(files, sizes, strict=True):
         if size != file.size_bytes:
             return Refused(f"{file.path} is gone, or of another size", for_good=True)

@@ -22,7 +22,7 @@ from headgate.control_protocol.columns import Column, ListOf, MapOf, Path, Struc
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.table_format import FileSchema
 from headgate.tables.iceberg.data_file import FileDetail
-from headgate.tables.iceberg.schema_evolution import columns_of, primitive
+from headgate.tables.iceberg.schema_evolution import columns_of, parse_primitive
 from headgate.tables.iceberg.type_parser import parse_columns
 
 _PARTITION_ID_MIN = 1000
@@ -40,7 +40,7 @@ def schema_of(columns: Struct) -> Schema:
     return Schema(*(_field(column, ids) for column in columns.fields))
 
 
-def spec_of(layout: FileSchema) -> PartitionSpec:
+def partition_spec_of(layout: FileSchema) -> PartitionSpec:
     """Return the partitioning, with the layout's own number as its id."""
     schema = schema_of(layout.columns)
     fields = (
@@ -68,7 +68,7 @@ def _type(kind: Type, ids: Iterator[int]) -> IcebergType:
             key_type, value_type = _type(key, ids), _type(value.type, ids)
             return MapType(key_id, key_type, value_id, value_type, value_required=value.required)
         case _:
-            return primitive(kind)
+            return parse_primitive(kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def file_facts(file: WrittenFile, columns: Struct, partition_by: tuple[str, ...]
     detail, schema = FileDetail.decode(file.detail), schema_of(columns)
     if len(detail.partition) != len(partition_by):
         raise ValueError(f"{file.path} has {len(detail.partition)} partition values")
-    leaves = _leaves(columns)
+    leaves = _leaf_columns(columns)
     kinds = (_primitive(schema.find_type(name)) for name in partition_by)
     values = zip(partition_by, kinds, detail.partition, strict=True)
     nan = {id_ for id_, found in detail.nan_value_counts.items() if found}
@@ -133,7 +133,7 @@ _Leaves = Mapping[int, tuple[Path, PrimitiveType]]
 
 
 @lru_cache(maxsize=64)
-def _leaves(columns: Struct) -> _Leaves:
+def _leaf_columns(columns: Struct) -> _Leaves:
     """Return the columns with at most one value per row, by their ids."""
 
     def found(struct: StructType, path: Path) -> Iterator[tuple[int, tuple[Path, PrimitiveType]]]:

@@ -73,7 +73,7 @@ class StagedFileLists:
         table, transaction = staging.table, staging.transaction
         folder = staging_folder(table.location, self._sink, transaction.epoch, staging.coordinator)
         path = f"{folder}/{transaction.number}{suffix}.json"
-        text = json.dumps([_form(file) for file in files]).encode()
+        text = json.dumps([_file_json(file) for file in files]).encode()
         store_files(self._files, {path: text})
         return PendingCommit(
             transaction=transaction,
@@ -88,20 +88,20 @@ class StagedFileLists:
     def read(self, path: str) -> list[WrittenFile]:
         """Read a staging. Raises ``FileNotFoundError``; ``ValueError`` for any other file."""
         with self._files.new_input(path).open() as stream:
-            return [_file(form) for form in json.loads(stream.read())]
+            return [_parse_file(form) for form in json.loads(stream.read())]
 
     def rows(self, path: str, columns: Sequence[str]) -> Iterator[FileRows]:
         """Read the rows of a staging's files, which hold all columns. Raises as ``read``."""
         return (self._rows(file, columns) for file in self.read(path))
 
-    def delivered(self, paths: Collection[str]) -> None:
+    def delete_old_delivered(self, paths: Collection[str]) -> None:
         """Delete lists of old deliveries, which nobody asks for any more; these follow later."""
         now_s = time.monotonic()
         while self._delivered and self._delivered[0][0] <= now_s - self._kept_ms / 1000:
             delete_later(self._files, self._delivered.popleft()[1])
         self._delivered.append((now_s, paths))
 
-    def tidy(
+    def delete_undecided_lists(
         self,
         location: str,
         before: Epoch,
@@ -141,7 +141,7 @@ class StagedFileLists:
         return FileRows(file.path, file.size_bytes, batches, batches)
 
 
-def _form(file: WrittenFile) -> Mapping[str, Any]:
+def _file_json(file: WrittenFile) -> Mapping[str, Any]:
     return {
         "path": file.path,
         "records": file.records,
@@ -151,7 +151,7 @@ def _form(file: WrittenFile) -> Mapping[str, Any]:
     }
 
 
-def _file(form: Mapping[str, Any]) -> WrittenFile:
+def _parse_file(form: Mapping[str, Any]) -> WrittenFile:
     return WrittenFile(
         path=form["path"],
         records=form["records"],

@@ -98,16 +98,18 @@ class FileListSecondaryTable:
         with self._one:
             outcome = self._table.commit(brought)
         if isinstance(outcome, Landed):
-            self._drafts.delivered([pending_commit.manifest for pending_commit in pending])
+            self._drafts.delete_old_delivered(
+                [pending_commit.manifest for pending_commit in pending]
+            )
         return outcome
 
-    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
+    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
         """Delete leftover drafts; a failure leaves orphans. The newest delivery's drafts stay, for
         a database that is restored without it."""
         try:
             view = self.read()
             delivered = view.settled.transaction if view.settled else None
-            self._drafts.tidy(view.location, before, pending, delivered)
+            self._drafts.delete_undecided_lists(view.location, before, pending, delivered)
         except (HeadgateError, OSError) as error:
             _log.warning("drafts were not cleared away: %s", first_line(error))
 

@@ -26,7 +26,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.sink_of_thread import for_the_same_sink
 from headgate.control_protocol.table_format import AtomicCommits, Delivery, DeliveryOutcome
-from headgate.tables.iceberg.catalog import revoked_rights
+from headgate.tables.iceberg.catalog import missing_rights_error
 
 AT_ONCE = 16
 
@@ -68,7 +68,7 @@ class SecondaryTables:
         self._looked = False
 
     def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
-        free = [name for name in tables if not self._busy(name)]
+        free = [name for name in tables if not self._is_busy(name)]
         views = self.each(self._read, free)
         if not self._looked:
             self._looked = True
@@ -101,7 +101,7 @@ class SecondaryTables:
         begun = [
             Delivery(self._table(delivery.base.table), delivery)  # this thread opens it
             for delivery in deliveries
-            if not self._busy(delivery.base.table)
+            if not self._is_busy(delivery.base.table)
         ]
         together = [[delivery] for delivery in begun]
         if self._together and begun:
@@ -117,12 +117,14 @@ class SecondaryTables:
         self._on_commit()
         return {p.base.table: self._outcome(p.base.table) for p in deliveries}
 
-    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
+    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
         for table in self._opened.values():
             if self._threads:
-                self._executor().submit(table.tidy, before, pending)  # nobody waits for it
+                self._executor().submit(
+                    table.delete_undecided_files, before, pending
+                )  # nobody waits for it
             else:
-                table.tidy(before, pending)
+                table.delete_undecided_files(before, pending)
 
     def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
         by_table: dict[str, list[PendingCommit]] = {}
@@ -148,40 +150,40 @@ class SecondaryTables:
             return [call(item) for item in items]
         return list(self._executor().map(call, items))
 
-    def guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
+    def call_guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
         """Return the error that is this table's own trouble; raise any other (SUSPEND-1)."""
         try:
             return call()
         except HeadgateError as error:
-            trouble = self._trouble(table, error)
+            trouble = self._tolerable_error(table, error)
             if trouble is None:
                 raise
             return trouble
 
     def _read(self, name: str) -> TableView | HeadgateError | None:
         try:
-            return self.guarded(name, lambda: self._table(name).read())
+            return self.call_guarded(name, lambda: self._table(name).read())
         except RetryLater:
             return None
 
     def _change(self, want: Want) -> Changed:
         name = want.at.table
-        if self._busy(name):
+        if self._is_busy(name):
             return Changed(name, failure="it is just being delivered")
         try:
-            return self._not_made(want) or self._grow(want)
+            return self._check_creation(want) or self._evolve(want)
         except TableMissing as error:
             return Changed(name, why=str(error), dropped=bool(want.at.uuid))
         except HeadgateError as error:
             later = want.at.uuid or isinstance(error, RetryLater)
             return Changed(name, failure=str(error)) if later else Changed(name, why=str(error))
 
-    def _not_made(self, want: Want) -> Changed | None:
+    def _check_creation(self, want: Want) -> Changed | None:
         if want.at.uuid:
             return None
         return self._make(want) if self._make else Changed(want.at.table, why="none are made")
 
-    def _grow(self, want: Want) -> Changed:
+    def _evolve(self, want: Want) -> Changed:
         """Return the table as it is now; if it is not the one asked for, leave it alone."""
         table = self._table(want.at.table)
         view, changes, refused = table.read(), tuple[str, ...](), tuple[Refusal, ...]()
@@ -200,20 +202,20 @@ class SecondaryTables:
 
     def _stage(self, staging: Staging) -> tuple[PendingCommit, ...] | HeadgateError:
         name = staging.table.table
-        return self.guarded(name, lambda: self._table(name).stage(staging))
+        return self.call_guarded(name, lambda: self._table(name).stage(staging))
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> Mapping[str, DeliveryOutcome]:
         if self._together:
             outcomes = self._together.deliver(deliveries, self)
             return {p.name: outcome for p, outcome in zip(deliveries, outcomes, strict=True)}
-        return {p.name: self.guarded(p.name, p.deliver) for p in deliveries}
+        return {p.name: self.call_guarded(p.name, p.deliver) for p in deliveries}
 
-    def _trouble(self, name: str, error: HeadgateError) -> HeadgateError | None:
+    def _tolerable_error(self, name: str, error: HeadgateError) -> HeadgateError | None:
         """Return the trouble of a table that the sink can do without; ``None``: unreachable."""
         if self._is_required(name):
             return None
         if isinstance(error, RetryLater):
-            return revoked_rights(error)
+            return missing_rights_error(error)
         return error
 
     def _is_required(self, name: str) -> bool:
@@ -224,11 +226,11 @@ class SecondaryTables:
             self._opened[name] = self._open(name)
         return self._opened[name]
 
-    def _busy(self, name: str) -> bool:
+    def _is_busy(self, name: str) -> bool:
         return name in self._delivering and not self._delivering[name].done()
 
     def _outcome(self, name: str) -> CommitOutcome | HeadgateError:
-        if self._busy(name):
+        if self._is_busy(name):
             return Unknown(f"{name} does not answer in time")
         return self._delivering.pop(name).result()[name]
 

@@ -128,7 +128,7 @@ class FakeTable:
             )
         return tuple(pending_commits)
 
-    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
+    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
         """Do nothing: manifests take no room here."""
 
     def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:

@@ -44,13 +44,13 @@ from headgate.data_plane.write.missing_columns import Evolution, evolution_of
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.table_creation import key_ids
-from headgate.tables.neutral_schema import schema_of, spec_of
+from headgate.tables.neutral_schema import partition_spec_of, schema_of
 from headgate.tables.storage.object_stores import (
-    for_files,
-    life_s,
-    renewal_s,
+    file_properties,
+    has_temporary_keys,
+    key_lifetime_s,
+    renewal_age_s,
     require_no_signing,
-    temporary,
 )
 
 if TYPE_CHECKING:
@@ -301,13 +301,15 @@ class Plans:
         now_s = self._monotonic_s()
         if plan is None or plan.source != source or now_s > until_s:
             plan = plan_for(self._catalog, start, source, self.shaping)
-            good_s = life_s(plan.io_properties, int(self._wall_s() * 1000))
-            self._kept[key] = (now_s + min(self._age_s_max, renewal_s(good_s)), plan)
+            good_s = key_lifetime_s(plan.io_properties, int(self._wall_s() * 1000))
+            self._kept[key] = (now_s + min(self._age_s_max, renewal_age_s(good_s)), plan)
         return plan
 
     def forget_temporary(self) -> bool:
         """Forget plans with temporary keys; return whether there were any."""
-        mortal = [key for key, (_, plan) in self._kept.items() if temporary(plan.io_properties)]
+        mortal = [
+            key for key, (_, plan) in self._kept.items() if has_temporary_keys(plan.io_properties)
+        ]
         for key in mortal:
             del self._kept[key]
         return bool(mortal)
@@ -339,7 +341,7 @@ def plan_of_file_schema(
     require_columns(table, schema, source.record_columns)
     if native is None:
         properties: Mapping[str, str] = {}
-        order, spec_json = UNSORTED_SORT_ORDER, spec_of(layout).model_dump_json()
+        order, spec_json = UNSORTED_SORT_ORDER, partition_spec_of(layout).model_dump_json()
     else:
         if source.changes:
             key_ids(schema, source.changes.key)
@@ -358,7 +360,7 @@ def plan_of_file_schema(
     return WriterPlan(
         source=source,
         shape=shape,
-        io_properties=for_files(dict(layout.storage), shape.data_location),
+        io_properties=file_properties(dict(layout.storage), shape.data_location),
         shaping=(shaping or Shaping()).resolve_distribution(table, properties),
         values=layout.values,
         replace_unsupported=layout.replace_unsupported,

@@ -177,7 +177,7 @@ class FileShape:
                 "no coordinator says so: look who may write to the control topic "
                 "(docs/guides/security.md)",
             ) from error
-        announced = self._marking.written_before(path).items()
+        announced = self._marking.initial_metadata(path).items()
         store_files(self.io, {n: text for n, text in announced if not self._exists(n)})
         return path
 

@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
     first_line,
 )
-from headgate.tables.storage.call_timeouts import within
+from headgate.tables.storage.call_timeouts import call_with_timeout
 from headgate.tables.storage.file_io import open_files
 from headgate.tables.storage.object_stores import lacks_client, refused_operation, where_to_look
 
@@ -42,7 +42,7 @@ def try_store(properties: Mapping[str, str], location: str, answer_s: float = AN
 
     def ask_in_time(done: str, ask: Callable[[], _Answer]) -> _Answer:
         try:
-            return within(answer_s, "the store", ask)
+            return call_with_timeout(answer_s, "the store", ask)
         except Exception as error:
             raise store_failure(error, f"{path} cannot be {done}", location) from error
 
@@ -52,7 +52,7 @@ def try_store(properties: Mapping[str, str], location: str, answer_s: float = AN
         ask_in_time("read", lambda: _read(io, path))
     except HeadgateError:
         with suppress(Exception):
-            within(_REMOVAL_S_MAX, path, lambda: io.delete(path))
+            call_with_timeout(_REMOVAL_S_MAX, path, lambda: io.delete(path))
         raise
     ask_in_time("removed", lambda: io.delete(path))
     return path

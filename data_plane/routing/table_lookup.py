@@ -37,7 +37,7 @@ from headgate.data_plane.batch.write_plan import (
 )
 from headgate.data_plane.files.format_choice import require_format_for_keys
 from headgate.data_plane.routing.targets import own_tables
-from headgate.tables.iceberg.catalog import revoked_rights
+from headgate.tables.iceberg.catalog import missing_rights_error
 
 # ------------------------------------------------------------------------------------------- tables
 
@@ -56,7 +56,7 @@ class TableLookup:
 
     def names(self, namespace: str) -> frozenset[str]:
         """Return the last parts of the names of its tables. Raises ``Unreachable``."""
-        listed = self._format.names(self._spec(f"{namespace}.any"))
+        listed = self._format.list_table_names(self._spec(f"{namespace}.any"))
         if isinstance(self._format, SupportsCatalog):
             return frozenset(listed)
         found = {f"{namespace}.{short}": short for short in listed}
@@ -72,7 +72,7 @@ class TableLookup:
         except TableMissing:  # it was listed a moment ago
             return dropped_table(name)
         except (MissingRights, RetryLater) as error:
-            if refused := revoked_rights(error):
+            if refused := missing_rights_error(error):
                 return RoutedTable(name, problem=str(refused), trouble=str(refused))
             raise Unreachable(error.message, error.hint) from error  # nothing is known of the table
         except ConfigurationError as error:

@@ -69,7 +69,7 @@ class FilledTables:
     def _load(self, name: str) -> tuple[Table, TableView]:
         iceberg = self.table(name)
         table = iceberg.load()
-        return table, iceberg.seen(table)
+        return table, iceberg.view_of_loaded(table)
 
 
 def require_many_tables(tables: TablesSettings) -> None:

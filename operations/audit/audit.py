@@ -112,7 +112,7 @@ def audit(
             except FileNotFoundError as error:
                 missing = error
             # The fault may only have been expired or compacted away during the audit: look again.
-            final = tries_left == 0 or not tables.reader.moved()
+            final = tries_left == 0 or not tables.reader.has_moved()
             if report and (not report.findings or final):
                 return report
             if missing and final:
@@ -438,7 +438,7 @@ class SinkAudit:
         try:
             return self._check_secondary(table, columns, seen)
         except Exception as error:
-            if isinstance(error, FileNotFoundError) and table.reader.moved():
+            if isinstance(error, FileNotFoundError) and table.reader.has_moved():
                 raise  # it was expired or compacted away meanwhile: the audit looks again
             self._unread[name] = catalog_failure(error, f"table {name} cannot be read")
             return 0, False

@@ -10,7 +10,7 @@ from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.operations.audit.report import Finding
-from headgate.tables.storage.read_ahead import in_turn
+from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 OnProgress = Callable[[str, int, int], None]
 """Receives what is being done, how much of it is done, and how much there is."""
@@ -21,7 +21,9 @@ def check_commits(reader: TableReader, history: History, on_progress: OnProgress
     findings: list[Finding] = []
     brought_by: dict[str, str] = {}
     read = [each for each in history.commits if each.record.records or each.added_files]
-    for done, (commit, added) in enumerate(zip(read, in_turn(reader.added, read), strict=True)):
+    for done, (commit, added) in enumerate(
+        zip(read, read_ahead_in_order(reader.added_files, read), strict=True)
+    ):
         on_progress("commits", done, len(read))
         if added is None:
             continue
@@ -77,7 +79,7 @@ def find_delivered(
     listed = {file.path for file in reader.live_files()}
     for commit in history.commits:
         if commit.record.records and commit.record.transaction >= oldest:
-            listed |= {path for path, _ in reader.added(commit) or ()}
+            listed |= {path for path, _ in reader.added_files(commit) or ()}
     known = [c.record.transaction for c in history.commits if c.record.primary == primary]
 
     def has_landed(pending_commit: PendingCommit, paths: Collection[str]) -> bool | None:
@@ -134,7 +136,7 @@ def check_live_files(
     for path, times in Counter(file.path for file in files if not file.vector).items():
         if times > 1:
             findings.append(Finding("file-twice", f"the head refers {times} times to {path}"))
-    examined = in_turn(lambda file: _check_file(reader, file), files)
+    examined = read_ahead_in_order(lambda file: _check_file(reader, file), files)
     for done, (file, finding) in enumerate(zip(files, examined, strict=True)):
         on_progress("files", done + 1, len(files))
         if finding:

@@ -36,7 +36,7 @@ from headgate.operations.audit.replay_compare import Fault
 from headgate.operations.audit.report import Finding, PartitionAudit
 from headgate.operations.audit.source import SourceOffsets
 from headgate.tables.iceberg.reader import IcebergReader
-from headgate.tables.storage.read_ahead import in_turn
+from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 # Compares each commit's record of a keyed table with its manifests alone.
 
@@ -58,7 +58,9 @@ def compare_delete_counts(
     deaths = DeleteCounts()
     by_others = not history.complete or any(each.operation != "replace" for each in history.foreign)
     commits = [commit for commit in history.commits if commit.record.keys is not None]
-    for done, (commit, died) in enumerate(zip(commits, in_turn(reader.died, commits), strict=True)):
+    for done, (commit, died) in enumerate(
+        zip(commits, read_ahead_in_order(reader.newly_dead_row_count, commits), strict=True)
+    ):
         on_progress("commits", done, len(commits))
         counts = commit.record.keys
         if died is None or counts is None:

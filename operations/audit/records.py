@@ -22,9 +22,9 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.data_plane.batch.record_numbers import bitmap_of
 from headgate.operations.audit.files import OnProgress
-from headgate.tables.iceberg.row_deletion import leaf
+from headgate.tables.iceberg.row_deletion import column_or_field
 from headgate.tables.iceberg.upsert.key_index import KeyHash
-from headgate.tables.storage.read_ahead import STORAGE_THREADS, in_turn
+from headgate.tables.storage.read_ahead import STORAGE_THREADS, read_ahead_in_order
 
 EXAMPLES_MAX = 5
 
@@ -120,7 +120,7 @@ def scan_records(
         small = file.size_bytes <= _BYTES_READ_AHEAD
         return file, list(file.at_once()) if small else None
 
-    for done, (file, batches) in enumerate(in_turn(soon, files, STORAGE_THREADS)):
+    for done, (file, batches) in enumerate(read_ahead_in_order(soon, files, STORAGE_THREADS)):
         on_progress("rows", done, count)
         sink = (apart or {}).get(file.path)
         into_one = found if sink is None else found.others.setdefault(sink, TableRecords())
@@ -142,7 +142,7 @@ def scan_staged_files(
 
 def select_rows(rows: pa.RecordBatch, name: str, values: Sequence[str]) -> list[dict[str, Any]]:
     """Return the rows whose column has one of these values."""
-    wanted = pc.is_in(leaf(rows, name), value_set=pa.array(values))
+    wanted = pc.is_in(column_or_field(rows, name), value_set=pa.array(values))
     found: list[dict[str, Any]] = rows.filter(wanted).to_pylist()
     return found
 
@@ -151,7 +151,7 @@ def positions_of(
     rows: pa.RecordBatch, columns: tuple[str, str, str], wanted: Mapping[TopicPartition, BitMap64]
 ) -> Iterator[int]:
     """Yield the positions of rows whose records are wanted; ``rows`` has no nulls there."""
-    values = (leaf(rows, name).to_pylist() for name in columns)
+    values = (column_or_field(rows, name).to_pylist() for name in columns)
     for place, (topic, partition, offset) in enumerate(zip(*values, strict=True)):
         if offset in wanted.get(TopicPartition(topic, partition), ()):
             yield place
@@ -197,7 +197,7 @@ def _count_records(
     only_topic: str = "",
 ) -> None:
     topic, partition, offset = columns
-    named = {name: leaf(batch, name) for name in columns if name}
+    named = {name: column_or_field(batch, name) for name in columns if name}
     rows = pa.table({topic: pa.repeat(only_topic, batch.num_rows), **named})
     for group in (
         rows.group_by([topic, partition], use_threads=False)

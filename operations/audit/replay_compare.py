@@ -247,13 +247,13 @@ def _select_last(records: pa.Table, known: Sources) -> tuple[pa.Table, Flags]:
     """Return the last record of each key, and which keys have records without an order."""
     high, low = _hash_words(records)
     sources, offsets = _to_numpy(records, SOURCE), _to_numpy(records, OFFSET)
-    order = np.lexsort((offsets, sources, known.ages(sources), low, high))
+    order = np.lexsort((offsets, sources, known.cohorts_of(sources), low, high))
     high, low, sources = high[order], low[order], sources[order]
     same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
     chosen = np.append(~same, True)[: len(order)]
     begins = np.append(True, ~same)[: len(order)]
     puzzling = same & (sources[1:] != sources[:-1])
-    puzzling[puzzling] = ~known.younger(sources[1:][puzzling], sources[:-1][puzzling])
+    puzzling[puzzling] = ~known.is_younger(sources[1:][puzzling], sources[:-1][puzzling])
     mixed = np.append(False, puzzling)[: len(order)]
     keys = np.cumsum(begins) - 1
     crossed = np.bincount(keys, mixed, int(chosen.sum())) > 0
@@ -337,7 +337,7 @@ class _Slice:
         at = self._place[known]
         own, last = self._sources[known], self._last_sources[at]
         before = (self._offsets[known] < self._last_offsets[at]) & (own == last)
-        older[known] = before | self._held.sources.younger(last, own)
+        older[known] = before | self._held.sources.is_younger(last, own)
         older &= wrong
         undeleted, beside = older.copy(), older.copy()
         undeleted[older] = self._deletes[self._place[older]]

@@ -60,7 +60,7 @@ from headgate.tables.iceberg.catalog import catalog_failure, require_atomic_swap
 from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.storage.local_file_io import local_path
-from headgate.tables.storage.object_stores import for_files
+from headgate.tables.storage.object_stores import file_properties
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -207,13 +207,13 @@ class TableCheck:
         """Return a participant's properties, which a catalog may only give out with a table."""
         location = self._location()
         if self._found is not None:
-            return for_files(self._found.io.properties, location)
+            return file_properties(self._found.io.properties, location)
         if self.has_catalog and "://" not in location:
             raise NotChecked(
                 f"writing to {location or 'the catalog`s own choice'} was not tried: where a new "
                 "table lies, and with which keys, the catalog says when it makes one"
             )
-        return for_files(self._settings.catalog.properties, location)
+        return file_properties(self._settings.catalog.properties, location)
 
     def sink_state(self) -> str:
         """Ask what a coordinator would ask before its first claim, with the same code."""

@@ -98,7 +98,7 @@ def find_removed_snapshots(past: TablePast, head: int | None, target: int) -> Re
     reached = tuple(past.ancestors(head))
     removed = tuple(s for s in reached if s.snapshot_id not in kept)
     gap = len(removed) == len(reached)
-    return RemovedSnapshots(target, removed, past.deleted if gap else 0)
+    return RemovedSnapshots(target, removed, past.deleted_row_count if gap else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +363,7 @@ def _find_target(
     settings: SinkSettings, past: TablePast, to: str
 ) -> tuple[PastSnapshot, CommitRecord]:
     """Return the commit that is meant; a ledger's must be on its branch, unless a tag keeps it."""
-    kept = past.kept(to)
+    kept = past.named_snapshot(to)
     if kept is not None:
         if kept.record is not None:
             return kept, kept.record
@@ -469,7 +469,7 @@ def _find_removed(goal: RollbackTarget, name: str, past: TablePast) -> RemovedSn
     records = [snapshot.record for snapshot in snapshots]
     if goal.before.going_back is not None and any(map(goal.before.same_commit, records)):
         return None
-    if (kept := past.kept(goal.to)) is not None:
+    if (kept := past.named_snapshot(goal.to)) is not None:
         return find_removed_snapshots(past, past.head, kept.snapshot_id)
     if goal.record.going_back is not None and any(map(goal.record.same_commit, records)):
         raise ConfigurationError(
@@ -489,7 +489,7 @@ def _find_removed(goal: RollbackTarget, name: str, past: TablePast) -> RemovedSn
             "name a later transaction",
         )
     gap = target is None and not snapshots[-1].first
-    return RemovedSnapshots(target, tuple(snapshots[:count]), past.deleted if gap else 0)
+    return RemovedSnapshots(target, tuple(snapshots[:count]), past.deleted_row_count if gap else 0)
 
 
 def _require_own_commit(

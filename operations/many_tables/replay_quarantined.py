@@ -190,7 +190,7 @@ class _ReplaySession:
         sink, branch = self._settings.name, self._settings.table.branch
         with naming_table(name):
             table = self._catalog.load_table(name)
-        view = self._tables.table(name).seen(table)
+        view = self._tables.table(name).view_of_loaded(table)
         if view.lineage is not Lineage.CONTAINS_TAG or view.record is None:
             raise ReplayRefused(
                 f"the quarantine {name} is not as sink {sink} left it: {view.lineage.value}",

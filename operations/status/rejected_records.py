@@ -53,14 +53,17 @@ def _read_newest(tables: SinkTables) -> list[dict[str, Any]]:
     settings, name = tables.settings, tables.settings.quarantine.table
     if isinstance(found := tables.of(name), SupportsDeadLetters):
         unsent = found.unsent_rows(tables.spec(name), settings.name)
-        return list(unsent.newest(SHOWN, _COLUMNS))
+        return list(unsent.newest_rows(SHOWN, _COLUMNS))
     with tables.at_rest(name) as secondary:
         reader = secondary.reader
         commits = reader.history(Newest(_COMMITS_LOOKED_AT, _ANY_TIME_MS)).commits
         brought = [commit for commit in commits if commit.added_records]
         if not brought:
             return []
-        there, paths = reader.live_files(), {path for path, _ in reader.added(brought[-1]) or ()}
+        there, paths = (
+            reader.live_files(),
+            {path for path, _ in reader.added_files(brought[-1]) or ()},
+        )
         if paths & {file.path for file in there}:
             rows = _rows(reader, _COLUMNS, paths)
             return list(deque(islice(rows, ROWS_LOOKED_AT), maxlen=SHOWN))

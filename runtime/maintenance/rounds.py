@@ -154,19 +154,19 @@ class Round:
             age_max_s=self.settings.coordinator.claim_age_max_ms / 1000,
             calling=self.commit_lock.calling,
         )
-        outcome = retry_until_settled(replacement.settle, self.quiet, self.ending)
+        outcome = retry_until_settled(replacement.try_commit, self.quiet, self.ending)
         if outcome is Settled.LANDED:
-            self.done.compacted_files += len(written.removed)
+            self.done.compacted_files += len(written.removed_paths)
             self.done.into_files += len(written.files)
             _log.info(
                 "%s: compacted %d small files into %d",
                 self.table,
-                len(written.removed),
+                len(written.removed_paths),
                 len(written.files),
                 extra=about(LogEvent.TABLE_COMPACTED, table=self.table),
             )
             return True
-        fate = "taken back" if replacement.take_back() else "left as orphans"
+        fate = "taken back" if replacement.delete_new_files() else "left as orphans"
         self.done.left.append(f"a compaction did not land ({outcome}); its files were {fate}")
         return False
 
@@ -182,7 +182,7 @@ class Round:
             expire_after_ms=self.settings.maintenance.expire_after_ms or None,
         )
         if self.dry_run:
-            self.done.expired_snapshots = len(upkeep.due(table))
+            self.done.expired_snapshots = len(upkeep.expirable_snapshots(table))
         else:
             self.done.expired_snapshots = upkeep.expire_now(table)
 
@@ -213,7 +213,7 @@ class Round:
             )
             return
         self.on_progress(f"{self.table}: orphans", 0, 0)
-        found = orphans.found()
+        found = orphans.find_orphans()
         self.done.young_orphans = found.young
         if found.why:
             self.done.left.append(f"did not look for orphans: {found.why}")

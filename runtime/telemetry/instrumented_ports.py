@@ -198,8 +198,8 @@ class MeteredSecondaries:
                 self._delivered(name, record)
         return outcomes
 
-    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
-        self._secondaries.tidy(before, pending)
+    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
+        self._secondaries.delete_undecided_files(before, pending)
 
     def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
         self._secondaries.acknowledge(pending_commits)

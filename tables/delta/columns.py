@@ -40,12 +40,12 @@ TOLD = {"date": _DAYS_TOLD, "timestamptz": _MOMENTS_TOLD, "timestamp": _MOMENTS_
 
 def columns_from_delta(table: str, schema: str) -> Struct:
     """Return a table's columns. Raises ``TableUnfit`` for what our files cannot hold."""
-    return _struct(table, json.loads(schema), ())
+    return _parse_struct(table, json.loads(schema), ())
 
 
 def delta_from_columns(columns: Struct, comments: Mapping[str, str]) -> str:
     """Return the JSON of a new table's schema. Raises ``ConfigurationError`` naming the column."""
-    fields = [_form(column, comments.get(column.name)) for column in columns.fields]
+    fields = [_field_json(column, comments.get(column.name)) for column in columns.fields]
     return json.dumps({"type": "struct", "fields": fields})
 
 
@@ -88,9 +88,9 @@ def partition_value(kind: Type, value: Any) -> str | None:
         case "date":
             return _day(value).isoformat()
         case "timestamptz":
-            return f"{_moment(value, 'T')}Z"
+            return f"{_format_timestamp(value, 'T')}Z"
         case "timestamp":
-            return _moment(value, " ")
+            return _format_timestamp(value, " ")
         case _:
             return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
@@ -99,7 +99,7 @@ def _day(days: int) -> date:
     return (_EPOCH + timedelta(days=days)).date()
 
 
-def _moment(microseconds: int, between: str) -> str:
+def _format_timestamp(microseconds: int, between: str) -> str:
     """Format the time in UTC; unlike ``strftime`` this gives each year four digits."""
     moment = (_EPOCH + timedelta(microseconds=microseconds)).replace(tzinfo=None)
     return moment.isoformat(between, "microseconds")
@@ -108,11 +108,11 @@ def _moment(microseconds: int, between: str) -> str:
 # ------------------------------------------------------------------------------------ Delta to ours
 
 
-def _struct(table: str, form: Mapping[str, Any], path: tuple[str, ...]) -> Struct:
-    return Struct(tuple(_column(table, each, path) for each in form["fields"]))
+def _parse_struct(table: str, form: Mapping[str, Any], path: tuple[str, ...]) -> Struct:
+    return Struct(tuple(_parse_column(table, each, path) for each in form["fields"]))
 
 
-def _column(table: str, form: Mapping[str, Any], path: tuple[str, ...]) -> Column:
+def _parse_column(table: str, form: Mapping[str, Any], path: tuple[str, ...]) -> Column:
     at = (*path, str(form["name"]))
     for key in form.get("metadata") or {}:
         if key.startswith(_MEANING):
@@ -120,11 +120,11 @@ def _column(table: str, form: Mapping[str, Any], path: tuple[str, ...]) -> Colum
                 f"{table}: column {'.'.join(at)} has {key}, which a writer would have to heed",
                 "fill a table without generated, identity and checked columns",
             )
-    kind = _type(table, form["type"], at)
+    kind = _parse_type(table, form["type"], at)
     return Column(str(form["name"]), kind, required=not form["nullable"])
 
 
-def _type(table: str, form: Any, at: tuple[str, ...]) -> Type:
+def _parse_type(table: str, form: Any, at: tuple[str, ...]) -> Type:
     if isinstance(form, str):
         if parts := digits(form):
             return f"decimal({parts[0]}, {parts[1]})"
@@ -136,14 +136,14 @@ def _type(table: str, form: Any, at: tuple[str, ...]) -> Type:
         )
     match form["type"]:
         case "struct":
-            return _struct(table, form, at)
+            return _parse_struct(table, form, at)
         case "array":
-            kind = _type(table, form["elementType"], at)
+            kind = _parse_type(table, form["elementType"], at)
             return ListOf(Column("", kind, required=not form["containsNull"]))
         case "map":
-            kind = _type(table, form["valueType"], at)
+            kind = _parse_type(table, form["valueType"], at)
             value = Column("", kind, required=not form["valueContainsNull"])
-            return MapOf(_type(table, form["keyType"], at), value)
+            return MapOf(_parse_type(table, form["keyType"], at), value)
         case other:
             raise TableUnfit(f"{table}: column {'.'.join(at)} is of an unknown type {other}")
 
@@ -151,24 +151,27 @@ def _type(table: str, form: Any, at: tuple[str, ...]) -> Type:
 # ------------------------------------------------------------------------------------ ours to Delta
 
 
-def _form(column: Column, comment: str | None = None) -> dict[str, Any]:
+def _field_json(column: Column, comment: str | None = None) -> dict[str, Any]:
     return {
         "name": column.name,
-        "type": _delta(column.type, column.name),
+        "type": _delta_type(column.type, column.name),
         "nullable": not column.required,
         "metadata": {"comment": comment} if comment else {},
     }
 
 
-def _delta(kind: Type, name: str) -> Any:
+def _delta_type(kind: Type, name: str) -> Any:
     match kind:
         case Struct(fields):
-            return {"type": "struct", "fields": [_form(each) for each in fields]}
+            return {"type": "struct", "fields": [_field_json(each) for each in fields]}
         case ListOf(element):
-            form = {"elementType": _delta(element.type, name), "containsNull": not element.required}
+            form = {
+                "elementType": _delta_type(element.type, name),
+                "containsNull": not element.required,
+            }
             return {"type": "array", **form}
         case MapOf(key, value):
-            inside = {"keyType": _delta(key, name), "valueType": _delta(value.type, name)}
+            inside = {"keyType": _delta_type(key, name), "valueType": _delta_type(value.type, name)}
             return {"type": "map", **inside, "valueContainsNull": not value.required}
         case _ if parts := digits(kind):
             return f"decimal({parts[0]},{parts[1]})"

@@ -35,32 +35,32 @@ class LogEntry:
     path: str = ""
 
     @cached_property
-    def info(self) -> Mapping[str, Any]:
+    def commit_info(self) -> Mapping[str, Any]:
         """Return the writer's commitInfo; empty if there is none."""
         return next(iter(self._actions("commitInfo")), {})
 
     @property
     def properties(self) -> Mapping[str, str]:
         """Return the string properties of the commitInfo, headgate's record among them."""
-        return {key: value for key, value in self.info.items() if isinstance(value, str)}
+        return {key: value for key, value in self.commit_info.items() if isinstance(value, str)}
 
     @property
     def committed_ms(self) -> int:
-        at_ms = self.info.get("timestamp")
+        at_ms = self.commit_info.get("timestamp")
         return at_ms if isinstance(at_ms, int) else 0
 
     @property
     def operation(self) -> str:
-        return str(self.info.get("operation", "")).lower()
+        return str(self.commit_info.get("operation", "")).lower()
 
     @property
-    def restores(self) -> bool:
+    def is_restore(self) -> bool:
         return self.operation == "restore"
 
     @property
-    def restored(self) -> int | None:
+    def restored_version(self) -> int | None:
         """Return the version that was restored; ``None`` if it names a time instead."""
-        version = (self.info.get("operationParameters") or {}).get("version")
+        version = (self.commit_info.get("operationParameters") or {}).get("version")
         return int(str(version)) if str(version).isdecimal() else None
 
     @cached_property
@@ -72,7 +72,7 @@ class LogEntry:
         return self._actions("remove")
 
     @property
-    def layouts(self) -> list[tuple[str, tuple[str, ...]]]:
+    def schemas_and_partitions(self) -> list[tuple[str, tuple[str, ...]]]:
         """Return columns and partitioning that it gave the table, as delta-rs writes them."""
         said = self._actions("metaData")
         return [
@@ -115,23 +115,25 @@ class Log:
         except UnicodeDecodeError as error:
             raise log_unreadable(path, error) from error
 
-    def line(self, head: int) -> Iterator[LogEntry | None]:
+    def walk_lineage(self, head: int) -> Iterator[LogEntry | None]:
         """Yield versions from the head to the first, without those that a restore undid.
 
         The last one is ``None`` if the way back is not known any more.
         """
-        return line(self.entry, head)
+        return walk_lineage_with(self.entry, head)
 
 
-def line(read: Callable[[int], LogEntry | None], head: int) -> Iterator[LogEntry | None]:
-    """Do the same as ``Log.line``, with any way to read an entry."""
+def walk_lineage_with(
+    read: Callable[[int], LogEntry | None], head: int
+) -> Iterator[LogEntry | None]:
+    """Do the same as ``Log.walk_lineage``, with any way to read an entry."""
     version: int | None = head
     while version is not None and version >= 0:
         entry = read(version)
         yield entry
         if entry is None:
             return
-        version = entry.restored if entry.restores else version - 1
+        version = entry.restored_version if entry.is_restore else version - 1
     if version is None:
         yield None
 
@@ -163,7 +165,7 @@ class Digest:
     row_deletes: int
     removed_rows: int = 0
 
-    def commit(self, record: CommitRecord) -> SinkCommit:
+    def to_sink_commit(self, record: CommitRecord) -> SinkCommit:
         """Return the version as the sink's own."""
         return SinkCommit(
             snapshot_id=self.version,
@@ -173,7 +175,7 @@ class Digest:
             added_files=self.added_files,
         )
 
-    def foreign(self, own: SinkName) -> ForeignSnapshot:
+    def to_foreign_snapshot(self, own: SinkName) -> ForeignSnapshot:
         """Return the version as somebody else's."""
         sink = sink_of(self.properties)
         sink = None if sink == own else sink
@@ -201,11 +203,11 @@ class Walk:
         self._removed_by: dict[str, list[Digest]] = {}
 
     @property
-    def complete(self) -> bool:
+    def reached_first_version(self) -> bool:
         """Return whether the oldest version taken is the table's first."""
         return bool(self.digests) and not self.digests[-1].version
 
-    def take(self, entry: LogEntry) -> None:
+    def add_entry(self, entry: LogEntry) -> None:
         added, removed = entry.added, entry.removed
         changes = any(action.get("dataChange", True) for action in (*added, *removed))
         digest = Digest(
@@ -213,10 +215,10 @@ class Walk:
             committed_ms=entry.committed_ms,
             properties={k: v for k, v in entry.properties.items() if _is_of_record(k)},
             operation=entry.operation,
-            replaces=entry.restores or not changes,
+            replaces=entry.is_restore or not changes,
             added_files=len(added),
-            added_rows=sum(map(rows_of, added)),
-            row_deletes=sum(map(_row_deletes, added)),
+            added_rows=sum(map(row_count_of, added)),
+            row_deletes=sum(map(_deleted_row_count, added)),
         )
         for add in added:
             self._count_added(add, entry.version)
@@ -226,7 +228,7 @@ class Walk:
 
     def _count_added(self, add: Mapping[str, Any], version: int) -> None:
         for digest in self._removed_by.pop(add["path"], ()):
-            digest.removed_rows += rows_of(add)
+            digest.removed_rows += row_count_of(add)
         path = unquote(add["path"])
         if path in self._sought:
             self._sought.discard(path)
@@ -234,13 +236,13 @@ class Walk:
 
     def _count_removed(self, remove: Mapping[str, Any], digest: Digest) -> None:
         """Count removed rows: a remove need not have the count, but an older version's add did."""
-        if rows := rows_of(remove):
+        if rows := row_count_of(remove):
             digest.removed_rows += rows
         elif not digest.replaces:
             self._removed_by.setdefault(remove["path"], []).append(digest)
 
 
-def rows_of(action: Mapping[str, Any]) -> int:
+def row_count_of(action: Mapping[str, Any]) -> int:
     """Return the count in its statistics."""
     return int(json.loads(action.get("stats") or "{}").get("numRecords", 0))
 
@@ -250,5 +252,5 @@ def _is_of_record(name: str) -> bool:
     return name.startswith("headgate.") and not is_filled_property(name)
 
 
-def _row_deletes(added: Mapping[str, Any]) -> int:
+def _deleted_row_count(added: Mapping[str, Any]) -> int:
     return int((added.get("deletionVector") or {}).get("cardinality", 0))

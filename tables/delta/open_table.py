@@ -23,8 +23,12 @@ from headgate.control_protocol.table_format import FileSchema, TableSpec, schema
 from headgate.tables.delta.columns import columns_from_delta, may_partition
 from headgate.tables.delta.locations import storage_options
 from headgate.tables.delta.log import Log, log_unreadable
-from headgate.tables.delta.partition_values import held_years
-from headgate.tables.delta.trial_commit import library, protocol_refusal, refusal
+from headgate.tables.delta.partition_values import year_check_for
+from headgate.tables.delta.trial_commit import (
+    delta_library_version,
+    find_commit_refusal,
+    find_read_refusal,
+)
 from headgate.tables.storage.file_io import on_s3, open_files
 from headgate.tables.storage.file_store import Folder, open_folder
 from headgate.tables.storage.local_file_io import local_path
@@ -113,13 +117,13 @@ class DeltaLocation:
     def _require_supported_protocol(self) -> None:
         """Raise ``TableUnfit`` where the log is sound, but of a protocol that is not supported."""
         try:
-            why = protocol_refusal(self.folder())
+            why = find_read_refusal(self.folder())
         except OSError as error:
             raise Unreachable(
                 f"Delta table {self.name} cannot be read: {first_line(error)}"
             ) from error
         if why:
-            raise _refusal(self.name, why)
+            raise _unfit_for_reason(self.name, why)
 
     def _load(self) -> DeltaTable:
         """Raises ``DeltaError`` for an invalid log, ``OSError`` for storage failures."""
@@ -161,7 +165,7 @@ def file_schema_of(place: DeltaLocation, table: DeltaTable) -> FileSchema:
         columns=columns,
         location=place.location,
         partition_by=partition_by,
-        values=held_years({name: columns[name].type for name in partition_by}),
+        values=year_check_for({name: columns[name].type for name in partition_by}),
         storage=place.storage,
         properties=table.metadata().configuration,
     )
@@ -172,43 +176,46 @@ def require_fit_table(name: str, table: DeltaTable) -> None:
     protocol, properties = table.protocol(), table.metadata().configuration
     named = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     if unknown := sorted(named - _FEATURES):
-        raise _unfit(name, f"has the table features {', '.join(unknown)}")
+        raise _unsupported_feature(name, f"has the table features {', '.join(unknown)}")
     for key, value in properties.items():
         if key.startswith(_CONSTRAINT):
-            raise _unfit(name, f"has the constraint {key.removeprefix(_CONSTRAINT)}")
+            raise _unsupported_feature(name, f"has the constraint {key.removeprefix(_CONSTRAINT)}")
         if key == "delta.columnMapping.mode" and value != "none":
-            raise _unfit(name, f"maps its columns by {value}")
+            raise _unsupported_feature(name, f"maps its columns by {value}")
     if _TXN_RETENTION in properties:
         raise TableUnfit(
             f"Delta table {name} forgets after {_TXN_RETENTION} what applications have committed: "
             "a sink that stood still would take it for a table it never wrote to",
             f"unset {_TXN_RETENTION}",
         )
-    _require_retention(name, properties.get(_LOG_RETENTION) or "")
-    if why := refusal(table):
-        raise _refusal(name, why)
+    _require_log_retention(name, properties.get(_LOG_RETENTION) or "")
+    if why := find_commit_refusal(table):
+        raise _unfit_for_reason(name, why)
     types = {column.name: column.type for column in columns_of(name, table).fields}
     for column in partitions_of(table):
         if not may_partition(types[column]):
-            raise _unfit(name, f"is partitioned by {column!r}, of type {types[column]}")
+            raise _unsupported_feature(
+                name, f"is partitioned by {column!r}, of type {types[column]}"
+            )
 
 
-def _refusal(name: str, why: str) -> TableUnfit:
+def _unfit_for_reason(name: str, why: str) -> TableUnfit:
     return TableUnfit(
-        f"Delta table {name}: {library()} does not commit to tables of its protocol: {why}",
+        f"Delta table {name}: {delta_library_version()} does not commit to tables of its protocol: "
+        f"{why}",
         "drop the feature that it names, or fill another table; docs/table-formats/delta.md has "
         "more",
     )
 
 
-def _unfit(name: str, has: str) -> TableUnfit:
+def _unsupported_feature(name: str, has: str) -> TableUnfit:
     return TableUnfit(
         f"Delta table {name} {has}, which appends of headgate do not heed",
         "docs/table-formats/delta.md says which tables can be filled",
     )
 
 
-def _require_retention(name: str, interval: str) -> None:
+def _require_log_retention(name: str, interval: str) -> None:
     days = _DAYS.search(interval)
     if _SHORT.search(interval) or (days and int(days[1]) < _LOG_DAYS_MIN):
         raise TableUnfit(

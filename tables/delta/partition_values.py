@@ -29,7 +29,7 @@ class HeldYears:
         return found
 
 
-def held_years(kinds: Mapping[str, Any]) -> HeldYears | None:
+def year_check_for(kinds: Mapping[str, Any]) -> HeldYears | None:
     """Return the check for columns of these types, if any of them needs it."""
     found = {name: kind for name, kind in kinds.items() if kind in TOLD}
     return HeldYears(found) if found else None

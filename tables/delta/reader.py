@@ -22,7 +22,7 @@ from headgate.control_protocol.table_history import (
     Told,
     history_of,
 )
-from headgate.tables.delta.log import Digest, Walk, rows_of
+from headgate.tables.delta.log import Digest, Walk, row_count_of
 from headgate.tables.delta.open_table import DeltaLocation, columns_of
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.neutral_schema import with_absent
@@ -37,13 +37,13 @@ class DeltaReader:
         self._sink = sink
         self._table: DeltaTable = place.load()
         self._log = place.log()
-        self._view = DeltaSinkTable(place, sink).seen(self._table)
+        self._view = DeltaSinkTable(place, sink).view_of_loaded(self._table)
         self._files = open_files(place.storage, place.location)
 
     def view(self) -> TableView:
         return self._view
 
-    def moved(self) -> bool:
+    def has_moved(self) -> bool:
         return self._place.load().version() != self._table.version()
 
     def columns(self) -> Sequence[str]:
@@ -51,8 +51,8 @@ class DeltaReader:
 
     def history(self, newest: Newest | None = None) -> History:
         walk = self._walk_log(newest) if newest else self._walk
-        states = map(self._parse, reversed(walk.digests))
-        return history_of(self._view, self._sink, states, complete=walk.complete)
+        states = map(self._parse_commit, reversed(walk.digests))
+        return history_of(self._view, self._sink, states, complete=walk.reached_first_version)
 
     def live_files(self) -> list[LiveFile]:
         columns = (
@@ -71,11 +71,11 @@ class DeltaReader:
             for path, records, size in zip(*columns, strict=True)
         ]
 
-    def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
+    def added_files(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
         entry = self._log.entry(commit.snapshot_id)
         if entry is None:
             return None
-        return [(self._address(unquote(add["path"])), rows_of(add)) for add in entry.added]
+        return [(self._address(unquote(add["path"])), row_count_of(add)) for add in entry.added]
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         size = len(self._files.new_input(file.path))
@@ -88,13 +88,15 @@ class DeltaReader:
         if self._table.deletion_vectors().read_all().num_rows:
             raise NotImplementedError("the table has deletion vectors, which are not read here")
         files = self.live_files()
-        every = zip(files, self._partitions, strict=True)
-        return len(files), (self._rows(file, columns, values) for file, values in every)
+        every = zip(files, self._partition_values, strict=True)
+        return len(files), (self._file_rows(file, columns, values) for file, values in every)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
 
-    def _rows(self, file: LiveFile, columns: Sequence[str], values: Mapping[str, Any]) -> FileRows:
+    def _file_rows(
+        self, file: LiveFile, columns: Sequence[str], values: Mapping[str, Any]
+    ) -> FileRows:
         of = columns_of(self._place.name, self._table)
 
         def batches() -> Iterator[Any]:
@@ -109,7 +111,7 @@ class DeltaReader:
         return pa.table(self._table.get_add_actions())
 
     @property
-    def _partitions(self) -> list[Mapping[str, Any]]:
+    def _partition_values(self) -> list[Mapping[str, Any]]:
         """Return the log's values for each live file, whose columns the file may lack."""
         if "partition" not in self._add_actions.column_names:
             return [{}] * len(self._add_actions)
@@ -124,10 +126,10 @@ class DeltaReader:
     def _walk_log(self, newest: Newest | None = None) -> Walk:
         """Walk the versions; each takes a request, and only its digest is kept."""
         walk = Walk(self._add_actions["path"].to_pylist() if newest is None else ())
-        for entry in self._log.line(self._table.version()):
+        for entry in self._log.walk_lineage(self._table.version()):
             if entry is None:
                 break
-            walk.take(entry)
+            walk.add_entry(entry)
             if newest and newest.ends(len(walk.digests), entry.committed_ms):
                 break
         return walk
@@ -135,11 +137,11 @@ class DeltaReader:
     def _address(self, path: str) -> str:
         return path if "://" in path else f"{self._place.location}/{path}"
 
-    def _parse(self, digest: Digest) -> Told:
+    def _parse_commit(self, digest: Digest) -> Told:
         made = not digest.version  # the first one creates the table
         return Told(
             f"version {digest.version}",
             digest.properties,
-            digest.commit,
-            lambda: None if made else digest.foreign(self._sink),
+            digest.to_sink_commit,
+            lambda: None if made else digest.to_foreign_snapshot(self._sink),
         )

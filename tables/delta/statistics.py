@@ -26,21 +26,21 @@ _MARKED = re.compile(f'"{_MARK}([-0-9.]+)"')
 """A number with all of its digits, while it is a text that no value can be."""
 
 
-def statistics(records: int, facts: FileFacts, types: Mapping[Path, Type]) -> str:
+def statistics_json(records: int, facts: FileFacts, types: Mapping[Path, Type]) -> str:
     nested: dict[str, Any] = {"numRecords": records, "minValues": {}, "maxValues": {}}
     nested["nullCount"] = {}
     bounds = (("minValues", facts.minimum, -0.0), ("maxValues", facts.maximum, 0.0))
     for key, known, zero in bounds:
         for path, value in known.items():
-            told = bound(types[path], value)
+            told = bound_value(types[path], value)
             if told is not None:
-                _put(nested[key], path, zero if _is_zero(told) else told)
+                _put_nested(nested[key], path, zero if _is_zero(told) else told)
     for path, nulls in facts.nulls.items():
-        _put(nested["nullCount"], path, nulls)
+        _put_nested(nested["nullCount"], path, nulls)
     return _MARKED.sub(r"\1", json.dumps(nested, default=_with_ellipsis))
 
 
-def bound(kind: Type, value: Any) -> Any:
+def bound_value(kind: Type, value: Any) -> Any:
     """Return a minimum or maximum as in statistics; ``None`` for types and values without."""
     if kind in TOLD:
         told = partition_value(kind, value) if value in TOLD[kind] else None
@@ -58,7 +58,7 @@ def _with_ellipsis(value: Decimal) -> str:
     return f"{_MARK}{value:f}"
 
 
-def _put(into: dict[str, Any], path: Sequence[str], value: Any) -> None:
+def _put_nested(into: dict[str, Any], path: Sequence[str], value: Any) -> None:
     *outer, last = path
     for name in outer:
         into = into.setdefault(name, {})

@@ -59,7 +59,7 @@ from headgate.tables.delta.open_table import (
     schema_id_of,
     schema_id_of_parts,
 )
-from headgate.tables.delta.statistics import statistics
+from headgate.tables.delta.statistics import statistics_json
 from headgate.tables.missing_files import check_lost_files
 from headgate.tables.neutral_schema import file_facts
 from headgate.tables.neutral_schema import layout_id_of as layout_id_of_file
@@ -75,7 +75,7 @@ _Said = Mapping[str, str]
 _Write = Callable[..., None]
 
 
-def _write(table: DeltaTable, *arguments: Any, **named: Any) -> None:
+def _write_trial_commit(table: DeltaTable, *arguments: Any, **named: Any) -> None:
     table.create_write_transaction(*arguments, **named)
 
 
@@ -85,7 +85,9 @@ class DeltaSinkTable:
     ``write`` is delta-rs's call, which a test may let fail.
     """
 
-    def __init__(self, place: DeltaLocation, sink: SinkName, write: _Write = _write) -> None:
+    def __init__(
+        self, place: DeltaLocation, sink: SinkName, write: _Write = _write_trial_commit
+    ) -> None:
         self._place = place
         self._sink = sink
         self._application = tag_name(sink, ONLY_BRANCH)
@@ -97,9 +99,9 @@ class DeltaSinkTable:
         self._store_tried = False
 
     def read(self) -> TableView:
-        return self.seen(self._load())
+        return self.view_of_loaded(self._load())
 
-    def seen(self, table: DeltaTable) -> TableView:
+    def view_of_loaded(self, table: DeltaTable) -> TableView:
         """Return the view of a table that was loaded already. Raises as ``read``."""
         try:
             return self._view(table)
@@ -114,7 +116,7 @@ class DeltaSinkTable:
         except (TableMissing, RetryLater) as error:
             return Unknown(f"nothing was sent: {error}")
         base, head = attempt.base, table.version()
-        places = (str(table.metadata().id), head or None, self._tag(table))
+        places = (str(table.metadata().id), head or None, self._find_tag_version(table))
         if places != (base.uuid, base.head, base.tag):
             return Refused("the table has moved on since it was read; nothing was sent")
         if not self._store_tried:
@@ -131,12 +133,12 @@ class DeltaSinkTable:
         number = uuid.uuid4().hex
         added = [self._add_action(table, file) for file in attempt.files]
         try:
-            self._call(table, attempt, number, added)
+            self._call_commit(table, attempt, number, added)
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             self._kept = None
             return self._outcome_of(attempt, head + 1, number, error)
         self._remember(table)
-        return self._landed(attempt, head + 1)
+        return self._landed_outcome(attempt, head + 1)
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
         """See ``table_format.SupportsDelivery``."""
@@ -144,7 +146,7 @@ class DeltaSinkTable:
         for file in files:
             self._add_action(table, file)
         if lost := check_lost_files(self._folder, files):
-            raise _unfit(self._place.name, lost.reason)
+            raise _table_changed(self._place.name, lost.reason)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
@@ -157,7 +159,7 @@ class DeltaSinkTable:
         A table that was loaded before is only updated, provided that its log is the same: a
         re-created table starts at version 0 again.
         """
-        table = self._update() or self._place.load()
+        table = self._load_newer() or self._place.load()
         self._remember(table)
         name, layout = self._place.name, schema_id_of(table)
         if layout not in self._layouts:
@@ -170,7 +172,7 @@ class DeltaSinkTable:
             entry = self._log.entry(table.version())
             self._kept = (table, entry) if entry else None
 
-    def _update(self) -> DeltaTable | None:
+    def _load_newer(self) -> DeltaTable | None:
         if self._kept is None:
             return None
         table, entry = self._kept
@@ -183,11 +185,11 @@ class DeltaSinkTable:
         require_fit_table(self._place.name, table)
         return table
 
-    def _layout(self, table: DeltaTable, schema_id: int) -> _Columns | None:
+    def _columns_of_schema(self, table: DeltaTable, schema_id: int) -> _Columns | None:
         """Return columns that the table has or had: any process may deliver decided files."""
         if schema_id not in self._layouts:
-            for entry in self._log.line(table.version()):
-                for schema, partitions in entry.layouts if entry else ():
+            for entry in self._log.walk_lineage(table.version()):
+                for schema, partitions in entry.schemas_and_partitions if entry else ():
                     number = schema_id_of_parts(schema, partitions)
                     columns = columns_from_delta(self._place.name, schema)
                     self._layouts.setdefault(number, (columns, partitions))
@@ -195,13 +197,13 @@ class DeltaSinkTable:
                     break
         return self._layouts.get(schema_id)
 
-    def _tag(self, table: DeltaTable) -> int | None:
+    def _find_tag_version(self, table: DeltaTable) -> int | None:
         return table.transaction_version(self._application)
 
     def _view(self, table: DeltaTable) -> TableView:
-        head, tag = table.version(), self._tag(table)
+        head, tag = table.version(), self._find_tag_version(table)
         said = self._sink_properties(tag)
-        way, reached = self._way(head, tag)
+        way, reached = self._walk_to_tag(head, tag)
         records = (decode(self._sink, said) for said in way if said is not None)
         newest = next((record for record in records if record), None)
         return TableView(
@@ -215,18 +217,18 @@ class DeltaSinkTable:
             record=None if tag is None else decode(self._sink, said),
             lineage=_lineage(tag, newest, reached),
             branch_record=newest,
-            others=self._others(way),
+            others=self._find_other_sinks(way),
             filled=filled_of(self._sink, said),
         )
 
-    def _way(self, head: int, tag: int | None) -> tuple[list[_Said | None], Lineage]:
+    def _walk_to_tag(self, head: int, tag: int | None) -> tuple[list[_Said | None], Lineage]:
         """Return the properties of versions back to the tag and some before it; and the lineage.
 
         Over a long way the texts would be large, so they are not kept.
         """
         way: list[_Said | None] = []
         lineage: Lineage | None = None
-        for entry in self._log.line(head):
+        for entry in self._log.walk_lineage(head):
             way.append(entry.properties if entry else None)
             if entry is None:
                 lineage = lineage or Lineage.UNDECIDABLE
@@ -252,7 +254,9 @@ class DeltaSinkTable:
             )
         return entry.properties
 
-    def _others(self, way: Iterable[_Said | None]) -> Mapping[SinkName, Mapping[str, TopicId]]:
+    def _find_other_sinks(
+        self, way: Iterable[_Said | None]
+    ) -> Mapping[SinkName, Mapping[str, TopicId]]:
         """Check rule TABLE-5, as far as the newest versions show."""
         found: dict[SinkName, Mapping[str, TopicId]] = {}
         for said in islice(way, _OTHERS_WITHIN):
@@ -263,7 +267,7 @@ class DeltaSinkTable:
 
     # --------------------------------------------------------------------------------- committing
 
-    def _call(
+    def _call_commit(
         self, table: DeltaTable, attempt: CommitAttempt, number: str, added: Sequence[AddAction]
     ) -> None:
         sink, record = self._sink, attempt.record
@@ -283,7 +287,7 @@ class DeltaSinkTable:
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=True),
         )
 
-    def _landed(self, attempt: CommitAttempt, version: int) -> Landed:
+    def _landed_outcome(self, attempt: CommitAttempt, version: int) -> Landed:
         base, record = attempt.base, attempt.record
         view = TableView(
             table=base.table,
@@ -317,7 +321,7 @@ class DeltaSinkTable:
         if entry is None:
             return Unknown(first_line(said))
         if entry.properties.get(_ATTEMPT) == number:
-            return self._landed(attempt, version)
+            return self._landed_outcome(attempt, version)
         return Refused(first_line(said))
 
     def _add_action(self, table: DeltaTable, file: WrittenFile) -> AddAction:
@@ -326,11 +330,13 @@ class DeltaSinkTable:
         inside = file.path.removeprefix(f"{self._place.location}/")
         now = self._layouts[schema_id_of(table)]
         try:
-            written = self._layout(table, layout_id_of_file(file))
+            written = self._columns_of_schema(table, layout_id_of_file(file))
         except ValueError as error:
             raise TableChanged(f"{name}: {file.path}: {error}") from error
-        if inside == file.path or written is None or not _holds(now, written):
-            raise _unfit(name, f"{file.path} was written for other columns than the table has now")
+        if inside == file.path or written is None or not _accepts_columns(now, written):
+            raise _table_changed(
+                name, f"{file.path} was written for other columns than the table has now"
+            )
         facts, types = file_facts(file, *written), dict(leaf_types(written[0]))
         values = {
             column: partition_value(types[(column,)], value)
@@ -342,11 +348,11 @@ class DeltaSinkTable:
             partition_values=values,
             modification_time=_now_ms(),
             data_change=True,
-            stats=statistics(file.records, facts, types),
+            stats=statistics_json(file.records, facts, types),
         )
 
 
-def _unfit(table: str, why: str) -> TableChanged:
+def _table_changed(table: str, why: str) -> TableChanged:
     return TableChanged(
         f"{table}: {why}",
         "nothing of it is in the table; start the sink again, which writes it again",
@@ -364,7 +370,7 @@ def _lineage(tag: int | None, newest: CommitRecord | None, reached: Lineage) -> 
     return reached
 
 
-def _holds(now: _Columns, written: _Columns) -> bool:
+def _accepts_columns(now: _Columns, written: _Columns) -> bool:
     """Return whether the table takes files with these columns: its further ones may be null."""
     if now == written:
         return True

@@ -42,7 +42,7 @@ class DeltaFormat(TableFormat):
     guarantee = Guarantee.EXACTLY_ONCE
     capabilities = frozenset({Capability.SECONDARY_TABLES, Capability.MANY_TABLES})
 
-    def refuse(self, spec: TableSpec) -> None:
+    def require_supported(self, spec: TableSpec) -> None:
         if find_spec("deltalake") is None:
             raise TableFormatUnknown(
                 "table.type is delta, but deltalake is not installed",
@@ -70,7 +70,7 @@ class DeltaFormat(TableFormat):
             require_partitionable(spec.columns, spec.partition_by)
 
     def create(self, spec: TableSpec) -> bool:
-        place = _place(spec)
+        place = _location_of(spec)
         try:
             place.load()
         except TableMissing:
@@ -85,23 +85,23 @@ class DeltaFormat(TableFormat):
         del use  # nothing is read ahead
         from headgate.tables.delta.table import DeltaSinkTable
 
-        return DeltaSinkTable(_place(spec), sink)
+        return DeltaSinkTable(_location_of(spec), sink)
 
     def file_schema(self, spec: TableSpec) -> FileSchema:
         from headgate.tables.delta.open_table import file_schema_of
 
-        place = _place(spec)
+        place = _location_of(spec)
         return file_schema_of(place, place.load())
 
     def reader(self, spec: TableSpec, sink: SinkName) -> TableReader:
         from headgate.tables.delta.reader import DeltaReader
 
-        return DeltaReader(_place(spec), sink)
+        return DeltaReader(_location_of(spec), sink)
 
-    def names(self, like: TableSpec) -> Collection[str]:
+    def list_table_names(self, like: TableSpec) -> Collection[str]:
         from headgate.control_protocol.errors import Unreachable
 
-        parent = _place(like).location.rpartition("/")[0]
+        parent = _location_of(like).location.rpartition("/")[0]
         try:
             return folders_in(open_files(like.storage, parent), parent)
         except OSError as error:
@@ -135,7 +135,7 @@ class DeltaFormat(TableFormat):
             ) from error
 
 
-def _place(spec: TableSpec) -> DeltaLocation:
+def _location_of(spec: TableSpec) -> DeltaLocation:
     from headgate.tables.delta.open_table import DeltaLocation
 
     return DeltaLocation.of(spec)

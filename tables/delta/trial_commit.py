@@ -28,7 +28,7 @@ _READER_NAMES, _WRITER_NAMES = 3, 7
 _PLAIN = '{"type":"struct","fields":[{"name":"a","type":"string","nullable":true,"metadata":{}}]}'
 
 
-def refusal(table: DeltaTable) -> str:
+def find_commit_refusal(table: DeltaTable) -> str:
     """Return why delta-rs commits to no table of this protocol and metadata, or nothing."""
     said = table.protocol()
     protocol: dict[str, Any] = {
@@ -40,7 +40,7 @@ def refusal(table: DeltaTable) -> str:
     if said.writer_features or said.min_writer_version == _WRITER_NAMES:
         protocol["writerFeatures"] = sorted(said.writer_features or ())
     metadata = table.metadata()
-    return _try(
+    return _try_commit(
         json.dumps(protocol),
         table.schema().to_json(),
         tuple(metadata.partition_columns),
@@ -48,22 +48,22 @@ def refusal(table: DeltaTable) -> str:
     )
 
 
-def protocol_refusal(folder: Folder) -> str:
+def find_read_refusal(folder: Folder) -> str:
     """Return why delta-rs does not read tables of the protocol that a log names, or nothing.
 
     For a log that it does not read: that may be damage, and it may be a protocol that is newer.
     Raises ``OSError``.
     """
     protocol = _protocol_of(folder)
-    return _try(json.dumps(protocol), _PLAIN, (), ()) if protocol else ""
+    return _try_commit(json.dumps(protocol), _PLAIN, (), ()) if protocol else ""
 
 
-def library() -> str:
+def delta_library_version() -> str:
     return f"delta-rs {__version__}"
 
 
 @lru_cache(maxsize=128)
-def _try(
+def _try_commit(
     protocol: str,
     schema: str,
     partition_by: tuple[str, ...],
@@ -83,12 +83,12 @@ def _try(
             log = Path(folder) / "_delta_log"
             log.mkdir()
             (log / f"{0:020}.json").write_text("\n".join(lines))
-            return _refusal(folder, partition_by)
+            return _trial_refusal(folder, partition_by)
     except OSError:  # no place for the trial: the first commit shows it
         return ""
 
 
-def _refusal(folder: str, partition_by: Iterable[str]) -> str:
+def _trial_refusal(folder: str, partition_by: Iterable[str]) -> str:
     try:
         table = DeltaTable(folder)
         table.create_write_transaction(
@@ -107,18 +107,22 @@ def _refusal(folder: str, partition_by: Iterable[str]) -> str:
 
 def _protocol_of(folder: Folder) -> Mapping[str, Any] | None:
     """Return the newest protocol of a log, as far as its files can be read."""
-    names = {name: found[1] for name, _ in folder.below("_delta_log") if (found := _match(name))}
+    names = {
+        name: found[1]
+        for name, _ in folder.files_below("_delta_log")
+        if (found := _match_log_file(name))
+    }
     for name in sorted(names, key=lambda name: (names[name], name.endswith("json")), reverse=True):
-        for protocol in _protocols(folder, name):
+        for protocol in _read_protocols(folder, name):
             return protocol
     return None
 
 
-def _match(name: str) -> re.Match[str] | None:
+def _match_log_file(name: str) -> re.Match[str] | None:
     return _VERSION.fullmatch(name)
 
 
-def _protocols(folder: Folder, name: str) -> Iterator[Mapping[str, Any]]:
+def _read_protocols(folder: Folder, name: str) -> Iterator[Mapping[str, Any]]:
     try:
         data = folder.read(name)
         if name.endswith(".parquet"):

@@ -38,10 +38,10 @@ class HudiSinkTable(HudiCommits):
     def new_token(self) -> str:
         _, java = self._open_client()
         self._open_timeline(java)
-        self._stamps.append(self._reserved(java))
+        self._stamps.append(self._reserve_instant(java))
         return stamp_of(self._place.location, self._stamps[-1])
 
-    def _renewed(self) -> None:
+    def _forget_cached(self) -> None:
         self._stamps.clear()
 
     def _announced_instants(self) -> Sequence[str]:
@@ -53,9 +53,9 @@ class HudiSinkTable(HudiCommits):
         Instants before it count as completed to everyone who lists folders.
         """
         try:
-            meta = java.meta()
+            meta = java.load_meta_client()
             if next(java.commits(meta), None) is None:
-                self._make_first(java)
+                self._make_first_commit(java)
         except HeadgateError:
             raise
         except Exception as error:
@@ -64,19 +64,19 @@ class HudiSinkTable(HudiCommits):
                 f"Hudi table {self._place.name} takes no first commit: {error_text(error)}"
             ) from error
 
-    def _make_first(self, java: HudiJava) -> None:
+    def _make_first_commit(self, java: HudiJava) -> None:
         """Raise ``Moved`` where others have condemned the instant while this process slept.
 
         To complete it nevertheless would look like a fork (H9). They have opened the timeline, or
         the next try does.
         """
-        first = self._reserved(java)
+        first = self._reserve_instant(java)
 
         def check() -> None:
-            if first in self._reservations.condemned():
+            if first in self._reservations.forbidden_instants():
                 raise Moved(check_rolled_back(first).reason)
 
-        if refused := self._begin(java, first):
+        if refused := self._begin_instant(java, first):
             raise Moved(refused.reason)
         java.commit(first, (), {}, check)
 
@@ -88,9 +88,9 @@ class HudiSinkTable(HudiCommits):
         """
         named = {instant_of(file.path) for file in attempt.files}
         assert len(named) <= 1, f"files of several instants: {', '.join(sorted(named))}"
-        return named.pop() if named else self._reserved(java)
+        return named.pop() if named else self._reserve_instant(java)
 
-    def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
+    def _refuse_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
         return check_lost_files(self._place.folder, attempt.files)
 
 
@@ -101,9 +101,9 @@ STAGED_MS_MAX = 24 * 3_600_000
 """A file not committed by this age is never committed: its records are written again."""
 
 
-def sweep(folder: Folder) -> None:
+def remove_old_drafts(folder: Folder) -> None:
     """Remove what is too old to be needed, unless a draft names it: then it is pending."""
-    found = folder.below(STAGED)
+    found = folder.files_below(STAGED)
     oldest_ms = time.time_ns() // 1_000_000 - STAGED_MS_MAX
     old = [name for name, at_ms in found if name.endswith(".parquet") and at_ms < oldest_ms]
     if old:

@@ -91,7 +91,7 @@ class HudiFileMarking:
         """Return the folder of a partition, relative to the table's; empty without partitions."""
         return "/".join(map(self._folder, self.partition_by, values))
 
-    def written_before(self, path: str) -> Mapping[str, bytes]:
+    def initial_metadata(self, path: str) -> Mapping[str, bytes]:
         folder, _, name = path.rpartition("/")
         inside = folder.removeprefix(self.location).strip("/")
         instant, depth = instant_of(path), len(inside.split("/")) if inside else 0
@@ -112,11 +112,11 @@ class HudiFileMarking:
         numbered = pc.binary_join_element_wise(f"{instant}_{file_id_of(path)}", numbers, "_")
         key = rows.column(self.key).cast(pa.string()) if self.key else numbered
         ours = (
-            _always(instant, rows),
+            _repeat_text(instant, rows),
             numbered,
             key,
-            _always(partition, rows),
-            _always(name, rows),
+            _repeat_text(partition, rows),
+            _repeat_text(name, rows),
         )
         for field, values in zip(self.columns, ours, strict=True):
             rows = rows.append_column(field, values)
@@ -137,5 +137,5 @@ class HudiFileMarking:
         return f"{column}={text}" if self.hive_style else text
 
 
-def _always(text: str, rows: pa.Table) -> pa.Array:
+def _repeat_text(text: str, rows: pa.Table) -> pa.Array:
     return pa.repeat(text, rows.num_rows)

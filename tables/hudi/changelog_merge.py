@@ -35,7 +35,10 @@ _Column = Any
 
 
 class Fold:
-    """The changes of one commit, whose files exist; ``look`` comes before ``counts``."""
+    """The changes of one commit, whose files exist.
+
+    ``note_table_rows`` comes before ``count_keys``.
+    """
 
     def __init__(self, key: RowKey, numbered: Sequence[NumberedFile], folder: Folder) -> None:
         """``folder`` is the table's, which contains them."""
@@ -45,7 +48,7 @@ class Fold:
         self._claimed = sum(file.records for file in files)
         self._paths = [file.path for file in files]
         gone = [file.kind is FileKind.KEYS for file in files]
-        read = [self._records(*told) for told in zip(self._paths, gone, strict=True)]
+        read = [self._read_records(*told) for told in zip(self._paths, gone, strict=True)]
         lengths = [len(part) for part in read]
         self._goes = np.repeat(gone, lengths)
         self._begins = np.cumsum([0, *lengths])
@@ -68,12 +71,12 @@ class Fold:
         self._moved[number[place != self._place[number]]] = True
 
     @property
-    def asked(self) -> list[str]:
-        """Return the columns of the table that ``look`` takes."""
+    def wanted_columns(self) -> list[str]:
+        """Return the columns of the table that ``note_table_rows`` takes."""
         return [*self._key.key, *filter(None, [self._key.topic]), self._key.partition]
 
-    def look(self, rows: Iterable[pa.RecordBatch]) -> None:
-        """Note rows of the table; they have the ``asked`` columns in that order."""
+    def note_table_rows(self, rows: Iterable[pa.RecordBatch]) -> None:
+        """Note rows of the table; they have the ``wanted_columns`` in that order."""
         for batch in rows:
             of_key = len(self._key.key)
             found = self._keys.find(batch.columns[:of_key])
@@ -86,7 +89,7 @@ class Fold:
             told = np.asarray(pc.is_valid(places[-1]))
             self._moved[found[other & told]] = True
 
-    def counts(self) -> KeyCounts:
+    def count_keys(self) -> KeyCounts:
         """Count what happens to the records. Raises ``KeyInTwoPartitions``, ``TableChanged``."""
         records, keys = len(self._goes), self._keys.count
         if records != self._claimed:
@@ -95,14 +98,14 @@ class Fold:
                 f"{self._claimed}",
                 "somebody changed them; start the sink again, which writes them again",
             )
-        if moved := _count(self._moved):
+        if moved := _count_chosen(self._moved):
             raise KeyInTwoPartitions(
                 f"{moved} keys have records in two partitions, and no order tells which is newer",
                 "nothing of them is in the table; produce each key to one partition",
             )
         goes = self._goes[self._last]
-        going, there = _count(goes), _count(self._live)
-        deleted = _count(goes & self._live)
+        going, there = _count_chosen(goes), _count_chosen(self._live)
+        deleted = _count_chosen(goes & self._live)
         return KeyCounts(
             inserted=keys - going - (there - deleted),
             updated=there - deleted,
@@ -111,7 +114,7 @@ class Fold:
             superseded=records - keys,
         )
 
-    def rows(self, aside: str) -> Iterator[str]:
+    def write_new_rows(self, aside: str) -> Iterator[str]:
         """Yield files of the new rows: staged ones, or new ones below ``aside``.
 
         New ones leave out superseded rows.
@@ -122,16 +125,16 @@ class Fold:
         for path, begin, end in spans:
             chosen = last[begin:end] & ~self._goes[begin:end]
             if chosen.any():
-                yield path if chosen.all() else self._copy(path, chosen, aside)
+                yield path if chosen.all() else self._copy_rows(path, chosen, aside)
 
-    def going(self) -> pa.Table:
+    def keys_to_delete(self) -> pa.Table:
         """Return the keys of live rows to delete."""
         rows = self._last[self._goes[self._last] & self._live]
         return pa.table(self._values, names=list(self._key.key)).take(rows)
 
-    def _records(self, path: str, goes: bool) -> pa.Table:  # noqa: FBT001 - of each file one
+    def _read_records(self, path: str, goes: bool) -> pa.Table:  # noqa: FBT001 - of each file one
         """Return keys and coordinates, whatever their names in the file."""
-        columns = [*self.asked, self._key.offset]
+        columns = [*self.wanted_columns, self._key.offset]
         if goes:
             coordinates = [*filter(None, [self._key.topic and _TOPIC]), _PARTITION, _OFFSET]
             columns = [*self._key.key, *coordinates]
@@ -139,12 +142,12 @@ class Fold:
             found = file.read(columns)
         return pa.table([found[name] for name in columns], [str(n) for n in range(len(columns))])
 
-    def _copy(self, path: str, chosen: npt.NDArray[np.bool_], aside: str) -> str:
+    def _copy_rows(self, path: str, chosen: npt.NDArray[np.bool_], aside: str) -> str:
         """Write the chosen rows of a file to another."""
         copied, begin = f"{aside}/{uuid.uuid4()}.parquet", 0
         with (
             self._open(path) as file,
-            self._folder.sink(copied) as stream,
+            self._folder.open_output(copied) as stream,
             pq.ParquetWriter(stream, file.schema_arrow) as writer,
         ):
             for batch in file.iter_batches(_BATCH_ROWS):
@@ -154,7 +157,7 @@ class Fold:
         return f"{self._folder.location}/{copied}"
 
     def _open(self, path: str) -> pq.ParquetFile:
-        return pq.ParquetFile(self._folder.source(name_below(self._folder.location, path)))
+        return pq.ParquetFile(self._folder.arrow_source(name_below(self._folder.location, path)))
 
 
 class _Numbered:
@@ -164,30 +167,30 @@ class _Numbered:
         first, *others = columns
         self._first = pc.unique(first)
         self._others: list[tuple[pa.Array, pa.Array]] = []
-        self.numbers, self.count = _at(first, self._first), len(self._first)
+        self.numbers, self.count = _index_among(first, self._first), len(self._first)
         for column in others:
             values = pc.unique(column)
-            paired = _pair(self.numbers, column, values)
+            paired = _pair_numbers(self.numbers, column, values)
             pairs = pc.unique(paired)
             self._others.append((values, pairs))
-            self.numbers, self.count = _at(paired, pairs), len(pairs)
+            self.numbers, self.count = _index_among(paired, pairs), len(pairs)
 
     def find(self, columns: Sequence[_Column]) -> _Numbers:
         """Return the numbers of these values, ``_NONE`` for unknown ones."""
         first, *others = columns
-        found = _at(first, self._first)
+        found = _index_among(first, self._first)
         for column, (values, pairs) in zip(others, self._others, strict=True):
-            found = _at(_pair(found, column, values), pairs)
+            found = _index_among(_pair_numbers(found, column, values), pairs)
         return found
 
 
-def _pair(numbers: _Numbers, column: _Column, values: pa.Array) -> pa.Array:
+def _pair_numbers(numbers: _Numbers, column: _Column, values: pa.Array) -> pa.Array:
     """Return a number for each pair; negative if one of the two is missing."""
-    at = _at(column, values)
+    at = _index_among(column, values)
     return pa.array(np.where(at == _NONE, _NONE, numbers * len(values) + at))
 
 
-def _at(column: _Column, values: pa.Array) -> _Numbers:
+def _index_among(column: _Column, values: pa.Array) -> _Numbers:
     """Return the index of each among the values, ``_NONE`` if it is not among them."""
     return _numbers(pc.index_in(column.cast(values.type), values).fill_null(_NONE))
 
@@ -196,5 +199,5 @@ def _numbers(column: _Column) -> _Numbers:
     return np.asarray(column.cast(pa.int64()))
 
 
-def _count(chosen: npt.NDArray[np.bool_]) -> int:
+def _count_chosen(chosen: npt.NDArray[np.bool_]) -> int:
     return int(np.count_nonzero(chosen))

@@ -50,14 +50,16 @@ def avro_of(name: str, columns: Struct, comments: Mapping[str, str]) -> str:
     """Return a new table's Avro schema. Raises ``ConfigurationError`` naming the column."""
     if own := _first_reserved(columns, (*COLUMNS, *_MEANING)):
         raise ConfigurationError(f"{own} is a column of Hudi's own", "name it otherwise")
-    fields = [_field(column, (), comments.get(column.name)) for column in columns.fields]
+    fields = [_avro_field(column, (), comments.get(column.name)) for column in columns.fields]
     return json.dumps({"type": "record", "name": name, "namespace": "hoodie", "fields": fields})
 
 
 def columns_of(table: str, schema: str) -> Struct:
     """Return a table's columns. Raises ``TableUnfit`` for those that our files cannot hold."""
     fields = json.loads(schema)["fields"]
-    return Struct(tuple(_column(table, each) for each in fields if each["name"] not in COLUMNS))
+    return Struct(
+        tuple(_parse_column(table, each) for each in fields if each["name"] not in COLUMNS)
+    )
 
 
 def require_free_names(table: str, columns: Struct) -> None:
@@ -76,7 +78,7 @@ def _first_reserved(columns: Struct, names: Sequence[str]) -> str | None:
 
 def spark_columns(columns: Sequence[Column]) -> str:
     """Return Spark's DDL for columns with these names and types."""
-    return ", ".join(f"{quote(column.name)} {_spark(column.type)}" for column in columns)
+    return ", ".join(f"{quote(column.name)} {_spark_type(column.type)}" for column in columns)
 
 
 def quote(name: str) -> str:
@@ -118,57 +120,57 @@ def changed_column(columns: Struct, schema: str) -> str | None:
 
     Whether values may be missing is not compared: Spark's writers declare all columns optional.
     """
-    now = {column.name: _spark(column.type) for column in columns_of("", schema).fields}
-    known = {column.name: _spark(column.type) for column in columns.fields}
+    now = {column.name: _spark_type(column.type) for column in columns_of("", schema).fields}
+    known = {column.name: _spark_type(column.type) for column in columns.fields}
     return next((name for name in {**known, **now} if known.get(name) != now.get(name)), None)
 
 
-def _spark(kind: Type) -> str:
+def _spark_type(kind: Type) -> str:
     match kind:
         case Struct(fields):
-            return f"struct<{', '.join(f'{quote(c.name)}: {_spark(c.type)}' for c in fields)}>"
+            return f"struct<{', '.join(f'{quote(c.name)}: {_spark_type(c.type)}' for c in fields)}>"
         case ListOf(element):
-            return f"array<{_spark(element.type)}>"
+            return f"array<{_spark_type(element.type)}>"
         case MapOf(key, value):
-            return f"map<{_spark(key)}, {_spark(value.type)}>"
+            return f"map<{_spark_type(key)}, {_spark_type(value.type)}>"
         case _:
             return _SPARK.get(kind, kind)
 
 
-def _field(column: Column, inside: Path, comment: str | None = None) -> dict[str, Any]:
+def _avro_field(column: Column, inside: Path, comment: str | None = None) -> dict[str, Any]:
     if not column.name.isidentifier():
         raise ConfigurationError(
             f"column {dotted((*inside, column.name))!r}: Avro, which says the columns of a Hudi "
             "table, has no such name",
             "letters, digits and _ make one, and no digit begins it; `from` reads another field",
         )
-    form = {"name": column.name, "type": _value(column, (*inside, column.name))}
+    form = {"name": column.name, "type": _avro_value_type(column, (*inside, column.name))}
     if not column.required:
         form["default"] = None
     return {**form, "doc": comment} if comment else form
 
 
-def _value(column: Column, path: Path) -> Any:
-    kind = _avro(column.type, path)
+def _avro_value_type(column: Column, path: Path) -> Any:
+    kind = _avro_type(column.type, path)
     return kind if column.required else ["null", kind]
 
 
-def _avro(kind: Type, path: Path) -> Any:
+def _avro_type(kind: Type, path: Path) -> Any:
     match kind:
         case Struct(fields):
             form = {"type": "record", **_type_name(path[-1], path)}
-            return {**form, "fields": [_field(each, path) for each in fields]}
+            return {**form, "fields": [_avro_field(each, path) for each in fields]}
         case ListOf(element):
-            return {"type": "array", "items": _value(element, (*path, "element"))}
+            return {"type": "array", "items": _avro_value_type(element, (*path, "element"))}
         case MapOf("string", value):
-            return {"type": "map", "values": _value(value, (*path, "value"))}
+            return {"type": "map", "values": _avro_value_type(value, (*path, "value"))}
         case str() if kind in _PLAIN:
             return _PLAIN[kind]
         case str() if kind in _LOGICAL:
             physical, logical = _LOGICAL[kind]
             return {"type": physical, "logicalType": logical}
         case str() if parts := digits(kind):
-            return _decimal(path, *parts)
+            return _avro_decimal(path, *parts)
     raise ConfigurationError(
         f"column {dotted(path)!r}: no column of a Hudi table is made of {_type_text(kind)} here",
         f"use one of {', '.join((*_PLAIN, *_LOGICAL))}, decimal(p,s), and structs, lists and maps "
@@ -181,7 +183,7 @@ def _type_name(name: str, path: Path) -> dict[str, str]:
     return {"name": name, "namespace": dotted((_INSIDE, *path[:-1]))}
 
 
-def _decimal(path: Path, precision: int, scale: int) -> dict[str, Any]:
+def _avro_decimal(path: Path, precision: int, scale: int) -> dict[str, Any]:
     size = next(n for n in range(1, 17) if 10**precision <= 2 ** (8 * n - 1))
     name = f"fixed_{path[-1]}"
     named = _type_name(name, path) if len(path) > 1 else {"name": name}
@@ -193,11 +195,11 @@ def _type_text(kind: Type) -> str:
     return kind if isinstance(kind, str) else "a map from other keys than text"
 
 
-def _column(table: str, form: Mapping[str, Any]) -> Column:
-    return _item(table, form["name"], form["type"], form["name"])
+def _parse_column(table: str, form: Mapping[str, Any]) -> Column:
+    return _parse_item(table, form["name"], form["type"], form["name"])
 
 
-def _item(table: str, told: str, kind: Any, name: str = "") -> Column:
+def _parse_item(table: str, told: str, kind: Any, name: str = "") -> Column:
     """Read the item of a list or map, which has no name; ``told``: the column it belongs to."""
     required = True
     if isinstance(kind, list):
@@ -205,10 +207,10 @@ def _item(table: str, told: str, kind: Any, name: str = "") -> Column:
         if len(others) != 1:
             raise _unfit(table, told, kind)
         kind, required = others[0], len(others) == len(kind)
-    return Column(name, _type(table, told, kind), required)
+    return Column(name, _parse_type(table, told, kind), required)
 
 
-def _type(table: str, name: str, form: Any) -> Type:
+def _parse_type(table: str, name: str, form: Any) -> Type:
     if isinstance(form, Mapping):
         logical = form.get("logicalType")
         if logical == "decimal" and form["type"] == "fixed":
@@ -217,11 +219,11 @@ def _type(table: str, name: str, form: Any) -> Type:
             return _OURS_LOGICAL[logical]
         match form["type"] if logical is None else None:
             case "record":
-                return Struct(tuple(_column(table, each) for each in form["fields"]))
+                return Struct(tuple(_parse_column(table, each) for each in form["fields"]))
             case "array":
-                return ListOf(_item(table, name, form["items"]))
+                return ListOf(_parse_item(table, name, form["items"]))
             case "map":
-                return MapOf("string", _item(table, name, form["values"]))
+                return MapOf("string", _parse_item(table, name, form["values"]))
             case str() as plain if plain in _OURS:
                 return _OURS[plain]
     elif form in _OURS:

@@ -42,7 +42,7 @@ from headgate.tables.hudi.columns import changed_column
 from headgate.tables.hudi.jvm import error_text
 from headgate.tables.hudi.reserved_instants import Kept, Reservations
 from headgate.tables.hudi.table_properties import HudiLocation, TableConfig
-from headgate.tables.hudi.timeline import unread
+from headgate.tables.hudi.timeline import table_read_error
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 
 _LOOKED_AT = 20
@@ -86,7 +86,7 @@ class HudiCommits:
         """
         return self._read(keeps=True)
 
-    def look(self) -> TableView:
+    def read_without_writing(self) -> TableView:
         """Read the table without writing anything."""
         return self._read(keeps=False)
 
@@ -95,14 +95,16 @@ class HudiCommits:
         try:
             config, java = self._open_client()
             view = self.read()
-            if _place(view) != _place(base):
+            if _table_state_key(view) != _table_state_key(base):
                 return Refused("the table has moved on since it was read; nothing was sent")
             if attempt.record.claim:
-                self._evict(java)  # first: its rollbacks may be all that an empty timeline has
+                self._roll_back_pending(
+                    java
+                )  # first: its rollbacks may be all that an empty timeline has
             instant = self._instant_of(attempt, java)
-            if refusal := self._begin(java, instant):
+            if refusal := self._begin_instant(java, instant):
                 return refusal
-            brought = self._brought(attempt, java, instant)
+            brought = self._write_missing_rows(attempt, java, instant)
             if isinstance(brought, Refused):
                 return brought
         except (TableMissing, RetryLater) as error:
@@ -112,7 +114,7 @@ class HudiCommits:
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was completed yet
             java.close()
             return Unknown(f"nothing was completed: {error_text(error)}")
-        return self._send(brought, config, java, instant)
+        return self._send_commit(brought, config, java, instant)
 
     def close(self) -> None:
         if self._open:
@@ -127,40 +129,44 @@ class HudiCommits:
             self.close()
             self._open = (config, self._java(self._place, config.schema))
             self._begun.clear()
-            self._renewed()
+            self._forget_cached()
         return self._open
 
     def _read(self, *, keeps: bool) -> TableView:
         config, java = self._open_client()
         try:
-            meta = java.meta()
-            view, unkept = self._seen(config, java, meta)
-            lost_lock_detection.refuse(
+            meta = java.load_meta_client()
+            view, unkept = self._build_view(config, java, meta)
+            lost_lock_detection.require_same_key_filling(
                 view, self._place, self._sink, lambda: java.latest_slices(meta)
             )
             if keeps and unkept:
-                self._reservations.keep(unkept)
+                self._reservations.keep_commit(unkept)
         except HeadgateError:
             raise
         except Exception as error:
-            raise unread(self._place, error) from error
+            raise table_read_error(self._place, error) from error
         return view
 
-    def _seen(
+    def _build_view(
         self, config: TableConfig, java: HudiJava, meta: object
     ) -> tuple[TableView, Kept | None]:
         """Return the table, and the sink's newest commit if it has landed and is not kept (H10)."""
         newest = list(islice(java.commits(meta), _LOOKED_AT))
-        ours = list(islice(self._ours(java.commits(meta)), 2))
-        self._require_none_risen(lambda instant: java.completed(meta, instant))
-        lost_lock_detection.require_chain(self._place.name, self._sink, ours)
+        ours = list(islice(self._own_commits(java.commits(meta)), 2))
+        self._require_rollbacks_held(lambda instant: java.is_completed(meta, instant))
+        lost_lock_detection.require_unforked(self._place.name, self._sink, ours)
         self._require_columns_kept(config, newest)
         said = ours[0].said if ours else {}
         found, filled = decode(self._sink, said), filled_of(self._sink, said)
         tag, record = ours[0].completed if ours else None, found
         lineage = Lineage.CONTAINS_TAG if ours else Lineage.FRESH
-        kept = self._reservations.newest(
-            lambda instant: None if java.completed(meta, instant) else java.archived(meta, instant)
+        kept = self._reservations.find_newest_commit(
+            lambda instant: (
+                None
+                if java.is_completed(meta, instant)
+                else java.archived_completion_ms(meta, instant)
+            )
         )
         if kept and kept.tag > (tag or 0):
             tag, record, filled = kept.tag, kept.record, kept.filled
@@ -188,18 +194,18 @@ class HudiCommits:
             unkept = Kept(ours[0].requested, ours[0].completed, found, filled)
         return view, unkept
 
-    def _ours(self, commits: Iterator[Instant]) -> Iterator[Instant]:
+    def _own_commits(self, commits: Iterator[Instant]) -> Iterator[Instant]:
         return (each for each in commits if sink_of(each.said) == self._sink)
 
     def _lineage(self, java: HudiJava, meta: object, kept: Kept, *, below: bool) -> Lineage:
         """TABLE-4: return the lineage if the newest landed commit is not on the active timeline."""
-        if java.archived(meta, kept.instant) is not None:
+        if java.archived_completion_ms(meta, kept.instant) is not None:
             return Lineage.CONTAINS_TAG
         return Lineage.ROLLED_BACK if below else Lineage.TAG_MISSING
 
-    def _require_none_risen(self, complete: Callable[[str], bool]) -> None:
-        lost_lock_detection.require_none_risen(
-            self._place.name, self._sink, self._reservations.condemned(), complete
+    def _require_rollbacks_held(self, complete: Callable[[str], bool]) -> None:
+        lost_lock_detection.require_rollbacks_held(
+            self._place.name, self._sink, self._reservations.forbidden_instants(), complete
         )
 
     def _require_columns_kept(self, config: TableConfig, newest: list[Instant]) -> None:
@@ -215,10 +221,10 @@ class HudiCommits:
 
     # --------------------------------------------------------------------------------- committing
 
-    def _reserved(self, java: HudiJava) -> str:
+    def _reserve_instant(self, java: HudiJava) -> str:
         try:
-            instant = java.reserve()
-            self._reservations.note(instant)
+            instant = java.reserve_instant()
+            self._reservations.note_instant(instant)
         except HeadgateError:
             raise
         except Exception as error:
@@ -232,14 +238,14 @@ class HudiCommits:
         """Return the instant that the attempt is made under."""
         raise NotImplementedError
 
-    def _renewed(self) -> None:
+    def _forget_cached(self) -> None:
         """Forget what was known: the table is another one, or was changed."""
 
     def _announced_instants(self) -> Sequence[str]:
         """Return the instants of transactions that may not be settled, oldest first."""
         return ()
 
-    def _brought(
+    def _write_missing_rows(
         self,
         attempt: CommitAttempt,
         java: HudiJava,  # noqa: ARG002 - for those that have it to do
@@ -248,50 +254,50 @@ class HudiCommits:
         """Write missing rows into the table's folder, under the pending instant."""
         return attempt
 
-    def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:
+    def _refuse_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:
         """Refuse to commit what no longer exists."""
         raise NotImplementedError
 
-    def _done(self, attempt: CommitAttempt) -> None:
+    def _remove_spent_files(self, attempt: CommitAttempt) -> None:
         """Remove what only the landed attempt needed."""
 
-    def _evict(self, java: HudiJava) -> None:
+    def _roll_back_pending(self, java: HudiJava) -> None:
         """H3: roll back whatever this sink has left pending, so that it can no longer land.
 
         The newest instant to come belongs to the transaction that the claim begins with.
         """
-        meta, first = java.meta(), set(self._announced_instants()[-1:])
-        self._require_none_risen(lambda instant: java.landed(meta, instant) is not None)
-        for instant in sorted(self._unfinished(java, meta) - first):
-            self._bury(java, instant)
+        meta, first = java.load_meta_client(), set(self._announced_instants()[-1:])
+        self._require_rollbacks_held(lambda instant: java.completion_ms(meta, instant) is not None)
+        for instant in sorted(self._unfinished_instants(java, meta) - first):
+            self._remove_instant(java, instant)
 
-    def _bury(self, java: HudiJava, instant: str) -> None:
+    def _remove_instant(self, java: HudiJava, instant: str) -> None:
         def condemn(meta: object) -> bool:
-            self._reservations.condemn(instant)
-            return instant in self._unfinished(java, meta)
+            self._reservations.forbid_completion(instant)
+            return instant in self._unfinished_instants(java, meta)
 
-        java.bury(instant, condemn)
+        java.remove_instant(instant, condemn)
 
-    def _begin(self, java: HudiJava, instant: str) -> Refused | None:
+    def _begin_instant(self, java: HudiJava, instant: str) -> Refused | None:
         """H4: put the instant on the timeline; H7: continue one that was begun."""
-        meta = java.meta()
-        if java.completed(meta, instant):
+        meta = java.load_meta_client()
+        if java.is_completed(meta, instant):
             return Refused(f"instant {instant} is complete", for_good=True)
-        if instant in self._reservations.condemned():
+        if instant in self._reservations.forbidden_instants():
             return check_rolled_back(instant)
-        if instant in java.pending(meta):
-            java.go_on(instant)
+        if instant in java.pending_instants(meta):
+            java.start_heartbeat(instant)
             return None
         if instant in self._begun:
             return check_rolled_back(instant)
-        if java.passed(meta, instant):
-            self._bury(java, instant)
+        if java.is_before_timeline(meta, instant):
+            self._remove_instant(java, instant)
             return Refused(f"instant {instant} is older than the active timeline", for_good=True)
         java.register(meta, instant)
         self._begun.add(instant)
         return None
 
-    def _send(
+    def _send_commit(
         self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, instant: str
     ) -> CommitOutcome:
         refused: list[Refused] = []
@@ -300,15 +306,17 @@ class HudiCommits:
         coming = Kept(instant, 0, record, filled)
 
         def check() -> None:
-            if refusal := self._refusal(attempt, java, instant):
+            if refusal := self._check_before_commit(attempt, java, instant):
                 refused.append(refusal)
                 raise Moved(refusal.reason)
-            self._reservations.announce(coming)
+            self._reservations.announce_commit(coming)
 
         try:
             told = {
-                **coming.said,
-                lost_lock_detection.follows(self._sink): str(attempt.base.tag or ""),
+                **coming.commit_metadata,
+                lost_lock_detection.previous_completion_key(self._sink): str(
+                    attempt.base.tag or ""
+                ),
             }
             self._answer(lambda: java.commit(instant, attempt.files, told, check))
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
@@ -316,24 +324,28 @@ class HudiCommits:
             if refused:
                 return refused[0]
             return self._outcome_of(attempt, java, coming, error)
-        return self._landed(attempt, config, java, coming)
+        return self._landed_outcome(attempt, config, java, coming)
 
-    def _refusal(self, attempt: CommitAttempt, java: HudiJava, instant: str) -> Refused | None:
+    def _check_before_commit(
+        self, attempt: CommitAttempt, java: HudiJava, instant: str
+    ) -> Refused | None:
         """Inside Hudi's lock, check that the table is what the attempt expects and its files exist.
 
         A claim that did not land may have removed them (H3).
         """
-        view, _ = self._seen(self._place.config(), java, java.meta())
-        if _place(view) != _place(attempt.base):
+        view, _ = self._build_view(self._place.config(), java, java.load_meta_client())
+        if _table_state_key(view) != _table_state_key(attempt.base):
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
-        if behind := lost_lock_detection.behind(view.head):
+        if behind := lost_lock_detection.check_clock_behind(view.head):
             return Refused(behind)
-        meta = java.meta()
-        if instant in self._reservations.condemned() or java.rolling_back(meta, instant):
+        meta = java.load_meta_client()
+        if instant in self._reservations.forbidden_instants() or java.is_rolling_back(
+            meta, instant
+        ):
             return check_rolled_back(instant)
-        if instant not in java.pending(meta):
+        if instant not in java.pending_instants(meta):
             return Refused(f"the table has moved on: instant {instant} is not pending any more")
-        return self._lost(attempt, java)
+        return self._refuse_lost_files(attempt, java)
 
     def _outcome_of(
         self, attempt: CommitAttempt, java: HudiJava, coming: Kept, error: Exception
@@ -343,24 +355,24 @@ class HudiCommits:
             return Unknown(repr(error))
         try:
             config, java = self._open_client()
-            landed = java.landed(java.meta(), coming.instant)
+            landed = java.completion_ms(java.load_meta_client(), coming.instant)
             if config.uuid == attempt.base.uuid and landed is not None:
-                return self._landed(attempt, config, java, coming)
+                return self._landed_outcome(attempt, config, java, coming)
         except Exception as later:  # noqa: BLE001 - it is not known then
             return Unknown(f"{error_text(error)}, and then: {error_text(later)}")
         return Unknown(error_text(error))
 
-    def _landed(
+    def _landed_outcome(
         self, attempt: CommitAttempt, config: TableConfig, java: HudiJava, coming: Kept
     ) -> CommitOutcome:
         instant, record = coming.instant, coming.record
-        self._require_none_risen(instant.__eq__)
+        self._require_rollbacks_held(instant.__eq__)
         try:
-            meta = java.meta()
-            tag = java.landed(meta, instant)
+            meta = java.load_meta_client()
+            tag = java.completion_ms(meta, instant)
             assert tag is not None, f"instant {instant} has gone again"
             view = replace(
-                self._seen(config, java, java.meta())[0],
+                self._build_view(config, java, java.load_meta_client())[0],
                 head=tag,
                 tag=tag,
                 record=record,
@@ -368,42 +380,49 @@ class HudiCommits:
                 lineage=Lineage.CONTAINS_TAG,
                 filled=coming.filled,
             )
-            self._reservations.keep(replace(coming, tag=tag))
+            self._reservations.keep_commit(replace(coming, tag=tag))
             self._begun.discard(instant)
-            self._tidy(java, instant)
-            self._done(attempt)
+            self._clean_up_after(java, instant)
+            self._remove_spent_files(attempt)
         except Exception as error:  # noqa: BLE001 - it has landed, as a read will tell
             return Unknown(f"instant {instant} landed, and then: {error_text(error)}")
         return Landed(tag, view)
 
-    def _unfinished(self, java: HudiJava, meta: object) -> frozenset[str]:
+    def _unfinished_instants(self, java: HudiJava, meta: object) -> frozenset[str]:
         """Return this sink's unfinished instants: pending, metadata table only, or markers."""
         kept = self._reservations
-        ghosts = java.ghosts(meta, kept.condemned())
-        return kept.noted() & (java.pending(meta) | ghosts | kept.marked())
+        ghosts = java.ghosts(meta, kept.forbidden_instants())
+        return kept.reserved_instants() & (
+            java.pending_instants(meta) | ghosts | kept.instants_with_markers()
+        )
 
-    def _tidy(self, java: HudiJava, landed: str) -> None:
+    def _clean_up_after(self, java: HudiJava, landed: str) -> None:
         """H5: clean up; late participants write after their transaction, and nobody reads that."""
-        meta = java.meta()
-        for instant in sorted(self._unfinished(java, meta)):
-            if java.completed(meta, instant):
-                self._reservations.remove_late(instant, _paths(java.statistics(meta, instant)))
+        meta = java.load_meta_client()
+        for instant in sorted(self._unfinished_instants(java, meta)):
+            if java.is_completed(meta, instant):
+                self._reservations.remove_uncommitted_files(
+                    instant, _path_set(java.file_statistics(meta, instant))
+                )
             elif instant < landed and instant not in self._announced_instants():
-                self._bury(java, instant)
-        self._reservations.remove_behind(self._settled_files(java, meta))
-        self._reservations.forget_old(landed)
+                self._remove_instant(java, instant)
+        self._reservations.remove_late_files(self._settled_files(java, meta))
+        self._reservations.forget_old_instants(landed)
 
     def _settled_files(
         self, java: HudiJava, meta: object
     ) -> Callable[[str], Collection[str] | None]:
         """Return a function that returns the files that a settled instant of the sink added."""
-        noted, condemned = self._reservations.noted(), self._reservations.condemned()
+        noted, condemned = (
+            self._reservations.reserved_instants(),
+            self._reservations.forbidden_instants(),
+        )
 
         def brought(instant: str) -> Collection[str] | None:
             if instant in condemned:
                 return ()
-            if instant in noted and java.completed(meta, instant):
-                return _paths(java.statistics(meta, instant))
+            if instant in noted and java.is_completed(meta, instant):
+                return _path_set(java.file_statistics(meta, instant))
             return None
 
         return cache(brought)
@@ -413,9 +432,9 @@ def check_rolled_back(instant: str) -> Refused:
     return Refused(f"others roll instant {instant} back, and its files", for_good=True)
 
 
-def _paths(brought: list[Statistics]) -> frozenset[str]:
+def _path_set(brought: list[Statistics]) -> frozenset[str]:
     return frozenset(each.path for each in brought)
 
 
-def _place(view: TableView) -> tuple[str, int | None, int | None]:
+def _table_state_key(view: TableView) -> tuple[str, int | None, int | None]:
     return view.uuid, view.tag, view.head

@@ -25,7 +25,7 @@ def live_slices(view: Any, base_path: str) -> list[Slice]:
 
     Asked for all partitions at once, Hudi also lists groups that a clustering has replaced.
     """
-    groups = each_of(view.getAllFileGroups().iterator())
+    groups = iterate_java(view.getAllFileGroups().iterator())
     partitions = sorted({str(group.getPartitionPath()) for group in groups})
     return [
         live
@@ -34,14 +34,14 @@ def live_slices(view: Any, base_path: str) -> list[Slice]:
     ]
 
 
-def each_of(found: Any) -> Iterator[Any]:
+def iterate_java(found: Any) -> Iterator[Any]:
     """Yield the elements of a Java iterator."""
     while found.hasNext():
         yield found.next()
 
 
 def _slices(groups: Any, base_path: str) -> Iterator[Slice]:
-    for group in each_of(groups):
+    for group in iterate_java(groups):
         latest = group.getLatestFileSlice()
         if latest.isPresent():
             base, logged = latest.get().getBaseFile(), bool(latest.get().hasLogFiles())

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from headgate.control_protocol.errors import HudiMissing
-from headgate.tables.jvm_start import hiding, start_jvm
+from headgate.tables.jvm_start import start_jvm, with_masked_names
 
 SESSION = {
     "spark.sql.session.timeZone": "UTC",
@@ -65,7 +65,7 @@ def open_spark(conf: Mapping[str, str], store: Mapping[str, str]) -> Any:
     with _OPENING:
         context = _open_spark(conf)
         if store:
-            _let_reach(context, store, conf)
+            _configure_store_access(context, store, conf)
         return context
 
 
@@ -84,7 +84,7 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _forget_dead(SparkContext)
     # Which of them are secrets is not known here: Spark's page and event log show none of them.
-    told = {**_CONF, **hiding(conf, conf)}
+    told = {**_CONF, **with_masked_names(conf, conf)}
     wanted = SparkConf().setAll(list(told.items()))
     try:
         # Created in the main thread, it would handle Ctrl-C itself, which prevents an orderly end.
@@ -112,7 +112,7 @@ def has_ended(context: Any) -> bool:
     return process is not None and process.poll() is not None
 
 
-def hook(context: Any, check: Callable[[], None]) -> Any:
+def java_callback(context: Any, check: Callable[[], None]) -> Any:
     """Return a Java ``BiConsumer`` that calls the function; what it raises, Java raises too."""
     from pyspark.java_gateway import ensure_callback_server_started
 
@@ -155,7 +155,9 @@ def _forget_dead(spark: Any) -> None:
         SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
 
 
-def _let_reach(context: Any, store: Mapping[str, str], conf: Mapping[str, str]) -> None:
+def _configure_store_access(
+    context: Any, store: Mapping[str, str], conf: Mapping[str, str]
+) -> None:
     try:
         _require_loaded(context, *_S3_CLASSES)
     except Exception as error:
@@ -171,7 +173,7 @@ def _close_streams(context: Any) -> None:
 
     Afterwards, and where the class has such a method itself, Java refuses; that changes nothing.
     """
-    assist, loader = context._jvm.javassist, _loader(context)  # noqa: SLF001 - as above
+    assist, loader = context._jvm.javassist, _class_loader(context)  # noqa: SLF001 - as above
     pool = assist.ClassPool(True)  # noqa: FBT003 - Java has no names
     pool.appendClassPath(assist.LoaderClassPath(loader))
     try:
@@ -183,11 +185,11 @@ def _close_streams(context: Any) -> None:
             raise
 
 
-def _loader(context: Any) -> Any:
+def _class_loader(context: Any) -> Any:
     return context._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # noqa: SLF001
 
 
 def _require_loaded(context: Any, *classes: str) -> None:
-    loader = _loader(context)
+    loader = _class_loader(context)
     for name in classes:
         context._jvm.java.lang.Class.forName(name, True, loader)  # noqa: FBT003, SLF001 - as above

@@ -43,10 +43,10 @@ def require_fencing_lock(table: str, given: Mapping[str, str], where: str) -> No
             "no lock without it",
             f"set it in {where}, to what all writers of the table use",
         )
-    list(addresses(table, given[URL]))
+    list(zookeeper_addresses(table, given[URL]))
 
 
-def addresses(table: str, url: str) -> Iterator[tuple[str, int]]:
+def zookeeper_addresses(table: str, url: str) -> Iterator[tuple[str, int]]:
     """Yield the hosts and ports before ZooKeeper's folder (``zk1:2181,zk2/folder``).
 
     Raises ``ConfigurationError``.
@@ -73,13 +73,13 @@ _MODE = re.compile(r"^Mode: (\w+)$", re.MULTILINE)
 _BYTES_MAX = 65_536
 
 
-def reach(table: str, settings: Mapping[str, str]) -> str:
+def check_lock_server(table: str, settings: Mapping[str, str]) -> str:
     """Return which server answers. Raises ``Unreachable`` if none does, ``ConfigurationError``."""
     failures = []
-    for host, port in addresses(table, settings.get(URL, "")):
+    for host, port in zookeeper_addresses(table, settings.get(URL, "")):
         at = f"{host}:{port}"
         try:
-            answer = _answer(host, port)
+            answer = _ask_server(host, port)
         except OSError as error:
             failures.append(f"{at}: {error}")
             continue
@@ -95,7 +95,7 @@ def reach(table: str, settings: Mapping[str, str]) -> str:
     )
 
 
-def _answer(host: str, port: int) -> str:
+def _ask_server(host: str, port: int) -> str:
     """Return the server's report on itself; empty if it does not answer such requests."""
     with socket.create_connection((host, port), _ANSWER_S_MAX) as connection:
         try:

@@ -10,7 +10,7 @@ from headgate.control_protocol.errors import HudiForked, KeyChanged, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.tables.hudi.file_slices import Slice
-from headgate.tables.hudi.record_keys import BUCKET, index_of
+from headgate.tables.hudi.record_keys import BUCKET, key_index_of
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import Instant
 
@@ -18,7 +18,7 @@ _LATE = "a coordinator that was stopped for long has landed after all"
 _HINT = "its files are gone, and so may be rows: see docs/table-formats/hudi.md, 'A fork'"
 
 
-def follows(sink: SinkName) -> str:
+def previous_completion_key(sink: SinkName) -> str:
     """Return the key under which a commit notes when the one before it was completed.
 
     It is not a key of the commit record, which would refuse it.
@@ -26,13 +26,13 @@ def follows(sink: SinkName) -> str:
     return f"headgate-hudi.{sink}.follows"
 
 
-def require_chain(table: str, sink: SinkName, ours: Sequence[Instant]) -> None:
+def require_unforked(table: str, sink: SinkName, ours: Sequence[Instant]) -> None:
     """Raise ``HudiForked`` if the sink's two newest commits, newest first, are not a chain.
 
     Completion times tell. Instants are archived by their request times, so the former one may be
     gone from the timeline while an older one is still there.
     """
-    before = ours[0].said.get(follows(sink)) if len(ours) == 2 else None
+    before = ours[0].said.get(previous_completion_key(sink)) if len(ours) == 2 else None
     if before is not None and ours[1].completed > int(before or 0):
         raise HudiForked(
             f"Hudi table {table}: commit {ours[0].requested} of sink {sink} continues the one that "
@@ -41,7 +41,7 @@ def require_chain(table: str, sink: SinkName, ours: Sequence[Instant]) -> None:
         )
 
 
-def require_none_risen(
+def require_rollbacks_held(
     table: str, sink: SinkName, condemned: Collection[str], complete: Callable[[str], bool]
 ) -> None:
     """Raise ``HudiForked`` if a commit is complete that was rolled back."""
@@ -54,7 +54,7 @@ def require_none_risen(
             )
 
 
-def behind(head: int | None) -> str | None:
+def check_clock_behind(head: int | None) -> str | None:
     """Return, in Hudi's lock, why a commit would count as older than the one it continues."""
     now = int(f"{datetime.now(UTC):%Y%m%d%H%M%S%f}"[:17])
     if now > (head or 0):
@@ -74,7 +74,7 @@ _LOW = "0000"
 in 15 of a hundred of these."""
 
 
-def refuse(
+def require_same_key_filling(
     view: TableView, place: HudiLocation, sink: SinkName, live: Callable[[], Sequence[Slice]]
 ) -> None:
     """KEY-1: refuse a table filled without the key, which may hold duplicates, and the reverse.
@@ -99,15 +99,15 @@ def _require_no_buckets(
 
     Everybody's next write fails at a file that has no bucket's number.
     """
-    if place.folder.below(_RINGS):
+    if place.folder.files_below(_RINGS):
         raise TableUnfit(
             f"Hudi table {view.table} is cut into buckets whose number varies ({_RINGS} is there)",
             "fill a table with another index, or with one number of buckets "
             "(docs/table-formats/hudi.md)",
         )
-    if place.key and index_of(view.table, place.settings) == BUCKET:
+    if place.key and key_index_of(view.table, place.settings) == BUCKET:
         return  # which compares the files with its own number of buckets
-    if view.head is not None and is_numbered(live()):
+    if view.head is not None and has_bucket_numbers(live()):
         raise TableUnfit(
             f"Hudi table {view.table} is cut into buckets, as the names of its files show: writes "
             "of others would fail at files of no bucket",
@@ -116,6 +116,6 @@ def _require_no_buckets(
         )
 
 
-def is_numbered(slices: Sequence[Slice]) -> bool:
+def has_bucket_numbers(slices: Sequence[Slice]) -> bool:
     names = [each.group for each in slices]
     return all(map(_NUMBERED.match, names)) and any(name.startswith(_LOW) for name in names)

@@ -30,7 +30,7 @@ from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.columns import quote
 from headgate.tables.hudi.file_slices import Slice
 from headgate.tables.hudi.open_table import open_table
-from headgate.tables.hudi.record_keys import BUCKET, index_of
+from headgate.tables.hudi.record_keys import BUCKET, key_index_of
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 from headgate.tables.neutral_schema import with_absent
@@ -48,35 +48,35 @@ class HudiReader:
         self._held = ExitStack()
         self._config = place.config()
         self._java = HudiJava(place, self._config.schema)
-        self._view = open_table(place, sink).look()
-        self._meta = self._java.meta()
+        self._view = open_table(place, sink).read_without_writing()
+        self._meta = self._java.load_meta_client()
         self._meta.getActiveTimeline()  # from here on it stays, however late the history is read
 
     def view(self) -> TableView:
         return self._view
 
-    def moved(self) -> bool:
-        return open_table(self._place, self._sink).look().head != self._view.head
+    def has_moved(self) -> bool:
+        return open_table(self._place, self._sink).read_without_writing().head != self._view.head
 
     def columns(self) -> Sequence[str]:
         return [column.name for column in self._config.columns.fields]
 
     def history(self, newest: Newest | None = None) -> History:
-        line = self._line
-        shown = line[-newest.count([_ms(each) for each in line]) :] if newest else line
-        complete = not self._java.any_archived(self._meta) and len(shown) == len(line)
-        return history_of(self._view, self._sink, map(self._parse, shown), complete=complete)
+        line = self._commits_oldest_first
+        shown = line[-newest.count([_completed_ms(each) for each in line]) :] if newest else line
+        complete = not self._java.has_archived_commits(self._meta) and len(shown) == len(line)
+        return history_of(self._view, self._sink, map(self._parse_commit, shown), complete=complete)
 
     def live_files(self) -> list[LiveFile]:
-        if self._logged:
-            return [self._whole]
-        brought = {each.requested: each.completed for each in self._line}
+        if self._has_log_files:
+            return [self._whole_table_file]
+        brought = {each.requested: each.completed for each in self._commits_oldest_first}
         slices = [each for each in self._slices if each.path]
-        sizes = self._place.folder.sizes([each.path for each in slices])
+        sizes = self._place.folder.file_sizes([each.path for each in slices])
         return [
             LiveFile(
                 path=self._address(each.path),
-                records=self._records_if_whole(each, size),
+                records=self._row_count_or_zero(each, size),
                 size_bytes=each.size,
                 parquet=True,
                 deletes=False,
@@ -85,25 +85,28 @@ class HudiReader:
             for each, size in zip(slices, sizes, strict=True)
         ]
 
-    def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
-        found = next((each for each in self._line if each.completed == commit.snapshot_id), None)
+    def added_files(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
+        found = next(
+            (each for each in self._commits_oldest_first if each.completed == commit.snapshot_id),
+            None,
+        )
         if found is None or commit.record.keys is not None:  # rewritten files are not its rows
             return None
-        return [(self._address(path), rows) for path, rows in self._brought(found)]
+        return [(self._address(path), rows) for path, rows in self._added_files(found)]
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
-        if self._logged:
+        if self._has_log_files:
             return file.size_bytes, file.records
         name = name_below(self._place.location, file.path)
-        size = next(self._place.folder.sizes([name]))
+        size = next(self._place.folder.file_sizes([name]))
         if size is None:
             raise FileNotFoundError(file.path)
-        return size, file.records if size != file.size_bytes else self._records(name)
+        return size, file.records if size != file.size_bytes else self._read_row_count(name)
 
     def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
-        if self._logged:
+        if self._has_log_files:
             return 1, iter([self._read_merged(columns)])
-        return len(self._slices), (self._rows(each, columns) for each in self._slices)
+        return len(self._slices), (self._file_rows(each, columns) for each in self._slices)
 
     def close(self) -> None:
         self._held.close()
@@ -111,48 +114,53 @@ class HudiReader:
     def _read_merged(self, columns: Sequence[str]) -> FileRows:
         """Return all rows, rewritten by Spark: only Hudi reads the updates in its log files."""
         folder = Path(self._held.enter_context(TemporaryDirectory())) / "rows"
-        self._java.rows().select(*map(quote, columns)).write.parquet(str(folder))
+        self._java.read_data_frame().select(*map(quote, columns)).write.parquet(str(folder))
 
         def batches() -> Iterator[Any]:
             for path in sorted(folder.glob("*.parquet")):
                 with pq.ParquetFile(path) as file:
                     yield from file.iter_batches(columns=list(columns))
 
-        return FileRows(self._whole.path, self._whole.size_bytes, batches, batches)
+        return FileRows(
+            self._whole_table_file.path, self._whole_table_file.size_bytes, batches, batches
+        )
 
     @cached_property
-    def _logged(self) -> bool:
+    def _has_log_files(self) -> bool:
         """Return whether updates lie in log files."""
         return any(each.logged for each in self._slices)
 
     @cached_property
-    def _in_logs(self) -> bool:
+    def _inserts_into_logs(self) -> bool:
         """Return whether new rows go to their buckets' logs, where Hudi counts them as updates."""
-        index = index_of(self._place.name, self._place.settings)
+        index = key_index_of(self._place.name, self._place.settings)
         return self._config.merges_on_read and index == BUCKET
 
     @cached_property
-    def _whole(self) -> LiveFile:
-        rows, size = int(self._java.rows().count()), sum(each.size for each in self._slices)
+    def _whole_table_file(self) -> LiveFile:
+        rows, size = (
+            int(self._java.read_data_frame().count()),
+            sum(each.size for each in self._slices),
+        )
         path = self._place.location
         return LiveFile(path, rows, size, parquet=False, deletes=False, added_by=0)
 
-    def _records_if_whole(self, live: Slice, size: int | None) -> int:
+    def _row_count_or_zero(self, live: Slice, size: int | None) -> int:
         """Return a file's row count, 0 for a damaged one: examining it reports the damage."""
         with suppress(ValueError):
-            return self._records(live.path) if size == live.size else 0
+            return self._read_row_count(live.path) if size == live.size else 0
         return 0
 
-    def _records(self, name: str) -> int:
-        with pq.ParquetFile(self._place.folder.source(name)) as file:
+    def _read_row_count(self, name: str) -> int:
+        with pq.ParquetFile(self._place.folder.arrow_source(name)) as file:
             return int(file.metadata.num_rows)
 
     def _address(self, name: str) -> str:
         return f"{self._place.location}/{name}"
 
-    def _rows(self, live: Slice, columns: Sequence[str]) -> FileRows:
+    def _file_rows(self, live: Slice, columns: Sequence[str]) -> FileRows:
         def batches() -> Iterator[Any]:
-            with pq.ParquetFile(self._place.folder.source(live.path)) as file:
+            with pq.ParquetFile(self._place.folder.arrow_source(live.path)) as file:
                 for batch in file.iter_batches(columns=list(columns)):
                     yield with_absent(batch, columns, self._config.columns, {})
 
@@ -161,7 +169,7 @@ class HudiReader:
     # ---------------------------------------------------------------------------------- timeline
 
     @cached_property
-    def _line(self) -> list[Instant]:
+    def _commits_oldest_first(self) -> list[Instant]:
         """Return the commits, oldest first."""
         return list(reversed(list(self._java.commits(self._meta))))
 
@@ -169,37 +177,38 @@ class HudiReader:
     def _slices(self) -> list[Slice]:
         return self._java.latest_slices(self._meta)
 
-    def _brought(self, instant: Instant) -> list[tuple[str, int]]:
+    def _added_files(self, instant: Instant) -> list[tuple[str, int]]:
         return [
-            (each.path, each.rows) for each in self._java.statistics(self._meta, instant.requested)
+            (each.path, each.rows)
+            for each in self._java.file_statistics(self._meta, instant.requested)
         ]
 
-    def _parse(self, instant: Instant) -> Told:
+    def _parse_commit(self, instant: Instant) -> Told:
         return Told(
             f"instant {instant.requested}",
             instant.said,
-            lambda record: self._commit(instant, record),
-            lambda: self._foreign(instant),
+            lambda record: self._to_sink_commit(instant, record),
+            lambda: self._to_foreign_snapshot(instant),
         )
 
-    def _commit(self, instant: Instant, record: CommitRecord) -> SinkCommit:
-        brought = self._java.statistics(self._meta, instant.requested)
+    def _to_sink_commit(self, instant: Instant, record: CommitRecord) -> SinkCommit:
+        brought = self._java.file_statistics(self._meta, instant.requested)
         rows = sum(each.rows for each in brought)
         if record.keys:  # Hudi also counts rows of rewritten files
-            agree = _agree(record.keys, brought, exactly=not self._in_logs)
+            agree = _counts_agree(record.keys, brought, exactly=not self._inserts_into_logs)
             rows = record.records if agree else rows
         return SinkCommit(
             snapshot_id=instant.completed,
-            committed_ms=_ms(instant),
+            committed_ms=_completed_ms(instant),
             record=record,
             added_records=rows,
             added_files=len(brought),
         )
 
-    def _foreign(self, instant: Instant) -> ForeignSnapshot:
+    def _to_foreign_snapshot(self, instant: Instant) -> ForeignSnapshot:
         sink = sink_of(instant.said)
         moves = instant.replaces or instant.operation == _COMPACTION
-        statistics = () if moves else self._java.statistics(self._meta, instant.requested)
+        statistics = () if moves else self._java.file_statistics(self._meta, instant.requested)
         return ForeignSnapshot(
             snapshot_id=instant.completed,
             operation="replace" if moves else instant.operation.lower(),
@@ -211,7 +220,7 @@ class HudiReader:
         )
 
 
-def _agree(keys: KeyCounts, brought: list[Statistics], *, exactly: bool) -> bool:
+def _counts_agree(keys: KeyCounts, brought: list[Statistics], *, exactly: bool) -> bool:
     """Return whether Hudi's counts match the record's key counts.
 
     ``exactly``: including which rows were there before.
@@ -225,7 +234,7 @@ def _agree(keys: KeyCounts, brought: list[Statistics], *, exactly: bool) -> bool
     )
 
 
-def _ms(instant: Instant) -> int:
+def _completed_ms(instant: Instant) -> int:
     """Return when it was completed; refuse instants in a time zone other than UTC."""
     at = datetime.strptime(f"{instant.completed}000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)
     return int(at.timestamp() * 1000)

@@ -46,12 +46,12 @@ class HeldTexts:
     def unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         found: dict[int, str] = {}
         for name in self.folders.partition_by:
-            values = _texts(rows, name)
+            values = _column_texts(rows, name)
             for text in pc.unique(values).to_pylist() if values is not None else ():
                 if text and (why := self.folders.unsupported(name, text)):
                     found |= _reasons(pc.equal(values, text), f"{name}: {why}")
         for name in self.key:
-            values = _texts(rows, name)
+            values = _column_texts(rows, name)
             if values is None:
                 continue
             empty = f"{name}: no record key of Hudi is made of an empty text"
@@ -62,7 +62,7 @@ class HeldTexts:
         return found
 
 
-def _texts(rows: pa.RecordBatch, name: str) -> Any:
+def _column_texts(rows: pa.RecordBatch, name: str) -> Any:
     values = rows.column(name)
     kind = values.type
     return values if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
@@ -102,14 +102,16 @@ def require_supported_key(columns: Struct, key: RowKey, partition_by: Sequence[s
 
 def require_same_key(table: str, key: RowKey, properties: Mapping[str, str]) -> None:
     """Raise ``KeyChanged`` for another key, ``TableUnfit`` if Hudi would order rows itself."""
-    keys = names(properties, "hoodie.table.recordkey.fields")
+    keys = columns_in_property(properties, "hoodie.table.recordkey.fields")
     if set(keys) != set(key.key):
         raise KeyChanged(
             f"Hudi table {table} has the record key {', '.join(keys) or '(none)'}, and table.key "
             f"is {', '.join(key.key)}",
             "correct table.key, or fill another table",
         )
-    ordered = next((names(properties, each) for each in _ORDERED if properties.get(each)), ())
+    ordered = next(
+        (columns_in_property(properties, each) for each in _ORDERED if properties.get(each)), ()
+    )
     if ordered or properties.get(_MERGES, _BY_COMMIT) != _BY_COMMIT:
         raise TableUnfit(
             f"Hudi table {table} keeps the row that is greatest by {', '.join(ordered) or 'others'}"
@@ -118,7 +120,7 @@ def require_same_key(table: str, key: RowKey, properties: Mapping[str, str]) -> 
         )
 
 
-def index_of(table: str, properties: Mapping[str, str]) -> str:
+def key_index_of(table: str, properties: Mapping[str, str]) -> str:
     """Return the index that finds keys. Raises ``HudiUnsafe`` for unsupported ones."""
     wanted = properties.get(INDEX, SIMPLE)
     index = _INDEXES.get(wanted.upper())
@@ -137,9 +139,9 @@ def index_of(table: str, properties: Mapping[str, str]) -> str:
     return index
 
 
-def buckets_of(table: str, properties: Mapping[str, str]) -> str:
+def describe_buckets(table: str, properties: Mapping[str, str]) -> str:
     """Describe how the table's files are divided, which never changes; empty for other indexes."""
-    if index_of(table, properties) != BUCKET:
+    if key_index_of(table, properties) != BUCKET:
         return ""
     return f"{properties[BUCKETS]} buckets of {properties.get(HASHED, 'the record key')}"
 
@@ -161,7 +163,7 @@ def key_settings(
     }
 
 
-def generator_of(keys: Sequence[str], partition_by: Sequence[str]) -> str:
+def key_generator_for(keys: Sequence[str], partition_by: Sequence[str]) -> str:
     """Return which of Hudi's key generators a new table has."""
     if not partition_by:
         return "NonpartitionedKeyGenerator"
@@ -169,6 +171,6 @@ def generator_of(keys: Sequence[str], partition_by: Sequence[str]) -> str:
     return "SimpleKeyGenerator" if single else "ComplexKeyGenerator"
 
 
-def names(properties: Mapping[str, str], key: str) -> tuple[str, ...]:
+def columns_in_property(properties: Mapping[str, str], key: str) -> tuple[str, ...]:
     """Return the columns that a property lists."""
     return tuple(filter(None, properties.get(key, "").split(",")))

@@ -35,7 +35,7 @@ class Kept:
     filled: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def said(self) -> Mapping[str, str]:
+    def commit_metadata(self) -> Mapping[str, str]:
         """Return the commit's metadata; a ledger's commits carry on what was known (LEDGER-2)."""
         sink = self.record.sink
         filled = {filled_property(sink, name): uuid for name, uuid in self.filled.items()}
@@ -54,37 +54,37 @@ class Reservations:
         self._formerly = f"{AUX}/{sink}/newest.json"
         self._announced_path = f"{AUX}/{sink}/coming.json"
 
-    def note(self, instant: str) -> None:
+    def note_instant(self, instant: str) -> None:
         """Note that everything with this instant belongs to this sink from now on."""
         self._folder.put(f"{self._notes}/{instant}", b"")
 
-    def condemn(self, instant: str) -> None:
+    def forbid_completion(self, instant: str) -> None:
         """Forbid its completion from now on: written and read within Hudi's lock."""
         self._folder.put(f"{self._dead}/{instant}", b"")
 
-    def condemned(self) -> frozenset[str]:
-        return self._instants(self._dead)
+    def forbidden_instants(self) -> frozenset[str]:
+        return self._instants_in(self._dead)
 
-    def noted(self) -> frozenset[str]:
-        return self._instants(self._notes)
+    def reserved_instants(self) -> frozenset[str]:
+        return self._instants_in(self._notes)
 
-    def marked(self) -> frozenset[str]:
+    def instants_with_markers(self) -> frozenset[str]:
         """Return all writers' instants under which files were begun and not committed."""
-        inside = (marker.removeprefix(f"{MARKERS}/") for marker in self._marks(MARKERS))
+        inside = (marker.removeprefix(f"{MARKERS}/") for marker in self._marker_names(MARKERS))
         return frozenset(name.partition("/")[0] for name in inside)
 
-    def remove_late(self, instant: str, brought: frozenset[str]) -> None:
+    def remove_uncommitted_files(self, instant: str, brought: frozenset[str]) -> None:
         """Remove files that were begun under an instant and are not in its commit.
 
         A marker without its file stays: the file may still appear.
         """
         marked = f"{MARKERS}/{instant}"
-        for marker in self._marks(marked):
+        for marker in self._marker_names(marked):
             inside = marker.removeprefix(f"{marked}/").partition(_MARKER)[0]
             if inside not in brought:
                 self._remove(inside, marker)
 
-    def remove_behind(self, brought: Callable[[str], Collection[str] | None]) -> None:
+    def remove_late_files(self, brought: Callable[[str], Collection[str] | None]) -> None:
         """Remove files that appeared after their markers had been removed.
 
         On S3 a file appears once all of it is sent, however long ago a commit or a rollback
@@ -92,11 +92,11 @@ class Reservations:
         back; ``None`` if that is unknown.
         """
         there = []
-        for note, _ in self._folder.below(NOTED):
-            file = _file_name(note).removesuffix(NOTE)
+        for note, _ in self._folder.files_below(NOTED):
+            file = _file_name_of(note).removesuffix(NOTE)
             if (theirs := brought(instant_of(file))) is None:
                 continue
-            if file in map(_file_name, theirs):
+            if file in map(_file_name_of, theirs):
                 there.append(note)
             else:
                 self._remove(self._folder.read(note).decode(), note)
@@ -104,65 +104,65 @@ class Reservations:
 
     def _remove(self, file: str, with_it: str) -> None:
         """Remove a file, if it exists, and then what refers to it."""
-        if next(self._folder.sizes([file])) is not None:
+        if next(self._folder.file_sizes([file])) is not None:
             self._folder.remove([file])
             self._folder.remove([with_it])
 
-    def forget_old(self, newest: str) -> None:
+    def forget_old_instants(self, newest: str) -> None:
         """Forget old instants: like the newest one, their names are times."""
         now = datetime.strptime(newest[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
         oldest = (now - REMEMBERED).strftime("%Y%m%d%H%M%S")
         for folder in (self._notes, self._dead):
-            old = [each for each in self._instants(folder) if each < oldest]
+            old = [each for each in self._instants_in(folder) if each < oldest]
             self._folder.remove([f"{folder}/{instant}" for instant in old])
-        notes = (name for name, _ in self._folder.below(NOTED))
+        notes = (name for name, _ in self._folder.files_below(NOTED))
         self._folder.remove([n for n in notes if instant_of(n.removesuffix(NOTE)) < oldest])
 
-    def keep(self, newest: Kept) -> None:
+    def keep_commit(self, newest: Kept) -> None:
         """Keep it until a later one is kept, in a file named like its tag.
 
         No lock is held here: a process that was suspended after its commit may be late, but cannot
         replace a later copy.
         """
-        self._put(self._kept_at(newest.tag), newest)
-        earlier = [self._kept_at(tag) for tag in self._kept_tags() if tag < newest.tag]
+        self._put_commit(self._kept_file_name(newest.tag), newest)
+        earlier = [self._kept_file_name(tag) for tag in self._kept_tags() if tag < newest.tag]
         self._folder.remove([*earlier, self._formerly])
 
-    def kept(self) -> Kept | None:
+    def read_kept_commit(self) -> Kept | None:
         """Raises ``RecordUnreadable``, ``LogUnreadable``, ``OSError``."""
         while tags := self._kept_tags():
             with suppress(FileNotFoundError):  # a later one was kept meanwhile
-                return self._read(self._kept_at(max(tags)))
+                return self._read_commit(self._kept_file_name(max(tags)))
         with suppress(FileNotFoundError):  # of a version that had one file for all
-            return self._read(self._formerly)
+            return self._read_commit(self._formerly)
         return None
 
-    def announce(self, coming: Kept) -> None:
+    def announce_commit(self, coming: Kept) -> None:
         """Note within Hudi's lock what is completed next, because the archive has no records."""
-        self._put(self._announced_path, coming)
+        self._put_commit(self._announced_path, coming)
 
-    def announced(self) -> Kept | None:
+    def read_announced_commit(self) -> Kept | None:
         """Raises as ``kept``."""
         with suppress(FileNotFoundError):
-            return self._read(self._announced_path)
+            return self._read_commit(self._announced_path)
         return None
 
-    def newest(self, archived: Callable[[str], int | None]) -> Kept | None:
+    def find_newest_commit(self, archived: Callable[[str], int | None]) -> Kept | None:
         """Return the newest commit known to have landed, even if archived before it was kept.
 
         ``archived``: returns the tag of an instant of the archive. Raises as ``kept``.
         """
-        kept, coming = self.kept(), self.announced()
+        kept, coming = self.read_kept_commit(), self.read_announced_commit()
         if coming is None or (kept and kept.instant == coming.instant):
             return kept
         tag = archived(coming.instant)
         return replace(coming, tag=tag) if tag and tag > (kept.tag if kept else 0) else kept
 
-    def _put(self, name: str, kept: Kept) -> None:
-        told = {"instant": kept.instant, "tag": kept.tag, "record": kept.said}
+    def _put_commit(self, name: str, kept: Kept) -> None:
+        told = {"instant": kept.instant, "tag": kept.tag, "record": kept.commit_metadata}
         self._folder.put(name, json.dumps(told).encode())
 
-    def _read(self, name: str) -> Kept | None:
+    def _read_commit(self, name: str) -> Kept | None:
         try:
             told = json.loads(self._folder.read(name))
         except ValueError as error:
@@ -177,18 +177,18 @@ class Reservations:
         return Kept(told["instant"], told["tag"], record, filled) if record else None
 
     def _kept_tags(self) -> list[int]:
-        names = (_file_name(name) for name, _ in self._folder.below(self._landed))
+        names = (_file_name_of(name) for name, _ in self._folder.files_below(self._landed))
         return [int(name.removesuffix(_JSON)) for name in names]
 
-    def _kept_at(self, tag: int) -> str:
+    def _kept_file_name(self, tag: int) -> str:
         return f"{self._landed}/{tag}{_JSON}"
 
-    def _instants(self, folder: str) -> frozenset[str]:
-        return frozenset(_file_name(name) for name, _ in self._folder.below(folder))
+    def _instants_in(self, folder: str) -> frozenset[str]:
+        return frozenset(_file_name_of(name) for name, _ in self._folder.files_below(folder))
 
-    def _marks(self, folder: str) -> list[str]:
-        return [name for name, _ in self._folder.below(folder) if _MARKER in name]
+    def _marker_names(self, folder: str) -> list[str]:
+        return [name for name, _ in self._folder.files_below(folder) if _MARKER in name]
 
 
-def _file_name(path: str) -> str:
+def _file_name_of(path: str) -> str:
     return path.rpartition("/")[2]

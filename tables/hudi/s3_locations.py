@@ -51,14 +51,14 @@ def on_s3(location: str) -> bool:
     return location.startswith(_S3)
 
 
-def of_hadoop(address: str) -> str:
+def from_hadoop_address(address: str) -> str:
     """Return one of our addresses in Hadoop's spelling, whose S3 client is s3a."""
     if on_s3(address):
         return _HADOOPS_S3 + address.removeprefix(_S3)
     return address.removeprefix(_LOCAL)
 
 
-def storage_of(location: str, given: Mapping[str, str]) -> dict[str, str]:
+def store_properties(location: str, given: Mapping[str, str]) -> dict[str, str]:
     """Return the keys of [catalog.properties] that belong to the store."""
     return {key: given[key] for key in STORAGE & given.keys()} if on_s3(location) else {}
 

@@ -45,9 +45,9 @@ class _Following(HudiCommits):
                 why = "was written for other columns than the table has now"
             except ValueError as error:
                 why = str(error)
-            raise _unfit(self._place.name, f"{file.path} {why}")
+            raise _table_changed(self._place.name, f"{file.path} {why}")
         if lost := check_lost_files(self._place.folder, files):
-            raise _unfit(self._place.name, lost.reason)
+            raise _table_changed(self._place.name, lost.reason)
 
     def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
         """Take a new instant: nobody claims a secondary table.
@@ -57,11 +57,11 @@ class _Following(HudiCommits):
         """
         if lost := check_lost_files(self._place.folder, attempt.files):
             raise Unreachable(f"{self._place.name} cannot be delivered: {lost.reason}")
-        self._evict(java)
+        self._roll_back_pending(java)
         self._delivering = [file.path for file in attempt.files]
-        return self._reserved(java)
+        return self._reserve_instant(java)
 
-    def _done(self, attempt: CommitAttempt) -> None:  # noqa: ARG002
+    def _remove_spent_files(self, attempt: CommitAttempt) -> None:  # noqa: ARG002
         """Remove staged files once the next delivery has landed.
 
         Until then, a table that was rolled back has to receive them again.
@@ -70,14 +70,14 @@ class _Following(HudiCommits):
         folder.remove([name_below(folder.location, path) for path in self._delivered])
         self._delivered = self._delivering
         if not self._swept:
-            append_table.sweep(folder)
+            append_table.remove_old_drafts(folder)
             self._swept = True
 
 
 class HudiSecondary(_Following):
     """A secondary table that rows are appended to."""
 
-    def _brought(
+    def _write_missing_rows(
         self,
         attempt: CommitAttempt,
         java: HudiJava,  # noqa: ARG002
@@ -88,7 +88,7 @@ class HudiSecondary(_Following):
         files = tuple(_write_base_file(file, config, instant, folder) for file in attempt.files)
         return replace(attempt, files=files)
 
-    def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
+    def _refuse_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
         """Keep the base files of this attempt only: the next writes others."""
         lost = check_lost_files(self._place.folder, attempt.files)
         return replace(lost, for_good=False) if lost else None
@@ -110,16 +110,16 @@ def _write_base_file(
     marking = config.marking
     values = file_facts(file, config.columns, marking.partition_by).partition.values()
     path = marking.path(stamp_of(marking.location, instant), tuple(values))
-    for announced, content in marking.written_before(path).items():
-        if next(folder.sizes([name(announced)])) is None:
+    for announced, content in marking.initial_metadata(path).items():
+        if next(folder.file_sizes([name(announced)])) is None:
             folder.put(name(announced), content)
-    with pq.ParquetFile(folder.source(name(file.path))) as rows:
+    with pq.ParquetFile(folder.arrow_source(name(file.path))) as rows:
         schema = rows.schema_arrow
         for column in marking.columns:
             schema = schema.append(column)
         # Arrow's own schema in the footer would mention large lists, which hudi-rs does not know.
         begin = 0
-        with folder.sink(name(path)) as stream:
+        with folder.open_output(name(path)) as stream:
             with pq.ParquetWriter(stream, schema, compression=_CODEC, store_schema=False) as writer:
                 for batch in rows.iter_batches():
                     part = marking.with_columns(pa.Table.from_batches([batch]), path, begin)
@@ -129,7 +129,7 @@ def _write_base_file(
     return WrittenFile(path, begin, size)
 
 
-def _unfit(table: str, why: str) -> TableChanged:
+def _table_changed(table: str, why: str) -> TableChanged:
     return TableChanged(
         f"Hudi table {table}: {why}",
         "nothing of it is in the table; start the sink again, which writes it again",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headgate.control_protocol.errors import ConfigurationError, HudiUnsafe
 from headgate.tables.hudi.lock_check import LOCK, LOCK_KEY, require_fencing_lock
-from headgate.tables.hudi.record_keys import INDEX, index_of
+from headgate.tables.hudi.record_keys import INDEX, key_index_of
 
 # Lists settings of Hudi that would conflict with a sink's commits, with the reasons (H1).
 
@@ -204,7 +204,7 @@ def write_settings(
             )
     require_safe_settings(table, given, _WHERE, keyed=keyed)
     if keyed:
-        index_of(table, given)
+        key_index_of(table, given)
     elif given.get(INDEX, "").upper() in _NOT_OF_APPENDS:
         raise HudiUnsafe(
             f"{table}: {INDEX} = {given[INDEX]}, but files that are appended have no Bloom "
@@ -217,7 +217,7 @@ def write_settings(
     return {**_USUALLY, **given, **_ALWAYS}
 
 
-def following(
+def secondary_properties(
     table: str, primary: Mapping[str, str], own: Mapping[str, str], *, keyed: bool
 ) -> dict[str, str]:
     """Return the properties of a secondary table: written in the same way, with a lock of its own.

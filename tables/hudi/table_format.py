@@ -23,9 +23,9 @@ from headgate.control_protocol.table_format import (
 )
 from headgate.control_protocol.table_history import TableReader
 from headgate.tables.hudi.columns import avro_of, require_partitionable, require_record_key
-from headgate.tables.hudi.lock_check import reach
+from headgate.tables.hudi.lock_check import check_lock_server
 from headgate.tables.hudi.record_keys import require_supported_key
-from headgate.tables.hudi.s3_locations import location_of, storage_of
+from headgate.tables.hudi.s3_locations import location_of, store_properties
 from headgate.tables.hudi.settings import KEY, require_used_settings, table_type
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.storage.file_io import open_files
@@ -45,7 +45,7 @@ class HudiFormat(TableFormat):
         }
     )
 
-    def refuse(self, spec: TableSpec) -> None:
+    def require_supported(self, spec: TableSpec) -> None:
         if find_spec("pyspark") is None:
             raise HudiMissing(
                 "table.type is hudi, but PySpark is not installed", "pip install 'headgate[hudi]'"
@@ -55,7 +55,7 @@ class HudiFormat(TableFormat):
                 "table.location is missing: a Hudi table is found by it", "write its folder"
             )
         section = "table.properties" if spec.primary is None else "tables.create.properties"
-        storage = spec.storage.keys() - storage_of(location_of(spec.location), spec.storage)
+        storage = spec.storage.keys() - store_properties(location_of(spec.location), spec.storage)
         require_used_settings(section, spec.properties, storage, create=spec.create)
         if spec.key and KEY in spec.properties:
             raise ConfigurationError(
@@ -83,7 +83,7 @@ class HudiFormat(TableFormat):
             place.config()
             made = True
         if spec.key:
-            place.hold_buckets()
+            place.require_same_buckets()
         return made
 
     def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> SinkTable:
@@ -93,7 +93,7 @@ class HudiFormat(TableFormat):
         return open_table(HudiLocation.of(spec), sink)
 
     def file_schema(self, spec: TableSpec) -> FileSchema:
-        return HudiLocation.of(spec).layout()
+        return HudiLocation.of(spec).file_schema()
 
     def reader(self, spec: TableSpec, sink: SinkName) -> TableReader:
         from headgate.tables.hudi.reader import HudiReader
@@ -102,7 +102,7 @@ class HudiFormat(TableFormat):
 
     def reach_lock(self, spec: TableSpec) -> str:
         """See ``table_format.SupportsLock``."""
-        return reach(spec.name, HudiLocation.of(spec).settings)
+        return check_lock_server(spec.name, HudiLocation.of(spec).settings)
 
     def spark_conf(self, spec: TableSpec) -> Mapping[str, str]:
         """See ``table_format.SupportsSparkSession``."""
@@ -111,7 +111,7 @@ class HudiFormat(TableFormat):
         own = HudiLocation.of(spec).spark
         return {**SESSION, **{key: value for key, value in own.items() if key != "spark.master"}}
 
-    def names(self, like: TableSpec) -> Collection[str]:
+    def list_table_names(self, like: TableSpec) -> Collection[str]:
         place = HudiLocation.of(like)
         parent = place.location.rpartition("/")[0]
         try:
@@ -122,12 +122,12 @@ class HudiFormat(TableFormat):
     def _create(self, place: HudiLocation, spec: TableSpec) -> None:
         """Create the table. Another process may be first: what exists then is read and checked."""
         from headgate.tables.hudi.jvm import error_text
-        from headgate.tables.hudi.table_properties import create
+        from headgate.tables.hudi.table_properties import create_hudi_table
 
         schema = avro_of(place.table, spec.columns, spec.comments)
-        place.keep(spec.properties)
+        place.keep_properties(spec.properties)
         try:
-            create(place, schema, spec.partition_by, table_type(spec.properties))
+            create_hudi_table(place, schema, spec.partition_by, table_type(spec.properties))
         except HudiMissing:
             raise
         except Exception as error:

@@ -27,14 +27,26 @@ from headgate.tables.hudi.record_keys import (
     HIVE_STYLE,
     URL_ENCODED,
     HeldTexts,
-    buckets_of,
-    generator_of,
-    names,
+    columns_in_property,
+    describe_buckets,
+    key_generator_for,
     require_same_key,
     require_supported_key,
 )
-from headgate.tables.hudi.s3_locations import hadoop_settings, location_of, of_hadoop, storage_of
-from headgate.tables.hudi.settings import KEY, OURS, SPARK, TIME_ZONE, following, write_settings
+from headgate.tables.hudi.s3_locations import (
+    from_hadoop_address,
+    hadoop_settings,
+    location_of,
+    store_properties,
+)
+from headgate.tables.hudi.settings import (
+    KEY,
+    OURS,
+    SPARK,
+    TIME_ZONE,
+    secondary_properties,
+    write_settings,
+)
 from headgate.tables.storage.file_store import Folder, open_folder
 
 _TABLE = "hoodie.table."
@@ -105,10 +117,12 @@ class HudiLocation:
         follows, given = wanted.primary is not None and not wanted.ledger, wanted.properties
         keyed = wanted.key is not None
         if wanted.primary is not None:
-            given = following(wanted.name.rpartition(".")[2], wanted.primary, given, keyed=keyed)
+            given = secondary_properties(
+                wanted.name.rpartition(".")[2], wanted.primary, given, keyed=keyed
+            )
         settings = write_settings(wanted.name, given, keyed=keyed)
         spark = {key: each for key, each in wanted.storage.items() if key.startswith(SPARK)}
-        storage = storage_of(location, wanted.storage)
+        storage = store_properties(location, wanted.storage)
         return cls(wanted.name, location, settings, spark, wanted.key, follows, storage)
 
     @property
@@ -117,12 +131,12 @@ class HudiLocation:
         return open_folder(self.location, self.storage)
 
     def exists(self) -> bool:
-        return next(self.folder.sizes([f".hoodie/{_PROPERTIES[0]}"])) is not None
+        return next(self.folder.file_sizes([f".hoodie/{_PROPERTIES[0]}"])) is not None
 
     @property
     def base_path(self) -> str:
         """Return Hudi's spelling of the location."""
-        return of_hadoop(self.location)
+        return from_hadoop_address(self.location)
 
     @property
     def hadoop(self) -> Mapping[str, str]:
@@ -143,7 +157,7 @@ class HudiLocation:
         """Raises ``TableMissing``, ``Unreachable``, ``TableUnfit``."""
         return self._config(self._properties())
 
-    def layout(self) -> FileSchema:
+    def file_schema(self) -> FileSchema:
         """Return how participants write its files. Raises as ``config``."""
         config = self.config()
         values = None
@@ -158,7 +172,7 @@ class HudiLocation:
                 partition_by=() if self.key else config.marking.partition_by,
                 values=values,
                 storage=self.storage,
-                properties=self._kept(),
+                properties=self._kept_properties(),
             )
         return FileSchema(
             uuid=config.uuid,
@@ -169,7 +183,7 @@ class HudiLocation:
             storage=self.storage,
             marking=config.marking,
             values=values,
-            properties=self._kept(),
+            properties=self._kept_properties(),
         )
 
     def _properties(self) -> Mapping[str, str]:
@@ -204,7 +218,7 @@ class HudiLocation:
             raise Unreachable(f"Hudi table {self.name} cannot be read: {error}") from error
 
     def _config(self, found: Mapping[str, str]) -> TableConfig:
-        if reason := _unfit(found, keyed=self.key is not None):
+        if reason := _unsupported_feature(found, keyed=self.key is not None):
             raise TableUnfit(
                 f"Hudi table {self.name} {reason}, which headgate does not heed",
                 "docs/table-formats/hudi.md says which tables can be filled",
@@ -212,8 +226,8 @@ class HudiLocation:
         schema = found[f"{_TABLE}create.schema"]
         columns = columns_of(self.name, schema)
         types = {column.name: column.type for column in columns.fields}
-        keys = names(found, f"{_TABLE}recordkey.fields")
-        partitions = names(found, f"{_TABLE}partition.fields")
+        keys = columns_in_property(found, f"{_TABLE}recordkey.fields")
+        partitions = columns_in_property(found, f"{_TABLE}partition.fields")
         for name, known in (
             *((k, KEY_TYPES) for k in keys),
             *((p, PARTITION_TYPES) for p in partitions),
@@ -242,7 +256,7 @@ class HudiLocation:
             marking=marking,
             merges_on_read=found.get(f"{_TABLE}type", "") == "MERGE_ON_READ",
             keys=keys,
-            generator=_generator(found),
+            generator=_key_generator(found),
         )
 
     def _require_key(
@@ -277,9 +291,9 @@ class HudiLocation:
         """H10: identify the table: a table re-created at the same location is another one."""
         return self._require_unchanged("uuid", str(uuid.uuid4()))
 
-    def hold_buckets(self) -> None:
+    def require_same_buckets(self) -> None:
         """Raise ``HudiUnsafe`` if keys would be looked for in the wrong files."""
-        wanted = buckets_of(self.name, self.settings)
+        wanted = describe_buckets(self.name, self.settings)
         held = self._require_unchanged("buckets", wanted)
         if held != wanted:
             raise HudiUnsafe(
@@ -288,7 +302,7 @@ class HudiLocation:
                 "write the index of [table.properties] as it was",
             )
 
-    def keep(self, properties: Mapping[str, str]) -> None:
+    def keep_properties(self, properties: Mapping[str, str]) -> None:
         """Keep our properties next to a table about to be created; Hudi stores only its own."""
         kept = {key: value for key, value in properties.items() if key.startswith(OURS)}
         try:
@@ -296,7 +310,7 @@ class HudiLocation:
         except OSError as error:
             raise Unreachable(f"nothing can be kept beside {self.name}: {error}") from error
 
-    def _kept(self) -> Mapping[str, str]:
+    def _kept_properties(self) -> Mapping[str, str]:
         try:
             found: dict[str, str] = json.loads(self.folder.read(_KEPT))
         except FileNotFoundError:
@@ -309,7 +323,7 @@ class HudiLocation:
         """Return the value that the first caller gave for this table."""
         folder, path = self.folder, f"{AUX}/{name}"
         try:
-            if next(folder.sizes([path])) is None:
+            if next(folder.file_sizes([path])) is None:
                 self._require_supported_store(folder)
                 folder.put_if_absent(path, text.encode())
             return folder.read(path).decode()
@@ -329,10 +343,10 @@ class HudiLocation:
 def parse_properties(text: str) -> dict[str, str]:
     """Parse Java's properties, as Hudi writes them or people edit them."""
     found = (_LINE.match(line) for line in _CONTINUED.sub(r"\1", text).splitlines())
-    return {_plain(line[1]): _plain(line[2]) for line in found if line and line[1]}
+    return {_unescape(line[1]): _unescape(line[2]) for line in found if line and line[1]}
 
 
-def _plain(text: str) -> str:
+def _unescape(text: str) -> str:
     def said(found: re.Match[str]) -> str:
         code = found[1]
         return chr(int(code[1:], 16)) if len(code) > 1 else _NAMED.get(code, code)
@@ -340,20 +354,20 @@ def _plain(text: str) -> str:
     return _ESCAPE.sub(said, text)
 
 
-def _generator(found: Mapping[str, str]) -> str:
+def _key_generator(found: Mapping[str, str]) -> str:
     """Return the table's key generator if its name is known."""
     kind = found.get(f"{_TABLE}keygenerator.type", "").removesuffix("_AVRO")
     named = found.get(f"{_TABLE}keygenerator.class", "").rpartition(".")[2]
     return named or _KEY_TYPES.get(kind, kind)
 
 
-def _unfit(found: Mapping[str, str], *, keyed: bool) -> str | None:
+def _unsupported_feature(found: Mapping[str, str], *, keyed: bool) -> str | None:
     """Name a feature of the table that a commit would have to support.
 
     ``None`` if there is none.
     """
-    generator = _generator(found)
-    keys = names(found, f"{_TABLE}recordkey.fields")
+    generator = _key_generator(found)
+    keys = columns_in_property(found, f"{_TABLE}recordkey.fields")
     if int(found.get(f"{_TABLE}version", "0")) < _VERSION_MIN:
         return f"is of table version {found.get(f'{_TABLE}version')}"
     if (zone := found.get(TIME_ZONE, "LOCAL")).upper() != "UTC":
@@ -373,7 +387,7 @@ def _unfit(found: Mapping[str, str], *, keyed: bool) -> str | None:
     known = _SEVERAL if len(keys) > 1 and keyed else _KEY_GENERATORS
     if (len(keys) > 1 and not keyed) or (keys and generator and generator not in known):
         return f"makes its record keys in a way of its own ({generator}, {len(keys)} columns)"
-    if any(":" in name for name in names(found, f"{_TABLE}partition.fields")):
+    if any(":" in name for name in columns_in_property(found, f"{_TABLE}partition.fields")):
         return "makes its partitions in a way of its own"
     return None
 
@@ -384,12 +398,14 @@ def _unfit(found: Mapping[str, str], *, keyed: bool) -> str | None:
 _TABLE_VERSION = 9
 
 
-def create(place: HudiLocation, schema: str, partition_by: Sequence[str], kind: str) -> None:
+def create_hudi_table(
+    place: HudiLocation, schema: str, partition_by: Sequence[str], kind: str
+) -> None:
     """Create a table with these columns; others may do so first. Raises what Java raises."""
     spark = open_spark(place.spark, place.hadoop)
     hudi = spark._jvm.org.apache.hudi  # noqa: SLF001 - PySpark gives no other way
     key = ",".join(place.key.key) if place.key else place.settings.get(KEY, "")
-    generator = generator_of(key.split(","), partition_by)
+    generator = key_generator_for(key.split(","), partition_by)
     builder = (
         hudi.common.table.HoodieTableMetaClient.newTableBuilder()
         .setTableType(kind)
@@ -406,11 +422,11 @@ def create(place: HudiLocation, schema: str, partition_by: Sequence[str], kind: 
         builder = builder.setHiveStylePartitioningEnable(True)
         builder = builder.setUrlEncodePartitioning(True)
     conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConf(spark._jsc.hadoopConfiguration())  # noqa: SLF001
-    tell_time_in_utc(hudi)
+    use_utc_instants(hudi)
     builder.initTable(conf, place.base_path)
 
 
-def tell_time_in_utc(hudi: Any) -> None:
+def use_utc_instants(hudi: Any) -> None:
     """Keep instants growing through clock changes; tables of another time zone are refused."""
     utc = hudi.common.model.HoodieTimelineTimeZone.UTC
     hudi.common.table.timeline.HoodieInstantTimeGenerator.setCommitTimeZone(utc)

@@ -32,7 +32,7 @@ def read_commit(place: HudiLocation, timeline: Any, instant: Any) -> Any:
         except Exception as error:  # noqa: BLE001 - whatever it is, the file is looked at below
             why = error_text(error)
         else:
-            if next(place.folder.sizes([name])):
+            if next(place.folder.file_sizes([name])):
                 return found
         time.sleep(_PAUSE_S)
     place.folder.read(name)  # a store that does not answer damages no file
@@ -41,7 +41,7 @@ def read_commit(place: HudiLocation, timeline: Any, instant: Any) -> Any:
     )
 
 
-def unread(place: HudiLocation, error: Exception) -> HeadgateError:
+def table_read_error(place: HudiLocation, error: Exception) -> HeadgateError:
     """Return the error for a table that could not be read, from what Java has raised."""
     why = error_text(error)
     if why.endswith(f"{_TIMELINE} does not exist"):

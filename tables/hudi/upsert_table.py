@@ -35,10 +35,10 @@ from headgate.tables.hudi.record_keys import (
     GENERATOR,
     HASHED,
     INDEX,
-    index_of,
+    key_index_of,
     key_settings,
 )
-from headgate.tables.hudi.s3_locations import of_hadoop
+from headgate.tables.hudi.s3_locations import from_hadoop_address
 from headgate.tables.hudi.table_properties import STAGED, HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.tables.missing_files import check_lost_files
@@ -52,7 +52,10 @@ _LOOKED_AT = 50
 
 
 class HudiKeyedJava(HudiJava):
-    """A table with a key; ``upsert`` or ``nothing`` comes between ``register`` and ``commit``."""
+    """A table with a key.
+
+    ``upsert`` or ``begin_empty_commit`` comes between ``register`` and ``commit``.
+    """
 
     def __init__(self, place: HudiLocation, schema: str) -> None:
         super().__init__(place, schema)
@@ -61,10 +64,10 @@ class HudiKeyedJava(HudiJava):
 
     def register(self, meta: Any, instant: str) -> None:
         """Request the commit; an upsert begins it by itself."""
-        self.go_on(instant)
+        self.start_heartbeat(instant)
         self._request(meta, instant)
 
-    def nothing(self, meta: Any, instant: str) -> None:
+    def begin_empty_commit(self, meta: Any, instant: str) -> None:
         """Begin a commit that adds no rows."""
         self._statuses = []
         self._prepare(instant)
@@ -76,25 +79,27 @@ class HudiKeyedJava(HudiJava):
         Raises ``KeyInTwoPartitions``, ``TableChanged``, and what Java raises.
         """
         fold = Fold(self._key, numbered, self._place.folder)
-        fold.look(self._live(meta, fold.asked, [file for file, _ in numbered]))
-        counts = fold.counts()
+        fold.note_table_rows(
+            self._live_rows(meta, fold.wanted_columns, [file for file, _ in numbered])
+        )
+        counts = fold.count_keys()
         if not counts.inserted + counts.updated + counts.deleted:
-            self.nothing(meta, instant)
+            self.begin_empty_commit(meta, instant)
             return counts
         folder, aside = self._place.folder, f"{STAGED}/{uuid.uuid4()}"
         try:
-            self._statuses = self._write(meta, instant, self._changed_rows(fold, aside))
+            self._statuses = self._write_rows(meta, instant, self._changed_rows(fold, aside))
         finally:
-            folder.remove([name for name, _ in folder.below(aside)])
+            folder.remove([name for name, _ in folder.files_below(aside)])
         return counts
 
-    def brought(self) -> list[str]:
+    def written_file_names(self) -> list[str]:
         """Return the names of the files that the upsert has written."""
         return [str(each.getPath()) for each in self._statistics_of(())]
 
     # ------------------------------------------------------------------------------------ of Java
 
-    def _live(
+    def _live_rows(
         self, meta: Any, columns: Sequence[str], files: Sequence[WrittenFile]
     ) -> Iterator[pa.RecordBatch]:
         """Yield these columns of the table's rows, perhaps only for keys in the files."""
@@ -104,7 +109,7 @@ class HudiKeyedJava(HudiJava):
             yield from self._read_merged(columns, files)
             return
         for each in slices:
-            with pq.ParquetFile(self._place.folder.source(each.path)) as file:
+            with pq.ParquetFile(self._place.folder.arrow_source(each.path)) as file:
                 for batch in file.iter_batches(columns=columns):
                     yield batch.select(columns)
 
@@ -119,7 +124,7 @@ class HudiKeyedJava(HudiJava):
         known = self._hudi.index.bucket.BucketIdentifier
         hashed = self._settings().get(HASHED, ",".join(self._place.config().keys))
         for path in (each.path for each in slices if each.path):
-            with pq.ParquetFile(self._place.folder.source(path)) as file:
+            with pq.ParquetFile(self._place.folder.arrow_source(path)) as file:
                 keys = next(file.iter_batches(_LOOKED_AT, columns=[RECORD_KEY]), None)
             at = path.rpartition("/")[2][:8]
             for key in keys.column(0).to_pylist() if keys else ():
@@ -136,9 +141,9 @@ class HudiKeyedJava(HudiJava):
     ) -> list[pa.RecordBatch]:
         """Read through Spark, since only Hudi reads its logs; it skips keys that no file has."""
         keys = self._columns(self._key.key)
-        asked = self._read([file.path for file in files], keys)
+        asked = self._read_files([file.path for file in files], keys)
         names = [column.name for column in keys]
-        rows = self.rows().select(*map(quote, columns)).join(asked, names, "left_semi")
+        rows = self.read_data_frame().select(*map(quote, columns)).join(asked, names, "left_semi")
         found: list[pa.RecordBatch] = rows.select(*map(quote, columns))._collect_as_arrow()  # noqa: SLF001 - public from Spark 4 on
         return found
 
@@ -148,24 +153,26 @@ class HudiKeyedJava(HudiJava):
         Deleted ones have ``DELETES`` as their partition. Files that Spark needs for it are written
         ``aside``.
         """
-        rows = self._read(fold.rows(aside), self._place.config().columns.fields)
-        going = fold.going()
+        rows = self._read_files(fold.write_new_rows(aside), self._place.config().columns.fields)
+        going = fold.keys_to_delete()
         if not going:
             return rows
         path = f"{aside}/going.parquet"
-        with self._place.folder.sink(path) as stream:
+        with self._place.folder.open_output(path) as stream:
             pq.write_table(going, stream)
-        keys = self._read([f"{self._place.location}/{path}"], self._columns(self._key.key))
+        keys = self._read_files([f"{self._place.location}/{path}"], self._columns(self._key.key))
         partition = self._key.partition
-        return rows.union(keys.select(*(_going(each, keys, partition) for each in rows.schema)))
+        return rows.union(
+            keys.select(*(_deleted_row_value(each, keys, partition) for each in rows.schema))
+        )
 
-    def _read(self, paths: Iterable[str], columns: Sequence[Column]) -> Any:
+    def _read_files(self, paths: Iterable[str], columns: Sequence[Column]) -> Any:
         told, found = spark_columns(columns), list(paths)
         if not found:
             return self._session.createDataFrame([], told)
-        return self._session.read.schema(told).parquet(*map(of_hadoop, found))
+        return self._session.read.schema(told).parquet(*map(from_hadoop_address, found))
 
-    def _write(self, meta: Any, instant: str, rows: Any) -> list[Any]:
+    def _write_rows(self, meta: Any, instant: str, rows: Any) -> list[Any]:
         """Return Hudi's status of each file."""
         writer, hudi = self._writer(), self._hudi
         schema = hudi.common.schema.HoodieSchema.parse(self._schema)
@@ -208,7 +215,7 @@ class HudiKeyedJava(HudiJava):
 
     def _settings(self) -> Mapping[str, str]:
         config, given = self._place.config(), self._place.settings
-        index = index_of(self._place.name, given)
+        index = key_index_of(self._place.name, given)
         generator = {GENERATOR: f"org.apache.hudi.keygen.{config.generator}"}
         return {
             **given,
@@ -226,17 +233,17 @@ class HudiKeyedJava(HudiJava):
         return [columns[name] for name in names]
 
 
-def _going(column: Any, keys: Any, partition: str) -> Any:
+def _deleted_row_value(column: Any, keys: Any, partition: str) -> Any:
     """Return a column's value for a deleted row: only the key columns are read."""
     from pyspark.sql import functions as f
 
     if column.name in keys.columns:
         return f.col(quote(column.name))
-    value = DELETES if column.name == partition else _nothing(column.dataType)
+    value = DELETES if column.name == partition else _empty_value(column.dataType)
     return f.lit(value).cast(column.dataType).alias(column.name)
 
 
-def _nothing(kind: Any) -> Any:
+def _empty_value(kind: Any) -> Any:
     """Return an empty value, because a required column takes no null."""
     if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
         return "1970-01-01"
@@ -255,48 +262,50 @@ class HudiKeyedTable(HudiCommits):
     ) -> None:
         super().__init__(place, sink, answer, java)
 
-    def _renewed(self) -> None:
-        self._place.hold_buckets()
+    def _forget_cached(self) -> None:
+        self._place.require_same_buckets()
 
     def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
         """Take a new instant after removing what earlier attempts left, so it cannot land."""
         for begun in sorted(self._begun):
-            self._bury(java, begun)
+            self._remove_instant(java, begun)
             self._begun.discard(begun)
-        return self._reserved(java)
+        return self._reserve_instant(java)
 
-    def _brought(
+    def _write_missing_rows(
         self, attempt: CommitAttempt, java: HudiJava, instant: str
     ) -> CommitAttempt | Refused:
         assert isinstance(java, HudiKeyedJava), "made for it"
         if lost := check_lost_files(self._place.folder, attempt.files):
             return lost
-        keys, meta = KeyCounts(), java.meta()
+        keys, meta = KeyCounts(), java.load_meta_client()
         if attempt.files:
             keys = java.upsert(meta, instant, numbered(attempt))
         else:
-            java.nothing(meta, instant)
+            java.begin_empty_commit(meta, instant)
         return replace(attempt, record=replace(attempt.record, keys=keys))
 
-    def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
+    def _refuse_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
         """Check what Hudi has written; the staged files were read."""
         assert isinstance(java, HudiKeyedJava), "made for it"
-        brought = java.brought()
-        for path, size in zip(brought, self._place.folder.sizes(brought), strict=True):
+        brought = java.written_file_names()
+        for path, size in zip(brought, self._place.folder.file_sizes(brought), strict=True):
             if size is None:
                 return Refused(f"others have removed {path}")
         return None
 
-    def _refusal(self, attempt: CommitAttempt, java: HudiJava, instant: str) -> Refused | None:
+    def _check_before_commit(
+        self, attempt: CommitAttempt, java: HudiJava, instant: str
+    ) -> Refused | None:
         """Refuse lost files: on S3, one may appear only after its instant was rolled back."""
         assert isinstance(java, HudiKeyedJava), "made for it"
-        refusal = super()._refusal(attempt, java, instant)
+        refusal = super()._check_before_commit(attempt, java, instant)
         if refusal and refusal.for_good:
-            self._place.folder.remove(java.brought())
+            self._place.folder.remove(java.written_file_names())
         return refusal
 
-    def _done(self, attempt: CommitAttempt) -> None:
+    def _remove_spent_files(self, attempt: CommitAttempt) -> None:
         folder = self._place.folder
         folder.remove([name_below(folder.location, file.path) for file in attempt.files])
         if attempt.record.claim:
-            append_table.sweep(folder)
+            append_table.remove_old_drafts(folder)

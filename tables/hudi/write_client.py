@@ -13,10 +13,10 @@ from typing import Any
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import WrittenFile
 from headgate.tables.hudi.base_files import file_id_of
-from headgate.tables.hudi.file_slices import Slice, each_of, live_slices
-from headgate.tables.hudi.jvm import error_text, has_ended, hook, open_spark, spark_session
-from headgate.tables.hudi.lock_check import reach
-from headgate.tables.hudi.table_properties import HudiLocation, tell_time_in_utc
+from headgate.tables.hudi.file_slices import Slice, iterate_java, live_slices
+from headgate.tables.hudi.jvm import error_text, has_ended, java_callback, open_spark, spark_session
+from headgate.tables.hudi.lock_check import check_lock_server
+from headgate.tables.hudi.table_properties import HudiLocation, use_utc_instants
 from headgate.tables.hudi.timeline import read_commit
 
 # Finds ghosts: commits in Hudi's metadata table that are not in the data's timeline (H8).
@@ -29,13 +29,13 @@ _MADE_BY = "0000"
 """Prefix of the instants that created the metadata table."""
 
 
-def ghosts(timeline: Any, written: Any, condemned: Collection[str]) -> frozenset[str]:
+def find_ghost_instants(timeline: Any, written: Any, condemned: Collection[str]) -> frozenset[str]:
     """Return ghosts; before the timeline, only condemned ones differ from what was archived."""
     if timeline.empty():
         return frozenset()
     first = str(timeline.firstInstant().get().requestedTime())
     known = {str(i.requestedTime()) for i in timeline.getInstants()}
-    names = (str(i.requestedTime()) for i in _completed(written, "deltacommit"))
+    names = (str(i.requestedTime()) for i in _completed_instants(written, "deltacommit"))
     return frozenset(
         name
         for name in names
@@ -47,13 +47,15 @@ def ghosts(timeline: Any, written: Any, condemned: Collection[str]) -> frozenset
 
 def is_merged(written: Any, instant: str) -> bool:
     """Return whether a compaction took a ghost for a commit: Hudi can no longer roll it back."""
-    found = (i for i in _completed(written, "deltacommit") if str(i.requestedTime()) == instant)
+    found = (
+        i for i in _completed_instants(written, "deltacommit") if str(i.requestedTime()) == instant
+    )
     ghost = next((str(i.getCompletionTime()) for i in found), None)
-    compactions = (str(i.requestedTime()) for i in _completed(written, "commit"))
+    compactions = (str(i.requestedTime()) for i in _completed_instants(written, "commit"))
     return ghost is not None and max(compactions, default="") >= ghost
 
 
-def _completed(written: Any, action: str) -> Iterator[Any]:
+def _completed_instants(written: Any, action: str) -> Iterator[Any]:
     found = written.filterCompletedInstants().getInstants()
     return (instant for instant in found if str(instant.getAction()) == action)
 
@@ -99,7 +101,7 @@ class HudiJava:
 
     # ----------------------------------------------------------------------------------- timeline
 
-    def meta(self) -> Any:
+    def load_meta_client(self) -> Any:
         """Return the table as it is now. Raises ``TableMissing``."""
         try:
             return self._meta_of(self._place.base_path)
@@ -115,7 +117,7 @@ class HudiJava:
         """Yield completed commits of the active timeline, the last completed first."""
         timeline = meta.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
         found = timeline.getReverseOrderedInstantsByCompletionTime().iterator()
-        for instant in each_of(found):
+        for instant in iterate_java(found):
             known = (str(instant.requestedTime()), int(instant.getCompletionTime()))
             if known not in self._known:
                 if len(self._known) >= _KNOWN_MAX:
@@ -123,19 +125,19 @@ class HudiJava:
                 self._known[known] = self._completed(timeline, instant)
             yield self._known[known]
 
-    def pending(self, meta: Any) -> frozenset[str]:
+    def pending_instants(self, meta: Any) -> frozenset[str]:
         """Return the instants of commits that were begun and are not complete."""
         timeline = meta.getActiveTimeline().filterInflightsAndRequested()
         commits = (i for i in timeline.getInstants() if str(i.getAction()) in _COMMITS)
         return frozenset(str(instant.requestedTime()) for instant in commits)
 
-    def completed(self, meta: Any, instant: str) -> bool:
+    def is_completed(self, meta: Any, instant: str) -> bool:
         return bool(meta.getActiveTimeline().filterCompletedInstants().containsInstant(instant))
 
-    def statistics(self, meta: Any, instant: str) -> list[Statistics]:
+    def file_statistics(self, meta: Any, instant: str) -> list[Statistics]:
         """Return the files of a completed instant."""
         timeline = meta.getActiveTimeline().filterCompletedInstants()
-        found = (i for i in timeline.getInstants() if _is(i, instant))
+        found = (i for i in timeline.getInstants() if _is_instant(i, instant))
         return [
             Statistics(
                 path=str(s.getPath()),
@@ -160,19 +162,19 @@ class HudiJava:
         finally:
             view.close()
 
-    def rows(self) -> Any:
+    def read_data_frame(self) -> Any:
         """Return the table as a Spark data frame, with the updates from log files."""
         return self._session.read.format("hudi").load(self._place.base_path)
 
-    def any_archived(self, meta: Any) -> bool:
+    def has_archived_commits(self, meta: Any) -> bool:
         return not meta.getArchivedTimeline().empty()
 
-    def archived(self, meta: Any, instant: str) -> int | None:
+    def archived_completion_ms(self, meta: Any, instant: str) -> int | None:
         """Return when a commit in the timeline's archive was completed."""
         found = meta.getArchivedTimeline().getInstants()
-        return next((int(i.getCompletionTime()) for i in found if _is(i, instant)), None)
+        return next((int(i.getCompletionTime()) for i in found if _is_instant(i, instant)), None)
 
-    def landed(self, meta: Any, instant: str) -> int | None:
+    def completion_ms(self, meta: Any, instant: str) -> int | None:
         """Return when a commit was completed, wherever that is recorded by now.
 
         Instants are archived by their request times, so the newest commit itself may archive an
@@ -181,33 +183,33 @@ class HudiJava:
         timeline = meta.getActiveTimeline().filterCompletedInstants()
         if timeline.containsInstant(instant):
             found = timeline.getInstants()
-            return next(int(i.getCompletionTime()) for i in found if _is(i, instant))
-        return self.archived(meta, instant)
+            return next(int(i.getCompletionTime()) for i in found if _is_instant(i, instant))
+        return self.archived_completion_ms(meta, instant)
 
-    def passed(self, meta: Any, instant: str) -> bool:
+    def is_before_timeline(self, meta: Any, instant: str) -> bool:
         """Return whether it is older than the active timeline: it would count as archived."""
         return bool(meta.getActiveTimeline().isBeforeTimelineStarts(instant))
 
     def ghosts(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
-        """H8: as ``metadata_table.ghosts``."""
+        """H8: as ``metadata_table.find_ghost_instants``."""
         written = self._metadata_timeline()
         if written is None:
             return frozenset()
-        return ghosts(meta.getActiveTimeline(), written, condemned)
+        return find_ghost_instants(meta.getActiveTimeline(), written, condemned)
 
     # ------------------------------------------------------------------------------------- writing
 
-    def reserve(self) -> str:
+    def reserve_instant(self) -> str:
         """Return a unique instant, which is not in the timeline yet (H4)."""
         return str(self._writer().createNewInstantTime(True))  # noqa: FBT003 - Java has no names
 
     def register(self, meta: Any, instant: str) -> None:
         """Begin the commit of a reserved instant."""
-        self.go_on(instant)
+        self.start_heartbeat(instant)
         self._prepare(instant)
         self._begin(meta, instant)
 
-    def go_on(self, instant: str) -> None:
+    def start_heartbeat(self, instant: str) -> None:
         """Send heartbeats for a begun instant, so that clean-ups know its writer is alive."""
         self._writer().getHeartbeatClient().start(instant)
 
@@ -226,12 +228,12 @@ class HudiJava:
             statistics.add(found)
         for key, value in told.items():
             extra.put(key, value)
-        action = self.meta().getCommitActionType()
-        inside = self._some(hook(self._spark, check))
+        action = self.load_meta_client().getCommitActionType()
+        inside = self._some(java_callback(self._spark, check))
         replaced = self._java.util.HashMap()
         writer.commitStats(instant, statistics, self._some(extra), action, replaced, inside)
 
-    def bury(self, instant: str, condemn: Callable[[Any], bool]) -> None:
+    def remove_instant(self, instant: str, condemn: Callable[[Any], bool]) -> None:
         """Remove what exists of an instant, its files first, unless it has been completed.
 
         Hudi's rollback looks first and locks then. So ``condemn`` records within the lock what
@@ -240,20 +242,20 @@ class HudiJava:
         be begun again, or a writer paused within its commit finds it pending.
         """
         with self._lock():
-            meta = self.meta()
-            if self.landed(meta, instant) is not None or not condemn(meta):
+            meta = self.load_meta_client()
+            if self.completion_ms(meta, instant) is not None or not condemn(meta):
                 return
             written = self._metadata_timeline()
             if unmade := written is not None and is_merged(written, instant):
-                self._unmake_metadata_table(meta)
-                meta = self.meta()
-            if instant not in self.pending(meta):
+                self._delete_metadata_table(meta)
+                meta = self.load_meta_client()
+            if instant not in self.pending_instants(meta):
                 self._begin(meta, instant)
         if unmade:
             self.close()  # the write client has the metadata table open
         self._roll_back(instant)
 
-    def rolling_back(self, meta: Any, instant: str) -> bool:
+    def is_rolling_back(self, meta: Any, instant: str) -> bool:
         """Return whether a rollback of it is under way, which may have removed files already."""
         service = self._writer().getTableServiceClient()
         return bool(service.getPendingRollbackInfo(meta, instant, True).isPresent())  # noqa: FBT003
@@ -302,7 +304,7 @@ class HudiJava:
 
     def _metadata_timeline(self) -> Any:
         """Return the metadata table's timeline; ``None`` if there is no metadata table."""
-        if next(self._place.folder.sizes([_METADATA_PROPERTIES])) is None:
+        if next(self._place.folder.file_sizes([_METADATA_PROPERTIES])) is None:
             return None
         return self._meta_of(f"{self._place.base_path}/{METADATA_TABLE}").getActiveTimeline()
 
@@ -312,7 +314,9 @@ class HudiJava:
 
     def _writer(self) -> Any:
         if self._client is None:
-            reach(self._place.name, self._settings())  # Hudi itself asks for minutes, and is silent
+            check_lock_server(
+                self._place.name, self._settings()
+            )  # Hudi itself asks for minutes, and is silent
             engine = self._hudi.client.common.HoodieSparkEngineContext(self._spark._jsc)  # noqa: SLF001
             properties = self._java.util.Properties()
             for key, value in self._settings().items():
@@ -320,7 +324,7 @@ class HudiJava:
             builder = self._hudi.config.HoodieWriteConfig.newBuilder()
             builder = builder.withPath(self._place.base_path).withSchema(self._schema)
             config = builder.forTable(self._place.table).withProps(properties).build()
-            tell_time_in_utc(self._hudi)
+            use_utc_instants(self._hudi)
             self._client = self._hudi.client.SparkRDDWriteClient(engine, config)
         return self._client
 
@@ -330,7 +334,7 @@ class HudiJava:
         return Instant(
             requested=str(instant.requestedTime()),
             completed=int(instant.getCompletionTime()),
-            operation=_name(metadata) if metadata else "",
+            operation=_table_name(metadata) if metadata else "",
             replaces=replaces,
             said=dict(metadata.getExtraMetadata()) if metadata else {},
         )
@@ -348,7 +352,7 @@ class HudiJava:
     def _roll_back(self, instant: str) -> None:
         self._writer().rollback(instant)
 
-    def _unmake_metadata_table(self, meta: Any) -> None:
+    def _delete_metadata_table(self, meta: Any) -> None:
         """Delete the metadata table; Hudi's next write recreates it from the folders.
 
         A rollback that was begun and cannot be finished would block all writers' commits.
@@ -367,7 +371,7 @@ class HudiJava:
         """Maintain the metadata table: otherwise nothing would ever be archived."""
         writer, operation = self._writer(), self._operation(())
         writer.initTable(operation, self._some(instant))
-        writer.preWrite(instant, operation, self.meta())
+        writer.preWrite(instant, operation, self.load_meta_client())
 
     def _begin(self, meta: Any, instant: str) -> None:
         self._request(meta, instant)
@@ -403,10 +407,10 @@ class HudiJava:
         return found
 
 
-def _is(instant: Any, requested: str) -> bool:
+def _is_instant(instant: Any, requested: str) -> bool:
     return str(instant.requestedTime()) == requested
 
 
-def _name(metadata: Any) -> str:
+def _table_name(metadata: Any) -> str:
     operation = metadata.getOperationType()
     return "" if operation is None else str(operation.name())

@@ -49,7 +49,7 @@ from headgate.tables.iceberg.catalog_types import (
 )
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm
-from headgate.tables.storage.avro_file_reads import only_whole
+from headgate.tables.storage.avro_file_reads import with_avro_checks
 from headgate.tables.storage.damaged_files import FileDamaged
 from headgate.tables.storage.file_io import PATIENCE, is_far, is_ours, open_files
 from headgate.tables.storage.local_file_io import LocalFiles, path_of
@@ -122,11 +122,11 @@ def load_catalog(
             kind = require_java_type(name, properties)
             return _with_own_files(JavaCatalog(name, properties, kind, jvm, timeout_s=timeout_s))
         told = {**properties, **({"init_catalog_tables": "false"} if looking else {})}
-        catalog = writing_version_3(_opener(name, told, timeout_s)())
+        catalog = with_version_3_writes(_catalog_opener(name, told, timeout_s)())
         return _with_own_files(catalog, looking=looking)
     except Exception as error:  # noqa: BLE001 - whatever a driver raises becomes one of ours
         failure = catalog_failure(error, f"catalog {name!r} cannot be opened")
-        raise type(failure)(_without(properties, failure.message), failure.hint) from None
+        raise type(failure)(_without_secrets(properties, failure.message), failure.hint) from None
 
 
 def catalog_failure(error: Exception, what: str) -> HeadgateError:
@@ -134,7 +134,7 @@ def catalog_failure(error: Exception, what: str) -> HeadgateError:
     said = f"{what}: {first_line(error)}"
     if isinstance(error, HeadgateError):
         return error
-    if _no_rest_catalog(error):  # before its type counts: what fails is only the reading
+    if _is_not_rest_answer(error):  # before its type counts: what fails is only the reading
         return Unreachable(
             f"{what}: what answers there is no REST catalog", "correct catalog.properties.uri"
         )
@@ -161,7 +161,7 @@ def catalog_failure(error: Exception, what: str) -> HeadgateError:
     return Unreachable(said, "is the catalog up, and its address right?")
 
 
-def _no_rest_catalog(error: Exception) -> bool:
+def _is_not_rest_answer(error: Exception) -> bool:
     """Return whether something answered that says nothing a REST catalog would say."""
     kind, text = type(error).__name__, str(error)
     unread = kind == "ValidationError" and "ConfigResponse" in text
@@ -194,7 +194,7 @@ def require_atomic_swap(catalog: Catalog, identifier: str) -> None:
             raise catalog_failure(error, f"table {identifier} cannot be asked") from None
 
 
-def revoked_rights(error: BaseException) -> MissingRights | None:
+def missing_rights_error(error: BaseException) -> MissingRights | None:
     """Return the error for a table that may not be read or written any more.
 
     Unknown credentials (401) are not the trouble of one table.
@@ -210,7 +210,9 @@ def revoked_rights(error: BaseException) -> MissingRights | None:
     return None
 
 
-def _opener(name: str, properties: Mapping[str, str], timeout_s: float) -> Callable[[], Catalog]:
+def _catalog_opener(
+    name: str, properties: Mapping[str, str], timeout_s: float
+) -> Callable[[], Catalog]:
     known = merge_config(Config().get_catalog_config(name) or {}, _recursive(properties))
     kind = require_supported_type(name, known)
     if not kind and "uri" not in known:
@@ -299,7 +301,7 @@ class _Version3(TableMetadataV3):
     model_dump_json = IcebergBaseModel.model_dump_json  # type: ignore[pydantic-field]
 
 
-def writing_version_3(catalog: Catalog) -> Catalog:
+def with_version_3_writes(catalog: Catalog) -> Catalog:
     """Let the catalog write version 3. A server writes metadata itself, else pyiceberg does."""
     if isinstance(catalog, MetastoreCatalog):
         catalog._write_metadata = _write_metadata  # type: ignore[method-assign]  # noqa: SLF001 - this catalog's only
@@ -316,10 +318,10 @@ def _with_own_files(catalog: Catalog, *, looking: bool = False) -> Catalog:
     def files(properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         merged = {**catalog.properties, **properties}
         if is_ours(merged, location) or is_far(location):
-            return only_whole(open_files(merged, location))
+            return with_avro_checks(open_files(merged, location))
         if looking and location and path_of(location) and PY_IO_IMPL not in merged:
-            return only_whole(LocalFiles(merged, location))
-        return only_whole(theirs(properties, location))
+            return with_avro_checks(LocalFiles(merged, location))
+        return with_avro_checks(theirs(properties, location))
 
     catalog._load_file_io = files  # type: ignore[method-assign]  # noqa: SLF001
     if hasattr(catalog, "_convert_orm_to_iceberg"):
@@ -379,12 +381,12 @@ def _bound_transaction(timeout_ms: int, connection: Connection) -> None:
 
 def _with_timeouts(uri: str, timeout_s: float) -> str:
     """Add the driver's time-outs to the address; their defaults are 5 s, two hours, or for ever."""
-    wanted = _waits(uri, max(1, round(timeout_s)))
+    wanted = _driver_timeouts(uri, max(1, round(timeout_s)))
     query = "&".join(f"{key}={wait}" for key, wait in wanted.items() if f"{key}=" not in uri)
     return f"{uri}{'&' if '?' in uri else '?'}{query}" if query else uri
 
 
-def _waits(uri: str, timeout_s: int) -> Mapping[str, int]:
+def _driver_timeouts(uri: str, timeout_s: int) -> Mapping[str, int]:
     scheme = uri.partition(":")[0]
     if scheme.partition("+")[0] == "sqlite" and ":memory:" not in uri:
         return {"timeout": timeout_s}
@@ -404,7 +406,7 @@ def _recursive(properties: Mapping[str, str]) -> RecursiveDict:
     return dict(properties)
 
 
-def _without(properties: Mapping[str, str], text: str) -> str:
+def _without_secrets(properties: Mapping[str, str], text: str) -> str:
     """Remove property values: foreign messages may quote passwords, or whole property sets."""
     for key, value in sorted(properties.items(), key=lambda item: -len(item[1])):
         if key != "type" and len(value) > 3:

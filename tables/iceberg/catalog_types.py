@@ -93,7 +93,7 @@ def _scheme(properties: Mapping[str, object]) -> str:
     return str(properties.get("uri") or "").partition(":")[0].partition("+")[0]
 
 
-def not_atomic(name: str) -> NotAtomic:
+def not_atomic_error(name: str) -> NotAtomic:
     """Return the error for a catalog whose tables cannot be delivered together (PENDING-5)."""
     return NotAtomic(
         f"tables.atomic is set; catalog {name!r} commits to one table at a time",

@@ -12,7 +12,7 @@ FIELD_ID = b"PARQUET:field_id"
 _ROWS_AT_ONCE = 1_000_000
 
 
-def batches(
+def read_column_batches(
     io: FileIO,
     path: str,
     wanted: Sequence[int | str],

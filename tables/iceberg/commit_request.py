@@ -40,7 +40,7 @@ from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_format import RollbackSnapshot
 from headgate.tables.iceberg.manifests import ManifestList
 from headgate.tables.iceberg.pending_manifests import StagedManifest
-from headgate.tables.iceberg.tag_lineage import origin, properties_of
+from headgate.tables.iceberg.tag_lineage import parent_ref_of, properties_of
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 
 _FOREVER_MS = 2**63 - 1
@@ -89,7 +89,7 @@ class CommitRequest:
         if self.back is not None:
             kept = self.back.snapshot_id
             return None if kept is None else self.metadata.snapshot_by_id(kept)
-        start = origin(self.metadata, self.branch)
+        start = parent_ref_of(self.metadata, self.branch)
         return self.metadata.snapshot_by_id(start.snapshot_id) if start else None
 
     @property
@@ -121,7 +121,10 @@ class CommitRequest:
                     summary=self._summary(),
                 )
             ),
-            *(moved(self.metadata, branch, self.snapshot_id) for branch in sorted(branches)),
+            *(
+                branch_update(self.metadata, branch, self.snapshot_id)
+                for branch in sorted(branches)
+            ),
             SetSnapshotRefUpdate(
                 ref_name=self.tag,
                 type=SnapshotRefType.TAG,
@@ -131,7 +134,7 @@ class CommitRequest:
                 min_snapshots_to_keep=None,
             ),
             *self._property_updates(),
-            *self._kept(),
+            *self._kept_ref_updates(),
         )
 
     def _property_updates(self) -> Iterator[TableUpdate]:
@@ -140,16 +143,16 @@ class CommitRequest:
         known = self.metadata.properties
         filled = newly_filled(self.record, known)
         marker = marker_property(self.record.sink)
-        if wanted := {**filled, **({} if marker in known else self._claimed(marker))}:
+        if wanted := {**filled, **({} if marker in known else self._claim_properties(marker))}:
             yield SetPropertiesUpdate(updates=wanted)
         if gone := forgotten(self.record.sink, self.forgets, filled, known):
             yield RemovePropertiesUpdate(removals=gone)
 
-    def _claimed(self, marker: str) -> dict[str, str]:
+    def _claim_properties(self, marker: str) -> dict[str, str]:
         key = {} if self.key is None else {key_property(self.record.sink): self.key}
         return {marker: "true", **key}
 
-    def _kept(self) -> tuple[TableUpdate, ...]:
+    def _kept_ref_updates(self) -> tuple[TableUpdate, ...]:
         if self.back is None:
             return ()
         kept = SetSnapshotRefUpdate(
@@ -176,7 +179,7 @@ class CommitRequest:
         return update_snapshot_summaries(summary, before)
 
 
-def moved(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+def branch_update(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
     """Move the branch to the new snapshot, with the retention that its owner gave it."""
     ref = metadata.refs.get(branch)
     return SetSnapshotRefUpdate(

@@ -24,8 +24,8 @@ from headgate.control_protocol.commit_record_codec import decode
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.coordinator.dead_letters import COLUMNS, Progress
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.column_reads import batches
-from headgate.tables.iceberg.tag_lineage import ancestry, by_id, properties_of
+from headgate.tables.iceberg.column_reads import read_column_batches
+from headgate.tables.iceberg.tag_lineage import ancestry, properties_of, snapshots_by_id
 
 _ROWS_AT_ONCE = 100
 ROWS_LOOKED_AT = 5_000
@@ -58,26 +58,26 @@ class UnsentRows:
         table = self._load()
         if progress and progress.table_uuid != str(table.metadata.table_uuid):
             progress = None
-        line = self._line(table, progress)
-        if progress and line and _reaches(line[-1][0], progress):
+        line = self._unsent_snapshots(table, progress)
+        if progress and line and _is_line_complete(line[-1][0], progress):
             for snapshot, record in reversed(line):
                 if record and snapshot.snapshot_id != progress.snapshot_id:
-                    files = added(table, snapshot) if record.records else ()
+                    files = added_file_tasks(table, snapshot) if record.records else ()
                     rows = rows_of(table, snapshot, files, AlwaysTrue())
-                    yield Portion(rows, _upto(table, snapshot, record))
+                    yield Portion(rows, _progress_up_to(table, snapshot, record))
             return
         for snapshot, record in line[:1]:
             if record:
                 rows = self._scan(table, snapshot, progress)
-                yield Portion(rows, _upto(table, snapshot, record))
+                yield Portion(rows, _progress_up_to(table, snapshot, record))
 
-    def newest(self, count: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+    def newest_rows(self, count: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
         """Return the last rows of the newest commit that brought some, of the first thousands.
 
         Raises as ``since``.
         """
         table = self._load()
-        for snapshot, record in self._line(table, None):
+        for snapshot, record in self._unsent_snapshots(table, None):
             if record and record.records:
                 rows = _added_rows(table, snapshot, columns)
                 return list(deque(islice(rows, ROWS_LOOKED_AT), maxlen=count))
@@ -89,13 +89,13 @@ class UnsentRows:
         except Exception as error:
             raise catalog_failure(error, f"table {self._identifier} cannot be read") from error
 
-    def _line(
+    def _unsent_snapshots(
         self, table: Table, progress: Progress | None
     ) -> list[tuple[Snapshot, CommitRecord | None]]:
         """Return the snapshots from the sink's tag back to what was sent, as far as not expired."""
         ref = table.metadata.refs.get(self._tag)
         line: list[tuple[Snapshot, CommitRecord | None]] = []
-        for snapshot in ancestry(by_id(table.metadata), ref) if ref else ():
+        for snapshot in ancestry(snapshots_by_id(table.metadata), ref) if ref else ():
             line.append((snapshot, decode(self._sink, properties_of(snapshot))))
             if progress is None or snapshot.snapshot_id == progress.snapshot_id:
                 break
@@ -111,13 +111,13 @@ class UnsentRows:
         return rows_of(table, snapshot, scan.plan_files(), wanted)
 
 
-def _reaches(oldest: Snapshot, progress: Progress) -> bool:
+def _is_line_complete(oldest: Snapshot, progress: Progress) -> bool:
     """Return whether no snapshot between the two is missing: quiet tables' parents expire early."""
     next_number = progress.sequence_number + 1
     return oldest.snapshot_id == progress.snapshot_id or oldest.sequence_number == next_number
 
 
-def added(table: Table, snapshot: Snapshot) -> Iterator[FileScanTask]:
+def added_file_tasks(table: Table, snapshot: Snapshot) -> Iterator[FileScanTask]:
     for manifest in snapshot.manifests(table.io):
         ours = manifest.added_snapshot_id == snapshot.snapshot_id
         if ours and manifest.content == ManifestContent.DATA:
@@ -131,11 +131,13 @@ def _added_rows(
 ) -> Iterator[dict[str, Any]]:
     """Read what the snapshot added; Parquet without a scan, whose import takes longer."""
     ids = [table.schema().find_field(name).field_id for name in columns]
-    for file in added(table, snapshot):
+    for file in added_file_tasks(table, snapshot):
         if file.file.file_format != FileFormat.PARQUET:
             yield from rows_of(table, snapshot, [file], AlwaysTrue(), columns=columns)
             continue
-        for found in batches(table.io, file.file.file_path, ids, ids, rows_at_once=_ROWS_AT_ONCE):
+        for found in read_column_batches(
+            table.io, file.file.file_path, ids, ids, rows_at_once=_ROWS_AT_ONCE
+        ):
             for row in zip(*(column.to_pylist() for column in found), strict=True):
                 yield dict(zip(columns, row, strict=True))
 
@@ -159,7 +161,7 @@ def rows_of(
                 yield from batch.slice(begin, _ROWS_AT_ONCE).to_pylist()
 
 
-def _upto(table: Table, snapshot: Snapshot, record: CommitRecord) -> Progress:
+def _progress_up_to(table: Table, snapshot: Snapshot, record: CommitRecord) -> Progress:
     return Progress(
         str(table.metadata.table_uuid),
         snapshot.snapshot_id,

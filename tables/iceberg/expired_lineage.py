@@ -29,7 +29,12 @@ from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import Lineage
-from headgate.tables.iceberg.tag_lineage import ancestry, by_id, lineage, properties_of
+from headgate.tables.iceberg.tag_lineage import (
+    ancestry,
+    find_lineage,
+    properties_of,
+    snapshots_by_id,
+)
 
 ROWS_MAX = 100_000
 """Compared row by row: of larger tables the rows are no evidence."""
@@ -39,16 +44,16 @@ _BYTES_MAX = 64 * 1024 * 1024
 
 def decide_lineage(table: Table, branch: str, sink: SinkName) -> Lineage:
     """Do as ``lineage``; where that cannot tell, use what survived. Raises what storage does."""
-    found = lineage(table.metadata, branch, sink)
+    found = find_lineage(table.metadata, branch, sink)
     if found is not Lineage.UNDECIDABLE:
         return found
     metadata = table.metadata
-    snapshots = by_id(metadata)
+    snapshots = snapshots_by_id(metadata)
     tagged = snapshots[metadata.refs[tag_name(sink, branch)].snapshot_id]
     line = list(ancestry(snapshots, metadata.refs[branch]))
     found = _by_metadata_log(table, line[0], tagged)
     if found is Lineage.UNDECIDABLE and (
-        _by_files(table.io, line, tagged) or _by_rows(table, line, tagged)
+        _lineage_by_files(table.io, line, tagged) or _lineage_by_rows(table, line, tagged)
     ):
         return Lineage.CONTAINS_TAG
     return found
@@ -59,16 +64,18 @@ def decide_lineage(table: Table, branch: str, sink: SinkName) -> Lineage:
 
 def _by_metadata_log(table: Table, head: Snapshot, tagged: Snapshot) -> Lineage:
     known: dict[int, Snapshot] = {}
-    for metadata in _versions(table):
+    for metadata in _metadata_versions(table):
         # The older version wins: when a parent expires, some writers forget that there was one.
-        known |= by_id(metadata)
-        found = _walk(known, head, tagged)
-        if found is not Lineage.UNDECIDABLE or metadata.next_sequence_number() <= _sequence(tagged):
+        known |= snapshots_by_id(metadata)
+        found = _walk_parents(known, head, tagged)
+        if found is not Lineage.UNDECIDABLE or metadata.next_sequence_number() <= _sequence_number(
+            tagged
+        ):
             return found
     return Lineage.UNDECIDABLE
 
 
-def _versions(table: Table) -> Iterator[TableMetadata]:
+def _metadata_versions(table: Table) -> Iterator[TableMetadata]:
     """Yield the newest first, as far back as they were not deleted."""
     yield table.metadata
     for entry in reversed(table.metadata.metadata_log):
@@ -78,12 +85,12 @@ def _versions(table: Table) -> Iterator[TableMetadata]:
             return
 
 
-def _walk(known: dict[int, Snapshot], head: Snapshot, tagged: Snapshot) -> Lineage:
+def _walk_parents(known: dict[int, Snapshot], head: Snapshot, tagged: Snapshot) -> Lineage:
     snapshot: Snapshot | None = head
     while snapshot is not None:
         if snapshot.snapshot_id == tagged.snapshot_id:
             return Lineage.CONTAINS_TAG
-        if _sequence(snapshot) <= _sequence(tagged):
+        if _sequence_number(snapshot) <= _sequence_number(tagged):
             return Lineage.ROLLED_BACK
         parent = known[snapshot.snapshot_id].parent_snapshot_id
         snapshot = None if parent is None else known.get(parent)
@@ -93,7 +100,7 @@ def _walk(known: dict[int, Snapshot], head: Snapshot, tagged: Snapshot) -> Linea
 # -------------------------------------------------------------------------------- files and rows
 
 
-def _by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
+def _lineage_by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
     try:
         newest, since = _newest_files(io, tagged)
         # Without files, nothing can have been removed.
@@ -133,9 +140,12 @@ def _paths_since(io: FileIO, manifest: ManifestFile, since: int) -> Iterator[str
     return (entry.data_file.file_path for entry in entries if entry.file_sequence_number == since)
 
 
-def _by_rows(table: Table, line: list[Snapshot], tagged: Snapshot) -> bool:
-    stored, size = _count(tagged, "total-records"), _count(tagged, "total-files-size")
-    alike = [each for each in line if _count(each, "total-records") == stored]
+def _lineage_by_rows(table: Table, line: list[Snapshot], tagged: Snapshot) -> bool:
+    stored, size = (
+        _summary_count(tagged, "total-records"),
+        _summary_count(tagged, "total-files-size"),
+    )
+    alike = [each for each in line if _summary_count(each, "total-records") == stored]
     if not alike or stored is None or stored > ROWS_MAX or (size or 0) > _BYTES_MAX:
         return False
     try:
@@ -153,10 +163,10 @@ def _rows_of(table: Table, snapshot: Snapshot) -> Counter[str]:
     return Counter(map(repr, rows.to_pylist()))
 
 
-def _count(snapshot: Snapshot, name: str) -> int | None:
+def _summary_count(snapshot: Snapshot, name: str) -> int | None:
     text = properties_of(snapshot).get(name, "")
     return int(text) if text.isdecimal() else None
 
 
-def _sequence(snapshot: Snapshot) -> int:
+def _sequence_number(snapshot: Snapshot) -> int:
     return snapshot.sequence_number or 0

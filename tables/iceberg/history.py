@@ -29,7 +29,7 @@ from headgate.control_protocol.table_history import (
     SinkCommit,
 )
 from headgate.tables.iceberg.expired_lineage import decide_lineage
-from headgate.tables.iceberg.tag_lineage import deleted_in, other_sinks
+from headgate.tables.iceberg.tag_lineage import deleted_records_of, other_sinks
 
 
 def read_history(
@@ -41,11 +41,11 @@ def read_history(
     """
     metadata = table.metadata
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    line, complete = _line(metadata, snapshots, branch)
+    line, complete = _branch_snapshots(metadata, snapshots, branch)
     shown = line[-newest.count([each.timestamp_ms for each in line]) :] if newest else line
-    commits, foreign, unreadable = _sort_out(shown, sink)
+    commits, foreign, unreadable = _classify_snapshots(shown, sink)
     tag = metadata.refs.get(tag_name(sink, branch))
-    tagged, complaint = _decode(snapshots[tag.snapshot_id], sink) if tag else (None, None)
+    tagged, complaint = _decode_record(snapshots[tag.snapshot_id], sink) if tag else (None, None)
     if complaint and complaint not in unreadable:
         unreadable.append(complaint)
     head = metadata.refs.get(branch)
@@ -64,7 +64,7 @@ def read_history(
         tagged=tagged,
         filled=filled_of(sink, metadata.properties),
         others=other_sinks(metadata, branch, sink),
-        deleted=deleted_in(sink, metadata.properties),
+        deleted=deleted_records_of(sink, metadata.properties),
     )
 
 
@@ -74,7 +74,7 @@ def _on_branch(table: Table, sink: SinkName, branch: str) -> bool | None:
     return None if found is Lineage.UNDECIDABLE else found is Lineage.CONTAINS_TAG
 
 
-def _line(
+def _branch_snapshots(
     metadata: TableMetadata, snapshots: Mapping[int, Snapshot], branch: str
 ) -> tuple[list[Snapshot], bool]:
     """Return the branch's snapshots, oldest first, and whether the oldest is the table's first.
@@ -96,14 +96,14 @@ def _line(
     return line, root.parent_snapshot_id is None and (root.sequence_number or 0) <= 1
 
 
-def _sort_out(
+def _classify_snapshots(
     line: list[Snapshot], sink: SinkName
 ) -> tuple[list[SinkCommit], list[ForeignSnapshot], list[str]]:
     commits: list[SinkCommit] = []
     foreign: list[ForeignSnapshot] = []
     unreadable: list[str] = []
     for snapshot in line:
-        record, complaint = _decode(snapshot, sink)
+        record, complaint = _decode_record(snapshot, sink)
         if complaint:
             unreadable.append(complaint)
         elif record:
@@ -112,33 +112,33 @@ def _sort_out(
                     snapshot_id=snapshot.snapshot_id,
                     committed_ms=snapshot.timestamp_ms,
                     record=record,
-                    added_records=_count(snapshot, "added-records"),
-                    added_files=_count(snapshot, "added-data-files"),
+                    added_records=_summary_count(snapshot, "added-records"),
+                    added_files=_summary_count(snapshot, "added-data-files"),
                 )
             )
         else:
-            foreign.append(_foreign(snapshot, sink))
+            foreign.append(_foreign_snapshot(snapshot, sink))
     return commits, foreign, unreadable
 
 
-def _decode(snapshot: Snapshot, sink: SinkName) -> tuple[CommitRecord | None, str | None]:
+def _decode_record(snapshot: Snapshot, sink: SinkName) -> tuple[CommitRecord | None, str | None]:
     try:
         return decode(sink, summary_of(snapshot)), None
     except RecordUnreadable as error:
         return None, f"snapshot {snapshot.snapshot_id}: {error.message}"
 
 
-def _foreign(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
+def _foreign_snapshot(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
     sink = sink_of(summary_of(snapshot))
     sink = None if sink == own else sink
-    record = _decode(snapshot, sink)[0] if sink else None
+    record = _decode_record(snapshot, sink)[0] if sink else None
     return ForeignSnapshot(
         snapshot_id=snapshot.snapshot_id,
         operation=snapshot.summary.operation.value if snapshot.summary else "append",
-        added_records=_count(snapshot, "added-records"),
-        deleted_records=_count(snapshot, "deleted-records"),
-        row_deletes=_count(snapshot, "added-position-deletes")
-        + _count(snapshot, "added-equality-deletes"),
+        added_records=_summary_count(snapshot, "added-records"),
+        deleted_records=_summary_count(snapshot, "deleted-records"),
+        row_deletes=_summary_count(snapshot, "added-position-deletes")
+        + _summary_count(snapshot, "added-equality-deletes"),
         sink=sink,
         topic_ids=record.topic_ids if record else {},
         upkeep=maintenance_property(own) in summary_of(snapshot),
@@ -149,6 +149,6 @@ def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
     return snapshot.summary.additional_properties if snapshot.summary else {}
 
 
-def _count(snapshot: Snapshot, name: str) -> int:
+def _summary_count(snapshot: Snapshot, name: str) -> int:
     text = summary_of(snapshot).get(name, "0")
     return int(text) if text.isdecimal() else 0

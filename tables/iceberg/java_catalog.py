@@ -43,7 +43,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.tables.iceberg.catalog_types import require_tags
 from headgate.tables.iceberg.jvm import Jvm, field_of
-from headgate.tables.storage.call_timeouts import within
+from headgate.tables.storage.call_timeouts import call_with_timeout
 
 # Translates what Java's Iceberg throws into pyiceberg's exceptions.
 
@@ -79,7 +79,7 @@ def failure_of(error: Exception) -> Exception:
 
 
 def _translate(thrown: Any) -> Exception:
-    said = _said(thrown)
+    said = _error_text(thrown)
     if _UNKNOWN_METHOD in said:
         return HiveClientUnfit(
             f"the Hive client in Spark's JVM asks for what this metastore does not know: {said}",
@@ -94,7 +94,7 @@ def _translate(thrown: Any) -> Exception:
     return JavaError(said)
 
 
-def _said(thrown: Any) -> str:
+def _error_text(thrown: Any) -> str:
     """Return the first line of it and of its causes."""
     lines: list[str] = []
     while thrown is not None and len(lines) < _CAUSES_MAX:
@@ -161,7 +161,7 @@ def require_compare_and_set(jvm: Jvm, conf: Any, database: str, name: str) -> No
                 raise failure from None
     finally:
         client.close()
-    raise _ignorant(f"{database}.{name}")
+    raise _cannot_swap_error(f"{database}.{name}")
 
 
 def require_compare_and_set_of_views(jvm: Jvm, conf: Any, database: str) -> None:
@@ -177,7 +177,7 @@ def require_compare_and_set_of_views(jvm: Jvm, conf: Any, database: str) -> None
     try:
         known = [str(each) for each in client.getAllDatabases()]
         database = database if database in known else "default"
-        client.createTable(_view(hive.metastore.api, jvm, database, name))
+        client.createTable(_create_probe_view(hive.metastore.api, jvm, database, name))
         try:
             expecting = hive.metastore.api.EnvironmentContext(jvm.java_map(_EXPECTING))
             view = client.getTable(database, name)
@@ -192,10 +192,10 @@ def require_compare_and_set_of_views(jvm: Jvm, conf: Any, database: str) -> None
             client.dropTable(database, name)
     finally:
         client.close()
-    raise _ignorant(f"{database}.{name}")
+    raise _cannot_swap_error(f"{database}.{name}")
 
 
-def _view(api: Any, jvm: Jvm, database: str, name: str) -> Any:
+def _create_probe_view(api: Any, jvm: Jvm, database: str, name: str) -> Any:
     store = api.StorageDescriptor()
     store.setCols(jvm.java_list([api.FieldSchema("headgate", "string", "")]))
     store.setSerdeInfo(api.SerDeInfo(name, "", jvm.java_map({})))
@@ -211,7 +211,7 @@ def _view(api: Any, jvm: Jvm, database: str, name: str) -> Any:
     return view
 
 
-def _ignorant(name: str) -> HiveCannotSwap:
+def _cannot_swap_error(name: str) -> HiveCannotSwap:
     return HiveCannotSwap(
         f"the Hive metastore of table {name} does not compare and set: it ignored what a change "
         "expected",
@@ -254,30 +254,30 @@ class JavaCatalog(Catalog):
         self._jvm = jvm
         self._timeout_s = max(timeout_s, CALL_S_MIN)
         self._may_swap = kind != "hive"
-        self._java = self._ask(f"catalog {name}", self._open)
+        self._java = self._call_java(f"catalog {name}", self._open)
 
     def close(self) -> None:
         with suppress(Exception):  # the JVM may have ended before
-            self._ask(f"catalog {self.name}", self._java.close)
+            self._call_java(f"catalog {self.name}", self._java.close)
 
     # ----------------------------------------------------------------------------- what is there
 
     def load_table(self, identifier: str | Identifier) -> Table:
         names = self.identifier_to_tuple(identifier)
-        read = self._ask(".".join(names), lambda: self._read(names))
+        read = self._call_java(".".join(names), lambda: self._read(names))
         metadata = TableMetadataUtil.parse_raw(read.metadata)
         files = self._load_file_io({**metadata.properties, **read.files}, read.location)
         return Table(names, metadata, read.location, files, self)
 
     def table_exists(self, identifier: str | Identifier) -> bool:
         names = self.identifier_to_tuple(identifier)
-        return self._ask(
+        return self._call_java(
             ".".join(names), lambda: bool(self._java.tableExists(self._java_name(names)))
         )
 
     def namespace_exists(self, namespace: str | Identifier) -> bool:
         names = self.identifier_to_tuple(namespace)
-        return self._ask(
+        return self._call_java(
             ".".join(names), lambda: bool(self._java.namespaceExists(self._namespace(names)))
         )
 
@@ -288,7 +288,7 @@ class JavaCatalog(Catalog):
             found = self._java.listTables(self._namespace(names))
             return [(*each.namespace().levels(), each.name()) for each in found]
 
-        return self._ask(".".join(names), listed)
+        return self._call_java(".".join(names), listed)
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
         names = self.identifier_to_tuple(namespace)
@@ -297,7 +297,7 @@ class JavaCatalog(Catalog):
             found = self._java.listNamespaces(self._namespace(names))
             return [tuple(each.levels()) for each in found]
 
-        return self._ask(".".join(names), listed)
+        return self._call_java(".".join(names), listed)
 
     # ------------------------------------------------------------------------------ what changes
 
@@ -306,7 +306,7 @@ class JavaCatalog(Catalog):
     ) -> None:
         names = self.identifier_to_tuple(namespace)
         try:
-            self._ask(
+            self._call_java(
                 ".".join(names),
                 lambda: self._java.createNamespace(
                     self._namespace(names), self._jvm.java_map(properties)
@@ -340,7 +340,7 @@ class JavaCatalog(Catalog):
             builder = builder.withProperties(self._jvm.java_map(own))
             (builder.withLocation(location) if location else builder).create()
 
-        self._ask(".".join(names), create)
+        self._call_java(".".join(names), create)
         try:
             self.require_atomic_swap(identifier)
         except CatalogRefused:
@@ -360,7 +360,7 @@ class JavaCatalog(Catalog):
             self.require_atomic_swap(names)
         requires = [each.model_dump_json() for each in requirements]
         changes = [each.model_dump_json() for each in updates]
-        read = self._ask(".".join(names), lambda: self._commit(names, requires, changes))
+        read = self._call_java(".".join(names), lambda: self._commit(names, requires, changes))
         metadata: TableMetadata = TableMetadataUtil.parse_raw(read.metadata)
         return CommitTableResponse(metadata=metadata, metadata_location=read.location)
 
@@ -381,7 +381,7 @@ class JavaCatalog(Catalog):
             )
 
         if self.kind == "hive":
-            self._ask(name, asked)
+            self._call_java(name, asked)
             self._may_swap = True
 
     def require_atomic_swap_for(self, identifier: str | Identifier) -> None:
@@ -393,13 +393,13 @@ class JavaCatalog(Catalog):
             require_compare_and_set_of_views(self._jvm, self._java.getConf(), ".".join(names[:-1]))
 
         if self.kind == "hive":
-            self._ask(".".join(names), asked)
+            self._call_java(".".join(names), asked)
 
     # ---------------------------------------------------------------------- in Java, within bounds
 
-    def _ask(self, what: str, call: Callable[[], _Answer]) -> _Answer:
+    def _call_java(self, what: str, call: Callable[[], _Answer]) -> _Answer:
         try:
-            return within(self._timeout_s, what, call)
+            return call_with_timeout(self._timeout_s, what, call)
         except Exception as error:
             failure = failure_of(error)
             if self._jvm.ended:
@@ -431,9 +431,9 @@ class JavaCatalog(Catalog):
     def _read(self, names: Identifier) -> _Read:
         operations = self._operations(names)
         vended = dict(operations.io().properties()) if self.kind == "rest" else {}
-        return self._said(operations.current(), vended)
+        return self._parse_metadata(operations.current(), vended)
 
-    def _said(self, metadata: Any, files: Mapping[str, str]) -> _Read:
+    def _parse_metadata(self, metadata: Any, files: Mapping[str, str]) -> _Read:
         text = self._jvm.iceberg.TableMetadataParser.toJson(metadata)
         return _Read(str(text), str(metadata.metadataFileLocation()), files)
 
@@ -444,7 +444,7 @@ class JavaCatalog(Catalog):
         requirements = [iceberg.UpdateRequirementParser.fromJson(text) for text in requires]
         updates = [iceberg.MetadataUpdateParser.fromJson(text) for text in changes]
         if self.kind == "rest":
-            return self._said(self._sent(operations, requirements, updates), {})
+            return self._parse_metadata(self._check_and_swap(operations, requirements, updates), {})
         require_no_locks(".".join(names), base.properties())
         for requirement in requirements:
             requirement.validate(base)
@@ -452,9 +452,9 @@ class JavaCatalog(Catalog):
         for update in updates:
             update.applyTo(builder)
         operations.commit(base, builder.build())
-        return self._said(operations.current(), {})
+        return self._parse_metadata(operations.current(), {})
 
-    def _sent(self, operations: Any, requirements: list[Any], updates: list[Any]) -> Any:
+    def _check_and_swap(self, operations: Any, requirements: list[Any], updates: list[Any]) -> Any:
         """Let the server check and swap. ``operations.commit`` would require only what it derives
         from the updates, not the sink's own requirements."""
         rest = self._jvm.iceberg.rest
@@ -471,7 +471,7 @@ class JavaCatalog(Catalog):
         return response.tableMetadata()
 
     def _drop(self, names: Identifier, *, purge: bool) -> bool:
-        return self._ask(
+        return self._call_java(
             ".".join(names), lambda: bool(self._java.dropTable(self._java_name(names), purge))
         )
 
@@ -484,12 +484,14 @@ class JavaCatalog(Catalog):
 
     # ----------------------------------------------------------------- what a sink does not ask for
 
-    def _unasked(self, *_: Any, **__: Any) -> NoReturn:
+    def _raise_unsupported(self, *_: Any, **__: Any) -> NoReturn:
         raise NotImplementedError(f"catalog {self.name!r} in Java is not asked for this")
 
-    create_table_transaction = register_table = purge_table = rename_table = _unasked
-    drop_namespace = load_namespace_properties = update_namespace_properties = _unasked
-    create_view = load_view = register_view = drop_view = view_exists = list_views = _unasked
+    create_table_transaction = register_table = purge_table = rename_table = _raise_unsupported
+    drop_namespace = load_namespace_properties = update_namespace_properties = _raise_unsupported
+    create_view = load_view = register_view = drop_view = view_exists = list_views = (
+        _raise_unsupported
+    )
 
     def supports_server_side_planning(self) -> bool:
         return False

@@ -81,7 +81,7 @@ def detail_of(table: Table, file: WrittenFile) -> FileDetail:
 
 def _partition_types(table: Table, spec_id: int) -> list[PrimitiveType]:
     spec = table.specs().get(spec_id)
-    if spec is None or not writable(table, spec):
+    if spec is None or not is_writable_spec(table, spec):
         raise TableChanged(
             f"{_name(table)}: partition spec {spec_id} of the written files is gone",
             "its columns were dropped meanwhile; restart the sink to write with the current spec",
@@ -90,7 +90,7 @@ def _partition_types(table: Table, spec_id: int) -> list[PrimitiveType]:
     return [cast("PrimitiveType", field.field_type) for field in fields]
 
 
-def writable(table: Table, spec: PartitionSpec) -> bool:
+def is_writable_spec(table: Table, spec: PartitionSpec) -> bool:
     """Return whether the spec can be written: without its source column a field has no type."""
     return all(field.source_id in table.schema().field_ids for field in spec.fields)
 
@@ -293,7 +293,11 @@ class SnapshotFiles:
         result = []
         for manifest in manifests:
             spec = self._table.specs().get(manifest.partition_spec_id)
-            if manifest.content == ManifestContent.DATA and spec and writable(self._table, spec):
+            if (
+                manifest.content == ManifestContent.DATA
+                and spec
+                and is_writable_spec(self._table, spec)
+            ):
                 per_spec[manifest.partition_spec_id].append(manifest)
             else:
                 result.append(manifest)
@@ -337,7 +341,7 @@ class SnapshotFiles:
             found = 0
             for found, entry in enumerate(entries, 1):  # noqa: B007 - how many there were
                 yield entry
-            _require_whole(manifest, found)
+            _require_complete(manifest, found)
 
     def _write(self, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
         output = self._output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
@@ -364,7 +368,7 @@ class SnapshotFiles:
         return self._written[path]
 
 
-def _require_whole(manifest: ManifestFile, found: int) -> None:
+def _require_complete(manifest: ManifestFile, found: int) -> None:
     """Raise ``FileDamaged`` for one that was cut off between its blocks: each holds one file."""
     added, existing = manifest.added_files_count, manifest.existing_files_count
     if added is not None and existing is not None and found < added + existing:

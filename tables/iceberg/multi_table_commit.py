@@ -25,7 +25,7 @@ from headgate.control_protocol.errors import JointCommitsMissing, NotAtomic
 from headgate.control_protocol.ports import CommitOutcome, Landed, Unknown
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import Calls, Delivery, DeliveryOutcome
-from headgate.tables.iceberg.catalog_types import not_atomic
+from headgate.tables.iceberg.catalog_types import not_atomic_error
 from headgate.tables.iceberg.prepared_commit import PreparedCommit
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -52,7 +52,7 @@ class MultiTableCommits:
 
         self._call = str(JOINT_COMMIT)
         if not isinstance(catalog, BoundedRestCatalog):
-            raise not_atomic(catalog.name)
+            raise not_atomic_error(catalog.name)
         if not catalog.lists_joint_commits:
             raise NotAtomic(
                 f"tables.atomic is set, and {self._call} is not among what the server of catalog "
@@ -67,7 +67,7 @@ class MultiTableCommits:
         if self._apart:
             return self._deliver_one_by_one(deliveries, calls)
         ready = calls.each(
-            lambda each: calls.guarded(each.name, lambda: _prepare(each)), deliveries
+            lambda each: calls.call_guarded(each.name, lambda: _prepare(each)), deliveries
         )
         pairs = [
             (delivery.table, call)
@@ -82,7 +82,7 @@ class MultiTableCommits:
                 return call
             table = delivery.table
             assert isinstance(table, IcebergTable), "no other format prepares calls"
-            return calls.guarded(delivery.name, lambda: conclude(table, call))
+            return calls.call_guarded(delivery.name, lambda: conclude(table, call))
 
         return calls.each(concluded, list(zip(deliveries, ready, strict=True)))
 
@@ -91,17 +91,17 @@ class MultiTableCommits:
     ) -> list[DeliveryOutcome]:
         """Deliver to each by itself, until every one has landed: then they are tried together
         again."""
-        outcomes = calls.each(lambda each: calls.guarded(each.name, each.deliver), deliveries)
+        outcomes = calls.each(lambda each: calls.call_guarded(each.name, each.deliver), deliveries)
         self._apart = not all(isinstance(outcome, Landed) for outcome in outcomes)
         return outcomes
 
     def _send(self, pairs: Sequence[tuple[IcebergTable, PreparedCommit]]) -> _Conclusion:
         """Make the call, and return how to find each table's outcome."""
-        changes = [_change(call) for _, call in pairs]
+        changes = [_table_commit_request(call) for _, call in pairs]
         try:
             with ExitStack() as held:
                 for table, _ in sorted(pairs, key=lambda pair: pair[1].proposal.base.table):
-                    held.enter_context(table.calling)
+                    held.enter_context(table.call_lock)
                 self._catalog.commit_tables(changes)
         except _REFUSED as error:
             _log.warning(
@@ -130,7 +130,7 @@ def _prepare(delivery: Delivery) -> PreparedCommit | CommitOutcome:
     return delivery.deliver()
 
 
-def _change(call: PreparedCommit) -> CommitTableRequest:
+def _table_commit_request(call: PreparedCommit) -> CommitTableRequest:
     *namespace, name = call.table.name()
     return CommitTableRequest(
         identifier=TableIdentifier(namespace=namespace, name=name),

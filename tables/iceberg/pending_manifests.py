@@ -40,7 +40,7 @@ from headgate.control_protocol.ports import Staging
 from headgate.tables.iceberg import manifest_entries, manifests_v3
 from headgate.tables.iceberg.maintenance.compaction_plan import SmallFile
 from headgate.tables.iceberg.maintenance.unreferenced_files import STORAGE_THREADS
-from headgate.tables.iceberg.manifests import CODEC, manifest_files, writable
+from headgate.tables.iceberg.manifests import CODEC, is_writable_spec, manifest_files
 from headgate.tables.storage.file_store import files_below
 
 _UNASSIGNED = -1
@@ -79,14 +79,14 @@ def write_staged_manifests(
     pending_commits = []
     for spec_id, files in per_spec.items():
         path = f"{folder}/{staging.transaction.number}-s{spec_id}.avro"
-        size_bytes = _write(table, table.specs()[spec_id], files, path)
+        size_bytes = _write_manifest(table, table.specs()[spec_id], files, path)
         count = sum(file.record_count for file in files)
         pending_commits.append(
             replace(_pending_commit(table, staging, path, size_bytes), rows=count)
         )
     if named := [_key_file(table, file) for file in staging.files if file.kind is FileKind.KEYS]:
         path = f"{folder}/{staging.transaction.number}-keys.avro"
-        size_bytes = _write(table, UNPARTITIONED_PARTITION_SPEC, named, path)
+        size_bytes = _write_manifest(table, UNPARTITIONED_PARTITION_SPEC, named, path)
         count = sum(file.record_count for file in named)
         pending_commits.append(
             replace(_pending_commit(table, staging, path, size_bytes), deletes=count)
@@ -120,7 +120,9 @@ def _key_file(table: Table, file: WrittenFile) -> ManifestDataFile:
     )
 
 
-def _write(table: Table, spec: PartitionSpec, files: Sequence[ManifestDataFile], path: str) -> int:
+def _write_manifest(
+    table: Table, spec: PartitionSpec, files: Sequence[ManifestDataFile], path: str
+) -> int:
     output, schema = table.io.new_output(path), table.schema()
     nobodys = cast("int", None)
     with (
@@ -142,14 +144,14 @@ def read_key_files(
 ) -> list[tuple[PendingCommit, WrittenFile]]:
     """Return the key files that the pending commits name, in order. Raises what storage raises."""
     return [
-        (pending_commit, _of_keys(file))
+        (pending_commit, _to_key_file(file))
         for pending_commit in pending_commits
         if pending_commit.deletes
         for file in read_staged_files(io, pending_commit.manifest)
     ]
 
 
-def _of_keys(file: ManifestDataFile) -> WrittenFile:
+def _to_key_file(file: ManifestDataFile) -> WrittenFile:
     return WrittenFile(file.file_path, file.record_count, file.file_size_in_bytes, FileKind.KEYS)
 
 
@@ -160,9 +162,13 @@ def read_staged_manifest(
 
     Counts and summaries come from its entries: the pending commit's numbers are for people.
     """
-    spec_id, files = _read(table.io, pending_commit.manifest)
+    spec_id, files = _read_manifest(table.io, pending_commit.manifest)
     listed = _list_entry(
-        pending_commit, spec_id, snapshot_id, files, summaries=_summaries(table, spec_id, files)
+        pending_commit,
+        spec_id,
+        snapshot_id,
+        files,
+        summaries=_partition_summaries(table, spec_id, files),
     )
     numbered = isinstance(table.metadata, TableMetadataV3)
     return StagedManifest(manifests_v3.without_row_id(listed) if numbered else listed, files)
@@ -170,10 +176,10 @@ def read_staged_manifest(
 
 def read_staged_files(io: FileIO, manifest: str) -> list[ManifestDataFile]:
     """Return the files of a staged manifest, with rows or with keys, for read-only use."""
-    return _read(io, manifest)[1]
+    return _read_manifest(io, manifest)[1]
 
 
-def _read(io: FileIO, manifest: str) -> tuple[int, list[ManifestDataFile]]:
+def _read_manifest(io: FileIO, manifest: str) -> tuple[int, list[ManifestDataFile]]:
     """Fetch a staged manifest, once; return its partition spec and its files."""
     with manifest_entries.open_manifest(io, manifest, manifests_v3.VERSION) as staged:
         spec_id = int(staged.header.meta["partition-spec-id"])
@@ -183,12 +189,12 @@ def _read(io: FileIO, manifest: str) -> tuple[int, list[ManifestDataFile]]:
     return spec_id, files
 
 
-def _summaries(
+def _partition_summaries(
     table: Table, spec_id: int, files: Sequence[ManifestDataFile]
 ) -> list[PartitionFieldSummary] | None:
     """Return summaries, which save readers work; none if a partition field's column is gone."""
     spec = table.specs().get(spec_id)
-    if spec is None or not writable(table, spec):
+    if spec is None or not is_writable_spec(table, spec):
         return None
     return construct_partition_summaries(spec, table.schema(), [file.partition for file in files])
 

@@ -34,12 +34,12 @@ class PreparedCommit:
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
 
-    def under_the_tag(self, metadata: TableMetadata) -> bool:
+    def is_tagged(self, metadata: TableMetadata) -> bool:
         """Return whether the tag stands on this call's snapshot."""
         ref = metadata.refs.get(self.proposal.tag)
         return ref is not None and ref.snapshot_id == self.proposal.snapshot_id
 
-    def landed(self, metadata: TableMetadata) -> bool:
+    def has_landed(self, metadata: TableMetadata) -> bool:
         """Return whether its snapshot is there."""
         return metadata.snapshot_by_id(self.proposal.snapshot_id) is not None
 
@@ -49,7 +49,11 @@ class PreparedCommit:
         A catalog that kept an earlier tag keeps this one: somebody else removed it just now.
         """
         tag = self.proposal.tag
-        if self.landed(metadata) and self.proposal.base.tag is None and tag not in metadata.refs:
+        if (
+            self.has_landed(metadata)
+            and self.proposal.base.tag is None
+            and tag not in metadata.refs
+        ):
             raise TagsDropped(
                 f"table {self.proposal.base.table}: its catalog took the first claim, and dropped "
                 f"the tag {tag} that was in it",
@@ -71,15 +75,15 @@ def with_pending_effects(
     proposal.
 
     Raises ``KeyChanged`` for keys that are pending for a table without a key, what
-    ``KeyedRows.found`` raises, and what storage raises.
+    ``KeyedRows.resolve_deletions`` raises, and what storage raises.
     """
     staged = [
         read_staged_manifest(table, pending_commit, proposal.snapshot_id)
-        for pending_commit in _of_rows(attempt)
+        for pending_commit in _pending_with_rows(attempt)
     ]
     proposal = replace(proposal, staged=staged)
     if keyed is not None:
-        return _resolve(table, proposal, attempt, keyed)
+        return _with_key_changes(table, proposal, attempt, keyed)
     if any(pending_commit.deletes for pending_commit in attempt.pending_commits):
         raise KeyChanged(
             f"table {attempt.base.table} is pending records that delete rows by their key, and the "
@@ -89,7 +93,7 @@ def with_pending_effects(
     return proposal
 
 
-def _resolve(
+def _with_key_changes(
     table: Table, proposal: CommitRequest, attempt: CommitAttempt, keyed: KeyedRows
 ) -> CommitRequest:
     """KEY-3: add what the files' records replace and delete on the head that the call requires."""
@@ -97,7 +101,7 @@ def _resolve(
     order = {
         each: n for n, each in enumerate(sorted({d.transaction for d in attempt.pending_commits}))
     }
-    for pending_commit, staging in zip(_of_rows(attempt), proposal.staged, strict=True):
+    for pending_commit, staging in zip(_pending_with_rows(attempt), proposal.staged, strict=True):
         brought += [(file, order[pending_commit.transaction]) for file in staging.written]
     keys = read_key_files(table.io, attempt.pending_commits)
     brought += [(file, order[pending_commit.transaction]) for pending_commit, file in keys]
@@ -107,7 +111,7 @@ def _resolve(
     own = f"{number.epoch}-{record.coordinator.incarnation}/{number.number}"
     folder = f"{sinks_folder(table, record.sink)}/{own}"
     listed = [*proposal.files, *(file for staging in proposal.staged for file in staging.files)]
-    deletions = keyed.found(
+    deletions = keyed.resolve_deletions(
         table,
         proposal.parent,
         brought,
@@ -119,7 +123,7 @@ def _resolve(
     return replace(proposal, record=counted, deletions=deletions)
 
 
-def _of_rows(attempt: CommitAttempt) -> list[PendingCommit]:
+def _pending_with_rows(attempt: CommitAttempt) -> list[PendingCommit]:
     return [
         pending_commit
         for pending_commit in attempt.pending_commits

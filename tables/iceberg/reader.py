@@ -23,7 +23,7 @@ from headgate.tables.iceberg.manifest_entries import live_entries
 from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.storage.file_io import SCHEMES, on_s3, read_whole
-from headgate.tables.storage.read_ahead import in_turn
+from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 if TYPE_CHECKING:
     from headgate.tables.iceberg.rollback import IcebergPast
@@ -45,7 +45,7 @@ def scan_tasks(table: Table, head: int, scan: Any) -> tuple[int, Iterator[FileSc
         tasks = list(scan.plan_files())
         return len(tasks), iter(tasks)
     count = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
-    entries = in_turn(lambda m: live_entries(table.io, m), manifests, _MANIFESTS_AHEAD)
+    entries = read_ahead_in_order(lambda m: live_entries(table.io, m), manifests, _MANIFESTS_AHEAD)
     return count, (FileScanTask(entry.data_file) for found in entries for entry in found)
 
 
@@ -77,7 +77,7 @@ class IcebergReader:
     def view(self) -> TableView:
         identifier = ".".join(self.table.name())
         sink = IcebergTable(self.table.catalog, identifier, self._sink, self._branch)
-        return sink.seen(self.table)
+        return sink.view_of_loaded(self.table)
 
     def afresh(self) -> IcebergReader:
         """Return a reader of the branch as it is now."""
@@ -94,7 +94,7 @@ class IcebergReader:
         with self._naming_table():
             return read_history(self.table, self._sink, self._branch, newest)
 
-    def moved(self) -> bool:
+    def has_moved(self) -> bool:
         now = self.table.catalog.load_table(self.table.name())  # refresh() would move this one, too
         return now.metadata_location != self.table.metadata_location
 
@@ -106,21 +106,25 @@ class IcebergReader:
         io, head = self.table.io, self._head
         with self._naming_table():
             manifests = head.manifests(io) if head else []
-            return [file for live in in_turn(lambda m: _live(io, m), manifests) for file in live]
+            return [
+                file
+                for live in read_ahead_in_order(lambda m: _read_live_files(io, m), manifests)
+                for file in live
+            ]
 
-    def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
+    def added_files(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
         snapshot = self.table.metadata.snapshot_by_id(commit.snapshot_id)
         with self._naming_table():
             return _added_files(self.table.io, snapshot) if snapshot else None
 
-    def died(self, commit: SinkCommit) -> int | None:
+    def newly_dead_row_count(self, commit: SinkCommit) -> int | None:
         """Return how many rows the commit's delete files marked as dead that were not dead before.
 
         ``None``: no longer known.
         """
         snapshot = self.table.metadata.snapshot_by_id(commit.snapshot_id)
         with self._naming_table():
-            return _deleted_rows(self.table.io, snapshot) if snapshot else None
+            return _deleted_row_count(self.table.io, snapshot) if snapshot else None
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         """By one request on S3, which includes the footer, unless that is unusually long."""
@@ -128,7 +132,7 @@ class IcebergReader:
 
         io = self.table.io
         if on_s3(io) and file.path.startswith(tuple(f"{scheme}://" for scheme in SCHEMES)):
-            end, size = io.tail(file.path, _FOOTER_BYTES if file.parquet else 1)
+            end, size = io.read_tail(file.path, _FOOTER_BYTES if file.parquet else 1)
             if not file.parquet or size != file.size_bytes:
                 return size, file.records
             if len(end) == size or _footer_bytes(end) <= len(end):
@@ -145,7 +149,7 @@ class IcebergReader:
         scan = self.table.scan(snapshot_id=head, selected_fields=tuple(columns))
         with self._naming_table():
             count, tasks = scan_tasks(self.table, head, scan)
-        return count, (self._rows(task, columns) for task in tasks)
+        return count, (self._file_rows(task, columns) for task in tasks)
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
@@ -154,7 +158,7 @@ class IcebergReader:
         """Read a manifest that no snapshot lists yet. Raises ``FileNotFoundError``."""
         with self._naming_table():
             files = read_staged_files(self.table.io, manifest)
-        return (self._rows(FileScanTask(file), columns) for file in files)
+        return (self._file_rows(FileScanTask(file), columns) for file in files)
 
     @contextmanager
     def _naming_table(self) -> Iterator[None]:
@@ -178,15 +182,15 @@ class IcebergReader:
         return self.table.metadata.snapshot_by_id(ref.snapshot_id) if ref else None
 
     @cached_property
-    def _whole(self) -> FileIO:
+    def _whole_file_io(self) -> FileIO:
         return read_whole(self.table.io)
 
-    def _rows(self, task: FileScanTask, columns: Sequence[str]) -> FileRows:
+    def _file_rows(self, task: FileScanTask, columns: Sequence[str]) -> FileRows:
         return FileRows(
             task.file.file_path,
             task.file.file_size_in_bytes,
             lambda: batches_of(self.table, task, columns, self.table.io),
-            lambda: batches_of(self.table, task, columns, self._whole),
+            lambda: batches_of(self.table, task, columns, self._whole_file_io),
         )
 
 
@@ -217,7 +221,7 @@ def _added_files(io: FileIO, snapshot: Snapshot) -> list[tuple[str, int]]:
     ]
 
 
-def _deleted_rows(io: FileIO, snapshot: Snapshot) -> int:
+def _deleted_row_count(io: FileIO, snapshot: Snapshot) -> int:
     """Return the rows of its delete files, less those of the files that they replace (rule
     KEY-6)."""
     signs = {ManifestEntryStatus.ADDED: 1, ManifestEntryStatus.DELETED: -1}
@@ -230,7 +234,7 @@ def _deleted_rows(io: FileIO, snapshot: Snapshot) -> int:
     )
 
 
-def _live(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
+def _read_live_files(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
     return [
         LiveFile(
             path=entry.data_file.file_path,

@@ -38,7 +38,7 @@ from requests import HTTPError, Session
 from requests.adapters import HTTPAdapter
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.tables.storage.object_stores import renewal_s
+from headgate.tables.storage.object_stores import renewal_age_s
 
 _log = redacted_logger("headgate.catalog")
 
@@ -161,7 +161,7 @@ class RenewedToken(LegacyOAuth2AuthManager):
             _handle_non_200_response(error, {400: OAuthError, 401: OAuthError})
         answer = response.json()
         life_s = float(answer.get("expires_in") or _LIFE_UNSAID_S)
-        self._renew_at_s = self._monotonic_s() + renewal_s(life_s)
+        self._renew_at_s = self._monotonic_s() + renewal_age_s(life_s)
         return str(answer["access_token"])
 
 
@@ -191,7 +191,7 @@ class BoundedTokens(OAuth2TokenProvider):
         answer = response.json()
         self._token = answer["access_token"]
         life_s = float(answer.get("expires_in") or self.expires_in or _LIFE_UNSAID_S)
-        self._expires_at = int(time.monotonic() + renewal_s(life_s))
+        self._expires_at = int(time.monotonic() + renewal_age_s(life_s))
 
 
 def _bound(session: Session, timeout_s: float) -> None:

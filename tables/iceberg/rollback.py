@@ -39,7 +39,7 @@ class IcebergPast:
     def view(self) -> TableView:
         identifier = ".".join(self._table.name())
         table = IcebergTable(self._table.catalog, identifier, self._sink, self._branch)
-        return table.seen(self._table)
+        return table.view_of_loaded(self._table)
 
     @property
     def uuid(self) -> str:
@@ -51,7 +51,7 @@ class IcebergPast:
         return ref.snapshot_id if ref else None
 
     @property
-    def deleted(self) -> int:
+    def deleted_row_count(self) -> int:
         return deleted_rows(self._sink, self._metadata.properties)
 
     def snapshot(self, snapshot_id: int | None) -> PastSnapshot | None:
@@ -60,7 +60,7 @@ class IcebergPast:
         found = self._metadata.snapshot_by_id(snapshot_id)
         return self._describe(found) if found else None
 
-    def kept(self, name: str) -> PastSnapshot | None:
+    def named_snapshot(self, name: str) -> PastSnapshot | None:
         ref = self._metadata.refs.get(name)
         return self.snapshot(ref.snapshot_id) if ref else None
 
@@ -112,17 +112,17 @@ def make_branch(table: Table, name: str, snapshot_id: int, kept_ms: int) -> None
         AssertRefSnapshotId(ref=name, snapshot_id=None),
     )
     if name in table.metadata.refs:
-        raise _taken(identifier, name)
+        raise _branch_exists_error(identifier, name)
     try:
         table.catalog.commit_table(table, requirements, (update,))
     except CommitFailedException as error:
-        raise _taken(identifier, name) from error
+        raise _branch_exists_error(identifier, name) from error
     except Exception as error:
         failure = catalog_failure(error, f"branch {name} of {identifier} may not have been made")
         raise Unreachable(failure.message, failure.hint) from error
 
 
-def _taken(identifier: str, name: str) -> ConfigurationError:
+def _branch_exists_error(identifier: str, name: str) -> ConfigurationError:
     return ConfigurationError(
         f"{identifier} has a branch or tag {name!r} already", "name another one, or drop it first"
     )

@@ -58,7 +58,7 @@ from headgate.tables.iceberg.maintenance.maintenance_commit import (
 )
 from headgate.tables.iceberg.manifests import SnapshotFiles
 from headgate.tables.iceberg.reader import batches_of
-from headgate.tables.iceberg.tag_lineage import deleted_in, properties_of
+from headgate.tables.iceberg.tag_lineage import deleted_records_of, properties_of
 from headgate.tables.iceberg.upsert.delete_files import bitmap_of, delete_files
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
@@ -76,7 +76,7 @@ _POSITION = "position in the file"
 def parse_predicate(predicate: str) -> BooleanExpression:
     """Parse a predicate. Raises ``PredicateUnfit``."""
     try:
-        return _as_in_sql(rewrite_not(parser.parse(predicate)))
+        return _with_sql_nulls(rewrite_not(parser.parse(predicate)))
     except Exception as error:  # pyparsing's, and whatever literals raise
         place = getattr(error, "loc", None)
         where = "" if place is None else f" at or behind character {place + 1}"
@@ -135,13 +135,15 @@ def coordinates_of(
         places = [place - begin for place in positions & BitMap64(range(begin, end))]
         rows = batch.take(pa.array(places, pa.int64()))
         begin = end
-        named = pa.table([leaf(rows, name) for name in columns], ["topic", "partition", "offset"])
+        named = pa.table(
+            [column_or_field(rows, name) for name in columns], ["topic", "partition", "offset"]
+        )
         groups = named.drop_null().group_by(["topic", "partition"], use_threads=False)
         for found in groups.aggregate([("offset", "list")]).to_pylist():
             yield found["topic"], found["partition"], found["offset_list"]
 
 
-def leaf(rows: pa.RecordBatch, name: str) -> pa.Array:
+def column_or_field(rows: pa.RecordBatch, name: str) -> pa.Array:
     """Return the column of this name or, with a dot, the field of a struct.
 
     Raises ``ValueError``.
@@ -151,12 +153,12 @@ def leaf(rows: pa.RecordBatch, name: str) -> pa.Array:
     outer, dot, inner = name.rpartition(".")
     if not dot:
         raise ValueError(f"a file has no column {name}")
-    return pc.struct_field(leaf(rows, outer), inner)
+    return pc.struct_field(column_or_field(rows, outer), inner)
 
 
-def _as_in_sql(predicate: BooleanExpression) -> BooleanExpression:
+def _with_sql_nulls(predicate: BooleanExpression) -> BooleanExpression:
     """Make nulls match as in SQL; ``Not`` was already removed."""
-    parts: Callable[[BooleanExpression], BooleanExpression] = _as_in_sql
+    parts: Callable[[BooleanExpression], BooleanExpression] = _with_sql_nulls
     match predicate:
         case And():
             return And(parts(predicate.left), parts(predicate.right))
@@ -202,7 +204,7 @@ class RowsToDelete:
         return sum(map(len, self.alive.values()))
 
     @property
-    def counted(self) -> MatchingCount:
+    def matching_count(self) -> MatchingCount:
         return MatchingCount(self.count, len(self.alive))
 
 
@@ -234,7 +236,7 @@ class Deletion(MaintenanceCommit):
 
     @property
     def deleted(self) -> MatchingCount:
-        return self._done.counted if self._done else MatchingCount(0, 0)
+        return self._done.matching_count if self._done else MatchingCount(0, 0)
 
     def require_allowed(self) -> None:
         """Raise ``DeletionRefused`` for a table whose rows must not be deleted this way."""
@@ -246,12 +248,12 @@ class Deletion(MaintenanceCommit):
         loading a table and storage raise."""
         with self._naming_table():
             table = self._catalog.load_table(self._identifier)
-            return self._find_rows(table, self._parent(table)).counted
+            return self._find_rows(table, self._parent(table)).matching_count
 
     def delete(self, quiet: Callable[[], None]) -> str:
         """Delete what matches; return why that is not certain. Raises as ``count``."""
         with self._naming_table():
-            outcome = retry_until_settled(self.settle, quiet, threading.Event())
+            outcome = retry_until_settled(self.try_commit, quiet, threading.Event())
         return "" if outcome is Settled.LANDED else f"the last call was {outcome}"
 
     @contextmanager
@@ -265,7 +267,7 @@ class Deletion(MaintenanceCommit):
             what = f"rows of {self._identifier} are not deleted"
             raise catalog_failure(error, what) from error
 
-    def settle(self) -> Settled:
+    def try_commit(self) -> Settled:
         """Try once, on the current head. Raises as ``count``."""
         table = self._catalog.load_table(self._identifier)
         metadata = table.metadata
@@ -349,13 +351,13 @@ class Deletion(MaintenanceCommit):
     def _delete_files_of(self, table: Table, to_delete: RowsToDelete) -> DeletedRecords:
         """Return the table's list of deleted records with these."""
         properties, sink = table.metadata.properties, self._sink
-        before = deleted_in(sink, properties)
+        before = deleted_records_of(sink, properties)
         tagged = table.metadata.snapshot_by_id(table.metadata.refs[self._tag].snapshot_id)
         record = decode(sink, properties_of(tagged)) if tagged else None
-        offsets = self._records(table, to_delete) if record else None
+        offsets = self._find_records(table, to_delete) if record else None
         return before.with_more(to_delete.count, offsets, record.topic_ids if record else {})
 
-    def _records(self, table: Table, to_delete: RowsToDelete) -> Found | None:
+    def _find_records(self, table: Table, to_delete: RowsToDelete) -> Found | None:
         """Return the offsets of the rows' records; ``None`` if the rows do not tell."""
         if self._columns is None:
             return None

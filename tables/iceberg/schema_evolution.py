@@ -82,7 +82,7 @@ class Evolution:
         return (*updates, renamed)
 
 
-def evolution(metadata: TableMetadata, wanted: Struct, *, readd_dropped: bool) -> Evolution:
+def plan_evolution(metadata: TableMetadata, wanted: Struct, *, readd_dropped: bool) -> Evolution:
     """Return what the table needs for these columns, as far as it may have it."""
     schema = metadata.schema()
     now = columns_of(schema)
@@ -165,7 +165,7 @@ class _Building:
                 return kind
 
     def _primitive(self, old: NestedField, kind: IcebergType, text: str, path: Path) -> IcebergType:
-        wanted = primitive(text)
+        wanted = parse_primitive(text)
         if wanted == kind:
             return kind
         if old.field_id in self._sources:
@@ -182,20 +182,22 @@ class _New:
 
     def field(self, column: Column) -> NestedField:
         field_id = next(self._ids)
-        return NestedField(field_id, column.name, self._made(column.type), required=False)
+        return NestedField(field_id, column.name, self._new_type(column.type), required=False)
 
-    def _made(self, kind: Type) -> IcebergType:
+    def _new_type(self, kind: Type) -> IcebergType:
         match kind:
             case Struct(fields):
                 return StructType(*map(self.field, fields))
             case ListOf(element):
-                return ListType(next(self._ids), self._made(element.type), element_required=False)
+                return ListType(
+                    next(self._ids), self._new_type(element.type), element_required=False
+                )
             case MapOf(key, value):
                 ids = next(self._ids), next(self._ids)
-                made = self._made(key), self._made(value.type)
+                made = self._new_type(key), self._new_type(value.type)
                 return MapType(ids[0], made[0], ids[1], made[1], value_required=False)
             case _:
-                return primitive(kind)
+                return parse_primitive(kind)
 
 
 def new_fields(columns: Struct, behind: Iterable[int]) -> list[NestedField]:
@@ -208,7 +210,7 @@ def ids_of(fields: Iterable[NestedField]) -> Iterable[int]:
     return Schema(*fields).field_ids
 
 
-def primitive(text: str) -> IcebergType:
+def parse_primitive(text: str) -> IcebergType:
     """Return the type that a text names, as ``columns`` writes it."""
     (field_,) = parse_columns({"column": text.replace("[", "(").replace("]", ")")})
     return field_.field_type

@@ -70,11 +70,11 @@ from headgate.tables.iceberg.pending_manifests import (
     write_staged_manifests,
 )
 from headgate.tables.iceberg.prepared_commit import OVERTAKEN, PreparedCommit, with_pending_effects
-from headgate.tables.iceberg.schema_evolution import Evolution, evolution
+from headgate.tables.iceberg.schema_evolution import Evolution, plan_evolution
 from headgate.tables.iceberg.supported_tables import require_readable, require_supported
 from headgate.tables.iceberg.tag_lineage import (
-    deleted_in,
-    lineage,
+    deleted_records_of,
+    find_lineage,
     newest_record,
     other_sinks,
     properties_of,
@@ -131,15 +131,15 @@ class IcebergTable:
         self._keeps_columns = keeps_columns
         self._fitting: int | None = None
 
-    def check_columns_by(self, refuse: Callable[[Schema], None]) -> None:
+    def on_schema_check(self, refuse: Callable[[Schema], None]) -> None:
         """Call ``refuse`` for each schema that a commit meets; it raises what a start would."""
         self._require_columns = refuse
 
     def read(self) -> TableView:
-        return self.seen(self.load())
+        return self.view_of_loaded(self.load())
 
     def load(self) -> Table:
-        """Load what ``seen`` views. Raises as ``read``."""
+        """Load what ``view_of_loaded`` views. Raises as ``read``."""
         try:
             table = self._catalog.load_table(self._identifier)
         except Exception as error:
@@ -153,7 +153,7 @@ class IcebergTable:
         require_supported(self._identifier, table.metadata)
         return table
 
-    def seen(self, table: Table) -> TableView:
+    def view_of_loaded(self, table: Table) -> TableView:
         """Return the view of a loaded table. Raises as ``read``."""
         view = self._view(table.metadata)
         if view.lineage is not Lineage.UNDECIDABLE:
@@ -187,10 +187,10 @@ class IcebergTable:
         except (Unreachable, TableMissing) as error:
             return Unknown(f"nothing was sent: {error}")
         # The catalog checks this again. Here it saves work: what follows reads and writes files.
-        if self._moved(table.metadata, attempt.base):
+        if self._has_moved(table.metadata, attempt.base):
             return Refused("the table has moved on since it was read; nothing was sent")
         self._require_columns_kept(table, attempt.files)
-        proposal = replace(self._proposal(table, attempt), back=back)
+        proposal = replace(self._build_request(table, attempt), back=back)
         try:
             proposal = with_pending_effects(table, proposal, attempt, self._keyed)
             if self._keeps_columns:
@@ -227,7 +227,7 @@ class IcebergTable:
         view = self._view(table.metadata)
         if (view.uuid, view.tag) != (base.uuid, base.tag):
             return EvolvedTable(view)
-        step = evolution(table.metadata, columns, readd_dropped=self._readd_dropped)
+        step = plan_evolution(table.metadata, columns, readd_dropped=self._readd_dropped)
         if step.schema is not None:
             self._evolve(table, step)
         return EvolvedTable(self.read(), step.changes, step.refused)
@@ -260,7 +260,7 @@ class IcebergTable:
                 f"{self._identifier}: its manifests could not be written: {error!r}"
             ) from error
 
-    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
+    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
         """Delete manifests that nobody decided on; a failure leaves orphans."""
         try:
             table = self.load()
@@ -290,7 +290,7 @@ class IcebergTable:
     # ------------------------------------------------------------------------------------ reading
 
     def _view(self, metadata: TableMetadata) -> TableView:
-        tag, head = _refs(metadata, self._tag, self._branch)
+        tag, head = _ref_snapshot_ids(metadata, self._tag, self._branch)
         return TableView(
             table=self._identifier,
             uuid=str(metadata.table_uuid),
@@ -301,11 +301,11 @@ class IcebergTable:
             head=head,
             tag=tag,
             record=self._record_under(metadata, tag) if tag else None,
-            lineage=lineage(metadata, self._branch, self._sink),
+            lineage=find_lineage(metadata, self._branch, self._sink),
             branch_record=newest_record(metadata, self._branch, self._sink),
             others=other_sinks(metadata, self._branch, self._sink),
             filled=filled_of(self._sink, metadata.properties),
-            deleted=deleted_in(self._sink, metadata.properties),
+            deleted=deleted_records_of(self._sink, metadata.properties),
         )
 
     def _decide_lineage(self, table: Table) -> Lineage:
@@ -332,13 +332,13 @@ class IcebergTable:
             )
         return record
 
-    def _moved(self, metadata: TableMetadata, base: TableView) -> bool:
-        tag, head = _refs(metadata, self._tag, self._branch)
+    def _has_moved(self, metadata: TableMetadata, base: TableView) -> bool:
+        tag, head = _ref_snapshot_ids(metadata, self._tag, self._branch)
         return (str(metadata.table_uuid), tag, head) != (base.uuid, base.tag, base.head)
 
     # --------------------------------------------------------------------------------- committing
 
-    def _proposal(self, table: Table, attempt: CommitAttempt) -> CommitRequest:
+    def _build_request(self, table: Table, attempt: CommitAttempt) -> CommitRequest:
         unclaimed = not table.metadata.snapshots and self._branch != MAIN_BRANCH
         brings_rows = bool(attempt.files) or any(
             pending_commit.manifest for pending_commit in attempt.pending_commits
@@ -371,7 +371,7 @@ class IcebergTable:
             require_columns_of_files(table, files)
 
     def _stored_key(self, metadata: TableMetadata) -> str | None:
-        return self._keyed.stored(metadata) if self._keyed else None
+        return self._keyed.key_property(metadata) if self._keyed else None
 
     def _require_same_key(self, metadata: TableMetadata, key: str | None) -> None:
         """KEY-1: refuse a table that was filled by another key."""
@@ -380,14 +380,14 @@ class IcebergTable:
         require_same_key(self._identifier, stored, key, filled=filled)
 
     @property
-    def calling(self) -> Lock:
+    def call_lock(self) -> Lock:
         """Return the lock that is held while a call changes the table."""
         return self._upkeep.calling
 
     def send(self, call: PreparedCommit) -> CommitOutcome:
         """Make the call, and check its answer against the table."""
         try:
-            with self.calling:
+            with self.call_lock:
                 # Once, and by nobody again: a library that repeats the call under requirements
                 # that it renews would add the files twice.
                 answer = self._catalog.commit_table(call.table, call.requirements, call.updates)
@@ -415,14 +415,14 @@ class IcebergTable:
             table = self.load()
         except HeadgateError as error:
             return Unknown(f"it was answered well, and then: {error}")
-        if not call.under_the_tag(table.metadata) and call.landed(table.metadata):
+        if not call.is_tagged(table.metadata) and call.has_landed(table.metadata):
             return OVERTAKEN
         return self._on_answer(call, table.metadata, table.metadata_location)
 
     def _on_answer(
         self, call: PreparedCommit, metadata: TableMetadata, location: str
     ) -> CommitOutcome:
-        if not call.under_the_tag(metadata):
+        if not call.is_tagged(metadata):
             call.require_tag(metadata)
             return Unknown("the catalog answered well, but without our snapshot under the tag")
         # Key files only, and only now that their commit is under the tag: until then they are the
@@ -431,7 +431,9 @@ class IcebergTable:
         call.table.metadata, call.table.metadata_location = metadata, location
         self._upkeep.after_commit(call.table, call.proposal.metadata)
         if self._keyed is not None and self._warms:
-            self._keyed.warm(call.table, metadata.snapshot_by_id(call.proposal.snapshot_id))
+            self._keyed.start_reading_index(
+                call.table, metadata.snapshot_by_id(call.proposal.snapshot_id)
+            )
         return Landed(call.proposal.snapshot_id, self._view(metadata))
 
     def _count_malformed(self, outcome: CommitOutcome, said: Exception) -> CommitOutcome:
@@ -458,12 +460,12 @@ class IcebergTable:
         except HeadgateError as error:
             return Unknown(f"{said!r}, and then: {error}")
         proposal = call.proposal
-        if call.under_the_tag(metadata):
+        if call.is_tagged(metadata):
             return Landed(proposal.snapshot_id, self._view(metadata))
         sequence_numbers = {s.snapshot_id: s.sequence_number for s in metadata.snapshots}
         if proposal.snapshot_id in sequence_numbers:  # it landed, and others have gone on since
             return OVERTAKEN
-        moved = self._moved(metadata, proposal.base)
+        moved = self._has_moved(metadata, proposal.base)
         taken = proposal.sequence_number in sequence_numbers.values()
         recreated = str(metadata.table_uuid) != proposal.base.uuid
         if taken and not recreated and (moved or proposal.parent):
@@ -475,6 +477,6 @@ class IcebergTable:
         return Refused(str(said)) if moved else Unknown(repr(said))
 
 
-def _refs(metadata: TableMetadata, *names: str) -> tuple[int | None, ...]:
+def _ref_snapshot_ids(metadata: TableMetadata, *names: str) -> tuple[int | None, ...]:
     refs = (metadata.refs.get(name) for name in names)
     return tuple(ref.snapshot_id if ref else None for ref in refs)

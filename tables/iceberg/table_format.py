@@ -67,7 +67,7 @@ class IcebergFormat(TableFormat):
         # Locks of an earlier coordinator may be held by its last call, which hangs.
         return IcebergFormat(self.catalog)
 
-    def refuse(self, spec: TableSpec) -> None:
+    def require_supported(self, spec: TableSpec) -> None:
         """Do nothing: the settings are checked where they are declared."""
 
     def create(self, spec: TableSpec) -> bool:
@@ -84,7 +84,7 @@ class IcebergFormat(TableFormat):
         """Return whether the table is there, usable or not. Raises what the catalog raises."""
         return self.catalog.table_exists(spec.name)
 
-    def names(self, like: TableSpec) -> Collection[str]:
+    def list_table_names(self, like: TableSpec) -> Collection[str]:
         namespace = like.name.rpartition(".")[0]
         try:
             return [found[-1] for found in self.catalog.list_tables(namespace)]

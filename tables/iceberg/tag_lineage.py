@@ -21,19 +21,19 @@ from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.rows_deleted_by_people import DeletedRecords, deleted_records
 
 
-def lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineage:
+def find_lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineage:
     """Compare the branch with the tag; it walks only while sequence numbers are above the tag's."""
     refs, tag = metadata.refs, tag_name(sink, branch)
     if tag not in refs:
         return Lineage.TAG_MISSING if _was_claimed(metadata, sink) else Lineage.FRESH
     if branch not in refs:
         return Lineage.ROLLED_BACK
-    snapshots = by_id(metadata)
+    snapshots = snapshots_by_id(metadata)
     tagged = snapshots[refs[tag].snapshot_id]
     for snapshot in ancestry(snapshots, refs[branch]):
         if snapshot.snapshot_id == tagged.snapshot_id:
             return Lineage.CONTAINS_TAG
-        if _sequence(snapshot) <= _sequence(tagged):
+        if _sequence_number(snapshot) <= _sequence_number(tagged):
             return Lineage.ROLLED_BACK
     # Expired: Java leaves the id of a missing parent, pyiceberg leaves a root without one.
     return Lineage.UNDECIDABLE
@@ -48,10 +48,10 @@ def _was_claimed(metadata: TableMetadata, sink: SinkName) -> bool:
 
 def newest_record(metadata: TableMetadata, branch: str, sink: SinkName) -> CommitRecord | None:
     """Return the sink's newest commit record that the branch itself still holds."""
-    ref = origin(metadata, branch)
+    ref = parent_ref_of(metadata, branch)
     if ref is None:
         return None
-    for snapshot in ancestry(by_id(metadata), ref):
+    for snapshot in ancestry(snapshots_by_id(metadata), ref):
         if record := decode(sink, properties_of(snapshot)):
             return record
     return None
@@ -62,7 +62,7 @@ def other_sinks(
 ) -> dict[SinkName, Mapping[str, TopicId]]:
     """Return the other sinks with a tag for this branch, and the topics that they read
     (TABLE-5)."""
-    snapshots = by_id(metadata)
+    snapshots = snapshots_by_id(metadata)
     found: dict[SinkName, Mapping[str, TopicId]] = {}
     for name, ref in metadata.refs.items():
         other = sink_of_tag(name, branch)
@@ -72,17 +72,17 @@ def other_sinks(
     return found
 
 
-def deleted_in(sink: SinkName, properties: Mapping[str, str]) -> DeletedRecords:
+def deleted_records_of(sink: SinkName, properties: Mapping[str, str]) -> DeletedRecords:
     """Return what people deleted from the table (COMPACTION-1)."""
     return deleted_records(sink, deleted_rows(sink, properties), properties)
 
 
-def origin(metadata: TableMetadata, branch: str) -> SnapshotRef | None:
+def parent_ref_of(metadata: TableMetadata, branch: str) -> SnapshotRef | None:
     """Return what the branch's next snapshot builds on: its head; a new branch begins at main's."""
     return metadata.refs.get(branch) or metadata.refs.get(MAIN_BRANCH)
 
 
-def by_id(metadata: TableMetadata) -> dict[int, Snapshot]:
+def snapshots_by_id(metadata: TableMetadata) -> dict[int, Snapshot]:
     return {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
 
 
@@ -99,5 +99,5 @@ def properties_of(snapshot: Snapshot) -> Mapping[str, str]:
     return snapshot.summary.additional_properties if snapshot.summary else {}
 
 
-def _sequence(snapshot: Snapshot) -> int:
+def _sequence_number(snapshot: Snapshot) -> int:
     return snapshot.sequence_number or 0

@@ -27,7 +27,7 @@ class Kept(Protocol):
     def forget(self) -> None: ...
 
 
-def only_whole(files: FileIO) -> FileIO:
+def with_avro_checks(files: FileIO) -> FileIO:
     """Let these files raise ``FileDamaged`` when an Avro file that is not whole is opened."""
     theirs = files.new_input
     if not isinstance(theirs, partial):
@@ -57,7 +57,7 @@ class _WholeAvro(InputFile):
         for _ in range(_TRIES):
             with self._file.open(seekable) as stream:
                 data = bytes(stream.read())
-            why = what_is_wrong(data)
+            why = find_avro_damage(data)
             if not why:
                 return io.BytesIO(data)
             if isinstance(self._file, Kept):
@@ -65,7 +65,7 @@ class _WholeAvro(InputFile):
         raise FileDamaged(self.location, why)
 
 
-def what_is_wrong(data: bytes) -> str:
+def find_avro_damage(data: bytes) -> str:
     """Return why these bytes are no whole Avro file; empty if they are one."""
     if not data:
         return "it is empty"

@@ -11,7 +11,7 @@ from headgate.control_protocol.sink_of_thread import for_the_same_sink
 _Answer = TypeVar("_Answer")
 
 
-def within(seconds: float, what: str, call: Callable[[], _Answer]) -> _Answer:
+def call_with_timeout(seconds: float, what: str, call: Callable[[], _Answer]) -> _Answer:
     """Return what the call returns; raise ``TimeoutError`` if it takes longer."""
     answer: list[_Answer] = []
     failure: list[BaseException] = []

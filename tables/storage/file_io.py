@@ -12,7 +12,7 @@ from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.tables.storage.avro_file_reads import only_whole
+from headgate.tables.storage.avro_file_reads import with_avro_checks
 
 if TYPE_CHECKING:
     from headgate.tables.storage.s3_file_io import S3Files
@@ -89,7 +89,7 @@ def read_whole(files: FileIO) -> FileIO:
         return files
     from headgate.tables.storage.s3_file_io import WholeFiles
 
-    return only_whole(WholeFiles(files.properties))
+    return with_avro_checks(WholeFiles(files.properties))
 
 
 @runtime_checkable
@@ -118,7 +118,7 @@ def store_files(files: FileIO, written: Mapping[str, bytes]) -> None:
         with files.new_output(path).create(overwrite=True) as stream:
             stream.write(written[path])
 
-    if len(written) < 2 or not _far(written):
+    if len(written) < 2 or not _is_any_far(written):
         for path in written:
             store(path)
         return
@@ -132,13 +132,13 @@ def delete_quietly(files: FileIO, paths: Collection[str]) -> None:
     if not paths:
         return
     if not on_s3(files) or len(paths) == 1:
-        _each(files, paths)
+        _delete_each(files, paths)
         return
     try:
         refused = files.delete_many(paths)
     except Exception as error:  # noqa: BLE001 - not every store knows how: then one by one
         _log.info("files could not be deleted at once: %r", error)
-        _each(files, paths)
+        _delete_each(files, paths)
         return
     for path, why in refused.items():
         _log.warning("%s was not deleted and is an orphan now: %s", path, why)
@@ -147,14 +147,14 @@ def delete_quietly(files: FileIO, paths: Collection[str]) -> None:
 def delete_later(files: FileIO, paths: Collection[str]) -> None:
     """Do as ``delete_quietly``, but without waiting for a store, which may be failing now."""
     if on_s3(files):
-        from headgate.tables.storage.s3_upload import threads
+        from headgate.tables.storage.s3_upload import upload_threads
 
-        threads().submit(delete_quietly, files, paths)
+        upload_threads().submit(delete_quietly, files, paths)
     else:
         delete_quietly(files, paths)
 
 
-def _each(files: FileIO, paths: Iterable[str]) -> None:
+def _delete_each(files: FileIO, paths: Iterable[str]) -> None:
     for path in paths:
         try:
             files.delete(path)
@@ -164,7 +164,7 @@ def _each(files: FileIO, paths: Iterable[str]) -> None:
             _log.warning("%s was not deleted and is an orphan now: %r", path, error)
 
 
-def _far(paths: Iterable[str]) -> bool:
+def _is_any_far(paths: Iterable[str]) -> bool:
     schemes = {path.partition("://")[0] for path in paths if "://" in path}
     return bool(schemes - {"file"})
 

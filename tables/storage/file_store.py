@@ -16,7 +16,7 @@ from pyiceberg.io import FileIO
 
 from headgate.tables.storage.file_io import client_of, delete_quietly, on_s3, open_files
 from headgate.tables.storage.local_file_io import local_path
-from headgate.tables.storage.read_ahead import in_turn
+from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 if TYPE_CHECKING:
     from headgate.tables.storage.s3_file_io import S3Files
@@ -46,19 +46,19 @@ class Folder(Protocol):
     def puts_conditionally(self, name: str) -> bool:
         """Try, below a folder, whether the store does that and never overwrites a file."""
 
-    def sizes(self, names: Sequence[str]) -> Iterator[int | None]:
+    def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
         """Yield each file's size, ``None`` if it does not exist."""
 
-    def below(self, name: str) -> list[tuple[str, int]]:
+    def files_below(self, name: str) -> list[tuple[str, int]]:
         """Return the names of all files below a folder, and when they were written (epoch ms)."""
 
     def remove(self, names: Collection[str]) -> None:
         """Remove files; one that cannot be removed stays."""
 
-    def source(self, name: str) -> Any:
+    def arrow_source(self, name: str) -> Any:
         """Return what Arrow reads a file from."""
 
-    def sink(self, name: str) -> AbstractContextManager[Any]:
+    def open_output(self, name: str) -> AbstractContextManager[Any]:
         """Return a stream to write a file, which exists once the stream has ended."""
 
 
@@ -100,14 +100,14 @@ class _LocalFolder:
     def puts_conditionally(self, name: str) -> bool:  # noqa: ARG002 - links always do
         return True
 
-    def sizes(self, names: Sequence[str]) -> Iterator[int | None]:
+    def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
         for name in names:
             try:
                 yield (self._path / name).stat().st_size
             except FileNotFoundError:
                 yield None
 
-    def below(self, name: str) -> list[tuple[str, int]]:
+    def files_below(self, name: str) -> list[tuple[str, int]]:
         found = []
         for folder, _, files in os.walk(self._path / name):
             for path in (Path(folder, file) for file in files):
@@ -122,18 +122,18 @@ class _LocalFolder:
             with suppress(OSError):
                 (self._path / name).unlink()
 
-    def source(self, name: str) -> Any:
+    def arrow_source(self, name: str) -> Any:
         return self._path / name
 
-    def sink(self, name: str) -> AbstractContextManager[Any]:
-        return self._place(name).open("wb")
+    def open_output(self, name: str) -> AbstractContextManager[Any]:
+        return self._path_of(name).open("wb")
 
     def _write(self, name: str, data: bytes) -> Path:
-        mine = self._place(name).with_name(f"{_BEING_WRITTEN}{uuid.uuid4()}")
+        mine = self._path_of(name).with_name(f"{_BEING_WRITTEN}{uuid.uuid4()}")
         mine.write_bytes(data)
         return mine
 
-    def _place(self, name: str) -> Path:
+    def _path_of(self, name: str) -> Path:
         path = self._path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
@@ -144,47 +144,47 @@ class _S3Folder:
         self.location = location
         self._files = files
         self._bucket, _, self._prefix = location.partition("://")[2].partition("/")
-        self._store = files.store(self._bucket)
+        self._store = files.open_store(self._bucket)
 
     def read(self, name: str) -> bytes:
-        return self._store.get(*self._object(name))
+        return self._store.get(*self._bucket_and_key(name))
 
     def put(self, name: str, data: bytes) -> None:
-        self._store.put(*self._object(name), data)
+        self._store.put(*self._bucket_and_key(name), data)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        return self._store.put_if_absent(*self._object(name), data)
+        return self._store.put_if_absent(*self._bucket_and_key(name), data)
 
     def puts_conditionally(self, name: str) -> bool:
         return self._files.puts_conditionally(self._address(name))
 
-    def sizes(self, names: Sequence[str]) -> Iterator[int | None]:
-        return in_turn(self._size, names)
+    def file_sizes(self, names: Sequence[str]) -> Iterator[int | None]:
+        return read_ahead_in_order(self._size, names)
 
-    def below(self, name: str) -> list[tuple[str, int]]:
-        found = self._files.under(self._address(name))
+    def files_below(self, name: str) -> list[tuple[str, int]]:
+        found = self._files.list_files(self._address(name))
         return [(name_below(self.location, address), at_ms) for address, at_ms in found]
 
     def remove(self, names: Collection[str]) -> None:
         delete_quietly(self._files, [self._address(name) for name in names])
 
-    def source(self, name: str) -> Any:
+    def arrow_source(self, name: str) -> Any:
         return self._files.new_input(self._address(name)).open()
 
-    def sink(self, name: str) -> AbstractContextManager[Any]:
+    def open_output(self, name: str) -> AbstractContextManager[Any]:
         stream: AbstractContextManager[Any] = self._files.new_output(self._address(name)).create()
         return stream
 
     def _size(self, name: str) -> int | None:
         try:
-            return self._store.size(*self._object(name))
+            return self._store.object_size(*self._bucket_and_key(name))
         except FileNotFoundError:
             return None
 
     def _address(self, name: str) -> str:
         return f"{self.location}/{name}"
 
-    def _object(self, name: str) -> tuple[str, str]:
+    def _bucket_and_key(self, name: str) -> tuple[str, str]:
         return self._bucket, f"{self._prefix}/{name}"
 
 
@@ -207,7 +207,7 @@ def files_below(files: FileIO, root: str) -> list[tuple[str, int]]:
     Empty if the store cannot be listed.
     """
     if on_s3(files) and root.startswith("s3"):
-        return files.under(root)
+        return files.list_files(root)
     from pyarrow.fs import FileSelector, FileType
     from pyiceberg.io.pyarrow import PyArrowFileIO  # imports pandas: not for every command
 

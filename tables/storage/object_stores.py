@@ -55,7 +55,9 @@ _WHERE_TO_LOOK: Mapping[str, str] = {
 }
 
 
-def for_files(properties: Mapping[str, object], location: str | None = None) -> dict[str, str]:
+def file_properties(
+    properties: Mapping[str, object], location: str | None = None
+) -> dict[str, str]:
     """Return the properties that reading and writing files takes, and none of the catalog's own.
 
     They travel to executors; a catalog's address, password, token or client secret must not. With a
@@ -124,17 +126,17 @@ def _operation(error: BaseException) -> str | None:
     return None
 
 
-def renewal_s(life_s: float) -> float:
+def renewal_age_s(life_s: float) -> float:
     """Return the age at which a credential is renewed: half of its life, or five minutes early."""
     return max(life_s / 2, life_s - _EARLY_S)
 
 
-def temporary(properties: Mapping[str, str]) -> bool:
+def has_temporary_keys(properties: Mapping[str, str]) -> bool:
     """Return whether the keys for files are temporary, so that new ones can be had."""
     return any(name.startswith(_TEMPORARY) for name in properties)
 
 
-def life_s(properties: Mapping[str, str], now_ms: int) -> float:
+def key_lifetime_s(properties: Mapping[str, str], now_ms: int) -> float:
     """Return how long the keys for files are valid: forever if nothing says so."""
     ends = [
         int(text)

@@ -14,7 +14,7 @@ _Item = TypeVar("_Item")
 _Read = TypeVar("_Read")
 
 
-def in_turn(
+def read_ahead_in_order(
     read: Callable[[_Item], _Read], items: Iterable[_Item], ahead_max: int = _AHEAD_MAX
 ) -> Iterator[_Read]:
     """Read with several threads, and yield the answers in the order of ``items``.

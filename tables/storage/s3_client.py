@@ -79,7 +79,7 @@ class _CallersKeys(Credentials):  # type: ignore[misc] # botocore is not typed
         super().__init__("", "")
         self._here = threading.local()
 
-    def signing(self, keys: Credentials | None) -> None:
+    def use_keys(self, keys: Credentials | None) -> None:
         self._here.keys = keys
 
     def get_frozen_credentials(self) -> Any:
@@ -140,13 +140,13 @@ class S3Store:
     def get(self, bucket: str, key: str) -> bytes:
         return self._read(bucket, key)[0]
 
-    def tail(self, bucket: str, key: str, count: int) -> tuple[bytes, int]:
+    def read_tail(self, bucket: str, key: str, count: int) -> tuple[bytes, int]:
         """Return the last ``count`` bytes, or all, and the object's size."""
         data, found = self._read(bucket, key, Range=f"bytes=-{count}")
         total = str(found.get("ContentRange", "")).rpartition("/")[2]
         return data, int(total) if total.isdecimal() else len(data)
 
-    def size(self, bucket: str, key: str) -> int:
+    def object_size(self, bucket: str, key: str) -> int:
         return int(
             self._request_each(
                 (bucket, key),
@@ -171,7 +171,7 @@ class S3Store:
                 refused[error["Key"]] = f"{error.get('Code')}: {error.get('Message')}"
         return refused
 
-    def under(self, bucket: str, prefix: str) -> Iterator[tuple[str, int]]:
+    def list_objects(self, bucket: str, prefix: str) -> Iterator[tuple[str, int]]:
         """Yield keys with this prefix and their write times (epoch ms), a thousand per request."""
         more: dict[str, str] = {}
         while True:
@@ -184,7 +184,7 @@ class S3Store:
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
-    def folders(self, bucket: str, prefix: str) -> Iterator[str]:
+    def list_folders(self, bucket: str, prefix: str) -> Iterator[str]:
         """Yield the prefixes directly below this one, up to a slash, a thousand per request."""
         more: dict[str, str] = {}
         while True:
@@ -196,7 +196,7 @@ class S3Store:
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
-    def begin(self, bucket: str, key: str) -> str:
+    def begin_upload(self, bucket: str, key: str) -> str:
         """Begin an upload in parts; return its id."""
         return str(
             self._request_each(
@@ -205,14 +205,14 @@ class S3Store:
             )
         )
 
-    def part(self, bucket: str, key: str, upload: str, numbered: tuple[int, bytes]) -> str:
+    def upload_part(self, bucket: str, key: str, upload: str, numbered: tuple[int, bytes]) -> str:
         number, data = numbered
         of = {"Bucket": bucket, "Key": key, "UploadId": upload, "PartNumber": number}
         return str(
             self._request_each((bucket, key), lambda s3: s3.upload_part(Body=data, **of)["ETag"])
         )
 
-    def complete(self, bucket: str, key: str, upload: str, parts: Sequence[str]) -> None:
+    def complete_upload(self, bucket: str, key: str, upload: str, parts: Sequence[str]) -> None:
         """Complete an upload.
 
         Raises ``UploadUnknown`` if there is none: it may be complete already.
@@ -225,7 +225,7 @@ class S3Store:
             lambda s3: s3.complete_multipart_upload(MultipartUpload=whole, **of),
         )
 
-    def abort(self, bucket: str, key: str, upload: str) -> None:
+    def abort_upload(self, bucket: str, key: str, upload: str) -> None:
         of = {"Bucket": bucket, "Key": key, "UploadId": upload}
         self._request_each((bucket, key), lambda s3: s3.abort_multipart_upload(**of))
 
@@ -269,13 +269,13 @@ class S3Store:
         bucket, key = of
         try:
             client, signing = _client(os.getpid(), self._place)
-            signing.signing(_credentials(os.getpid(), self._keys, self._place))
+            signing.use_keys(_credentials(os.getpid(), self._keys, self._place))
             try:
                 return ask(client)
             finally:
-                signing.signing(None)
+                signing.use_keys(None)
         except ClientError as error:
-            raise _of_store(f"s3://{bucket}/{key}", error) from error
+            raise _store_error(f"s3://{bucket}/{key}", error) from error
         except (BotoCoreError, BodyBroken) as error:
             raise OSError(f"s3://{bucket}/{key}: {type(error).__name__}: {error}") from error
 
@@ -296,7 +296,7 @@ class UploadUnknown(OSError):
     """The store does not know an upload that it has begun."""
 
 
-def _of_store(what: str, error: Any) -> OSError:
+def _store_error(what: str, error: Any) -> OSError:
     code = str(error.response.get("Error", {}).get("Code", ""))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if code == "NoSuchUpload":
@@ -315,7 +315,7 @@ def _client(_process: int, place: Place) -> tuple[Any, _CallersKeys]:
     session = Session()
     session.register_component("credential_provider", CredentialResolver([_Provider(keys)]))
     config = Config(
-        **_bounds(place),
+        **_client_limits(place),
         max_pool_connections=_CONNECTIONS,
         tcp_keepalive=True,
         proxies={"http": place.proxy, "https": place.proxy} if place.proxy else None,
@@ -337,7 +337,7 @@ def _client(_process: int, place: Place) -> tuple[Any, _CallersKeys]:
     return client, keys
 
 
-def _bounds(place: Place) -> Mapping[str, Any]:
+def _client_limits(place: Place) -> Mapping[str, Any]:
     return {
         "connect_timeout": place.connect_s,
         "read_timeout": place.read_s,
@@ -354,7 +354,7 @@ def _credentials(_process: int, keys: Keys, place: Place) -> Credentials:
     if keys.access and keys.secret:
         return Credentials(keys.access, keys.secret, keys.token)
     session = Session()
-    session.set_default_client_config(Config(**_bounds(place)))
+    session.set_default_client_config(Config(**_client_limits(place)))
     found = session.get_credentials()
     if keys.role is None:
         if found is None:

@@ -106,43 +106,43 @@ class S3Files(PyArrowFileIO):
         if not path.startswith(_PREFIXES):
             super().delete(path)
             return
-        KEPT.forget(self.kept_as(path))
+        KEPT.forget(self.cache_key(path))
         bucket, key = bucket_and_key(path)
-        self.store(bucket).delete(bucket, key)
+        self.open_store(bucket).delete(bucket, key)
 
     def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
         """Delete a thousand per request; return what could not be deleted, and why."""
         per_bucket: dict[str, dict[str, str]] = {}
         for location in locations:
-            KEPT.forget(self.kept_as(location))
+            KEPT.forget(self.cache_key(location))
             bucket, key = bucket_and_key(location)
             per_bucket.setdefault(bucket, {})[key] = location
         refused: dict[str, str] = {}
         for bucket, keys in per_bucket.items():
-            found = self.store(bucket).delete_many(bucket, list(keys))
+            found = self.open_store(bucket).delete_many(bucket, list(keys))
             refused |= {keys[key]: why for key, why in found.items()}
         return refused
 
-    def under(self, folder: str) -> list[tuple[str, int]]:
+    def list_files(self, folder: str) -> list[tuple[str, int]]:
         """Return the locations of all objects below the folder, and their write times (epoch ms).
 
         Folder markers are left out.
         """
         bucket, key = bucket_and_key(folder.rstrip("/") + "/")
         root = folder.rstrip("/") + "/"
-        found = self.store(bucket).under(bucket, key)
+        found = self.open_store(bucket).list_objects(bucket, key)
         return [(root + name[len(key) :], at) for name, at in found if not name.endswith("/")]
 
     def folders(self, folder: str) -> list[str]:
         """Return the names of the folders directly below this one."""
         bucket, key = bucket_and_key(folder.rstrip("/") + "/")
-        found = self.store(bucket).folders(bucket, key)
+        found = self.open_store(bucket).list_folders(bucket, key)
         return [name[len(key) :].rstrip("/") for name in found]
 
     def puts_conditionally(self, folder: str) -> bool:
         """Try below the folder whether the store honours conditional puts."""
         bucket, key = bucket_and_key(f"{folder}/headgate-trial-{uuid4()}")
-        store = self.store(bucket)
+        store = self.open_store(bucket)
         store.put(bucket, key, b"1")
         try:
             return not store.put_if_absent(bucket, key, b"2")
@@ -150,12 +150,12 @@ class S3Files(PyArrowFileIO):
             with suppress(OSError):
                 store.delete(bucket, key)
 
-    def tail(self, location: str, count: int) -> tuple[bytes, int]:
+    def read_tail(self, location: str, count: int) -> tuple[bytes, int]:
         """Return the last ``count`` bytes of an object, or all, and its size: one request."""
         bucket, key = bucket_and_key(location)
-        return self.store(bucket).tail(bucket, key, count)
+        return self.open_store(bucket).read_tail(bucket, key, count)
 
-    def store(self, bucket: str) -> S3Store:
+    def open_store(self, bucket: str) -> S3Store:
         return S3Store(_place(self.properties, bucket), _keys(self.properties))
 
     @property
@@ -163,7 +163,7 @@ class S3Files(PyArrowFileIO):
         """Return the size of a large object's parts; Amazon accepts none below 5 MiB."""
         return property_as_int(self.properties, S3_PART_BYTES, PART_BYTES) or PART_BYTES
 
-    def kept_as(self, location: str) -> tuple[str, str]:
+    def cache_key(self, location: str) -> tuple[str, str]:
         return (endpoint_of(self.properties) or "", location)
 
     def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
@@ -198,13 +198,13 @@ class S3Object(InputFile, OutputFile):
         self._bucket, self._key = bucket_and_key(location)
 
     @property
-    def _kept_as(self) -> tuple[str, str]:
-        return self._files.kept_as(self.location)
+    def _cache_key(self) -> tuple[str, str]:
+        return self._files.cache_key(self.location)
 
     def __len__(self) -> int:
-        if (kept := KEPT.get(self._kept_as)) is not None:
+        if (kept := KEPT.get(self._cache_key)) is not None:
             return len(kept)
-        return self._files.store(self._bucket).size(self._bucket, self._key)
+        return self._files.open_store(self._bucket).object_size(self._bucket, self._key)
 
     def exists(self) -> bool:
         try:
@@ -213,26 +213,26 @@ class S3Object(InputFile, OutputFile):
             return False
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002 - pyiceberg's
-        kept = KEPT.get(self._kept_as)
+        kept = KEPT.get(self._cache_key)
         if kept is None:
-            kept = self._files.store(self._bucket).get(self._bucket, self._key)
+            kept = self._files.open_store(self._bucket).get(self._bucket, self._key)
             if self.location.endswith(DESCRIBES):
-                KEPT.keep(self._kept_as, kept)
+                KEPT.keep(self._cache_key, kept)
         return io.BytesIO(kept)
 
     def create(self, overwrite: bool = False) -> Any:  # noqa: ARG002, FBT001, FBT002 - pyiceberg's
-        keep = self._keep if self.location.endswith(DESCRIBES) else None
-        store, part_bytes = self._files.store(self._bucket), self._files.part_bytes
+        keep = self._keep_content if self.location.endswith(DESCRIBES) else None
+        store, part_bytes = self._files.open_store(self._bucket), self._files.part_bytes
         return S3Upload(store, self._bucket, self._key, written=keep, part_bytes=part_bytes)
 
     def to_input_file(self) -> S3Object:
         return self
 
-    def forget(self) -> None:
-        KEPT.forget(self._kept_as)
+    def forget_kept(self) -> None:
+        KEPT.forget(self._cache_key)
 
-    def _keep(self, data: bytes) -> None:
-        KEPT.keep(self._kept_as, data)
+    def _keep_content(self, data: bytes) -> None:
+        KEPT.keep(self._cache_key, data)
 
 
 def bucket_and_key(location: str) -> tuple[str, str]:

@@ -28,7 +28,7 @@ def _threads(_process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(THREADS, thread_name_prefix="headgate-s3")
 
 
-def threads() -> ThreadPoolExecutor:
+def upload_threads() -> ThreadPoolExecutor:
     """Return the threads that send to stores, for all tables of this process."""
     return _threads(os.getpid())
 
@@ -96,7 +96,7 @@ class S3Upload:
                 self._send(last, wait=False)
             # The same threads send the parts: waiting for parts means waiting for ones that have
             # begun, however many uploads end at once.
-            self._ending = threads().submit(self._finish, last)
+            self._ending = upload_threads().submit(self._finish, last)
         return self._ending
 
     def abort(self) -> None:
@@ -111,7 +111,9 @@ class S3Upload:
         self._aborted = True
         self._waiting = bytearray()
         if self._ending is None:
-            self._ending = threads().submit(self._end_upload) if self._upload else _nothing()
+            self._ending = (
+                upload_threads().submit(self._end_upload) if self._upload else _completed_future()
+            )
         return self._ending
 
     def __enter__(self) -> Self:
@@ -125,9 +127,11 @@ class S3Upload:
 
     def _send(self, data: bytes, *, wait: bool = True) -> None:
         if self._upload is None:
-            self._upload = threads().submit(self._store.begin, self._bucket, self._key)
+            self._upload = upload_threads().submit(
+                self._store.begin_upload, self._bucket, self._key
+            )
         upload, number = self._upload, len(self._parts) + 1
-        part = threads().submit(self._send_part, upload, number, data)
+        part = upload_threads().submit(self._send_part, upload, number, data)
         self._parts.append(part)
         self._under_way.append(part)
         while wait and len(self._under_way) > _PARTS_WAITING_MAX:
@@ -137,7 +141,7 @@ class S3Upload:
         if self._failure is not None:  # the others would only delay it
             raise self._failure
         try:
-            return self._store.part(self._bucket, self._key, upload.result(), (number, data))
+            return self._store.upload_part(self._bucket, self._key, upload.result(), (number, data))
         except BaseException as error:
             self._failure = error
             raise
@@ -155,16 +159,16 @@ class S3Upload:
             parts = [part.result() for part in self._parts]
             self._complete(self._upload.result(), parts)
         except BaseException:
-            wait([threads().submit(self._end_upload)], _MOMENT_S)
+            wait([upload_threads().submit(self._end_upload)], _MOMENT_S)
             raise
 
     def _complete(self, upload: str, parts: list[str]) -> None:
         try:
-            self._store.complete(self._bucket, self._key, upload, parts)
+            self._store.complete_upload(self._bucket, self._key, upload, parts)
         except UploadUnknown:
             # The first answer was lost, and the second request found the upload done. The name is
             # unique: an object of this size there is ours.
-            if self._store.size(self._bucket, self._key) != self._count:
+            if self._store.object_size(self._bucket, self._key) != self._count:
                 raise
 
     def _end_upload(self) -> None:
@@ -174,10 +178,10 @@ class S3Upload:
             with suppress(Exception):
                 part.result()
         with suppress(OSError):  # the bucket's lifecycle removes what stays of it
-            self._store.abort(self._bucket, self._key, self._upload.result())
+            self._store.abort_upload(self._bucket, self._key, self._upload.result())
 
 
-def _nothing() -> Future[None]:
+def _completed_future() -> Future[None]:
     done: Future[None] = Future()
     done.set_result(None)
     return done

@@ -17,7 +17,7 @@ from pyarrow.fs import FileSystem, GcsFileSystem
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from headgate.tables.storage.call_timeouts import within
+from headgate.tables.storage.call_timeouts import call_with_timeout
 
 CALL_S = 30.0
 SLOWEST_BYTES_S = 256 * 1024
@@ -53,7 +53,7 @@ class BoundedFiles(FileIO):
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         path = location if isinstance(location, str) else location.location
-        within(self._call_s, path, lambda: self.files.delete(path))
+        call_with_timeout(self._call_s, path, lambda: self.files.delete(path))
 
 
 class BoundedFile(InputFile, OutputFile):
@@ -82,7 +82,7 @@ class BoundedFile(InputFile, OutputFile):
         return BoundedFile(self._file.to_input_file(), self._call_s)
 
     def _within(self, call: Callable[[], _Answer]) -> _Answer:
-        return within(self._call_s, self.location, call)
+        return call_with_timeout(self._call_s, self.location, call)
 
 
 class _Bounded:
@@ -114,7 +114,7 @@ class _Bounded:
         if self._given_up:
             raise TimeoutError(f"{self._file.location}: an earlier call was given up")
         try:
-            return within(self._call_s + more_s, self._file.location, call)
+            return call_with_timeout(self._call_s + more_s, self._file.location, call)
         except TimeoutError:
             self._given_up = True
             raise

@@ -107,7 +107,7 @@ class DeltaWorld:
             return
         files = open_files(self.place.storage, self.uri)
         assert on_s3(files)
-        assert files.delete_many([location for location, _ in files.under(self.uri)]) == {}
+        assert files.delete_many([location for location, _ in files.list_files(self.uri)]) == {}
 
     def lose_next_answer(self, *, landed: bool) -> None:
         self._lies.append(landed)

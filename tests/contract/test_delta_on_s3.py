@@ -123,7 +123,7 @@ def test_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
     world = on(object_store)
     beside = replace(world.wanted, name="db.more", location=world.wanted.location + "_more")
     DeltaFormat().create(beside)
-    assert sorted(DeltaFormat().names(beside)) == ["t", "t_more"]
+    assert sorted(DeltaFormat().list_table_names(beside)) == ["t", "t_more"]
     table = world.open()
     drafts = StagedFileLists(world.place.storage, world.place.location, SinkName("sink"), kept_ms=0)
     secondary = FileListSecondaryTable(table, FixedColumns(table), drafts)
@@ -137,7 +137,7 @@ def test_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
         secondary.commit(CommitAttempt(secondary.read(), said, pending_commits=(pending_commit,)))
     )
     assert world.numbers() == [7]
-    secondary.tidy(Epoch(2), frozenset())
+    secondary.delete_undecided_files(Epoch(2), frozenset())
     assert len(drafts.read(pending_commit.manifest)) == 1
     with pytest.raises(FileNotFoundError):
         drafts.read(undecided.manifest)

@@ -236,7 +236,7 @@ def test_pending_2_only_what_an_older_epoch_drafted_and_nobody_decided_is_cleare
     landed(delivers(table, settled))
     assert loose(real, 1) == []
     assert loose(real, 2, pending) == [dead.manifest]
-    table.tidy(Epoch(2), frozenset({pending.manifest}))
+    table.delete_undecided_files(Epoch(2), frozenset({pending.manifest}))
     landed(delivers(table, pending))
     landed(delivers(table, young))
     assert real.numbers() == [1, 3, 4]
@@ -281,9 +281,9 @@ def test_pending_2_what_an_older_epoch_drafted_and_nobody_is_pending_is_cleared_
     delivered_first, dead, pending = (drafted(world, table, number, number) for number in (1, 2, 3))
     young = drafted(world, table, 1, 4, epoch=2)
     landed(delivers(table, delivered_first))
-    table.tidy(Epoch(1), frozenset())
+    table.delete_undecided_files(Epoch(1), frozenset())
     assert len(drafts_in(world)) == 4
-    table.tidy(Epoch(2), frozenset({pending.manifest}))
+    table.delete_undecided_files(Epoch(2), frozenset({pending.manifest}))
     assert drafts_in(world) == {delivered_first.manifest, pending.manifest, young.manifest}
     landed(delivers(world.open(), pending))
     landed(delivers(table, young))
@@ -309,7 +309,7 @@ def test_drafts_are_kept_for_a_table_that_loses_its_newest_deliveries(tmp_path: 
     pending_commits = [drafted(world, table, number, number) for number in (1, 2, 3)]
     for pending_commit in pending_commits:
         landed(delivers(table, pending_commit))
-    table.tidy(Epoch(2), frozenset())
+    table.delete_undecided_files(Epoch(2), frozenset())
     assert drafts_in(world) == {pending_commit.manifest for pending_commit in pending_commits}
 
 
@@ -337,10 +337,10 @@ class Held:
     def __init__(self, table: SecondaryTable) -> None:
         self._table = table
         self.let_go = threading.Event()
-        self.read, self.stage, self.tidy, self.close = (
+        self.read, self.stage, self.delete_undecided_files, self.close = (
             table.read,
             table.stage,
-            table.tidy,
+            table.delete_undecided_files,
             table.close,
         )
 

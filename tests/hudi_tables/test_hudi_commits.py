@@ -251,7 +251,7 @@ def test_an_eviction_leaves_a_commit_alone_that_was_completed_meanwhile(
     view, file = claimed(table), world.file(1)
     landed(commit(table, view, record(1, 1, 3), file))
     java = HudiJava(world.place, world.place.config().schema)
-    java.bury(instant_of(file.path), lambda _: pytest.fail("it is complete"))
+    java.remove_instant(instant_of(file.path), lambda _: pytest.fail("it is complete"))
     assert world.numbers() == [1]
     assert table.read().record == record(1, 1, 3)
 
@@ -317,7 +317,7 @@ def test_a_rollback_of_others_that_is_under_way_refuses_for_good(world: HudiWorl
             if str(i.requestedTime()) == instant
         )
         made.scheduleRollback(
-            java._writer().getEngineContext(), java.reserve(), begun, False, True, False
+            java._writer().getEngineContext(), java.reserve_instant(), begun, False, True, False
         )
 
     outcome = commit(racing(world, plan), view, record(1, 1, 3), file)
@@ -330,10 +330,10 @@ def test_a_commit_that_rose_again_stops_the_sink(world: HudiWorld) -> None:
     """H9: it was condemned, and completed by somebody whom no lock held back."""
     table = world.open()
     view, file = claimed(table), world.file(1)
-    Reservations(world.place, SinkName("sink")).condemn(instant_of(file.path))
+    Reservations(world.place, SinkName("sink")).forbid_completion(instant_of(file.path))
     assert isinstance(commit(table, view, record(1, 1, 3), file), Refused)
     java = HudiJava(world.place, world.place.config().schema)
-    java.register(java.meta(), instant_of(file.path))
+    java.register(java.load_meta_client(), instant_of(file.path))
     java.commit(instant_of(file.path), (), encode(record(1, 1, 3)), lambda: None)
     with pytest.raises(HudiForked, match="was rolled back, and is complete"):
         table.read()
@@ -397,7 +397,7 @@ def test_an_instant_that_the_archiver_has_passed_is_refused_for_good(
     java = HudiJava(world.place, world.place.config().schema)
     for number in range(1, 20):
         view = landed(commit(table, view, record(1, number, number)))
-        if java.passed(java.meta(), instant_of(old.path)):
+        if java.is_before_timeline(java.load_meta_client(), instant_of(old.path)):
             break
     outcome = commit(table, view, record(1, 30, 30), old)
     assert isinstance(outcome, Refused), outcome
@@ -414,11 +414,11 @@ def test_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: HudiWorl
     for path in world.timeline(f"{instant_of(file.path)}*"):
         path.unlink()
     java = HudiJava(world.place, world.place.config().schema)
-    assert java.ghosts(java.meta()) == {instant_of(file.path)}
+    assert java.ghosts(java.load_meta_client()) == {instant_of(file.path)}
 
     shutil.rmtree(world.folder / AUX / "sink" / "landed")
     claimed(world.open(), epoch=2)
-    assert not java.ghosts(java.meta())
+    assert not java.ghosts(java.load_meta_client())
     assert world.numbers() == []
 
 
@@ -436,15 +436,15 @@ def test_a_ghost_that_others_have_compacted_goes_with_the_metadata_table(
     world.append_foreign(7)
     world.append_foreign(8)
     java = HudiJava(world.place, world.place.config().schema)
-    assert java.ghosts(java.meta()) == {instant_of(file.path)}
+    assert java.ghosts(java.load_meta_client()) == {instant_of(file.path)}
 
     claimed(world.open(), epoch=2)
-    assert not java.ghosts(java.meta())
+    assert not java.ghosts(java.load_meta_client())
     for number in range(9, 30):
         world.append_foreign(number)
-        if java.passed(java.meta(), instant_of(file.path)):
+        if java.is_before_timeline(java.load_meta_client(), instant_of(file.path)):
             break
-    assert java.passed(java.meta(), instant_of(file.path))
+    assert java.is_before_timeline(java.load_meta_client(), instant_of(file.path))
     assert world.numbers() == list(range(7, number + 1))
 
 
@@ -455,7 +455,7 @@ def test_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
     stamp = HudiSinkTable(world.place, SinkName("sink")).new_token()
     landed(commit(table, view, record(1, 1, 3), world.file(1)))
     java, instant = HudiJava(world.place, world.place.config().schema), instant_of(stamp)
-    java.register(java.meta(), instant)
+    java.register(java.load_meta_client(), instant)
     told = {**encode(record(1, 1, 3)), "headgate-hudi.sink.follows": str(view.tag)}
     java.commit(instant, (), told, lambda: None)
     with pytest.raises(HudiForked, match=instant):
@@ -481,13 +481,13 @@ def test_a_restore_is_seen_though_who_committed_died_before_it_could_keep_that(
     table = world.open()
     first = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
     with monkeypatch.context() as dying:
-        dying.setattr(Reservations, "keep", lambda *_: None)
+        dying.setattr(Reservations, "keep_commit", lambda *_: None)
         landed(commit(table, first, record(1, 2, 6), world.file(2)))
     assert HudiFormat().reader(world.wanted, SinkName("sink")).history().tag
     kept = Reservations(world.place, SinkName("sink"))
-    assert kept.kept().tag == first.tag, "who only looks writes nothing"
+    assert kept.read_kept_commit().tag == first.tag, "who only looks writes nothing"
     read = world.open().read()
-    assert kept.kept().tag == read.tag
+    assert kept.read_kept_commit().tag == read.tag
     world.roll_back(first.head)
     assert world.open().read().lineage is Lineage.ROLLED_BACK
 
@@ -504,7 +504,7 @@ def test_audit_and_status_find_commits_files_and_rows(world: HudiWorld) -> None:
     assert [each.added_records for each in history.foreign] == [3]
     assert history.complete
     assert history.tag == after.tag
-    (brought,) = reader.added(history.commits[1]) or []
+    (brought,) = reader.added_files(history.commits[1]) or []
     assert brought == (file.path, 3)
     assert sum(each.records for each in reader.live_files()) == 6
     assert {each.added_by for each in reader.live_files()} == {after.tag, history.head}
@@ -513,7 +513,7 @@ def test_audit_and_status_find_commits_files_and_rows(world: HudiWorld) -> None:
         n for each in scanned for batch in each.batches() for n in batch.column(0).to_pylist()
     ]
     assert (count, sorted(numbers)) == (2, [1, 1, 1, 7, 7, 7])
-    assert not reader.moved()
+    assert not reader.has_moved()
 
 
 def rows_of(found: Any) -> list[tuple[int, int]]:

@@ -141,17 +141,17 @@ def lives_on(
     table, java = world.open(), HudiJava(world.place, world.place.config().schema)
     if not world.place.follows:
         eventually_claimed(table, epoch)
-    first = java.reserve()
+    first = java.reserve_instant()
     for number in range(begin, begin + 30):
         file = (files or {}).get(number) or world.file(number)
         assert any(lands(world, table, epoch, number, file) for _ in range(10)), number
-        if java.passed(java.meta(), first):
+        if java.is_before_timeline(java.load_meta_client(), first):
             break
-    assert java.passed(java.meta(), first)
+    assert java.is_before_timeline(java.load_meta_client(), first)
     expected = dict.fromkeys(range(1, number + 1), 3)
     assert numbers(world) == expected
     assert numbers_by_rust(world) == expected
-    assert not java.ghosts(java.meta())
+    assert not java.ghosts(java.load_meta_client())
     return number
 
 

@@ -165,13 +165,13 @@ def lives_on(world: HudiWorld, epoch: int) -> None:
         file = write(world, table, number)
         view = landed(commit(table, view, record(epoch, number, 3 * number), file))
         java = HudiJava(world.place, world.place.config().schema)
-        if java.passed(java.meta(), instant_of(first)):
+        if java.is_before_timeline(java.load_meta_client(), instant_of(first)):
             break
-    assert java.passed(java.meta(), instant_of(first))
+    assert java.is_before_timeline(java.load_meta_client(), instant_of(first))
     expected = dict.fromkeys(range(1, number + 1), 3)
     assert numbers(world) == expected
     assert numbers_by_rust(world) == expected
-    assert not java.ghosts(java.meta())
+    assert not java.ghosts(java.load_meta_client())
 
 
 def eventually_claimed(table: HudiSinkTable, epoch: int) -> TableView:

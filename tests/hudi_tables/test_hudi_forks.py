@@ -123,9 +123,9 @@ def completed_late(
 ) -> None:
     """Complete a zombie's commit whose file is gone by then, without a look at the table."""
     java, instant = HudiJava(place, place.config().schema), instant_of(file.path)
-    java.register(java.meta(), instant)
+    java.register(java.load_meta_client(), instant)
     Path(file.path.removeprefix("file://")).unlink(missing_ok=True)
-    told = {**encode(late), lost_lock_detection.follows(late.sink): str(continues)}
+    told = {**encode(late), lost_lock_detection.previous_completion_key(late.sink): str(continues)}
     java.commit(instant, (file,), told, lambda: None)
     java.close()
 
@@ -135,7 +135,7 @@ def fork(place: HudiLocation) -> int:
     table = HudiSinkTable(place, SinkName("sink"))
     view, java = table.read(), HudiJava(place, place.config().schema)
     assert view.record is not None
-    first = [each for each in java.commits(java.meta()) if sink_of(each.said)][-1]
+    first = [each for each in java.commits(java.load_meta_client()) if sink_of(each.said)][-1]
     name = f"gone-0_0-0-0_{instant_of(table.new_token())}.parquet"
     path = f"{place.location}/zone=a/{name}"
     completed_late(place, WrittenFile(path, 3, 1_000), view.record, first.completed)
@@ -171,5 +171,5 @@ def goes_on(world: HudiWorld, table: HudiSinkTable, next_record: CommitRecord) -
     found = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()
     assert Counter(n for batch in found for n in batch.column("number").to_pylist()) == {1: 3, 2: 3}
     java = HudiJava(world.place, world.place.config().schema)
-    noted = Reservations(world.place, SinkName("sink")).noted()
-    assert not java.ghosts(java.meta()) & noted
+    noted = Reservations(world.place, SinkName("sink")).reserved_instants()
+    assert not java.ghosts(java.load_meta_client()) & noted

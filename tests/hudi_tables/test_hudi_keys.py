@@ -159,7 +159,7 @@ def names_by_hudi_rs(world: HudiWorld) -> dict[int, str]:
 def left(world: HudiWorld) -> frozenset[str]:
     """What was begun, and is neither complete nor rolled back."""
     java = HudiJava(world.place, world.place.config().schema)
-    return java.pending(java.meta())
+    return java.pending_instants(java.load_meta_client())
 
 
 def three(world: HudiWorld) -> tuple[HudiKeyedTable, TableView]:

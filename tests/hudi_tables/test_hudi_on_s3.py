@@ -107,7 +107,7 @@ def test_a_file_whose_upload_ends_behind_a_rollback_is_removed(
     again = world.open()
     view = claimed(again, 2)
     java = HudiJava(world.place, world.place.config().schema)
-    assert not java.completed(java.meta(), instant_of(late.path))
+    assert not java.is_completed(java.load_meta_client(), instant_of(late.path))
     world.place.folder.put(name, whole)
     for number in (1, 2):
         (file,) = world.write(rows(number), again.new_token())
@@ -135,7 +135,7 @@ def test_the_tables_beside_one_are_listed(
     object_store: ObjectStore, spark: Any, lock: dict[str, str]
 ) -> None:
     world = HudiOnS3World(object_store, spark, lock)
-    assert list(HudiFormat().names(world.wanted)) == ["trips"]
+    assert list(HudiFormat().list_table_names(world.wanted)) == ["trips"]
 
 
 NO_CLIENT = """

@@ -93,7 +93,7 @@ class HudiWorld:
         self.place = HudiLocation.of(self.wanted)
         self._lies: list[bool] = []
         self._stamp = ""
-        HudiFormat().refuse(self.wanted)
+        HudiFormat().require_supported(self.wanted)
         HudiFormat().create(self.wanted)
 
     def open(self, sink: str = "sink") -> HudiCommits:
@@ -146,7 +146,7 @@ class HudiWorld:
     def stage(self, told: pa.Table, kind: FileKind = FileKind.ROWS) -> WrittenFile:
         """As participants write files of a table with a key."""
         name = f"{STAGED}/{uuid.uuid4()}.parquet"
-        with self.place.folder.sink(name) as stream:
+        with self.place.folder.open_output(name) as stream:
             pq.write_table(told, stream)
             size = stream.tell()
         return WrittenFile(f"{self.place.location}/{name}", told.num_rows, size, kind)

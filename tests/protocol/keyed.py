@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex
 from headgate.tables.iceberg.upsert.key_reader import Sources
-from headgate.tables.iceberg.upsert.position_lookup import Change, Resolution, resolve
+from headgate.tables.iceberg.upsert.position_lookup import Change, Resolution, resolve_changes
 
 Record = tuple[int, int, int]
 """Its key, partition and offset."""
@@ -32,7 +32,7 @@ class KeyedHead:
         sources = Sources(self.cohorts)
         for number in range(10):
             sources.number("topic", number)
-        return resolve(index, changes, self._dead, sources)
+        return resolve_changes(index, changes, self._dead, sources)
 
     def _dead(self, path: str) -> BitMap64:
         return BitMap64(self.dead.get(path, ()))

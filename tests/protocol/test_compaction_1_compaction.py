@@ -31,7 +31,7 @@ from headgate.tables.iceberg.maintenance.compaction_plan import (
     SmallFile,
     Wanted,
     choose_files,
-    tier,
+    choose_size_tier,
 )
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
 from headgate.tables.iceberg.reader import IcebergReader
@@ -138,7 +138,7 @@ def test_a_table_of_many_commits_has_few_files_and_each_row_is_rewritten_seldom(
 def test_a_tier_ends_where_a_file_is_larger_than_all_smaller_ones() -> None:
     def sizes(*given: int) -> list[int]:
         files = [SmallFile(str(n), 0, (), 1, size, 1) for n, size in enumerate(given)]
-        return sorted(file.size_bytes for file in tier(files, 4))
+        return sorted(file.size_bytes for file in choose_size_tier(files, 4))
 
     assert sizes(1, 1, 1) == []
     assert sizes(1, 1, 1, 1) == [1, 1, 1, 1]
@@ -210,7 +210,7 @@ def test_rows_that_died_while_they_were_sorted_are_dead(make: Make) -> None:
     delete_first_row(sink.table, sink.paths()[0], named=True)
     before = sink.offsets()
 
-    assert replacement(sink, found).settle() is Settled.LANDED
+    assert replacement(sink, found).try_commit() is Settled.LANDED
 
     assert (len(sink.live()), len(before)) == (1, 18)
     assert sink.offsets() == before
@@ -339,7 +339,7 @@ def test_rows_that_died_meanwhile_are_dead_in_the_new_file(sink: Maintained) -> 
     delete_first_row(sink.table, sink.paths()[0], named=True)
     expected = sink.offsets()
 
-    assert replacement(sink, found).settle() is Settled.LANDED
+    assert replacement(sink, found).try_commit() is Settled.LANDED
 
     assert len(sink.live()) == 1
     assert sink.offsets() == expected
@@ -357,8 +357,8 @@ def test_a_delete_that_was_taken_back_meanwhile_ends_it(sink: Maintained) -> Non
     sink.table.manage_snapshots().rollback_to_snapshot(whole.snapshot_id).commit()
     late = replacement(sink, found)
 
-    assert late.settle() is Settled.GONE, "its files lack a row that lives again"
-    assert late.take_back()
+    assert late.try_commit() is Settled.GONE, "its files lack a row that lives again"
+    assert late.delete_new_files()
     sink.assert_whole()
 
 
@@ -384,7 +384,7 @@ def test_equality_deletes_leave_all_that_they_may_hide_alone(sink: Maintained) -
     delete_by_equality(sink.table, "offset", 3)
     late, one = replacement(sink, found), sink.round()
 
-    assert late.settle() is Settled.GONE, "the new files would show the row again"
+    assert late.try_commit() is Settled.GONE, "the new files would show the row again"
     one.compact()
 
     assert one.done.left == ["5 small files have rows that others deleted by equality"]
@@ -401,9 +401,9 @@ def test_a_lost_race_settles_at_the_newer_head_without_rewriting(sink: Maintaine
     late = replacement(sink, found)
     before_the_next_call(sink, sink.commit)
 
-    assert late.settle() is Settled.REFUSED
+    assert late.try_commit() is Settled.REFUSED
     stored = sink.stored()
-    assert late.settle() is Settled.LANDED
+    assert late.try_commit() is Settled.LANDED
     assert sink.stored() == stored
     assert len(sink.live()) == 2
     sink.assert_whole()
@@ -428,8 +428,8 @@ def test_sources_that_are_gone_end_it_and_its_files_go(sink: Maintained) -> None
     live = set(sink.live())
     late = replacement(sink, found)
 
-    assert late.settle() is Settled.GONE
-    assert late.take_back()
+    assert late.try_commit() is Settled.GONE
+    assert late.delete_new_files()
     assert live <= sink.stored()
     assert len(sink.stored()) == 4 + 1
     sink.assert_whole()
@@ -440,7 +440,7 @@ def test_rows_deleted_meanwhile_do_not_come_back(sink: Maintained) -> None:
     found = written(sink)
     sink.table.delete(EqualTo("offset", 3))
 
-    assert replacement(sink, found).settle() is Settled.GONE
+    assert replacement(sink, found).try_commit() is Settled.GONE
     assert 3 not in sink.offsets()
 
 
@@ -455,10 +455,10 @@ def test_an_unknown_outcome_leaves_its_files(sink: Maintained) -> None:
         raise ConnectionError("the answer was lost")
 
     sink.catalog.commit_table = lost  # type: ignore[method-assign]
-    assert late.settle() is Settled.UNKNOWN
+    assert late.try_commit() is Settled.UNKNOWN
     sink.catalog.commit_table = real  # type: ignore[method-assign]
-    assert late.settle() is Settled.GONE, "it had landed"
-    assert not late.take_back()
+    assert late.try_commit() is Settled.GONE, "it had landed"
+    assert not late.delete_new_files()
     sink.assert_whole()
 
 
@@ -467,7 +467,7 @@ def test_without_a_tag_nothing_is_compacted(sink: Maintained) -> None:
     found = written(sink)
     sink.table.manage_snapshots().remove_tag("headgate-trips").commit()
 
-    assert replacement(sink, found).settle() is Settled.GONE
+    assert replacement(sink, found).try_commit() is Settled.GONE
 
 
 def test_files_that_waited_too_long_are_not_committed(sink: Maintained) -> None:
@@ -475,7 +475,7 @@ def test_files_that_waited_too_long_are_not_committed(sink: Maintained) -> None:
     found = written(sink)
     late = replacement(sink, found, age_max_s=10.0, clock_s=lambda: found.since_s + 11)
 
-    assert late.settle() is Settled.GONE
+    assert late.try_commit() is Settled.GONE
 
 
 def test_a_table_created_anew_takes_none(sink: Maintained) -> None:
@@ -485,7 +485,7 @@ def test_a_table_created_anew_takes_none(sink: Maintained) -> None:
     again = Maintained(sink.catalog, sink.settings)
     again.commits(1)
 
-    assert replacement(sink, found).settle() is Settled.GONE
+    assert replacement(sink, found).try_commit() is Settled.GONE
     again.assert_whole()
 
 
@@ -521,8 +521,8 @@ def test_what_landed_and_was_refused_the_second_time_has_landed(sink: Maintained
     late = replacement(sink, written(sink))
     refuses(sink, landing=True)
 
-    assert late.settle() is Settled.LANDED
-    assert not late.take_back()
+    assert late.try_commit() is Settled.LANDED
+    assert not late.delete_new_files()
     sink.assert_whole()
 
 
@@ -532,8 +532,8 @@ def test_a_refusal_that_the_table_does_not_bear_out_is_unknown(sink: Maintained)
     late = replacement(sink, written(sink))
     held = refuses(sink)
 
-    assert late.settle() is Settled.UNKNOWN
-    assert not late.take_back()
+    assert late.try_commit() is Settled.UNKNOWN
+    assert not late.delete_new_files()
     held[0]()
     assert len(sink.live()) == 1
     sink.assert_whole()
@@ -544,10 +544,10 @@ def test_a_proven_refusal_leaves_nothing_behind(sink: Maintained) -> None:
     late = replacement(sink, written(sink))
     before_the_next_call(sink, sink.commit)
 
-    assert late.settle() is Settled.REFUSED
+    assert late.try_commit() is Settled.REFUSED
     assert loose(sink) == set()
     stored = sink.stored()
-    assert late.take_back()
+    assert late.delete_new_files()
     assert len(stored - sink.stored()) == 1
     sink.assert_whole()
 
@@ -556,11 +556,11 @@ def test_a_later_refusal_does_not_settle_an_earlier_doubt(sink: Maintained) -> N
     sink.commits(4)
     late = replacement(sink, written(sink))
     refuses(sink)
-    assert late.settle() is Settled.UNKNOWN
+    assert late.try_commit() is Settled.UNKNOWN
     before_the_next_call(sink, sink.commit)
 
-    assert late.settle() is Settled.REFUSED
-    assert not late.take_back()
+    assert late.try_commit() is Settled.REFUSED
+    assert not late.delete_new_files()
 
 
 def test_what_is_too_old_leaves_no_manifest(sink: Maintained) -> None:
@@ -568,7 +568,7 @@ def test_what_is_too_old_leaves_no_manifest(sink: Maintained) -> None:
     found = written(sink)
     late = replacement(sink, found, age_max_s=10.0, clock_s=lambda: found.since_s + 11)
 
-    assert late.settle() is Settled.GONE
+    assert late.try_commit() is Settled.GONE
     assert loose(sink) == set()
 
 
@@ -672,7 +672,7 @@ def test_planted_without_head_and_number_a_commit_is_lost(
 
     monkeypatch.setattr(Replacement, "_call", on_any_head)
 
-    assert late.settle() is Settled.LANDED
+    assert late.try_commit() is Settled.LANDED
     assert len(sink.offsets()) == 20, "five rows are gone: what the requirements are for"
 
 
@@ -686,9 +686,9 @@ def test_planted_taking_back_after_an_unknown_outcome_loses_rows(sink: Maintaine
         raise ConnectionError("the answer was lost")
 
     sink.catalog.commit_table = lost  # type: ignore[method-assign]
-    assert late.settle() is Settled.UNKNOWN
+    assert late.try_commit() is Settled.UNKNOWN
     late._doubtful = False
 
-    assert late.take_back()
+    assert late.delete_new_files()
     with pytest.raises(FileNotFoundError):
         sink.offsets()

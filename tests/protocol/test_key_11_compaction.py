@@ -246,7 +246,7 @@ def test_key_11_who_is_killed_before_the_call_leaves_orphans_and_the_table_as_it
         os.utime(path, (1, 1))
     it.change(15)
     orphans = Orphans(catalog, SINK, NAME, NAME, Ages(after_ms=1, claim_max_ms=1))
-    assert {path.removeprefix("file://") for path in orphans.found().files} == left
+    assert {path.removeprefix("file://") for path in orphans.find_orphans().files} == left
     it.compact()
     it.assert_fold()
 
@@ -276,7 +276,7 @@ def test_key_11_planted(
 ) -> None:
     it = Compacted(catalog, tmp_path, 3)
     it.fill(4)
-    monkeypatch.setattr(MovedRows, "died", planted)
+    monkeypatch.setattr(MovedRows, "dead_positions", planted)
 
     it.compact({"settling": lambda: it.change(15)})
 

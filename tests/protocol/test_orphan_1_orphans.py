@@ -84,7 +84,7 @@ def test_dropped_work_goes_and_what_is_live_stays(sink: Maintained) -> None:
         os.utime(path, (1, 1))
 
     search = orphans(sink)
-    found = search.found()
+    found = search.find_orphans()
 
     assert names(found) == [path.name for path in dropped]
     assert search.delete(found) == 1
@@ -110,7 +110,7 @@ def test_young_files_stay_and_are_counted(sink: Maintained) -> None:
     sink.next_offset = 0
     sink.commit()
 
-    found = orphans(sink).found()
+    found = orphans(sink).find_orphans()
 
     assert (found.files, found.young) == ((), 1)
 
@@ -125,7 +125,7 @@ def test_what_the_tag_has_not_outlived_stays_however_old(sink: Maintained) -> No
     week_ms = 7 * 24 * HOUR_MS
     search = orphans(sink, wall_ms=lambda: int(time.time() * 1000) + week_ms)
 
-    assert search.found().files == ()
+    assert search.find_orphans().files == ()
     assert isinstance(sink.sink.commit(attempt), Landed)
     sink.assert_whole()
 
@@ -138,7 +138,7 @@ def test_files_that_the_tag_has_outlived_no_sleeper_can_commit(sink: Maintained)
     sink.commit()
     search = orphans(sink, wall_ms=lambda: int(time.time() * 1000) + 7 * 24 * HOUR_MS)
 
-    assert len(search.found().files) == 1
+    assert len(search.find_orphans().files) == 1
     assert not isinstance(sink.sink.commit(attempt), Landed)
 
 
@@ -166,9 +166,9 @@ def test_clocks_may_differ_by_the_skew_and_no_more(sink: Maintained) -> None:
     search = orphans(sink, wall_ms=a_week_later_ms)
 
     dated(dropped, limit_ms(sink))
-    assert search.found().files == ()
+    assert search.find_orphans().files == ()
     dated(dropped, limit_ms(sink) - 1)
-    assert len(search.found().files) == 1
+    assert len(search.find_orphans().files) == 1
 
 
 def test_what_the_tag_of_another_branch_has_not_outlived_stays(sink: Maintained) -> None:
@@ -184,9 +184,9 @@ def test_what_the_tag_of_another_branch_has_not_outlived_stays(sink: Maintained)
     search = orphans(sink, wall_ms=a_week_later_ms)
 
     dated(dropped, limit_ms(sink, before))
-    assert search.found().files == ()
+    assert search.find_orphans().files == ()
     dated(dropped, limit_ms(sink, before) - 1)
-    assert len(search.found().files) == 1
+    assert len(search.find_orphans().files) == 1
 
 
 @pytest.mark.parametrize("later_ms", [-HOUR_MS, HOUR_MS])
@@ -202,9 +202,9 @@ def test_of_the_tables_tag_and_that_of_the_table_that_decides_the_older_one_coun
     oldest_ms = limit_ms(sink) + min(0, later_ms)
 
     dated(dropped, oldest_ms)
-    assert search.found().files == ()
+    assert search.find_orphans().files == ()
     dated(dropped, oldest_ms - 1)
-    assert len(search.found().files) == 1
+    assert len(search.find_orphans().files) == 1
 
 
 def test_files_of_a_renamed_table_stay_where_a_new_one_was_made_in_its_place(make: Make) -> None:
@@ -226,7 +226,7 @@ def test_files_of_a_renamed_table_stay_where_a_new_one_was_made_in_its_place(mak
     assert sink.table.location() == sink.catalog.load_table("db.trips_2025").location()
     later_ms = int(time.time() * 1000) + 7 * 24 * HOUR_MS
 
-    found = orphans(sink, wall_ms=lambda: later_ms).found()
+    found = orphans(sink, wall_ms=lambda: later_ms).find_orphans()
 
     assert (found.earlier, found.young) == (len(archived), len(dropped))
     assert found.files == ()
@@ -246,7 +246,7 @@ def test_snapshots_on_any_branch_or_tag_keep_their_files(sink: Maintained) -> No
         os.utime(path, (1, 1))
     sink.round().compact()
 
-    assert orphans(sink).found().files == ()
+    assert orphans(sink).find_orphans().files == ()
     assert before <= sink.stored()
 
 
@@ -263,14 +263,14 @@ def test_what_is_pending_stays_with_its_drafts_and_goes_when_nobody_is(make: Mak
     manifest = Path(pending_commits[0].manifest.removeprefix("file://"))
     os.utime(manifest, (1, 1))
 
-    assert len(orphans(primary).found().files) == 2, "as long as nobody has decided it"
+    assert len(orphans(primary).find_orphans().files) == 2, "as long as nobody has decided it"
     owe(primary, pending_commits=pending_commits)
-    assert orphans(primary).found().files == ()
+    assert orphans(primary).find_orphans().files == ()
     owe(primary, expired=pending_commits)
-    assert orphans(primary).found().files == (), "a person may want them"
+    assert orphans(primary).find_orphans().files == (), "a person may want them"
     owe(primary)
     search = orphans(primary)
-    found = search.found()
+    found = search.find_orphans()
     assert len(found.files) == 2
     assert search.delete(found) == 2
     assert not manifest.exists()
@@ -291,11 +291,11 @@ def test_key_2_key_files_that_are_pending_stay_with_their_drafts(make: Make) -> 
     )
     os.utime(Path(pending_commits[0].manifest.removeprefix("file://")), (1, 1))
 
-    assert len(orphans(primary).found().files) == 2, "as long as nobody has decided it"
+    assert len(orphans(primary).find_orphans().files) == 2, "as long as nobody has decided it"
     owe(primary, pending_commits=pending_commits)
-    assert orphans(primary).found().files == ()
+    assert orphans(primary).find_orphans().files == ()
     owe(primary)
-    assert "some-keys.parquet" in names(orphans(primary).found())
+    assert "some-keys.parquet" in names(orphans(primary).find_orphans())
 
 
 def test_pending_7_key_files_that_were_delivered_and_acknowledged_are_not_awaited(
@@ -322,10 +322,10 @@ def test_pending_7_key_files_that_were_delivered_and_acknowledged_are_not_awaite
     secondary.acknowledge(pending_commits)
     search = Orphans(primary.catalog, SINK, "db.trips", "db.keyed", AGES)
     with pytest.raises(FileNotFoundError):
-        search.found()
+        search.find_orphans()
 
     assert isinstance(secondary.commit(CommitAttempt(secondary.read(), record)), Landed)
-    assert search.found().files == ()
+    assert search.find_orphans().files == ()
 
 
 def owe(
@@ -353,7 +353,7 @@ def test_what_cannot_be_read_of_pending_commits_leaves_everything(sink: Maintain
     owe(sink, pending_commits=(pending_commit,))
 
     with pytest.raises(FileNotFoundError):
-        orphans(sink).found()
+        orphans(sink).find_orphans()
 
 
 def test_files_of_other_sinks_and_of_strangers_are_not_looked_at(sink: Maintained) -> None:
@@ -365,14 +365,14 @@ def test_files_of_other_sinks_and_of_strangers_are_not_looked_at(sink: Maintaine
         os.utime(path, (1, 1))
     sink.commit()
 
-    assert orphans(sink).found().files == ()
+    assert orphans(sink).find_orphans().files == ()
 
 
 def test_a_table_without_the_tag_is_left_alone(sink: Maintained) -> None:
     aged(sink.written(5))
     sink.table.manage_snapshots().remove_tag("headgate-trips").commit()
 
-    found = orphans(sink).found()
+    found = orphans(sink).find_orphans()
 
     assert (found.files, found.why) == ((), "db.trips or db.trips has no tag of this sink")
 
@@ -382,7 +382,7 @@ def test_clocks_that_are_out_of_step_prove_nothing(sink: Maintained) -> None:
     sink.next_offset = 0
     sink.commit()
 
-    found = orphans(sink, wall_ms=lambda: int(time.time() * 1000) - HOUR_MS).found()
+    found = orphans(sink, wall_ms=lambda: int(time.time() * 1000) - HOUR_MS).find_orphans()
 
     assert (found.files, found.why[:5]) == ((), "a tag")
 
@@ -404,7 +404,7 @@ def test_where_files_of_others_may_be_nothing_is_looked_for(
     location = sink.table.metadata.location
     places = {"": (), "inside": (f"{location}/more",), "around": (location.rpartition("/")[0],)}
 
-    found = orphans(sink, beside=places[beside]).found()
+    found = orphans(sink, beside=places[beside]).find_orphans()
 
     assert why in found.why
     assert found.files == ()
@@ -422,7 +422,7 @@ def test_orphans_are_found_where_the_tables_data_were_before_its_owner_moved_the
         transaction.set_properties({"write.data.path": path})
     aged(before)
 
-    found = orphans(sink).found()
+    found = orphans(sink).find_orphans()
 
     assert set(found.files) == {file.path for file in before}
     assert found.elsewhere == ("" if inside else f"{path}/headgate/trips")
@@ -434,7 +434,7 @@ def test_who_refers_to_a_condemned_file_in_time_keeps_it(sink: Maintained) -> No
     sink.next_offset = 0
     sink.commit()
     search = orphans(sink)
-    found = search.found()
+    found = search.find_orphans()
     sink.table.add_files([files[0].path], check_duplicate_files=False)
 
     assert search.delete(found) == 0
@@ -442,11 +442,14 @@ def test_who_refers_to_a_condemned_file_in_time_keeps_it(sink: Maintained) -> No
 
 
 def test_locations_are_compared_whatever_their_scheme() -> None:
-    from headgate.tables.iceberg.maintenance.orphan_files import _name
+    from headgate.tables.iceberg.maintenance.orphan_files import _comparable_name
 
     below = "headgate/trips/1-life/7/a.parquet"
-    assert len({_name(f"{at}/{below}", SINK) for at in ("file:/w/data", "file:///w/data")}) == 1
-    assert _name("s3a://b/w/metadata/x.avro", SINK) == "s3a://b/w/metadata/x.avro"
+    assert (
+        len({_comparable_name(f"{at}/{below}", SINK) for at in ("file:/w/data", "file:///w/data")})
+        == 1
+    )
+    assert _comparable_name("s3a://b/w/metadata/x.avro", SINK) == "s3a://b/w/metadata/x.avro"
 
 
 def test_no_setting_deletes_what_may_still_be_committed(tmp_path: Path) -> None:
@@ -467,11 +470,13 @@ def test_planted_forgotten_drafts_lose_what_is_pending(
     pending_commits = sink.sink.stage(draft)
     aged(files)
     owe(sink, pending_commits=pending_commits)
-    assert orphans(sink).found().files == ()
+    assert orphans(sink).find_orphans().files == ()
 
-    monkeypatch.setattr("headgate.tables.iceberg.maintenance.orphan_files._pending", lambda *_: ())
+    monkeypatch.setattr(
+        "headgate.tables.iceberg.maintenance.orphan_files._pending_file_names", lambda *_: ()
+    )
 
-    assert names(orphans(sink).found()) == [Path(files[0].path).name]
+    assert names(orphans(sink).find_orphans()) == [Path(files[0].path).name]
 
 
 def test_planted_deleting_without_reading_again_loses_rows(
@@ -482,9 +487,9 @@ def test_planted_deleting_without_reading_again_loses_rows(
     sink.next_offset = 0
     sink.commit()
     search = orphans(sink)
-    found = search.found()
+    found = search.find_orphans()
     sink.table.add_files([files[0].path], check_duplicate_files=False)
-    monkeypatch.setattr(Condemned, "_acquit", lambda *_: None)
+    monkeypatch.setattr(Condemned, "_keep_referenced", lambda *_: None)
 
     assert search.delete(found) == 1
     with pytest.raises(FileNotFoundError):
@@ -499,11 +504,11 @@ def test_planted_without_the_tag_a_sleeper_commits_what_is_gone(
     aged(files, seconds=AGES.claim_max_ms / 1000)
     now_ms = int(time.time() * 1000) + 7 * 24 * HOUR_MS
     monkeypatch.setattr(
-        "headgate.tables.iceberg.maintenance.orphan_files._tags", lambda *_: [(now_ms, None)]
+        "headgate.tables.iceberg.maintenance.orphan_files._sink_tags", lambda *_: [(now_ms, None)]
     )
     search = orphans(sink, wall_ms=lambda: now_ms)
 
-    assert search.delete(search.found()) == 1
+    assert search.delete(search.find_orphans()) == 1
     assert isinstance(sink.sink.commit(attempt), Landed)
     with pytest.raises(FileNotFoundError):
         sink.offsets()

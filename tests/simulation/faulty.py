@@ -213,8 +213,8 @@ class FaultyTable(Struck):
         self._strike(f"{self._called}drafted")
         return pending_commits
 
-    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
-        self._table.tidy(before, pending)
+    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
+        self._table.delete_undecided_files(before, pending)
 
     def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
         self._table.acknowledge(pending_commits)

@@ -102,7 +102,7 @@ class Keeper:
         outcome = Settled.REFUSED
         for _ in range(_TRIES):
             try:
-                outcome = replacement.settle()
+                outcome = replacement.try_commit()
             except (OSError, HeadgateError, ServiceUnavailableError):
                 world.struck["compaction fails"] += 1
                 yield
@@ -113,7 +113,7 @@ class Keeper:
                 break
             yield
         if outcome is not Settled.LANDED:
-            replacement.take_back()
+            replacement.delete_new_files()
 
     def _remove_orphans(self, catalog: RealCatalog) -> Iterator[None]:
         world, ages = self._world, self._ages()
@@ -126,7 +126,7 @@ class Keeper:
             listing=self._listed,
             wall_ms=lambda: EPOCH_S * 1000 + world.clock.now_ms,
         )
-        found = search.found()
+        found = search.find_orphans()
         yield
         if found.files:
             world.struck["orphans deleted"] += search.delete(found)

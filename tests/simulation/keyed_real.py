@@ -27,7 +27,7 @@ from verdicts import Kind, Violation
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.testing import SourceRecord
 from headgate.tables.iceberg import manifests_v3
-from headgate.tables.iceberg.commit_request import moved, next_snapshot
+from headgate.tables.iceberg.commit_request import branch_update, next_snapshot
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
 from headgate.tables.iceberg.upsert.delete_files import referenced_file
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
@@ -181,7 +181,7 @@ class KeyedRealCatalog(RealCatalog):
             snapshot_id=snapshot_id,
             summary=Summary(operation),
         )
-        branch = moved(table.metadata, MAIN, snapshot_id)
+        branch = branch_update(table.metadata, MAIN, snapshot_id)
         self.call(((), (AddSnapshotUpdate(snapshot=snapshot), branch)))
 
     def _upgrade(self) -> None:

@@ -126,7 +126,7 @@ class LeasedJava(HudiJava):
 
     # ----------------------------------------------------------------------------------- timeline
 
-    def meta(self) -> Any:
+    def load_meta_client(self) -> Any:
         self._process.strike("timeline")
         return dict(self._table.timeline)
 
@@ -134,25 +134,29 @@ class LeasedJava(HudiJava):
         done = [moment.done for moment in meta.values() if moment.done]
         return iter(sorted(done, key=lambda each: -each.completed))
 
-    def pending(self, meta: Any) -> frozenset[str]:
+    def pending_instants(self, meta: Any) -> frozenset[str]:
         return frozenset(instant for instant, moment in meta.items() if not moment.done)
 
-    def completed(self, meta: Any, instant: str) -> bool:
+    def is_completed(self, meta: Any, instant: str) -> bool:
         return instant in meta and bool(meta[instant].done)
 
-    def statistics(self, meta: Any, instant: str) -> list[Statistics]:
+    def file_statistics(self, meta: Any, instant: str) -> list[Statistics]:
         brought = [paths for at, paths in self._table.metadata if at == instant and paths]
         return [Statistics(path, 0, 0, 0) for paths in brought for path in paths]
 
-    def archived(self, meta: Any, instant: str) -> int | None:
+    def archived_completion_ms(self, meta: Any, instant: str) -> int | None:
         found = self._table.archived.get(instant)
         return found.completed if found else None
 
-    def landed(self, meta: Any, instant: str) -> int | None:
+    def completion_ms(self, meta: Any, instant: str) -> int | None:
         moment = meta.get(instant)
-        return moment.done.completed if moment and moment.done else self.archived(meta, instant)
+        return (
+            moment.done.completed
+            if moment and moment.done
+            else self.archived_completion_ms(meta, instant)
+        )
 
-    def passed(self, meta: Any, instant: str) -> bool:
+    def is_before_timeline(self, meta: Any, instant: str) -> bool:
         return bool(meta) and instant < min(meta)
 
     def ghosts(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
@@ -162,7 +166,7 @@ class LeasedJava(HudiJava):
             each for each in left if each >= min(meta, default="") or each in condemned
         )
 
-    def rolling_back(self, meta: Any, instant: str) -> bool:
+    def is_rolling_back(self, meta: Any, instant: str) -> bool:
         return instant in self._table.rollbacks
 
     def latest_slices(self, meta: Any) -> list[Slice]:
@@ -170,7 +174,7 @@ class LeasedJava(HudiJava):
 
     # ------------------------------------------------------------------------------------- writing
 
-    def reserve(self) -> str:
+    def reserve_instant(self) -> str:
         return self._table.tick()
 
     def register(self, meta: Any, instant: str) -> None:
@@ -178,7 +182,7 @@ class LeasedJava(HudiJava):
         self._table.begin(instant)
         self._process.strike("registered")
 
-    def go_on(self, instant: str) -> None:
+    def start_heartbeat(self, instant: str) -> None:
         self._process.strike("go on")
 
     def commit(

@@ -114,7 +114,7 @@ def test_what_rises_again_and_is_archived_at_once_stops_the_sink(
     for _ in range(KEPT_MAX):
         commit_foreign(world.hudi)
     writer.turn()  # it is refused, for the table has moved on
-    condemn = Reservations(world.place, SINK).condemn
+    condemn = Reservations(world.place, SINK).forbid_completion
     at(writer, "behind the last look", lambda: condemn(instant))
     if dies:
         at(writer, "archived", killed)
@@ -132,7 +132,7 @@ def test_what_others_condemn_before_or_within_the_lock_is_never_complete(
 ) -> None:
     world, writer, _ = calm(tmp_path)
     instant = instant_of(writer.stamp)
-    at(writer, where, lambda: Reservations(world.place, SINK).condemn(instant))
+    at(writer, where, lambda: Reservations(world.place, SINK).forbid_completion(instant))
     writer.turn()
     assert world.stopped is None
     assert world.struck["landed"] == 1
@@ -151,7 +151,7 @@ def test_late_files_go_with_the_next_commit_and_committed_ones_stay(tmp_path: Pa
     world, writer, _ = calm(tmp_path)
     instant, buried = instant_of(writer.stamp), world.hudi.tick()
     writer.turn()
-    Reservations(world.place, SINK).condemn(buried)
+    Reservations(world.place, SINK).forbid_completion(buried)
     committed = [each for each in world.hudi.folder.glob("*.parquet") if instant in each.name]
     marked, coming = (world.hudi.folder / f"late{n}_{instant}.parquet" for n in range(2))
     noted = world.hudi.folder / f"late2_{instant}.parquet"
@@ -222,13 +222,18 @@ def nobody(*_: Any, **__: Any) -> frozenset[str]:
 
 
 MUTANTS: dict[str, tuple[object, str, Callable[..., Any], int]] = {
-    "H2 the hook looks at nothing": (HudiSinkTable, "_refusal", nothing, 9),
-    "H3 nothing is rolled back": (HudiSinkTable, "_unfinished", nobody, 2),
-    "H3 what is rolled back is not condemned": (Reservations, "condemn", nothing, 17),
+    "H2 the hook looks at nothing": (HudiSinkTable, "_check_before_commit", nothing, 9),
+    "H3 nothing is rolled back": (HudiSinkTable, "_unfinished_instants", nobody, 2),
+    "H3 what is rolled back is not condemned": (Reservations, "forbid_completion", nothing, 17),
     "H8 ghosts are not looked for": (LeasedJava, "ghosts", nobody, 17),
-    "H9 what rose again stops nobody": (lost_lock_detection, "require_none_risen", nothing, 234),
-    "H9 no commit names the one before": (lost_lock_detection, "require_chain", nothing, 44),
-    "H10 what is archived is taken for a ghost": (LeasedJava, "archived", nothing, 4),
+    "H9 what rose again stops nobody": (
+        lost_lock_detection,
+        "require_rollbacks_held",
+        nothing,
+        234,
+    ),
+    "H9 no commit names the one before": (lost_lock_detection, "require_unforked", nothing, 44),
+    "H10 what is archived is taken for a ghost": (LeasedJava, "archived_completion_ms", nothing, 4),
 }
 """What is falsified, and a seed that notices it."""
 

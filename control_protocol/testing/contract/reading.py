@@ -134,22 +134,22 @@ class ReaderContract:
         view, brought = filled(world)
         with closing(world.reader()) as lazy, closing(world.reader()) as reader:
             before = seen(reader)
-            assert not reader.moved()
+            assert not reader.has_moved()
             table, number = world.open(), len(brought)
             landed(commit(table, view_of(world, view), record(1, number, 90), world.file(9)))
             for each, name in ((reader, "read before"), (lazy, "not read before")):
-                assert each.moved()
+                assert each.has_moved()
                 for was, now in zip(before, seen(each), strict=True):
                     assert was == now, f"{name}: it is of the time when it was opened"
         with closing(world.reader()) as afresh:
             assert afresh.history().commits[-1].record == record(1, number, 90)
-            assert not afresh.moved()
+            assert not afresh.has_moved()
 
     def test_a_reader_notices_what_other_sinks_commit(self, world: ReaderWorld) -> None:
         filled(world)
         with closing(world.reader()) as reader:
             claimed(world.open("other"), sink="other")
-            assert reader.moved()
+            assert reader.has_moved()
 
 
 class OthersReaderContract:
@@ -179,7 +179,7 @@ class OthersReaderContract:
             assert numbers_of(reader) == numbers_in(brought)
             assert rows_of(reader) == len(numbers_in(brought))
             for told, files in told_of(reader, brought):
-                assert reader.added(told) is None or added(reader, told) == held(files)
+                assert reader.added_files(told) is None or added(reader, told) == held(files)
 
 
 def filled(world: ReaderWorld) -> tuple[TableView, Brought]:
@@ -217,7 +217,7 @@ def held(files: Sequence[WrittenFile]) -> list[tuple[str, int]]:
 
 
 def added(reader: TableReader, told: SinkCommit) -> list[tuple[str, int]]:
-    return sorted(reader.added(told) or ())
+    return sorted(reader.added_files(told) or ())
 
 
 def told_of(

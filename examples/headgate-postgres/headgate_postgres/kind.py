@@ -45,7 +45,7 @@ class PostgresFormat(TableFormat):
         }
     )
 
-    def refuse(self, spec: TableSpec) -> None:
+    def require_supported(self, spec: TableSpec) -> None:
         names_of(spec.name)
         address(spec.location)
         if not spec.storage.get(_URI):
@@ -109,7 +109,7 @@ class PostgresFormat(TableFormat):
     def reader(self, spec: TableSpec, sink: SinkName) -> PostgresReader:
         return PostgresReader(_place(spec), sink)
 
-    def names(self, like: TableSpec) -> Collection[str]:
+    def list_table_names(self, like: TableSpec) -> Collection[str]:
         server = _place(like).server
         with server.connected() as connection:
             return server.beside(connection)

@@ -61,7 +61,7 @@ class PostgresReader:
     def view(self) -> TableView:
         return self._view
 
-    def moved(self) -> bool:
+    def has_moved(self) -> bool:
         with self._server.connected() as connection:
             return self._seen(connection) != self._view
 
@@ -89,7 +89,7 @@ class PostgresReader:
     def live_files(self) -> list[LiveFile]:
         return [self._whole]
 
-    def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
+    def added_files(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
         kept = self._commits.get(commit.snapshot_id)
         return None if kept is None else list(kept.files.items())
 

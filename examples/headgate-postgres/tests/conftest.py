@@ -67,7 +67,7 @@ class PostgresWorld:
         self.kept = dt.timedelta()
         self._lies: list[bool] = []
         self.kind = PostgresFormat()
-        self.kind.refuse(self.wanted)
+        self.kind.require_supported(self.wanted)
         self.kind.create(self.wanted)
 
     def open(self, sink: str = "sink") -> PostgresTable:

@@ -107,7 +107,7 @@ def test_key_2_key_files_of_deliveries_stay_as_long_as_those_with_rows(keyed) ->
     assert {path.as_uri() for path in keyed.folder.iterdir()} == {file.path for file in files}
     reader = keyed.kind.reader(keyed.wanted, SinkName("sink"))
     (done,) = reader.history().commits
-    assert (done.added_records, done.added_files, reader.added(done)) == (
+    assert (done.added_records, done.added_files, reader.added_files(done)) == (
         1,
         1,
         [(files[0].path, 1)],
@@ -184,7 +184,7 @@ def test_what_a_table_cannot_be_given_is_known_before_it_is_decided(world) -> No
 @pytest.fixture
 def aside(world) -> TableSpec:
     wanted = replace(world.wanted, name=f"{world.wanted.name}_aside", columns=ASIDE)
-    world.kind.refuse(wanted)
+    world.kind.require_supported(wanted)
     world.kind.create(wanted)
     world.wanted = wanted
     return wanted
@@ -244,18 +244,18 @@ def test_what_postgresql_does_not_hold_is_replaced_in_a_quarantine(world, aside:
 def test_tables_are_listed_with_whatever_else_stands_in_their_way(world) -> None:
     schema = f"s_{world.wanted.name.partition('.')[2]}"
     like = replace(world.wanted, name=f"{schema}.any")
-    assert world.kind.names(like) == []
+    assert world.kind.list_table_names(like) == []
     world.sql(f"CREATE SCHEMA {schema}")
     world.kind.create(replace(like, name=f"{schema}.first"))
     world.sql(f'CREATE VIEW {schema}."a view" AS SELECT 1 AS a')
     world.sql(f"CREATE INDEX an_index ON {schema}.first (number)")
-    assert sorted(world.kind.names(like)) == ["a view", "first"]
+    assert sorted(world.kind.list_table_names(like)) == ["a view", "first"]
 
 
 def test_a_table_keeps_what_it_was_given_as_its_comment(world) -> None:
     given = {"headgate.raw-name": "Ärger \0"}
     wanted = replace(world.wanted, name=f"{world.wanted.name}_kept", properties=given)
-    world.kind.refuse(wanted)
+    world.kind.require_supported(wanted)
     world.kind.create(wanted)
     assert world.kind.file_schema(wanted).properties == given
     assert world.kind.file_schema(world.wanted).properties == {}
@@ -272,8 +272,8 @@ def test_names_that_postgresql_would_cut_off_are_refused(world, name: str) -> No
         replace(world.wanted, columns=Struct((Column(name, "long"),))),
     ):
         with pytest.raises(ConfigurationError, match="longer than 63 bytes"):
-            world.kind.refuse(wanted)
-    world.kind.refuse(replace(world.wanted, name=f"lake.{'x' * 63}"))
+            world.kind.require_supported(wanted)
+    world.kind.require_supported(replace(world.wanted, name=f"lake.{'x' * 63}"))
 
 
 @pytest.mark.parametrize("names", [["ctid"], [""], [f"c{n}" for n in range(1_601)]])

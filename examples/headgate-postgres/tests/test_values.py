@@ -166,10 +166,12 @@ def test_hg153_a_key_wants_an_index_of_its_own(keyed) -> None:
 def test_what_is_not_supported_is_refused_by_name(world, change, error, said) -> None:
     wanted = replace(world.wanted, **change)
     if said is None:
-        world.kind.refuse(wanted)  # a port is judged by the server's client, when it connects
+        world.kind.require_supported(
+            wanted
+        )  # a port is judged by the server's client, when it connects
         return
     with pytest.raises(error, match=said):
-        world.kind.refuse(wanted)
+        world.kind.require_supported(wanted)
 
 
 def test_secrets_of_an_address_are_in_no_error(world) -> None:

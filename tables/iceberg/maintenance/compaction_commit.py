@@ -62,7 +62,7 @@ class Source:
     dead: BitMap64
 
     @property
-    def alive(self) -> int:
+    def live_row_count(self) -> int:
         return self.records - len(self.dead)
 
 
@@ -77,7 +77,7 @@ class MovedRows:
     files: tuple[tuple[str, int], ...]
     places: Positions | None = None
 
-    def died(self, dead: Callable[[str], BitMap64]) -> dict[str, BitMap64] | None:
+    def dead_positions(self, dead: Callable[[str], BitMap64]) -> dict[str, BitMap64] | None:
         """Return the positions of the new files whose rows are dead now, by ``dead`` of their
         sources.
 
@@ -90,7 +90,7 @@ class MovedRows:
                 return None
             died = positions_of(now - source.dead)
             found.append(begin + died - np.searchsorted(positions_of(source.dead), died))
-            begin += source.alive
+            begin += source.live_row_count
         numbers = np.concatenate(found)
         written = np.sort(numbers if self.places is None else self.places[numbers])
         return dict(self._in_files(written))
@@ -123,7 +123,7 @@ class Written:
     moved: tuple[MovedRows, ...]
 
     @property
-    def removed(self) -> frozenset[str]:
+    def removed_paths(self) -> frozenset[str]:
         return frozenset(file.path for portion in self.choice.portions for file in portion)
 
 
@@ -132,7 +132,10 @@ def moved_rows(
 ) -> MovedRows:
     """Return where the live rows of a portion went, which became these files."""
     sources = tuple(Source(file.path, file.records, file.dead) for file in portion)
-    alive, written = sum(source.alive for source in sources), sum(file.records for file in files)
+    alive, written = (
+        sum(source.live_row_count for source in sources),
+        sum(file.records for file in files),
+    )
     assert alive == written, f"{alive} rows are live, {written} were written"
     return MovedRows(sources, tuple((file.path, file.records) for file in files), places)
 
@@ -157,7 +160,7 @@ class Replacement(MaintenanceCommit):
         self._age_max_s = age_max_s
         self._clock_s = clock_s
 
-    def settle(self) -> Settled:
+    def try_commit(self) -> Settled:
         """Try once, on the current head. Raises what loading a table and storage raise."""
         table = self._catalog.load_table(self._identifier)
         standing = self._still_there(table)
@@ -176,7 +179,7 @@ class Replacement(MaintenanceCommit):
         manifests = SnapshotFiles(table, snapshot_id)
         try:
             listed = manifests.write_replacement(
-                self._written.removed, added, parent, number, deletions=deletions
+                self._written.removed_paths, added, parent, number, deletions=deletions
             )
         except BaseException:
             manifests.take_back()
@@ -189,7 +192,7 @@ class Replacement(MaintenanceCommit):
             return Settled.GONE
         return self._call(table, snapshot, manifests)
 
-    def take_back(self) -> bool:
+    def delete_new_files(self) -> bool:
         """Delete the files, unless a try may have landed; return whether they were deleted."""
         if self._doubtful:
             return False
@@ -209,7 +212,7 @@ class Replacement(MaintenanceCommit):
         equality = {file.file_path for file in head.equality_deletes()}
         if equality - self._written.choice.equality_deletes:
             return None
-        wanted = self._written.removed
+        wanted = self._written.removed_paths
         found = [entry.data_file for entry in data if entry.data_file.file_path in wanted]
         records = {s.path: s.records for moved in self._written.moved for s in moved.sources}
         same = records == {file.file_path: file.record_count for file in found}
@@ -221,7 +224,7 @@ class Replacement(MaintenanceCommit):
         io, dead_rows = read_whole(table.io), self._written.choice.dead_rows
         died: dict[str, BitMap64] = {}
         for moved_rows in self._written.moved:
-            found = moved_rows.died(lambda path: dead_rows.of(io, head, path))
+            found = moved_rows.dead_positions(lambda path: dead_rows.of(io, head, path))
             if found is None:
                 return None
             died |= found
@@ -229,7 +232,9 @@ class Replacement(MaintenanceCommit):
         folder = f"{sinks_folder(table, self._sink)}/compacted"
         made = delete_files(table.metadata.format_version, folder, dead)
         retired = [
-            entry for path in sorted(self._written.removed) for entry in head.deletes.get(path, ())
+            entry
+            for path in sorted(self._written.removed_paths)
+            for entry in head.deletes.get(path, ())
         ]
         return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed)
 

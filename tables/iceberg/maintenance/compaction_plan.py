@@ -116,16 +116,19 @@ def choose_files(table: Table, sink: SinkName, branch: str, wanted: Wanted) -> C
     folder = sinks_folder(table, sink) + "/"
     for entry in data:
         file = _small_file(table, entry, head)
-        if not (_small(file, wanted) or _worn(file, wanted)) or file.path in wanted.but:
+        if (
+            not (_is_small(file, wanted) or _has_many_dead_rows(file, wanted))
+            or file.path in wanted.but
+        ):
             continue
-        if not file.path.startswith(folder) or _too_young(file, wanted):
+        if not file.path.startswith(folder) or _is_too_young(file, wanted):
             continue
-        if reason := _unfit(table, entry.data_file, equality):
+        if reason := _unfit_reason(table, entry.data_file, equality):
             left[reason] += 1
         else:
-            partitions[_key(file.partition)].append(file)
-    worth = list(_portions(partitions.values(), wanted))
-    portions = list(_within_bytes(worth, wanted.bytes_max))
+            partitions[_partition_key(file.partition)].append(file)
+    worth = list(_split_into_portions(partitions.values(), wanted))
+    portions = list(_limit_bytes(worth, wanted.bytes_max))
     dead_rows = DeadRows()
     return Choice(
         snapshot.snapshot_id,
@@ -162,7 +165,7 @@ def _with_dead_rows(
     return tuple(replace(file, dead=dead_rows.of(io, head, file.path)) for file in portion)
 
 
-def tier(files: Sequence[SmallFile], files_min: int) -> Sequence[SmallFile]:
+def choose_size_tier(files: Sequence[SmallFile], files_min: int) -> Sequence[SmallFile]:
     """The smallest ones, up to the last that is no larger than all smaller ones together.
 
     So a file is written again only when it at least doubles: as often as the logarithm of its
@@ -177,15 +180,17 @@ def tier(files: Sequence[SmallFile], files_min: int) -> Sequence[SmallFile]:
     return by_size[:taken]
 
 
-def _portions(
+def _split_into_portions(
     partitions: Iterable[list[SmallFile]], wanted: Wanted
 ) -> Iterator[tuple[SmallFile, ...]]:
     """Worn files among them: each delivers by its dead rows for being written again."""
     for files in partitions:
         portion: list[SmallFile] = []
         live_bytes = 0
-        worn = [file for file in files if _worn(file, wanted)]
-        few = tier([file for file in files if _small(file, wanted)], wanted.files_min)
+        worn = [file for file in files if _has_many_dead_rows(file, wanted)]
+        few = choose_size_tier(
+            [file for file in files if _is_small(file, wanted)], wanted.files_min
+        )
         taken = {file.path: file for file in (*worn, *few)}.values()
         for file in sorted(taken, key=lambda file: (file.sequence_number, file.path)):
             portion.append(file)
@@ -193,11 +198,11 @@ def _portions(
             if live_bytes >= wanted.target_bytes:
                 yield tuple(portion)
                 portion, live_bytes = [], 0
-        if len(portion) > 1 or any(_worn(file, wanted) for file in portion):
+        if len(portion) > 1 or any(_has_many_dead_rows(file, wanted) for file in portion):
             yield tuple(portion)
 
 
-def _within_bytes(
+def _limit_bytes(
     portions: list[tuple[SmallFile, ...]], bytes_max: int
 ) -> Iterator[tuple[SmallFile, ...]]:
     """Those with the most files first, as many as the bytes allow; one at least."""
@@ -209,19 +214,19 @@ def _within_bytes(
             left -= size_bytes
 
 
-def _small(file: SmallFile, wanted: Wanted) -> bool:
+def _is_small(file: SmallFile, wanted: Wanted) -> bool:
     return file.size_bytes < wanted.target_bytes * SMALL_OF_TARGET
 
 
-def _worn(file: SmallFile, wanted: Wanted) -> bool:
+def _has_many_dead_rows(file: SmallFile, wanted: Wanted) -> bool:
     return file.marked > 0 and file.marked * 1000 >= file.records * wanted.dead_per_thousand
 
 
-def _too_young(file: SmallFile, wanted: Wanted) -> bool:
+def _is_too_young(file: SmallFile, wanted: Wanted) -> bool:
     return wanted.born_max is not None and file.sequence_number > wanted.born_max
 
 
-def _unfit(table: Table, file: DataFile, equality: Iterable[DataFile]) -> str:
+def _unfit_reason(table: Table, file: DataFile, equality: Iterable[DataFile]) -> str:
     """Return why a file stays as it is; empty if there is no reason."""
     if file.file_format != FileFormat.PARQUET:
         return "are not Parquet"
@@ -236,7 +241,7 @@ def _unfit(table: Table, file: DataFile, equality: Iterable[DataFile]) -> str:
 
 def _may_hide(delete: DataFile, file: DataFile) -> bool:
     """Return whether equality deletes may hide rows of the file; without a partition they may."""
-    of, partition = _key(delete.partition), _key(file.partition)
+    of, partition = _partition_key(delete.partition), _partition_key(file.partition)
     return not of or (delete.spec_id, of) == (file.spec_id, partition)
 
 
@@ -255,5 +260,5 @@ def _small_file(table: Table, entry: ManifestEntry, head: Head) -> SmallFile:
     )
 
 
-def _key(partition: Any) -> tuple[Any, ...]:
+def _partition_key(partition: Any) -> tuple[Any, ...]:
     return tuple(partition[place] for place in range(len(partition)))

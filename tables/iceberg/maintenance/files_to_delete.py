@@ -44,7 +44,7 @@ class Condemned:
         """Files that are kept, because somebody refers to them or the table is another one."""
 
     @property
-    def waiting(self) -> bool:
+    def has_files(self) -> bool:
         return bool(self._files)
 
     def add(self, files: Iterable[str], after: TableMetadata) -> None:
@@ -58,7 +58,7 @@ class Condemned:
         if not self._files:
             return
         read_s = now_s()  # before the read: the answer is as old as its question
-        self._acquit(self._catalog.load_table(table.name()))
+        self._keep_referenced(self._catalog.load_table(table.name()))
         until_s = now_s() + _DELETING_MAX_S
         with ThreadPoolExecutor(STORAGE_THREADS) as threads:
             # Asked before every handful: a process that stood still here for an hour deletes no
@@ -72,7 +72,7 @@ class Condemned:
                 else:
                     list(threads.map(lambda path: delete_quietly(table.io, [path]), paths))
 
-    def _acquit(self, now: Table) -> None:
+    def _keep_referenced(self, now: Table) -> None:
         """Keep files to which somebody refers again; they stay, as orphans at worst."""
         snapshots = {snapshot.snapshot_id: snapshot for snapshot in now.metadata.snapshots}
         if str(now.metadata.table_uuid) != self._uuid:

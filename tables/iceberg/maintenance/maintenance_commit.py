@@ -26,7 +26,7 @@ from pyiceberg.table.update import (
 
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.tables.iceberg.commit_request import AssertNumberFree, moved
+from headgate.tables.iceberg.commit_request import AssertNumberFree, branch_update
 from headgate.tables.iceberg.manifests import SnapshotFiles
 
 _TRIES = 6
@@ -114,7 +114,7 @@ class MaintenanceCommit:
 
     def _updates(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
         """Move the branch; the tag stays."""
-        branch = moved(metadata, self._branch, snapshot.snapshot_id)
+        branch = branch_update(metadata, self._branch, snapshot.snapshot_id)
         return (AddSnapshotUpdate(snapshot=snapshot), branch)
 
 

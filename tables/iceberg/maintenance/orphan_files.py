@@ -92,7 +92,7 @@ class Orphans:
     listing: Listing = files_below
     wall_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
 
-    def found(self) -> Found:
+    def find_orphans(self) -> Found:
         """Find them; changes nothing. Raises what catalogs and storage raise, ``TimeoutError``."""
         now_ms = self.wall_ms()
         table = self.catalog.load_table(self.table)
@@ -102,9 +102,9 @@ class Orphans:
         # than the limit, one that was decided before is named by the primary table or the table
         # read now.
         stored = self._stored_files(table)
-        primary = (self.deciding or self._deciding)()
+        primary = (self.deciding or self._load_deciding_tags)()
         table = self.catalog.load_table(self.table)  # loaded now, to hold deliveries made meanwhile
-        delivered = _tags(table, self.sink)
+        delivered = _sink_tags(table, self.sink)
         tags = (*primary.tags, *delivered)
         if not (primary.tags and delivered):
             return Found(table, why=f"{self.table} or {self.primary} has no tag of this sink")
@@ -116,12 +116,12 @@ class Orphans:
             now_ms - max(self.ages.after_ms, self.ages.claim_max_ms),
             oldest_ms - self.ages.claim_max_ms - SKEW_MS,
         )
-        born_ms = _born_ms(table) - SKEW_MS
+        born_ms = _created_ms(table) - SKEW_MS
         old = {path for path, at_ms in stored if born_ms <= at_ms < limit_ms}
         older = {path for path, at_ms in stored if at_ms < born_ms}
         spent = _Spent(primary.uuid, [record for _, record in delivered if record])
         needed = self._needed_names(table, [record for _, record in tags if record], spent)
-        loose = [path for path, _ in stored if _name(path, self.sink) not in needed]
+        loose = [path for path, _ in stored if _comparable_name(path, self.sink) not in needed]
         files = tuple(sorted(path for path in loose if path in old))
         earlier = sum(path in older for path in loose)
         young = len(loose) - len(files) - earlier
@@ -132,20 +132,20 @@ class Orphans:
         condemned = Condemned(self.catalog)
         condemned.add(found.files, found.table.metadata)
         before = len(found.files)
-        while condemned.waiting:
+        while condemned.has_files:
             condemned.delete(found.table)
         return before - condemned.acquitted
 
-    def _deciding(self) -> Deciding:
+    def _load_deciding_tags(self) -> Deciding:
         primary = self.catalog.load_table(self.primary)
-        return Deciding(str(primary.metadata.table_uuid), _tags(primary, self.sink))
+        return Deciding(str(primary.metadata.table_uuid), _sink_tags(primary, self.sink))
 
     def _refusal(self, table: Table) -> str:
         if not property_as_bool(dict(table.properties), GC_ENABLED, default=True):
             return f"{self.table} has {GC_ENABLED}=false"
         location = table.metadata.location.rstrip("/")
         for other in self.beside:
-            if _within(other, location) or _within(location, other):
+            if _is_within(other, location) or _is_within(location, other):
                 return f"{self.table} shares its location with another table of the sink: {other}"
         return ""
 
@@ -172,8 +172,8 @@ class Orphans:
         """Return names, not locations: a reader may write a location's scheme in another way."""
         paths = referenced_files(table, table.metadata.snapshots, READING_MAX_S)
         for record in records:
-            paths |= set(_pending(table, record, spent))
-        return {_name(path, self.sink) for path in paths}
+            paths |= set(_pending_file_names(table, record, spent))
+        return {_comparable_name(path, self.sink) for path in paths}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class _Spent:
         return any(record.delivers(pending_commit, self.primary) for record in self.records)
 
 
-def _pending(table: Table, record: CommitRecord, spent: _Spent) -> Iterator[str]:
+def _pending_file_names(table: Table, record: CommitRecord, spent: _Spent) -> Iterator[str]:
     """Yield decided drafts, and their files; expired ones too, for a person may want them.
 
     Raises ``FileNotFoundError`` if an pending one cannot be read: then nothing is an orphan.
@@ -207,7 +207,7 @@ def _pending(table: Table, record: CommitRecord, spent: _Spent) -> Iterator[str]
                 )
 
 
-def _tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | None]]:
+def _sink_tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | None]]:
     """Return when each of the sink's tags last moved, on any branch (epoch ms), and its record."""
     found = []
     for name, ref in table.metadata.refs.items():
@@ -218,17 +218,17 @@ def _tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | None]]
     return found
 
 
-def _born_ms(table: Table) -> int:
+def _created_ms(table: Table) -> int:
     """Return when the table was created, if headgate did it; else the beginning of time."""
     said = table.properties.get(CREATED_MS, "")
     return int(said) if said.isdecimal() else SKEW_MS
 
 
-def _name(path: str, sink: SinkName) -> str:
+def _comparable_name(path: str, sink: SinkName) -> str:
     """Return the part of a location that does not depend on its scheme and host."""
     _, folder, below = path.partition(f"/headgate/{sink}/")
     return below if folder else path
 
 
-def _within(inner: str, outer: str) -> bool:
+def _is_within(inner: str, outer: str) -> bool:
     return f"{inner.rstrip('/')}/".startswith(f"{outer.rstrip('/')}/")

@@ -85,16 +85,16 @@ class SnapshotExpiry:
         with self._lock:
             self._old_metadata |= _fell_out(table, before)
             self._next = table
-            if self._thread is not None or self._closing or not self._due(table):
+            if self._thread is not None or self._closing or not self._is_due(table):
                 return
             if self._threads:
                 name = "headgate-upkeep"
                 self._thread = threading.Thread(
-                    target=for_the_same_sink(self._work), name=name, daemon=True
+                    target=for_the_same_sink(self._expire_pending), name=name, daemon=True
                 )
                 self._thread.start()
                 return
-        self._work()
+        self._expire_pending()
 
     def finish(self, load: Callable[[], Table]) -> None:
         """Look once more after a removal that nobody confirmed. Never raises.
@@ -114,7 +114,7 @@ class SnapshotExpiry:
         except Exception as error:  # noqa: BLE001 - nobody is left who could try again
             _log.warning("a removal of snapshots was not looked after: %r", error)
 
-    def due(self, table: Table) -> list[Snapshot]:
+    def expirable_snapshots(self, table: Table) -> list[Snapshot]:
         """Return the snapshots that may expire now, oldest first."""
         return expired_snapshots(table.metadata, int(time.time() * 1000), self._expire_after_ms)
 
@@ -124,11 +124,11 @@ class SnapshotExpiry:
         Raises what catalogs and storage raise.
         """
         gone = 0
-        while self.due(table):
+        while self.expirable_snapshots(table):
             before = snapshot_ids(table.metadata)
             self._expire(table, due_min=1)
             self._resolve_doubt(table)
-            while self._condemned.waiting:
+            while self._condemned.has_files:
                 self._condemned.delete(table)
             went = len(before - snapshot_ids(table.metadata))
             if not went:
@@ -136,24 +136,24 @@ class SnapshotExpiry:
             gone += went
         return gone
 
-    def _due(self, table: Table) -> bool:
-        waiting = self._doubted is not None or self._old_metadata or self._condemned.waiting
-        return bool(waiting) or (self._rested and len(self.due(table)) >= DUE_MIN)
+    def _is_due(self, table: Table) -> bool:
+        waiting = self._doubted is not None or self._old_metadata or self._condemned.has_files
+        return bool(waiting) or (self._rested and len(self.expirable_snapshots(table)) >= DUE_MIN)
 
     @property
     def _rested(self) -> bool:
         return time.monotonic() >= self._rest_until_s
 
-    def _work(self) -> None:
+    def _expire_pending(self) -> None:
         while True:
             with self._lock:
                 table, self._next = self._next, None
-                if table is None or self._closing or not self._due(table):
+                if table is None or self._closing or not self._is_due(table):
                     self._thread = None
                     return
-            self._tend(table)
+            self._maintain(table)
 
-    def _tend(self, table: Table) -> None:
+    def _maintain(self, table: Table) -> None:
         try:
             if self._doubted is not None or self._gone & snapshot_ids(table.metadata):
                 # The commit landed before the removal, so its view does not show that.
@@ -170,16 +170,16 @@ class SnapshotExpiry:
     def _resolve_doubt(self, table: Table) -> None:
         """Settle a removal that nobody confirmed: it landed, or never will if our tag moved on."""
         doubted = self._doubted
-        if doubted is None or not (self._closing or doubted.decided(table.metadata)):
+        if doubted is None or not (self._closing or doubted.is_decided(table.metadata)):
             return
         self._doubted = None
-        if doubted.landed(table.metadata):
+        if doubted.has_landed(table.metadata):
             doubted.set_lost_refs_again(table)
-        elif not doubted.decided(table.metadata):
-            doubted.tell_endangered(table.metadata)
+        elif not doubted.is_decided(table.metadata):
+            doubted.log_endangered_refs(table.metadata)
 
     def _expire(self, table: Table, due_min: int | None = None) -> None:
-        due = self.due(table)
+        due = self.expirable_snapshots(table)
         if len(due) < (due_min or DUE_MIN):
             return
         removed = due[:REMOVED_MAX]
@@ -189,7 +189,7 @@ class SnapshotExpiry:
             before = table.metadata
             with self.calling:
                 self._doubted = removal = SnapshotRemoval(self._catalog, table, removed)
-                landed = removal.call(table)
+                landed = removal.try_removal(table)
             if landed:  # anything else leaves the doubt, and the files, to a later look
                 self._doubted = None
                 self._gone = {snapshot.snapshot_id for snapshot in removed}
@@ -202,7 +202,7 @@ class SnapshotExpiry:
             if not removal.overtaken:
                 return
             self._doubted = None
-            still_due = {snapshot.snapshot_id for snapshot in self.due(table)}
+            still_due = {snapshot.snapshot_id for snapshot in self.expirable_snapshots(table)}
             still = _still_unreachable(table, before, removed, files)
             if still is None or not {snapshot.snapshot_id for snapshot in removed} <= still_due:
                 return

@@ -52,7 +52,7 @@ class SnapshotRemoval:
         self.overtaken = False
         """Others changed the table before the call: nothing was sent."""
 
-    def call(self, table: Table) -> bool:
+    def try_removal(self, table: Table) -> bool:
         """Return whether it has landed, provably on the very version of the table that was judged.
 
         ``table`` holds the newest metadata afterwards. Raises what loading a table raises.
@@ -67,10 +67,10 @@ class SnapshotRemoval:
             table.metadata, table.metadata_location = response.metadata, response.metadata_location
         except Exception as error:  # noqa: BLE001 - refused or unknown: the table itself tells
             self._load(table)
-            if not self.landed(table.metadata):
+            if not self.has_landed(table.metadata):
                 _log.info("%s: no snapshot expired this time: %r", self._name, error)
                 return False
-        if self._exact(table.metadata):
+        if self._is_exact_successor(table.metadata):
             return True
         _log.warning(
             "%s: snapshots expired while others changed the table; files that only they referred "
@@ -80,12 +80,12 @@ class SnapshotRemoval:
         self.set_lost_refs_again(table)
         return False
 
-    def landed(self, metadata: TableMetadata) -> bool:
+    def has_landed(self, metadata: TableMetadata) -> bool:
         """Return whether the table is the same and holds none of the snapshots any more."""
         same = metadata.table_uuid == self._before.table_uuid
         return same and not self._removed.keys() & snapshot_ids(metadata)
 
-    def decided(self, metadata: TableMetadata) -> bool:
+    def is_decided(self, metadata: TableMetadata) -> bool:
         """Return whether it has landed, or never will, because a ref that it requires has moved.
 
         A new ref stops nothing: no server can be asked for that.
@@ -95,9 +95,9 @@ class SnapshotRemoval:
             name not in metadata.refs or metadata.refs[name].snapshot_id != ref.snapshot_id
             for name, ref in required
         )
-        return self.landed(metadata) or moved
+        return self.has_landed(metadata) or moved
 
-    def tell_endangered(self, metadata: TableMetadata) -> None:
+    def log_endangered_refs(self, metadata: TableMetadata) -> None:
         """Log the refs that it would drop if it landed after nobody looks any more."""
         endangered = sorted(n for n, r in metadata.refs.items() if r.snapshot_id in self._removed)
         if endangered:
@@ -142,7 +142,7 @@ class SnapshotRemoval:
         table.metadata, table.metadata_location = again.metadata, again.metadata_location
         return again
 
-    def _exact(self, after: TableMetadata) -> bool:
+    def _is_exact_successor(self, after: TableMetadata) -> bool:
         # The log's last entry is the version before: whoever came in between stands there instead.
         log = after.metadata_log
         on_what_was_judged = bool(log) and log[-1].metadata_file == self._location
@@ -187,7 +187,7 @@ class SnapshotRemoval:
 
     def _set_again(self, table: Table, name: str, ref: SnapshotRef) -> bool:
         metadata = table.metadata
-        again = _copy(self._removed[ref.snapshot_id], metadata)
+        again = _copy_snapshot(self._removed[ref.snapshot_id], metadata)
         updates = (
             AddSnapshotUpdate(snapshot=again),
             SetSnapshotRefUpdate(
@@ -218,7 +218,7 @@ class SnapshotRemoval:
         return True
 
 
-def _copy(snapshot: Snapshot, metadata: TableMetadata) -> Snapshot:
+def _copy_snapshot(snapshot: Snapshot, metadata: TableMetadata) -> Snapshot:
     """Build another snapshot of the same files; a table accepts no former id or number again."""
     copied = {
         "snapshot_id": metadata.new_snapshot_id(),

@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.identifiers import branch_of_tag
-from headgate.tables.iceberg.tag_lineage import ancestry, by_id
+from headgate.tables.iceberg.tag_lineage import ancestry, snapshots_by_id
 
 GC_ENABLED = "gc.enabled"
 MAX_AGE_MS = "history.expire.max-snapshot-age-ms"
@@ -35,7 +35,7 @@ def expired_snapshots(
     """
     if not property_as_bool(metadata.properties, GC_ENABLED, default=True):
         return []
-    snapshots = by_id(metadata)
+    snapshots = snapshots_by_id(metadata)
     unasked = None if unasked_age_ms is None else (unasked_age_ms, _KEEP_MIN_DEFAULT)
 
     def asked(branch: SnapshotRef | None = None) -> tuple[int, int] | None:

@@ -93,7 +93,7 @@ def referenced_file(file: DataFile) -> str | None:
     return lower.decode() if lower is not None and lower == upper else None
 
 
-def identity(file: DataFile) -> tuple[str, int]:
+def path_and_offset(file: DataFile) -> tuple[str, int]:
     """Return path and place, for a Puffin file holds many vectors."""
     return file.file_path, file[_BEGIN] or 0
 
@@ -101,13 +101,13 @@ def identity(file: DataFile) -> tuple[str, int]:
 # ------------------------------------------------------------------------------------------ reading
 
 
-def dead_in(io: FileIO, file: DataFile) -> dict[str, BitMap64]:
+def read_dead_positions(io: FileIO, file: DataFile) -> dict[str, BitMap64]:
     """Return the dead positions in a position delete file or a deletion vector, by data file.
 
     Raises ``ValueError`` for a damaged vector, and what storage raises.
     """
     if file.file_format == FileFormat.PUFFIN:
-        return vectors_in(io, [file])[identity(file)]
+        return read_deletion_vectors(io, [file])[path_and_offset(file)]
     import pyarrow.parquet as pq
 
     with io.new_input(file.file_path).open() as stream:
@@ -119,10 +119,12 @@ def dead_in(io: FileIO, file: DataFile) -> dict[str, BitMap64]:
     return {name: bitmap_of(positions[codes == code]) for code, name in enumerate(names)}
 
 
-def vectors_in(io: FileIO, files: Sequence[DataFile]) -> dict[tuple[str, int], dict[str, BitMap64]]:
+def read_deletion_vectors(
+    io: FileIO, files: Sequence[DataFile]
+) -> dict[tuple[str, int], dict[str, BitMap64]]:
     """Return the dead positions of a Puffin file's vectors, by their identity: read at once.
 
-    Raises as ``dead_in``.
+    Raises as ``read_dead_positions``.
     """
     begin = min(file[_BEGIN] for file in files)
     end = max(file[_BEGIN] + file[_LENGTH] for file in files)
@@ -130,7 +132,7 @@ def vectors_in(io: FileIO, files: Sequence[DataFile]) -> dict[tuple[str, int], d
         stream.seek(begin)
         octets = stream.read(end - begin)
     return {
-        identity(file): {
+        path_and_offset(file): {
             str(file[_REFERENCED]): _vector(
                 file, octets[file[_BEGIN] - begin : file[_BEGIN] - begin + file[_LENGTH]]
             )
@@ -163,14 +165,14 @@ def delete_files(version: int, folder: str, dead: Sequence[tuple[Target, BitMap6
     if not dead:
         return DeleteFiles()
     if version >= NUMBERED:
-        return _vectors(f"{folder}/{uuid.uuid4()}-deletes.puffin", dead)
+        return _build_deletion_vectors(f"{folder}/{uuid.uuid4()}-deletes.puffin", dead)
     made = [_position_file(f"{folder}/{uuid.uuid4()}-deletes.parquet", *each) for each in dead]
     return DeleteFiles(
         tuple(file for file, _ in made), {file.file_path: whole for file, whole in made}
     )
 
 
-def _vectors(path: str, dead: Iterable[tuple[Target, BitMap64]]) -> DeleteFiles:
+def _build_deletion_vectors(path: str, dead: Iterable[tuple[Target, BitMap64]]) -> DeleteFiles:
     body, blobs, places = bytearray(_PUFFIN), [], []
     for target, bits in dead:
         inner = _VECTOR + bits.serialize()
@@ -191,7 +193,7 @@ def _vectors(path: str, dead: Iterable[tuple[Target, BitMap64]]) -> DeleteFiles:
     footer = json.dumps({"blobs": blobs, "properties": {"created-by": "headgate"}}).encode()
     body += _PUFFIN + footer + struct.pack("<i", len(footer)) + bytes(4) + _PUFFIN
     listed = (
-        _entry(
+        _delete_file_entry(
             target,
             path,
             FileFormat.PUFFIN,
@@ -221,7 +223,7 @@ def _position_file(path: str, target: Target, bits: BitMap64) -> tuple[DataFile,
         {PATH_ID: target.path.encode(), POSITION_ID: struct.pack("<q", int(at))}
         for at in (positions[0], positions[-1])
     ]
-    listed = _entry(
+    listed = _delete_file_entry(
         target,
         path,
         FileFormat.PARQUET,
@@ -232,7 +234,7 @@ def _position_file(path: str, target: Target, bits: BitMap64) -> tuple[DataFile,
     return listed, file.whole
 
 
-def _entry(
+def _delete_file_entry(
     target: Target,
     path: str,
     file_format: FileFormat,

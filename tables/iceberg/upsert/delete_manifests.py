@@ -30,7 +30,7 @@ from pyiceberg.types import IntegerType, ListType, NestedField, StringType, Stru
 
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.tables.iceberg import manifests_v3
-from headgate.tables.iceberg.upsert.delete_files import identity
+from headgate.tables.iceberg.upsert.delete_files import path_and_offset
 
 _MANIFESTS_MAX = 100
 _DATA_FILE, _PARTITION, _EQUALITY_IDS, _REFERENCED = 2, 102, 135, 143
@@ -70,7 +70,7 @@ class Deletions:
         return {
             path
             for path in of_spec
-            if any(identity(entry.data_file) in retired for entry in self.beneath[path])
+            if any(path_and_offset(entry.data_file) in retired for entry in self.beneath[path])
         }
 
     def write(self, writer: ManifestWriter, spec_id: int, replaced: Iterable[str]) -> None:
@@ -80,11 +80,11 @@ class Deletions:
                 writer.add(ManifestEntry.from_args(data_file=file))
         retired = self._retired()
         for entry in (entry for path in replaced for entry in self.beneath[path]):
-            gone = identity(entry.data_file) in retired
+            gone = path_and_offset(entry.data_file) in retired
             (writer.delete if gone else writer.existing)(entry)
 
     def _retired(self) -> set[tuple[str, int]]:
-        return {identity(entry.data_file) for entry in self.retired}
+        return {path_and_offset(entry.data_file) for entry in self.retired}
 
 
 class DeleteManifestWriter(ManifestWriterV2):

@@ -56,7 +56,7 @@ class Found:
     positions: npt.NDArray[np.uint32]
     sources: npt.NDArray[np.int32]
 
-    def where_not(self, gone: set[int]) -> Found:
+    def without_files(self, gone: set[int]) -> Found:
         """Without the rows of these files."""
         if not gone:
             return self
@@ -77,7 +77,7 @@ class _Run:
     def __len__(self) -> int:
         return len(self.high)
 
-    def where(self, chosen: npt.NDArray[np.bool_] | Numbers) -> _Run:
+    def select_rows(self, chosen: npt.NDArray[np.bool_] | Numbers) -> _Run:
         return _Run(
             self.high[chosen],
             self.low[chosen],
@@ -86,7 +86,7 @@ class _Run:
             self.sources[chosen],
         )
 
-    def merged(self, other: _Run) -> _Run:
+    def merge_with(self, other: _Run) -> _Run:
         """One run of both, in one pass, for each is sorted; column by column, for the memory."""
         high = np.concatenate([self.high, other.high])
         order = np.argsort(high, kind="stable").astype(np.uint32)
@@ -134,7 +134,7 @@ class KeyIndex:
             )
         number, self._next = self._next, self._next + 1
         self.numbers[path], self._paths[number] = number, path
-        order, high = ordered(keys.high)
+        order, high = sort_words(keys.high)
         run = _Run(
             high,
             keys.low[order],
@@ -144,13 +144,13 @@ class KeyIndex:
         )
         self._runs.append(run)
         while self._two_are_merged():
-            self._runs[-2:] = [self._alive(self._runs[-2]).merged(self._alive(self._runs[-1]))]
+            self._runs[-2:] = [self._alive(self._runs[-2]).merge_with(self._alive(self._runs[-1]))]
 
     def _has_room(self, more: int) -> bool:
         wanted = (len(self) + more) * ROW_BYTES
         return self.take(wanted) if self.take else wanted <= self.bytes_max
 
-    def forget(self, path: str) -> None:
+    def forget_file(self, path: str) -> None:
         """A data file that is not in the table any more."""
         number = self.numbers.pop(path)
         del self._paths[number]
@@ -164,7 +164,7 @@ class KeyIndex:
             np.concatenate([each.files for each in found]),
             np.concatenate([each.positions for each in found]),
             np.concatenate([each.sources for each in found]),
-        ).where_not(self._gone)
+        ).without_files(self._gone)
 
     def _two_are_merged(self) -> bool:
         if len(self._runs) < 2:
@@ -177,11 +177,11 @@ class KeyIndex:
         if not self._gone and not self.any_dead():
             return run
         keep = ~np.isin(run.files, list(self._gone))
-        for number, places in group(run.files[keep], np.flatnonzero(keep)):
+        for number, places in group_by_number(run.files[keep], np.flatnonzero(keep)):
             dead = self.dead(self._paths[number])
             if len(dead):
                 keep[places] &= ~np.isin(run.positions[places], dead)
-        return run if keep.all() else run.where(keep)
+        return run if keep.all() else run.select_rows(keep)
 
     def _forget_gone(self) -> None:
         self._runs = [run for run in map(self._alive, self._runs) if len(run)]
@@ -201,7 +201,7 @@ def join_keys(parts: Sequence[FileKeys]) -> FileKeys:
     )
 
 
-def group(
+def group_by_number(
     numbers: npt.NDArray[np.integer[Any]], values: npt.NDArray[Any]
 ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     """The values of each number."""
@@ -219,7 +219,7 @@ def group(
         yield int(numbers[begin]), part
 
 
-def ordered(words: Words) -> tuple[Numbers, Words]:
+def sort_words(words: Words) -> tuple[Numbers, Words]:
     """Return the order of random words, and the words in it; three times as fast as an argsort.
 
     The last bits of each give way to its place, which hardly ever changes the order.
@@ -294,15 +294,15 @@ class KeyHash:
     def __call__(self, columns: Sequence[pa.Array]) -> tuple[Words, Words]:
         if len(columns) == 1 and _is_number(columns[0].type):
             numbers = _numbers(columns[0])
-            return _mix(numbers ^ np.uint64(self.seeds[0])), np.zeros(len(numbers), np.uint64)
+            return _mix_bits(numbers ^ np.uint64(self.seeds[0])), np.zeros(len(numbers), np.uint64)
         one, other = (np.full(len(columns[0]), seed, np.uint64) for seed in self.seeds)
         lanes = one, other
         for column in columns:
             if _is_number(column.type):
                 numbers = _numbers(column)
-                lanes = loops().absorb_words(numbers, lanes) or _absorb(lanes, _Word(numbers))
+                lanes = loops().absorb_words(numbers, lanes) or _mix_in_word(lanes, _Word(numbers))
             else:
-                lanes = _with_bytes(lanes, _octets(column))
+                lanes = _with_bytes(lanes, _as_binary(column))
         return lanes
 
 
@@ -314,16 +314,16 @@ class _Word:
     rows: npt.NDArray[np.int64] | None = None
 
 
-def _absorb(lanes: Lanes, word: _Word) -> Lanes:
+def _mix_in_word(lanes: Lanes, word: _Word) -> Lanes:
     """The lanes with the word mixed in. The C of ``native`` does the same, row by row."""
     with np.errstate(over="ignore"):
         for lane, step in zip(lanes, _STEPS, strict=True):
             at = slice(None) if word.rows is None else word.rows
-            lane[at] = _mix((lane[at] ^ word.values) + step)
+            lane[at] = _mix_bits((lane[at] ^ word.values) + step)
     return lanes
 
 
-def _mix(words: Words) -> Words:
+def _mix_bits(words: Words) -> Words:
     """splitmix64's finaliser: a bijection that spreads every bit."""
     with np.errstate(over="ignore"):
         words = (words ^ (words >> _SHIFTS[0])) * _MULTIPLY[0]
@@ -347,7 +347,7 @@ def _numbers(column: pa.Array) -> Words:
     return values.view(np.uint64)
 
 
-def _octets(column: pa.Array) -> pa.LargeBinaryArray:
+def _as_binary(column: pa.Array) -> pa.LargeBinaryArray:
     kind = column.type
     if pa.types.is_decimal(kind):  # as many digits as there can be: a wider column hashes alike
         column = pc.cast(column, pa.decimal128(38, kind.scale)).view(pa.binary(16))
@@ -359,11 +359,11 @@ def _with_bytes(lanes: Lanes, values: pa.LargeBinaryArray) -> Lanes:
     lengths: Integers = pc.binary_length(values).to_numpy(zero_copy_only=False)
     if (done := loops().absorb_bytes(values, _LONG_BYTES, lanes)) is None:
         for word in _words_of_bytes(values, lengths):
-            lanes = _absorb(lanes, word)
+            lanes = _mix_in_word(lanes, word)
     else:
         lanes = done
     for word in _digests(values, np.flatnonzero(lengths > _LONG_BYTES)):
-        lanes = _absorb(lanes, word)
+        lanes = _mix_in_word(lanes, word)
     return lanes
 
 

@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 
 from headgate.control_protocol.commit_record import PartitionCohorts, cohort
 from headgate.control_protocol.errors import KeysUnreadable
-from headgate.tables.iceberg.column_reads import batches
+from headgate.tables.iceberg.column_reads import read_column_batches
 from headgate.tables.iceberg.upsert.delete_files import Target
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
 from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyHash, join_keys
@@ -49,24 +49,24 @@ class Sources:
                 self._places.append(at)
             return self._numbers[at]
 
-    def said(self, number: int) -> str:
+    def describe_source(self, number: int) -> str:
         topic, partition = self._places[number]
         return f"{topic}/{partition}" if topic else f"partition {partition}"
 
-    def ages(self, numbers: Numbers) -> Numbers:
+    def cohorts_of(self, numbers: Numbers) -> Numbers:
         """Return the generations of sources; a higher one is younger, within a topic."""
         if not self.cohorts:
             return np.zeros(len(numbers), np.int64)
         found = [cohort(self.cohorts, *place) for place in self._places]
         return np.array(found, np.int64)[numbers]
 
-    def younger(self, these: Numbers, those: Numbers) -> npt.NDArray[np.bool_]:
+    def is_younger(self, these: Numbers, those: Numbers) -> npt.NDArray[np.bool_]:
         """Return where the first source is a younger partition than the second, of one topic."""
         if not self.cohorts:
             return np.zeros(len(these), np.bool_)
         topics = np.array([topic for topic, _ in self._places])
         together: npt.NDArray[np.bool_] = topics[these] == topics[those]
-        return together & (self.ages(these) > self.ages(those))
+        return together & (self.cohorts_of(these) > self.cohorts_of(those))
 
     def numbers(self, topics: pa.Array | None, partitions: pa.Array) -> npt.NDArray[np.int32]:
         """Return the numbers; ``UNKNOWN`` for a row without coordinates, written by others."""
@@ -113,11 +113,11 @@ class Columns:
         assert offset is not None
         return cls(tuple(key), tuple(column.type for column in columns), partition, offset, topic)
 
-    def row_file(self, *, offsets: bool = True) -> list[int | str]:
+    def row_file_columns(self, *, offsets: bool = True) -> list[int | str]:
         topic = [] if self.topic is None else [self.topic]
         return [*self.key, self.partition, *topic, *([self.offset] if offsets else [])]
 
-    def key_file(self) -> list[int | str]:
+    def key_file_columns(self) -> list[int | str]:
         return [*self.key, PARTITION, *([] if self.topic is None else [TOPIC]), OFFSET]
 
 
@@ -128,19 +128,24 @@ class KeyReader:
     hashed: KeyHash = field(default_factory=KeyHash)
     sources: Sources = field(default_factory=Sources)
 
-    def rows(self, io: FileIO, columns: Columns, target: Target) -> FileKeys:
-        """Read a live data file, without offsets. Raises as ``added``."""
+    def read_data_file(self, io: FileIO, columns: Columns, target: Target) -> FileKeys:
+        """Read a live data file, without offsets. Raises as ``read_added_file``."""
         if not target.parquet:
             raise _unreadable(target.path, "it is not Parquet")
-        wanted, optional = columns.row_file(offsets=False), {columns.partition, columns.topic}
+        wanted, optional = (
+            columns.row_file_columns(offsets=False),
+            {columns.partition, columns.topic},
+        )
         return self._read(io, target.path, columns, wanted, optional=optional)
 
-    def added(self, io: FileIO, columns: Columns, path: str, *, deletes: bool) -> FileKeys:
+    def read_added_file(
+        self, io: FileIO, columns: Columns, path: str, *, deletes: bool
+    ) -> FileKeys:
         """Read a file that a status names: its records' coordinates are all there.
 
         Raises ``KeysUnreadable``, and what storage raises.
         """
-        wanted = columns.key_file() if deletes else columns.row_file()
+        wanted = columns.key_file_columns() if deletes else columns.row_file_columns()
         keys = self._read(io, path, columns, wanted)
         if (keys.sources == UNKNOWN).any():
             raise _unreadable(path, "a record in it has no partition")
@@ -156,7 +161,10 @@ class KeyReader:
         optional: Collection[int | None] = (),
     ) -> FileKeys:
         try:
-            parts = [self._keys(batch, columns) for batch in batches(io, path, wanted, optional)]
+            parts = [
+                self._keys(batch, columns)
+                for batch in read_column_batches(io, path, wanted, optional)
+            ]
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise _unreadable(path, str(error)) from error
         return join_keys(parts)

@@ -25,10 +25,10 @@ from pyroaring import BitMap64
 from headgate.tables.iceberg import manifests_v3
 from headgate.tables.iceberg.upsert.delete_files import (
     Target,
-    dead_in,
-    identity,
+    path_and_offset,
+    read_dead_positions,
+    read_deletion_vectors,
     referenced_file,
-    vectors_in,
 )
 from headgate.tables.storage.file_io import read_whole
 
@@ -88,7 +88,7 @@ class DeadRows:
         born = head.data[path].sequence_number
         for entry in (*head.deletes.get(path, ()), *head.shared):
             if (entry.sequence_number or 0) >= born:
-                dead |= self._in(io, head, entry).get(path, BitMap64())
+                dead |= self._read_dead_rows(io, head, entry).get(path, BitMap64())
         return dead
 
     def remember(self, of: tuple[str, int], path: str, dead: BitMap64) -> None:
@@ -98,14 +98,18 @@ class DeadRows:
     def forget_all_but(self, live: Collection[tuple[str, int]]) -> None:
         self._said = {of: said for of, said in self._said.items() if of in live}
 
-    def _in(self, io: FileIO, head: Head, entry: ManifestEntry) -> Mapping[str, BitMap64]:
-        of = identity(entry.data_file)
+    def _read_dead_rows(
+        self, io: FileIO, head: Head, entry: ManifestEntry
+    ) -> Mapping[str, BitMap64]:
+        of = path_and_offset(entry.data_file)
         if of not in self._said and entry.data_file.file_format == FileFormat.PUFFIN:
             # One request each would be thousands, after a commit that touched many data files.
-            unread = [file for file in head.vectors[of[0]] if identity(file) not in self._said]
-            self._said |= vectors_in(io, unread)
+            unread = [
+                file for file in head.vectors[of[0]] if path_and_offset(file) not in self._said
+            ]
+            self._said |= read_deletion_vectors(io, unread)
         elif of not in self._said:
-            self._said[of] = dead_in(io, entry.data_file)
+            self._said[of] = read_dead_positions(io, entry.data_file)
         return self._said[of]
 
 
@@ -128,7 +132,7 @@ class Heads:
         self._data = {each.manifest_path: self._targets(io, each) for each in of_data}
         self._deletes = {each.manifest_path: self._entries(io, each) for each in of_deletes}
         entries = [entry for listed in self._deletes.values() for entry in listed]
-        self.dead_rows.forget_all_but({identity(entry.data_file) for entry in entries})
+        self.dead_rows.forget_all_but({path_and_offset(entry.data_file) for entry in entries})
         data = {each.path: each for targets in self._data.values() for each in targets}
         return Head.of(snapshot.snapshot_id, data, self._deletes)
 

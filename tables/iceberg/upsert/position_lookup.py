@@ -19,7 +19,13 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyInTwoPartitions
 from headgate.native.kernels import Words
 from headgate.tables.iceberg.upsert.delete_files import bitmap_of, positions_of
-from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex, Numbers, group, ordered
+from headgate.tables.iceberg.upsert.key_index import (
+    FileKeys,
+    KeyIndex,
+    Numbers,
+    group_by_number,
+    sort_words,
+)
 from headgate.tables.iceberg.upsert.key_reader import Sources
 
 
@@ -68,7 +74,7 @@ class _Records:
             np.concatenate([change.keys.low for change in changes]),
             np.concatenate([change.keys.sources for change in changes]),
             np.concatenate([change.keys.offsets for change in changes]),
-            np.concatenate([_rows(change) for change in changes]),
+            np.concatenate([_row_positions(change) for change in changes]),
             np.concatenate(numbers),
             np.concatenate(decided),
         )
@@ -79,7 +85,7 @@ class _Records:
         The newest record of each key comes last. Few have the same high word, as a rule: to sort
         all by five columns takes six times as long.
         """
-        order, high = ordered(self.high)
+        order, high = sort_words(self.high)
         same = high[1:] == high[:-1]
         at = np.flatnonzero(np.append(same, False) | np.append(False, same))
         alike = order[at]
@@ -88,7 +94,7 @@ class _Records:
         return order, high
 
 
-def resolve(
+def resolve_changes(
     index: KeyIndex,
     changes: Sequence[Change],
     dead: Callable[[str], BitMap64],
@@ -109,13 +115,13 @@ def resolve(
     _require_one_source(records, older, order[1:][follows], sources)
     killed: dict[str, BitMap64] = {}
     lost = older[records.rows[older] >= 0]
-    for number, positions in group(records.changes[lost], records.rows[lost]):
+    for number, positions in group_by_number(records.changes[lost], records.rows[lost]):
         killed[changes[number].path] = bitmap_of(positions)
     last = np.append(~follows, True)
     winners = order[last]
     found = index.find(high[last], low[last])
     hits = np.zeros(len(winners), np.int64)
-    for number, places in group(found.files, np.arange(len(found.files))):
+    for number, places in group_by_number(found.files, np.arange(len(found.files))):
         path = index.path(number)
         before = dead(path)
         alive = places[~np.isin(found.positions[places], positions_of(before))]
@@ -124,17 +130,17 @@ def resolve(
             _require_same_source(records, winners[asked], found.sources[alive], sources)
             np.add.at(hits, asked, 1)
             killed[path] = before | bitmap_of(found.positions[alive])
-    counts = _count(records.rows[winners], hits, len(order))
+    counts = _count_keys(records.rows[winners], hits, len(order))
     return Resolution(killed, counts, int((hits > 1).sum()))
 
 
-def _rows(change: Change) -> Numbers:
+def _row_positions(change: Change) -> Numbers:
     """Return the position of each record's row; a record that deletes has none."""
     count = len(change.keys)
     return np.full(count, -1, np.int64) if change.deletes else np.arange(count, dtype=np.int64)
 
 
-def _count(winners: Numbers, hits: Numbers, records: int) -> KeyCounts:
+def _count_keys(winners: Numbers, hits: Numbers, records: int) -> KeyCounts:
     """``winners``: the rows of the last record of each key; ``hits``: how many it replaces."""
     deletes, found = winners < 0, hits > 0
     return KeyCounts(
@@ -155,10 +161,12 @@ def _require_one_source(
     crossed = np.flatnonzero(before != now)
     if len(crossed):
         later = records.transactions[newer[crossed]] > records.transactions[older[crossed]]
-        crossed = crossed[~(sources.younger(now[crossed], before[crossed]) & later)]
+        crossed = crossed[~(sources.is_younger(now[crossed], before[crossed]) & later)]
     if len(crossed):
-        one, other = (_place(records, int(at[crossed[0]]), sources) for at in (older, newer))
-        raise _two_partitions(f"the records at {one} and {other} have the same key")
+        one, other = (
+            _describe_record(records, int(at[crossed[0]]), sources) for at in (older, newer)
+        )
+        raise _two_partitions_error(f"the records at {one} and {other} have the same key")
 
 
 def _require_same_source(
@@ -169,18 +177,18 @@ def _require_same_source(
     now = records.sources[winners]
     crossed = np.flatnonzero((before >= 0) & (before != now))
     if len(crossed):
-        crossed = crossed[~sources.younger(now[crossed], before[crossed])]
+        crossed = crossed[~sources.is_younger(now[crossed], before[crossed])]
     if len(crossed):
-        record = _place(records, int(winners[crossed[0]]), sources)
-        source = sources.said(int(before[crossed[0]]))
-        raise _two_partitions(f"the record at {record} has the key of a row from {source}")
+        record = _describe_record(records, int(winners[crossed[0]]), sources)
+        source = sources.describe_source(int(before[crossed[0]]))
+        raise _two_partitions_error(f"the record at {record} has the key of a row from {source}")
 
 
-def _place(records: _Records, at: int, sources: Sources) -> str:
-    return f"{sources.said(int(records.sources[at]))}@{records.offsets[at]}"
+def _describe_record(records: _Records, at: int, sources: Sources) -> str:
+    return f"{sources.describe_source(int(records.sources[at]))}@{records.offsets[at]}"
 
 
-def _two_partitions(what: str) -> KeyInTwoPartitions:
+def _two_partitions_error(what: str) -> KeyInTwoPartitions:
     return KeyInTwoPartitions(
         f"{what}, and no order tells which one is newer; nothing was committed",
         "have the producer send all records of a key to one partition",

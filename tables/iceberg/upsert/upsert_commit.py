@@ -23,12 +23,12 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_of_thread import for_the_same_sink
 from headgate.control_protocol.table_format import RowKey
 from headgate.tables.iceberg.table_creation import key_ids
-from headgate.tables.iceberg.tag_lineage import by_id
+from headgate.tables.iceberg.tag_lineage import snapshots_by_id
 from headgate.tables.iceberg.upsert.delete_files import (
     Positions,
     Target,
     delete_files,
-    identity,
+    path_and_offset,
     positions_of,
 )
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
@@ -37,8 +37,8 @@ from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex
 from headgate.tables.iceberg.upsert.key_property import key_text
 from headgate.tables.iceberg.upsert.key_reader import Columns, KeyReader
 from headgate.tables.iceberg.upsert.live_files import Head, Heads
-from headgate.tables.iceberg.upsert.position_lookup import Change, resolve
-from headgate.tables.storage.read_ahead import in_turn
+from headgate.tables.iceberg.upsert.position_lookup import Change, resolve_changes
+from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 _FILES_AHEAD_MAX = 64
 _ROWS_AHEAD = 500_000
@@ -78,11 +78,11 @@ class KeyedRows:
         self._dead: dict[str, BitMap64] = {}
         self._read: dict[str, FileKeys] = {}
 
-    def stored(self, metadata: TableMetadata) -> str:
+    def key_property(self, metadata: TableMetadata) -> str:
         """Return the table property that stores this key. Raises ``KeyUnfit``."""
         return key_text(metadata.schema(), self._by.key)
 
-    def warm(self, table: Table, head: Snapshot | None) -> None:
+    def start_reading_index(self, table: Table, head: Snapshot | None) -> None:
         """Begin to read the index of ``head``, unless it was read or begun (KEY-7). Never
         raises."""
         if self._warming is not None or self._stands_at is not None or head is None:
@@ -91,7 +91,7 @@ class KeyedRows:
         def read() -> None:
             try:
                 with self._following:
-                    self._follow(table, head, self._columns(table))
+                    self._update_index(table, head, self._columns(table))
             except Exception as error:  # noqa: BLE001 - the commit reads on, and says what is wrong
                 _log.debug("the index of %s was not read ahead: %r", table.name(), error)
 
@@ -105,7 +105,7 @@ class KeyedRows:
         if self._warming is not None:
             self._warming.join(_ENDING_MAX_S)
 
-    def found(
+    def resolve_deletions(
         self,
         table: Table,
         parent: Snapshot | None,
@@ -125,9 +125,11 @@ class KeyedRows:
         with self._following:
             self._reader.sources.cohorts = cohorts
             columns = self._columns(table)
-            head = self._follow(table, parent, columns)
+            head = self._update_index(table, parent, columns)
             files = [file for file, _ in written]
-            read = in_turn(lambda file: self._change(table, columns, file), files, _ahead(files))
+            read = read_ahead_in_order(
+                lambda file: self._change(table, columns, file), files, _read_ahead_count(files)
+            )
             changes = [
                 replace(change, transaction=number)
                 for change, (_, number) in zip(read, written, strict=True)
@@ -138,7 +140,7 @@ class KeyedRows:
                 self._dead[path] = found = self._heads.dead_rows.of(table.io, head, path)
                 return found
 
-            result = resolve(self._index, changes, dead, self._reader.sources)
+            result = resolve_changes(self._index, changes, dead, self._reader.sources)
             if result.doubled:
                 _log.warning(
                     "%d keys had several rows; they have one, or none, now", result.doubled
@@ -148,7 +150,7 @@ class KeyedRows:
             pairs = [(targets.get(at) or head.data[at], bits) for at, bits in result.dead.items()]
             made = delete_files(table.metadata.format_version, folder, pairs)
             for file, (target, bits) in zip(made.listed, pairs, strict=True):
-                self._heads.dead_rows.remember(identity(file), target.path, bits)
+                self._heads.dead_rows.remember(path_and_offset(file), target.path, bits)
             retired = [entry for at in result.dead for entry in head.deletes.get(at, ())]
             return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed, result.counts)
 
@@ -164,33 +166,37 @@ class KeyedRows:
         coordinates = (self._by.partition, self._by.offset, self._by.topic)
         return Columns.of(schema, sorted(key_ids(schema, self._by.key)), coordinates)
 
-    def _follow(self, table: Table, parent: Snapshot | None, columns: Columns) -> Head:
+    def _update_index(self, table: Table, parent: Snapshot | None, columns: Columns) -> Head:
         """Bring the key index to this snapshot: read new files, forget those that are gone."""
         head = self._heads.read(table, parent)
-        if not _goes_on(table.metadata, self._stands_at, parent):
+        if not _continues_line(table.metadata, self._stands_at, parent):
             # Rows that were dead may live again: read again what merges have left out of the index.
             self._index = self._new_index()
             self._dead.clear()
         self._dead = {path: dead for path, dead in self._dead.items() if path in head.data}
         for path in [path for path in self._index.numbers if path not in head.data]:
-            self._index.forget(path)
+            self._index.forget_file(path)
         new = [target for path, target in head.data.items() if path not in self._index.numbers]
 
         def keys(target: Target) -> FileKeys:
-            return self._read.get(target.path) or self._reader.rows(table.io, columns, target)
+            return self._read.get(target.path) or self._reader.read_data_file(
+                table.io, columns, target
+            )
 
-        for target, found in zip(new, in_turn(keys, new, _ahead(new)), strict=True):
+        for target, found in zip(
+            new, read_ahead_in_order(keys, new, _read_ahead_count(new)), strict=True
+        ):
             try:
                 self._index.add(target.path, found)
             except KeyIndexFull:
-                self._give_up()
+                self._free_index()
                 raise
             if self._closing:
                 raise TimeoutError("the coordinator ends")
         self._stands_at = head.snapshot_id
         return head
 
-    def _give_up(self) -> None:
+    def _free_index(self) -> None:
         """Free the memory for other tables: this one is suspended, or the sink stops."""
         self._index, self._stands_at = self._new_index(), None
         self._dead.clear()
@@ -201,21 +207,21 @@ class KeyedRows:
         deletes = file.kind is FileKind.KEYS
         keys = self._read.get(file.path)
         if keys is None:
-            keys = self._reader.added(table.io, columns, file.path, deletes=deletes)
+            keys = self._reader.read_added_file(table.io, columns, file.path, deletes=deletes)
         return Change(file.path, keys, deletes)
 
     def _known_dead(self, path: str) -> Positions:
         return positions_of(self._dead.get(path, BitMap64()))
 
 
-def _ahead(files: Iterable[Target | WrittenFile]) -> int:
+def _read_ahead_count(files: Iterable[Target | WrittenFile]) -> int:
     """Return how many files to read ahead: many small ones, or few large ones."""
     return min(_FILES_AHEAD_MAX, _ROWS_AHEAD // max((1, *(file.records for file in files))))
 
 
-def _goes_on(metadata: TableMetadata, before: int | None, now: Snapshot | None) -> bool:
+def _continues_line(metadata: TableMetadata, before: int | None, now: Snapshot | None) -> bool:
     """Return whether the line of ``now`` is known to lead over ``before``."""
-    snapshots = by_id(metadata)
+    snapshots = snapshots_by_id(metadata)
     while now is not None and before is not None and now.snapshot_id != before:
         parent = now.parent_snapshot_id
         now = None if parent is None else snapshots.get(parent)

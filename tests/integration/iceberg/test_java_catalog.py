@@ -30,7 +30,7 @@ from headgate.tables.iceberg.catalog import load_catalog, require_atomic_swap
 from headgate.tables.iceberg.java_catalog import UNLOCKED, JavaCatalog
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
-from headgate.tables.storage.object_stores import for_files
+from headgate.tables.storage.object_stores import file_properties
 
 pytestmark = pytest.mark.integration
 
@@ -259,6 +259,6 @@ def test_what_tasks_are_given_knows_nothing_of_the_catalog(hive_uri: str, tmp_pa
     properties = {"type": "hive", "warehouse": f"file://{tmp_path}/w", **secret}
     with load_catalog("lake", properties, jvm=java_with_iceberg()) as catalog:
         files = catalog._load_file_io({}, f"file://{tmp_path}/w")
-        sent = pickle.dumps(for_files(files.properties))
+        sent = pickle.dumps(file_properties(files.properties))
     assert b"my-secret" not in sent
     assert b"thrift" not in sent

@@ -120,7 +120,7 @@ def store(properties: dict[str, str], clock: Clock) -> S3Store:
 
 
 def store_of(properties: dict[str, str], clock: Clock, wait_s: str = PATIENT_S) -> S3Store:
-    store = S3Files({**properties, "s3.request-timeout": wait_s}).store(BUCKET)
+    store = S3Files({**properties, "s3.request-timeout": wait_s}).open_store(BUCKET)
     return S3Store(store._place, store._keys, Waiting(clock.monotonic, clock.sleep))
 
 
@@ -182,15 +182,15 @@ CALLS: Mapping[str, Callable[[S3Store], object]] = {
     "put": lambda store: store.put(BUCKET, "gone", b"data"),
     "put if absent": lambda store: store.put_if_absent(BUCKET, "gone", b"data"),
     "get": lambda store: store.get(BUCKET, "gone"),
-    "tail": lambda store: store.tail(BUCKET, "gone", 8),
-    "size": lambda store: store.size(BUCKET, "gone"),
+    "tail": lambda store: store.read_tail(BUCKET, "gone", 8),
+    "size": lambda store: store.object_size(BUCKET, "gone"),
     "delete": lambda store: store.delete(BUCKET, "gone"),
     "delete many": lambda store: store.delete_many(BUCKET, ["gone", "too"]),
-    "list": lambda store: list(store.under(BUCKET, "gone")),
-    "begin": lambda store: store.begin(BUCKET, "gone"),
-    "part": lambda store: store.part(BUCKET, "gone", "upload", (1, b"data")),
-    "complete": lambda store: store.complete(BUCKET, "gone", "upload", ["tag"]),
-    "abort": lambda store: store.abort(BUCKET, "gone", "upload"),
+    "list": lambda store: list(store.list_objects(BUCKET, "gone")),
+    "begin": lambda store: store.begin_upload(BUCKET, "gone"),
+    "part": lambda store: store.upload_part(BUCKET, "gone", "upload", (1, b"data")),
+    "complete": lambda store: store.complete_upload(BUCKET, "gone", "upload", ["tag"]),
+    "abort": lambda store: store.abort_upload(BUCKET, "gone", "upload"),
 }
 
 
@@ -228,7 +228,7 @@ def test_a_body_that_breaks_off_is_asked_for_again(
     proxy.spoils("GET", CUTS, times)
     assert store.get(BUCKET, "cut") == DATA
     proxy.spoils("GET", CUTS, times)
-    assert store.tail(BUCKET, "cut", 100) == (DATA[-100:], len(DATA))
+    assert store.read_tail(BUCKET, "cut", 100) == (DATA[-100:], len(DATA))
     assert len(clock.pauses) == 2 * times
     proxy.spoils("GET", CUTS)
     with pytest.raises(OSError, match=f"of {len(DATA)} bytes"):

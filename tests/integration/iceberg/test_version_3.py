@@ -25,7 +25,7 @@ from headgate.operations.audit.files import check_live_files
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.tag_lineage import by_id
+from headgate.tables.iceberg.tag_lineage import snapshots_by_id
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -191,7 +191,7 @@ def test_nanoseconds_arrive_exactly_at_javas_reader(
         )
         expected |= dict(zip(numbers, EDGES, strict=True))
     table = sink.loaded()
-    assert len(by_id(table.metadata)) == 4
+    assert len(snapshots_by_id(table.metadata)) == 4
     found = iceberg_spark.read_with_java(table.metadata_location)
     assert {row["id"]: row["at"] for row in found} == expected
     assert {row["id"]: row["seen"] for row in found} == expected

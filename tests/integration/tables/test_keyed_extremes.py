@@ -82,9 +82,9 @@ class Meeting(KeyReader):
         super().__init__()
         self._met = Barrier(4)
 
-    def rows(self, *asked: Any) -> FileKeys:
+    def read_data_file(self, *asked: Any) -> FileKeys:
         self._met.wait(120)
-        return super().rows(*asked)
+        return super().read_data_file(*asked)
 
 
 def test_a_coordinator_that_begins_waits_for_storage_once(tmp_path: Path) -> None:

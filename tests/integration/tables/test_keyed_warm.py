@@ -29,10 +29,10 @@ class Reading(KeyReader):
         super().__init__()
         self.count, self._before = 0, before
 
-    def rows(self, *asked: Any) -> FileKeys:
+    def read_data_file(self, *asked: Any) -> FileKeys:
         self.count += 1
         self._before()
-        return super().rows(*asked)
+        return super().read_data_file(*asked)
 
 
 def test_the_commit_after_a_claim_finds_the_index_read(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from headgate.control_protocol.ports import CommitOutcome
 from headgate.coordinator import machine
 from headgate.tables.iceberg.prepared_commit import PreparedCommit
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.tag_lineage import by_id, properties_of
+from headgate.tables.iceberg.tag_lineage import properties_of, snapshots_by_id
 from headgate.tables.iceberg.upsert import position_lookup, upsert_commit
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
@@ -26,7 +26,7 @@ from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
 
 FAMILY = Family(real=True, keyed=True)
 
-FOUND = (KeyedRows, "found")
+FOUND = (KeyedRows, "resolve_deletions")
 SENT = (IcebergTable, "send")
 
 
@@ -62,7 +62,7 @@ def key_files_go_with_the_call(right: Any, self: Any, call: PreparedCommit) -> C
     return outcome
 
 
-@FAMILY.replaces("KEY-3", (upsert_commit, "resolve"))
+@FAMILY.replaces("KEY-3", (upsert_commit, "resolve_changes"))
 def statuses_out_of_order(right: Any, index: Any, changes: Sequence[Change], *given: Any) -> Any:
     """The record that was named last wins, whatever its offset."""
     turned = [
@@ -82,7 +82,7 @@ def rows_before_their_deletes(right: Any, self: Any, *given: Any, **more: Any) -
 @FAMILY.patches("KEY-5")
 def kept_over_a_refusal() -> tuple[Planted, ...]:
     """What was found for a head is said again of the next one."""
-    right, known = KeyedRows.found, {}
+    right, known = KeyedRows.resolve_deletions, {}
 
     def found(self: Any, table: Any, parent: Any, written: Any, **more: Any) -> Deletions:
         paths = tuple(file.path for file in written)
@@ -90,7 +90,7 @@ def kept_over_a_refusal() -> tuple[Planted, ...]:
         before = known.setdefault((id(self), paths), made)
         return replace(before, beneath=made.beneath)
 
-    return ((KeyedRows, "found", found),)
+    return ((KeyedRows, "resolve_deletions", found),)
 
 
 @FAMILY.replaces("KEY-5", FOUND)
@@ -98,7 +98,7 @@ def rebased_blindly(
     right: Any, self: Any, table: Any, parent: Any, *given: Any, **more: Any
 ) -> Any:
     """What others committed last is not looked at: positions are those of the head before."""
-    snapshots = by_id(table.metadata)
+    snapshots = snapshots_by_id(table.metadata)
     before = snapshots.get(parent.parent_snapshot_id) if parent else None
     foreign = parent is not None and not any("headgate" in name for name in properties_of(parent))
     head = before if foreign and before else parent
@@ -130,7 +130,7 @@ def retired_before_proof(right: Any, self: Any, call: PreparedCommit) -> CommitO
 @FAMILY.patches("KEY-7")
 def index_ahead_of_its_head() -> tuple[Planted, ...]:
     """Files that were not committed, or are gone again, are looked up as if they were there."""
-    followed, right = KeyedRows._follow, KeyedRows.found
+    followed, right = KeyedRows._update_index, KeyedRows.resolve_deletions
     seen: dict[int, dict[str, Any]] = {}
 
     def ahead(self: Any, table: Any, parent: Any, columns: Any) -> Head:
@@ -149,17 +149,17 @@ def index_ahead_of_its_head() -> tuple[Planted, ...]:
             seen[id(self)][file.file_path] = upsert_commit.Target.of(file, number)
         return made
 
-    return ((KeyedRows, "_follow", ahead), (KeyedRows, "found", found))
+    return ((KeyedRows, "_update_index", ahead), (KeyedRows, "resolve_deletions", found))
 
 
-@FAMILY.replaces("KEY-9", (position_lookup, "_count"))
+@FAMILY.replaces("KEY-9", (position_lookup, "_count_keys"))
 def absent_ones_are_deleted(right: Any, *given: Any) -> Any:
     """A delete without a row counts as one with a row."""
     counts = right(*given)
     return replace(counts, deleted=counts.deleted + counts.absent, absent=0)
 
 
-@FAMILY.replaces("KEY-10", (position_lookup, "_count"))
+@FAMILY.replaces("KEY-10", (position_lookup, "_count_keys"))
 def updates_are_inserts(right: Any, *given: Any) -> Any:
     """A record that replaced a row counts as one that inserted it."""
     counts = right(*given)

@@ -13,7 +13,7 @@ from headgate.tables.iceberg.maintenance import orphan_files
 FAMILY = Family(real=True)
 
 
-@FAMILY.replaces("ORPHAN-1", (orphan_files.Orphans, "found"))
+@FAMILY.replaces("ORPHAN-1", (orphan_files.Orphans, "find_orphans"))
 def of_any_age(right: Any, self: Any) -> Any:
     """Nobody asks how old an orphan is, and when the tag moved."""
     ages = replace(self, ages=orphan_files.Ages(-(10**15), -(10**15)))

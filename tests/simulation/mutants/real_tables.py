@@ -67,13 +67,13 @@ def requires_no_place(right: Any, self: Any) -> Any:
     return right(self)[:1]
 
 
-@FAMILY.replaces("RETENTION-1", (SnapshotRemoval, "_exact"))
+@FAMILY.replaces("RETENTION-1", (SnapshotRemoval, "_is_exact_successor"))
 def any_removal_is_proof(_right: Any, _self: Any, _after: object) -> bool:
     """Files of removed snapshots go, to whatever version the removal was applied."""
     return True
 
 
-@FAMILY.replaces("RETENTION-1", (SnapshotRemoval, "call"))
+@FAMILY.replaces("RETENTION-1", (SnapshotRemoval, "try_removal"))
 def removed_or_not(right: Any, self: Any, table: Any) -> bool:
     """Expired files are deleted though their removal was refused."""
     right(self, table)

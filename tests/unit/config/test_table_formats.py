@@ -403,7 +403,9 @@ def test_a_kind_is_shown_the_namespace_of_each_route(
     asked: list[str] = []
     able = frozenset({Capability.SECONDARY_TABLES, Capability.MANY_TABLES})
     monkeypatch.setattr(folder.FolderFormat, "capabilities", able)
-    monkeypatch.setattr(folder.FolderFormat, "refuse", lambda _, wanted: asked.append(wanted.name))
+    monkeypatch.setattr(
+        folder.FolderFormat, "require_supported", lambda _, wanted: asked.append(wanted.name)
+    )
     more = '[[tables.route]]\ntopic = "events"\nto = "two.parts.{topic}"\n'
     many(f"{REFRESHED}{PLACED}{more}", "folder")
     assert asked[:2] == ["db.table", "two.parts.table"]

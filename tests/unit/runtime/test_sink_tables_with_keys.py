@@ -56,7 +56,7 @@ def test_key_7_who_only_claims_reads_no_index(
     world = KeyedWorld.made(catalog, 2)
     world.commit([Event((1,), "a")])
     tables, reads = SinkTables.in_catalog(settings(tmp_path), catalog), list[object]()
-    monkeypatch.setattr(KeyReader, "rows", lambda *asked: reads.append(asked))
+    monkeypatch.setattr(KeyReader, "read_data_file", lambda *asked: reads.append(asked))
     before = set(threading.enumerate())
     with ExitStack() as opening:
         topics = FakeTopics(FakeSource(), [])

@@ -34,7 +34,7 @@ _MOMENT_S = 0.2
 
 
 def _tidies(secondary: FileListSecondaryTable, _: DeltaWorld) -> None:
-    secondary.tidy(Epoch(2), frozenset())
+    secondary.delete_undecided_files(Epoch(2), frozenset())
 
 
 def _drafts(secondary: FileListSecondaryTable, world: DeltaWorld) -> None:
@@ -79,7 +79,7 @@ def test_pending_7_what_the_newest_delivery_was_made_of_outlives_new_epochs(tmp_
     landed(
         first.commit(CommitAttempt(first.read(), delivered(1, 1), pending_commits=pending_commits))
     )
-    opened(world).tidy(Epoch(2), frozenset())
+    opened(world).delete_undecided_files(Epoch(2), frozenset())
     _lose_newest_version(tmp_path)
     again = opened(world)
     landed(
@@ -88,7 +88,7 @@ def test_pending_7_what_the_newest_delivery_was_made_of_outlives_new_epochs(tmp_
     assert world.numbers() == [1]
     later = opened(world)
     landed(later.commit(CommitAttempt(later.read(), delivered(2, 1))))
-    later.tidy(Epoch(3), frozenset())
+    later.delete_undecided_files(Epoch(3), frozenset())
     assert not list(tmp_path.rglob("1.json"))
 
 

@@ -151,7 +151,7 @@ class Together:
 
     def deliver(self, deliveries: Sequence[Delivery], calls: Calls) -> list[DeliveryOutcome]:
         self.groups.append([delivery.name for delivery in deliveries])
-        return [calls.guarded(delivery.name, delivery.deliver) for delivery in deliveries]
+        return [calls.call_guarded(delivery.name, delivery.deliver) for delivery in deliveries]
 
 
 def test_pending_5_no_call_is_made_together_while_every_table_is_being_delivered(
@@ -185,10 +185,10 @@ def test_tidying_reaches_each_that_was_opened() -> None:
             super().__init__(AWAY)
             self._name = name
 
-        def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
+        def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
             tidied.append((self._name, before, pending))
 
     secondaries = SecondaryTables(Tidy, threads=False)  # type: ignore[arg-type]
     secondaries.describe(("lake.one", "lake.two"))
-    secondaries.tidy(Epoch(7), frozenset({"m"}))
+    secondaries.delete_undecided_files(Epoch(7), frozenset({"m"}))
     assert tidied == [(name, Epoch(7), frozenset({"m"})) for name in ("lake.one", "lake.two")]

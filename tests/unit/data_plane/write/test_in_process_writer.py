@@ -14,7 +14,11 @@ from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
 from headgate.data_plane.batch.write_plan import Plans, SourcePlan
 from headgate.data_plane.write.in_process_writer import RenewingWriter
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
-from headgate.tables.storage.object_stores import life_s, require_no_signing, temporary
+from headgate.tables.storage.object_stores import (
+    has_temporary_keys,
+    key_lifetime_s,
+    require_no_signing,
+)
 
 SOURCE = SourcePlan({})
 VENDED = {"s3.access-key-id": "ASIA", "s3.secret-access-key": "s", "s3.session-token": "t"}
@@ -136,9 +140,9 @@ def test_remote_signing_is_refused_by_name(local: LocalCatalog) -> None:
 
 
 def test_how_long_keys_are_good() -> None:
-    assert life_s({"s3.session-token-expires-at-ms": "5000"}, 1_000) == 4
+    assert key_lifetime_s({"s3.session-token-expires-at-ms": "5000"}, 1_000) == 4
     two = {"gcs.oauth2.token-expires-at": "9000", "adls.sas-token-expires-at-ms.a": "3000"}
-    assert life_s(two, 1_000) == 2
-    assert life_s({"s3.session-token": "x"}, 0) == float("inf")
-    assert temporary(VENDED)
-    assert not temporary({"s3.access-key-id": "AKIA"})
+    assert key_lifetime_s(two, 1_000) == 2
+    assert key_lifetime_s({"s3.session-token": "x"}, 0) == float("inf")
+    assert has_temporary_keys(VENDED)
+    assert not has_temporary_keys({"s3.access-key-id": "AKIA"})

@@ -141,8 +141,10 @@ def test_a_delete_file_that_is_gone_is_found(local: LocalCatalog, world: KeyedWo
 class Miscounting(KeyedRows):
     """Counts an update where its delete files have none."""
 
-    def found(self, *args: Any, **named: Any) -> Deletions:
-        return replace(super().found(*args, **named), counts=KeyCounts(inserted=1, updated=1))
+    def resolve_deletions(self, *args: Any, **named: Any) -> Deletions:
+        return replace(
+            super().resolve_deletions(*args, **named), counts=KeyCounts(inserted=1, updated=1)
+        )
 
 
 def test_a_commit_that_miscounts_its_changes_is_found(

@@ -86,7 +86,7 @@ def test_what_is_no_parquet_file_is_scanned(
     settings: SinkSettings, rows: QuarantineRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letter_rows, "FileFormat", SimpleNamespace(PARQUET="another"))
-    monkeypatch.delattr(dead_letter_rows, "batches")
+    monkeypatch.delattr(dead_letter_rows, "read_column_batches")
     assert [bad.offset for bad in status(settings).rejected_records] == [6, 5, 4, 3, 2]
 
 

@@ -132,7 +132,7 @@ def test_the_background_gives_each_table_one_commit_of_work_and_then_its_next_tu
     shop: ManyTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.commits(6)
-    monkeypatch.setattr(compaction_plan, "_within_bytes", lambda portions, _: portions[:1])
+    monkeypatch.setattr(compaction_plan, "_limit_bytes", lambda portions, _: portions[:1])
     unreadable(shop, ASIDE)
     turns = list[tuple[Done, bool]]()
     maintenance = Maintenance(

@@ -38,7 +38,7 @@ from headgate.tables.delta.locations import storage_options
 from headgate.tables.delta.log import Log, LogEntry
 from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.reader import DeltaReader
-from headgate.tables.delta.statistics import bound
+from headgate.tables.delta.statistics import bound_value
 from headgate.tables.delta.table_format import DeltaFormat
 from headgate.tables.neutral_schema import file_facts
 
@@ -74,7 +74,7 @@ def test_years_have_four_digits() -> None:
     year_1 = -719_162 * 86_400_000_000
     assert partition_value("timestamptz", year_1) == "0001-01-01T00:00:00.000000Z"
     assert partition_value("timestamp", year_1 + 7) == "0001-01-01 00:00:00.000007"
-    assert bound("timestamp", year_1) == "0001-01-01T00:00:00.000000"
+    assert bound_value("timestamp", year_1) == "0001-01-01T00:00:00.000000"
     assert partition_value("date", -719_162) == "0001-01-01"
 
 
@@ -83,9 +83,9 @@ def test_years_have_four_digits() -> None:
 )
 def test_days_that_delta_has_no_text_for_bound_nothing(kind: str, unit: int) -> None:
     year_1, year_10_000 = -719_162 * unit, 2_932_897 * unit
-    assert bound(kind, year_1 - 1) is bound(kind, year_10_000) is None
-    assert str(bound(kind, year_1)).startswith("0001-01-01")
-    assert str(bound(kind, year_10_000 - 1)).startswith("9999-12-31")
+    assert bound_value(kind, year_1 - 1) is bound_value(kind, year_10_000) is None
+    assert str(bound_value(kind, year_1)).startswith("0001-01-01")
+    assert str(bound_value(kind, year_10_000 - 1)).startswith("9999-12-31")
 
 
 def test_folders_of_such_days_are_of_bad_records(tmp_path: Path) -> None:
@@ -185,9 +185,9 @@ def test_the_history_tells_whose_commits_moved_which_rows(tmp_path: Path) -> Non
         (None, -3),
     ]
     assert sum(file.records for file in reader.live_files()) == 6
-    assert not reader.moved()
+    assert not reader.has_moved()
     world.append_foreign(4)
-    assert reader.moved()
+    assert reader.has_moved()
 
 
 def scanned(reader: DeltaReader, *names: str) -> list[tuple[object, ...]]:
@@ -260,7 +260,7 @@ def test_an_audit_keeps_no_texts_of_the_log(
     monkeypatch.setattr(Log, "entry", watched)
     reader = DeltaReader(world.place, SINK)
     history = reader.history()
-    added = [reader.added(each) for each in history.commits]
+    added = [reader.added_files(each) for each in history.commits]
     assert [sum(rows for _, rows in each or ()) for each in added] == [0] + [3] * 7
     brought = {file.added_by for file in reader.live_files()}
     assert brought == {each.snapshot_id for each in history.commits[1:]}
@@ -283,7 +283,7 @@ def test_table_and_view_of_a_reader_are_of_one_version(
         patched.setattr(DeltaLocation, "load", loaded_before_another)
         reader = DeltaReader(world.place, SINK)
     assert reader.view().head == 1
-    assert reader.moved()
+    assert reader.has_moved()
 
 
 def test_a_column_with_nan_has_no_maximum(tmp_path: Path) -> None:

@@ -106,16 +106,16 @@ def test_key_3_the_highest_offset_of_a_key_wins_whatever_file_it_came_in(
     dead = files.gone((2, "b", "x", 0, 9), (1, "b", "x", 0, 3), (7, "b", "x", 0, 4))
     late = files.rows((2, "b", "x", 0, 8))
     fold = files.fold(whole, half, none, dead, late)
-    fold.look(live((1, "a", "x", 0), (2, "b", "x", 0), (9, "a", "x", 0)))
-    counts = fold.counts()
+    fold.note_table_rows(live((1, "a", "x", 0), (2, "b", "x", 0), (9, "a", "x", 0)))
+    counts = fold.count_keys()
     assert counts == KeyCounts(inserted=2, updated=1, deleted=1, absent=1, superseded=4)
     assert json.dumps(asdict(counts)), "the commit's record says them"
-    paths = list(fold.rows("new"))
+    paths = list(fold.write_new_rows("new"))
     assert names(paths) == ["1 at 5", "1 at 6", "2 at 2"]
     assert paths[0] == whole.path, "a file is written anew only where it has to be"
     assert len(list((tmp_path / "new").iterdir())) == 1
     assert table(paths[1]).schema == ROWS
-    assert fold.going().to_pylist() == [{"id": 2, "zone": "b"}]
+    assert fold.keys_to_delete().to_pylist() == [{"id": 2, "zone": "b"}]
 
 
 def test_key_3_of_several_transactions_a_later_one_is_newer_whatever_its_offsets(
@@ -125,12 +125,12 @@ def test_key_3_of_several_transactions_a_later_one_is_newer_whatever_its_offsets
     before = files.rows(*((id_, "a", "x", 0, id_) for id_ in range(1, 5)))
     anew = files.rows((1, "a", "x", 0, 1), (2, "a", "x", 0, 0))
     fold = files.numbered([(anew, 1), (before, 0), (files.gone((3, "a", "x", 0, 2)), 1)])
-    fold.look(live((3, "a", "x", 0)))
-    assert fold.counts() == KeyCounts(inserted=3, deleted=1, superseded=3)
-    paths = list(fold.rows("new"))
+    fold.note_table_rows(live((3, "a", "x", 0)))
+    assert fold.count_keys() == KeyCounts(inserted=3, deleted=1, superseded=3)
+    paths = list(fold.write_new_rows("new"))
     assert names(paths) == ["1 at 1", "2 at 0", "4 at 4"]
     assert paths[0] == anew.path
-    assert fold.going().to_pylist() == [{"id": 3, "zone": "a"}]
+    assert fold.keys_to_delete().to_pylist() == [{"id": 3, "zone": "a"}]
 
 
 def test_key_8_a_key_in_two_partitions_is_refused_be_it_of_the_commit_or_of_the_table(
@@ -141,25 +141,25 @@ def test_key_8_a_key_in_two_partitions_is_refused_be_it_of_the_commit_or_of_the_
         ((1, "a", "x", 0, 1), (1, "a", "y", 0, 1)),
     ):
         with pytest.raises(KeyInTwoPartitions, match="1 keys"):
-            files.fold(files.rows(one, (2, "a", "x", 0, 1)), files.gone(other)).counts()
+            files.fold(files.rows(one, (2, "a", "x", 0, 1)), files.gone(other)).count_keys()
     for place in (("x", 1), ("y", 0), ("z", 9)):
         fold = files.fold(files.rows((1, "a", "x", 0, 1)))
-        fold.look(live((1, "b", "x", 1), (1, "a", *place)))
+        fold.note_table_rows(live((1, "b", "x", 1), (1, "a", *place)))
         with pytest.raises(KeyInTwoPartitions):
-            fold.counts()
+            fold.count_keys()
 
 
 def test_key_8_rows_of_others_are_not_asked_where_they_come_from(files: Files) -> None:
     fold = files.fold(files.rows((1, "a", "x", 0, 1)))
-    fold.look(live((1, "a", None, None)))
-    assert fold.counts() == KeyCounts(updated=1)
+    fold.note_table_rows(live((1, "a", None, None)))
+    assert fold.count_keys() == KeyCounts(updated=1)
 
 
 def test_key_10_each_record_counts_once_and_files_with_others_are_refused(files: Files) -> None:
     one, other = files.rows((1, "a", "x", 0, 1)), files.rows((2, "a", "x", 0, 2))
     fewer = WrittenFile(one.path, 2, one.size_bytes)
     with pytest.raises(TableChanged):
-        files.fold(fewer, other).counts()
+        files.fold(fewer, other).count_keys()
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -182,17 +182,17 @@ def test_key_3_the_fold_is_that_of_a_dictionary(
         made.append(files.rows(*(record for record, goes in mine if not goes)))
         made.append(files.gone(*(record for record, goes in mine if goes)))
     fold = files.fold(*made)
-    fold.look(live(*((id_, zone, "x", 0) for id_, zone in before)))
+    fold.note_table_rows(live(*((id_, zone, "x", 0) for id_, zone in before)))
     last = {(id_, zone): (offset, goes) for offset, (id_, zone, goes) in enumerate(told)}
     kept = {key for key, (_, goes) in last.items() if not goes}
     lost = set(last) - kept
-    assert fold.counts() == KeyCounts(
+    assert fold.count_keys() == KeyCounts(
         inserted=len(kept - before),
         updated=len(kept & before),
         deleted=len(lost & before),
         absent=len(lost - before),
         superseded=len(told) - len(last),
     )
-    found = sorted(names(list(fold.rows("new"))))
+    found = sorted(names(list(fold.write_new_rows("new"))))
     assert found == sorted(f"{id_} at {o}" for (id_, _), (o, goes) in last.items() if not goes)
-    assert {tuple(each.values()) for each in fold.going().to_pylist()} == lost & before
+    assert {tuple(each.values()) for each in fold.keys_to_delete().to_pylist()} == lost & before

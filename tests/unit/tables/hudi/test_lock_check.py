@@ -11,7 +11,7 @@ import pytest
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.tables.hudi import lock_check as lock
-from headgate.tables.hudi.lock_check import reach
+from headgate.tables.hudi.lock_check import check_lock_server
 
 URL = "hoodie.write.lock.zookeeper.url"
 LEADS = b"Zookeeper version: 3.6.3\nMode: leader\nNode count: 5\n"
@@ -52,17 +52,17 @@ def test_one_of_several_servers_that_answers_will_do(servers: Servers) -> None:
     there = servers.that_says(LEADS)
     url = f"{servers.gone()}, {there}/below"
     told = f"ZooKeeper at {there} answers (leader); no lock was taken"
-    assert reach("db.trips", {URL: url}) == told
+    assert check_lock_server("db.trips", {URL: url}) == told
 
 
 def test_one_that_does_not_let_itself_be_asked_takes_connections(servers: Servers) -> None:
-    assert "takes connections" in reach("db.trips", {URL: servers.that_says(b"")})
+    assert "takes connections" in check_lock_server("db.trips", {URL: servers.that_says(b"")})
 
 
 def test_none_that_answers_is_an_error_that_names_each(servers: Servers) -> None:
     gone, alone = servers.gone(), servers.that_says(ALONE)
     with pytest.raises(Unreachable, match="too few of its servers") as told:
-        reach("db.trips", {URL: f"{gone},{alone}"})
+        check_lock_server("db.trips", {URL: f"{gone},{alone}"})
     assert gone in told.value.message
     assert URL in told.value.hint
 
@@ -70,7 +70,7 @@ def test_none_that_answers_is_an_error_that_names_each(servers: Servers) -> None
 @pytest.mark.parametrize("url", ["", "zk1:", "zk1:21a", ":2181", "zk1:2181,,zk2"])
 def test_what_is_no_address_is_said_to_be_none(url: str) -> None:
     with pytest.raises(ConfigurationError, match="no host and port"):
-        reach("db.trips", {URL: url})
+        check_lock_server("db.trips", {URL: url})
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_addresses_are_those_of_the_client_of_zookeeper(
         found.append((host, port))
         raise OSError("refused")
 
-    monkeypatch.setattr(lock, "_answer", answer)
+    monkeypatch.setattr(lock, "_ask_server", answer)
     with pytest.raises(Unreachable):
-        reach("db.trips", {URL: url})
+        check_lock_server("db.trips", {URL: url})
     assert found == asked

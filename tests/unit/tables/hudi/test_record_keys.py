@@ -21,7 +21,7 @@ from headgate.tables.hudi.record_keys import HeldTexts
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary
 from headgate.tables.hudi.settings import KEY
 from headgate.tables.hudi.table_format import HudiFormat
-from headgate.tables.hudi.table_properties import HudiLocation, generator_of
+from headgate.tables.hudi.table_properties import HudiLocation, key_generator_for
 from headgate.tables.hudi.upsert_table import HudiKeyedTable
 
 COLUMNS = Struct(
@@ -83,8 +83,8 @@ def test_files_of_a_keyed_table_are_staged_out_of_readers_sight(tmp_path: Path) 
 def test_a_table_with_a_key_has_no_nested_columns(tmp_path: Path) -> None:
     nested = Struct((*COLUMNS.fields, Column("stops", ListOf(Column("", "long")))))
     with pytest.raises(ConfigurationError, match="'stops'"):
-        HudiFormat().refuse(wanted(tmp_path, columns=nested))
-    HudiFormat().refuse(wanted(tmp_path, columns=nested, key=None))
+        HudiFormat().require_supported(wanted(tmp_path, columns=nested))
+    HudiFormat().require_supported(wanted(tmp_path, columns=nested, key=None))
     table(tmp_path, nested)
     with pytest.raises(TableUnfit, match="'stops'"):
         HudiFormat().create(wanted(tmp_path))
@@ -132,14 +132,14 @@ def test_a_keyed_sink_file_is_refused_before_anything_is_made(
     tmp_path: Path, more: dict[str, object], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        HudiFormat().refuse(wanted(tmp_path / "t", **more))
+        HudiFormat().require_supported(wanted(tmp_path / "t", **more))
     assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("index", ["SIMPLE", "bloom", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX"])
 def test_keys_of_several_columns_partition_the_table(tmp_path: Path, index: str) -> None:
     more = {"key": key("id", "city"), "partition_by": ("city",)}
-    HudiFormat().refuse(wanted(tmp_path, **more, properties={**LOCK, INDEX: index}))
+    HudiFormat().require_supported(wanted(tmp_path, **more, properties={**LOCK, INDEX: index}))
 
 
 @pytest.mark.parametrize(
@@ -206,6 +206,6 @@ def test_spark_reads_columns_by_their_types() -> None:
 
 
 def test_a_new_table_s_keys_are_made_by_a_generator_that_holds_them() -> None:
-    assert generator_of(["id"], []) == "NonpartitionedKeyGenerator"
-    assert generator_of(["id"], ["id"]) == "SimpleKeyGenerator"
-    assert generator_of(["id", "city"], ["city"]) == "ComplexKeyGenerator"
+    assert key_generator_for(["id"], []) == "NonpartitionedKeyGenerator"
+    assert key_generator_for(["id"], ["id"]) == "SimpleKeyGenerator"
+    assert key_generator_for(["id", "city"], ["city"]) == "ComplexKeyGenerator"

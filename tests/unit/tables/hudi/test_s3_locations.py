@@ -10,7 +10,7 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.table_format import TableSpec
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
-from headgate.tables.hudi.s3_locations import hadoop_settings, location_of, of_hadoop
+from headgate.tables.hudi.s3_locations import from_hadoop_address, hadoop_settings, location_of
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import HudiLocation
 
@@ -42,7 +42,7 @@ def test_a_table_on_s3_has_one_name_for_us_and_one_for_hadoop(given: str) -> Non
     place = HudiLocation.of(wanted(given))
     assert place.location == "s3://lake/a/trips"
     assert place.base_path == "s3a://lake/a/trips"
-    assert of_hadoop("file:///lake/trips/city=%2F") == "/lake/trips/city=%2F"
+    assert from_hadoop_address("file:///lake/trips/city=%2F") == "/lake/trips/city=%2F"
 
 
 def test_keys_of_the_store_are_told_to_hadoop_once_they_are_in_the_sink_file() -> None:
@@ -74,12 +74,12 @@ def test_without_keys_hadoop_looks_for_them_itself(monkeypatch: pytest.MonkeyPat
 
 def test_keys_of_a_store_are_taken_where_one_is_and_no_others() -> None:
     kind, spark = HudiFormat(), {"spark.jars": "hudi.jar"}
-    kind.refuse(wanted(**STORE, **spark))
+    kind.require_supported(wanted(**STORE, **spark))
     assert HudiLocation.of(wanted(**STORE, **spark)).storage == STORE
     with pytest.raises(ConfigurationError, match=r"s3\.access-key-id"):
-        kind.refuse(wanted("/lake/trips", **STORE))
+        kind.require_supported(wanted("/lake/trips", **STORE))
     with pytest.raises(ConfigurationError, match=r"s3\.role-arn"):
-        kind.refuse(wanted(**STORE, **{"s3.role-arn": "arn:aws:iam::1:role/r"}))
+        kind.require_supported(wanted(**STORE, **{"s3.role-arn": "arn:aws:iam::1:role/r"}))
 
 
 def test_the_writers_settings_travel_without_the_jvms() -> None:

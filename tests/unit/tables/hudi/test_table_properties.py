@@ -114,18 +114,18 @@ def test_who_slept_behind_its_commit_does_not_take_a_later_one_back(
     put = late._folder.put
 
     def slept(name: str, data: bytes) -> None:
-        other.keep(landed(2))
+        other.keep_commit(landed(2))
         put(name, data)
 
     with monkeypatch.context() as patched:
         patched.setattr(late._folder, "put", slept)
-        late.keep(landed(1))
-    assert late.kept() == other.kept() == landed(2)
-    late.keep(landed(1))
-    assert late.kept() == landed(2)
-    late.keep(landed(3))
-    assert other.kept() == landed(3)
-    assert len(place.folder.below(f"{AUX}/sink/landed")) == 1
+        late.keep_commit(landed(1))
+    assert late.read_kept_commit() == other.read_kept_commit() == landed(2)
+    late.keep_commit(landed(1))
+    assert late.read_kept_commit() == landed(2)
+    late.keep_commit(landed(3))
+    assert other.read_kept_commit() == landed(3)
+    assert len(place.folder.files_below(f"{AUX}/sink/landed")) == 1
 
 
 def test_who_reads_while_a_later_commit_is_kept_finds_the_later_one(
@@ -133,28 +133,28 @@ def test_who_reads_while_a_later_commit_is_kept_finds_the_later_one(
 ) -> None:
     place = table(tmp_path)
     reader, other = (Reservations(place, SinkName("sink")) for _ in range(2))
-    other.keep(landed(1))
+    other.keep_commit(landed(1))
     read = reader._folder.read
 
     def slept(name: str) -> bytes:
         if "1.json" in name:
-            other.keep(landed(2))
+            other.keep_commit(landed(2))
         return read(name)
 
     monkeypatch.setattr(reader._folder, "read", slept)
-    assert reader.kept() == landed(2)
+    assert reader.read_kept_commit() == landed(2)
 
 
 def test_what_a_former_version_kept_is_read_until_something_is_kept(tmp_path: Path) -> None:
     place = table(tmp_path)
     kept = Reservations(place, SinkName("sink"))
-    kept.keep(landed(1))
+    kept.keep_commit(landed(1))
     written, formerly = f"{AUX}/sink/landed/1.json", f"{AUX}/sink/newest.json"
     place.folder.put(formerly, place.folder.read(written))
     place.folder.remove([written])
-    assert kept.kept() == landed(1)
-    kept.keep(landed(2))
-    assert kept.kept() == landed(2)
+    assert kept.read_kept_commit() == landed(1)
+    kept.keep_commit(landed(2))
+    assert kept.read_kept_commit() == landed(2)
     with pytest.raises(FileNotFoundError):
         place.folder.read(formerly)
 
@@ -250,9 +250,9 @@ def test_rows_of_a_secondary_are_kept_as_its_own_properties_say(tmp_path: Path) 
 
 def test_what_a_table_is_to_keep_of_ours_lies_beside_it(tmp_path: Path) -> None:
     place = table(tmp_path)
-    assert place.layout().properties == {}
-    place.keep({"headgate.raw-name": "Shop.Orders", PROVIDER: "any"})
-    assert place.layout().properties == {"headgate.raw-name": "Shop.Orders"}
+    assert place.file_schema().properties == {}
+    place.keep_properties({"headgate.raw-name": "Shop.Orders", PROVIDER: "any"})
+    assert place.file_schema().properties == {"headgate.raw-name": "Shop.Orders"}
 
 
 def test_partitions_of_a_secondary_are_those_of_its_staged_files(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_partitions_of_a_secondary_are_those_of_its_staged_files(tmp_path: Path)
     told = {key.replace(".", "__"): value for key, value in hive.items()}
     table(tmp_path, hoodie__table__partition__fields="city", **told)
     place = HudiLocation.of(wanted(tmp_path, primary=LOCK))
-    layout = place.layout()
+    layout = place.file_schema()
     assert (layout.partition_by, layout.marking) == (("city",), None)
     assert layout.location == place.files
 
@@ -285,7 +285,7 @@ def test_partitions_and_keys_are_taken_from_the_table(tmp_path: Path) -> None:
     marking = place.config().marking
     assert (marking.key, marking.partition_by) == ("id", ("city",))
     assert (marking.hive_style, marking.url_encoded) == (True, True)
-    assert place.layout().partition_by == ("city",)
+    assert place.file_schema().partition_by == ("city",)
 
 
 def test_properties_that_are_being_written_are_read_from_those_before(
@@ -439,7 +439,7 @@ def test_a_lock_s_server_that_is_no_address_is_refused_before_anything_is_made(
 ) -> None:
     for url in ("zk1:", "zk1:21a,zk2"):
         with pytest.raises(ConfigurationError, match="no host and port"):
-            HudiFormat().refuse(wanted(tmp_path / "t", properties={**LOCK, URL: url}))
+            HudiFormat().require_supported(wanted(tmp_path / "t", properties={**LOCK, URL: url}))
 
 
 def test_what_the_sink_file_says_of_hudi_is_passed_on() -> None:
@@ -468,13 +468,13 @@ def test_a_sink_file_is_refused_before_anything_is_made(
     tmp_path: Path, more: dict[str, object], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        HudiFormat().refuse(wanted(tmp_path / "t", **more))
+        HudiFormat().require_supported(wanted(tmp_path / "t", **more))
     assert not [*tmp_path.iterdir()]
 
 
 def test_a_required_column_may_be_the_record_key(tmp_path: Path) -> None:
     more = {"properties": {**LOCK, KEY: "id"}, "partition_by": ("city",)}
-    HudiFormat().refuse(wanted(tmp_path, storage={"spark.jars": "hudi.jar"}, **more))
+    HudiFormat().require_supported(wanted(tmp_path, storage={"spark.jars": "hudi.jar"}, **more))
 
 
 @pytest.mark.parametrize(
@@ -500,7 +500,9 @@ def test_columns_that_somebody_changed_are_told(columns: Struct, column: str | N
 )
 def test_only_folders_of_this_machine_and_of_s3_are_filled(location: str) -> None:
     with pytest.raises(ConfigurationError, match=r"table\.location"):
-        HudiFormat().refuse(TableSpec("db.t", location, columns=COLUMNS, properties=LOCK))
+        HudiFormat().require_supported(
+            TableSpec("db.t", location, columns=COLUMNS, properties=LOCK)
+        )
 
 
 def test_properties_that_are_replaced_between_two_looks_are_no_missing_table(

@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import (
     TableMissing,
     Unreachable,
 )
-from headgate.tables.iceberg.catalog import catalog_failure, load_catalog, revoked_rights
+from headgate.tables.iceberg.catalog import catalog_failure, load_catalog, missing_rights_error
 
 
 def sqlite(folder: Path, query: str = "") -> dict[str, str]:
@@ -127,4 +127,4 @@ def test_a_right_that_was_taken_is_named_by_one_code() -> None:
     """Reading is tried again, as ``Unreachable``; the table's trouble is the missing right."""
     error = Unreachable(str(MissingRights("table db.orders cannot be read")))
     error.__cause__ = ForbiddenError("this principal may not")
-    assert str(revoked_rights(error)) == "HG-103 table db.orders cannot be read"
+    assert str(missing_rights_error(error)) == "HG-103 table db.orders cannot be read"

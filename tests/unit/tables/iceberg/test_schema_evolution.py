@@ -23,7 +23,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, PrimaryTable, TableView
-from headgate.tables.iceberg.schema_evolution import evolution
+from headgate.tables.iceberg.schema_evolution import plan_evolution
 
 TIP = Struct((Column("tip", "double"),))
 
@@ -125,7 +125,7 @@ def test_an_update_requires_the_tag_and_the_branch_as_they_were_read(
     world.table().manage_snapshots().create_branch(head, "audit").commit()
     metadata = world.table().metadata
     tag = tag_name(SinkName("sink"), "main")
-    step = evolution(metadata, TIP, readd_dropped=False)
+    step = plan_evolution(metadata, TIP, readd_dropped=False)
     assert {
         each.ref: each.snapshot_id
         for each in step.requirements(tag, branch)
@@ -156,7 +156,7 @@ def test_a_name_that_was_renamed_away_is_not_added_even_where_dropped_ones_retur
     with world.table().update_schema() as update:
         update.rename_column("tip", "gratuity")
         update.delete_column("note")
-    step = evolution(
+    step = plan_evolution(
         world.table().metadata, Struct((*TIP.fields, Column("note", "long"))), readd_dropped=True
     )
     assert step.changes == ("+note",)
@@ -173,7 +173,7 @@ def test_a_new_schema_has_a_number_of_its_own_where_somebody_went_back_to_an_old
     table.catalog.commit_table(table, (), (back,))
     metadata = world.table().metadata
     assert metadata.current_schema_id == first
-    step = evolution(metadata, TIP, readd_dropped=False)
+    step = plan_evolution(metadata, TIP, readd_dropped=False)
     assert step.schema is not None
     assert step.schema.schema_id not in {each.schema_id for each in metadata.schemas}
 

@@ -10,7 +10,7 @@ from contract.iceberg_table_world import IcebergWorld
 
 from headgate.control_protocol.errors import LogUnreadable
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.storage.avro_file_reads import what_is_wrong
+from headgate.tables.storage.avro_file_reads import find_avro_damage
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def nothing(_: bytes) -> bytes:
 
 def header_alone(data: bytes) -> bytes:
     """Cut off before the first block: by itself, it is a list of nothing."""
-    return next(data[:n] for n in range(1, len(data)) if not what_is_wrong(data[:n]))
+    return next(data[:n] for n in range(1, len(data)) if not find_avro_damage(data[:n]))
 
 
 @pytest.mark.parametrize("damage", [half, nothing, header_alone])
@@ -65,7 +65,7 @@ def test_a_manifest_that_was_cut_off_between_two_files_is_not_rewritten(
     (manifest,) = snapshot.manifests(world.table().io)
     path = Path(manifest.manifest_path.removeprefix("file://"))
     whole = path.read_bytes()
-    first = [n for n in range(1, len(whole)) if not what_is_wrong(whole[:n])][1]
+    first = [n for n in range(1, len(whole)) if not find_avro_damage(whole[:n])][1]
     path.write_bytes(whole[:first])
     with pytest.raises(LogUnreadable, match="it lists 1 of 2 files"):
         commit(table, view, record(1, 2), world.file(3))

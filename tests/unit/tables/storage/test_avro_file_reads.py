@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestFile, read_manifest_list, write_manifest_list
 
-from headgate.tables.storage.avro_file_reads import only_whole, what_is_wrong
+from headgate.tables.storage.avro_file_reads import find_avro_damage, with_avro_checks
 from headgate.tables.storage.damaged_files import FileDamaged
 
 LISTED = 3
@@ -40,19 +40,19 @@ def path(tmp_path: Path) -> Path:
 
 
 def read(path: Path) -> int:
-    files = only_whole(only_whole(PyArrowFileIO()))
+    files = with_avro_checks(with_avro_checks(PyArrowFileIO()))
     return len(list(read_manifest_list(files.new_input(str(path)))))
 
 
 def test_a_whole_file_is_read(path: Path) -> None:
     assert read(path) == LISTED
-    assert len(only_whole(PyArrowFileIO()).new_input(str(path))) == path.stat().st_size
+    assert len(with_avro_checks(PyArrowFileIO()).new_input(str(path))) == path.stat().st_size
 
 
 def test_a_file_that_is_cut_anywhere_but_between_blocks_is_refused(path: Path) -> None:
     """pyiceberg's decoder reads on behind the end: it lists less, or ends the process."""
     whole = path.read_bytes()
-    taken = [length for length in range(len(whole)) if not what_is_wrong(whole[:length])]
+    taken = [length for length in range(len(whole)) if not find_avro_damage(whole[:length])]
     assert len(taken) == LISTED, "before each block"
     path.write_bytes(whole[:-1])
     with pytest.raises(FileDamaged, match=r"snap-1\.avro is damaged: it is cut off"):
@@ -77,4 +77,4 @@ def test_a_file_whose_end_was_never_written_is_refused(path: Path, zeros: int) -
 
 
 def test_numbers_that_never_end_are_refused() -> None:
-    assert "cut off" in what_is_wrong(b"Obj\x01" + b"\xff" * 40)
+    assert "cut off" in find_avro_damage(b"Obj\x01" + b"\xff" * 40)

@@ -31,14 +31,14 @@ def test_what_was_put_is_read_listed_and_removed(folder: Folder) -> None:
     folder.put("a/two", b"22")
     folder.put("ab/three", b"3")
     assert folder.read("a/two") == b"22"
-    assert list(folder.sizes(["a/two", "a/none", "a/b/one"])) == [2, None, 1]
-    found = dict(folder.below("a"))
+    assert list(folder.file_sizes(["a/two", "a/none", "a/b/one"])) == [2, None, 1]
+    found = dict(folder.files_below("a"))
     assert sorted(found) == ["a/b/one", "a/two"]
     assert all(at_ms >= before_ms for at_ms in found.values())
     folder.remove(["a/two", "a/none"])
     folder.remove([])
-    assert [name for name, _ in folder.below("a")] == ["a/b/one"]
-    assert folder.below("none") == []
+    assert [name for name, _ in folder.files_below("a")] == ["a/b/one"]
+    assert folder.files_below("none") == []
     with pytest.raises(FileNotFoundError):
         folder.read("a/two")
 
@@ -48,15 +48,15 @@ def test_the_first_who_puts_it_if_absent_has_put_it(folder: Folder) -> None:
     assert folder.put_if_absent("x/uuid", b"mine")
     assert not folder.put_if_absent("x/uuid", b"theirs")
     assert folder.read("x/uuid") == b"mine"
-    assert [name for name, _ in folder.below("x")] == ["x/uuid"]
+    assert [name for name, _ in folder.files_below("x")] == ["x/uuid"]
 
 
 def test_arrow_writes_and_reads_files_there(folder: Folder) -> None:
-    with folder.sink("x/rows.parquet") as stream:
+    with folder.open_output("x/rows.parquet") as stream:
         pq.write_table(ROWS, stream)
         size = stream.tell()
-    assert list(folder.sizes(["x/rows.parquet"])) == [size]
-    with pq.ParquetFile(folder.source("x/rows.parquet")) as file:
+    assert list(folder.file_sizes(["x/rows.parquet"])) == [size]
+    with pq.ParquetFile(folder.arrow_source("x/rows.parquet")) as file:
         assert file.read().equals(ROWS)
 
 
@@ -64,7 +64,7 @@ def test_nobody_is_shown_what_is_not_whole_yet(tmp_path: Path) -> None:
     folder = open_folder(f"file://{tmp_path}", {})
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / ".headgate-5d2e").write_bytes(b"half")
-    assert folder.below("x") == []
+    assert folder.files_below("x") == []
 
 
 def test_an_address_is_a_name_below_the_location() -> None:

@@ -27,27 +27,27 @@ class Store:
         self._called("put")
         self.whole = data
 
-    def begin(self, bucket: str, key: str) -> str:
+    def begin_upload(self, bucket: str, key: str) -> str:
         self._called("begin")
         return "upload"
 
-    def part(self, bucket: str, key: str, upload: str, numbered: tuple[int, bytes]) -> str:
+    def upload_part(self, bucket: str, key: str, upload: str, numbered: tuple[int, bytes]) -> str:
         number, data = numbered
         self._called("part")
         self.parts[number] = data
         return f"tag-{number}"
 
-    def complete(self, bucket: str, key: str, upload: str, parts: Sequence[str]) -> None:
+    def complete_upload(self, bucket: str, key: str, upload: str, parts: Sequence[str]) -> None:
         if self.fails == "complete":
             raise UploadUnknown("no such upload")
         self._called("complete")
         assert parts == [f"tag-{number}" for number in sorted(self.parts)]
         self.whole = b"".join(self.parts[number] for number in sorted(self.parts))
 
-    def size(self, bucket: str, key: str) -> int:
+    def object_size(self, bucket: str, key: str) -> int:
         return self.there
 
-    def abort(self, bucket: str, key: str, upload: str) -> None:
+    def abort_upload(self, bucket: str, key: str, upload: str) -> None:
         self._called("abort")
 
     def _called(self, name: str) -> None:

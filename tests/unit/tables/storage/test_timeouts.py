@@ -19,14 +19,14 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.storage.file_io import client_of, is_far, open_files
-from headgate.tables.storage.object_stores import for_files
+from headgate.tables.storage.object_stores import file_properties
 from headgate.tables.storage.timeouts import (
     RETRIES_S,
     SLOWEST_BYTES_S,
     BoundedFiles,
     BoundedInput,
     GcsFiles,
-    within,
+    call_with_timeout,
 )
 
 SOON_S = 0.05
@@ -178,7 +178,7 @@ def test_answers_and_failures_are_the_clients_own(tmp_path: Path) -> None:
         files.new_input(path).open()
     assert files.properties == {"some": "property"}
     with pytest.raises(ZeroDivisionError):
-        within(1.0, "a call", lambda: 1 / 0)
+        call_with_timeout(1.0, "a call", lambda: 1 / 0)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_gcs_is_told_when_to_give_up_and_all_that_it_takes() -> None:
     assert arguments["scheme"] == "http"
     assert arguments["endpoint_override"] == "127.0.0.1:4443"
     assert arguments["default_bucket_location"] == "EU"
-    assert for_files({**told, "uri": "secret"}) == told, "and executors are told the same"
+    assert file_properties({**told, "uri": "secret"}) == told, "and executors are told the same"
 
 
 def test_adls_is_told_all_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,4 +245,4 @@ def test_adls_is_told_all_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None
     files.fs_by_scheme("abfss", "lake@account.dfs.core.windows.net")
     names = {name.removeprefix("adls.").replace("-", "_") for name in told} - {"py_io_impl"}
     assert set(heard) == names
-    assert for_files(told) == told
+    assert file_properties(told) == told

@@ -37,10 +37,10 @@ def files(local: LocalCatalog, count: int) -> list[Path]:
 
 def judged(local: LocalCatalog, paths: list[Path]) -> Condemned:
     waiting = Condemned(local.catalog)
-    assert not waiting.waiting
+    assert not waiting.has_files
     table = local.catalog.load_table(NAME)
     waiting.add([f"file://{path}" for path in paths], table.metadata)
-    assert waiting.waiting
+    assert waiting.has_files
     return waiting
 
 
@@ -49,7 +49,7 @@ def test_what_was_condemned_goes(local: LocalCatalog) -> None:
     waiting = judged(local, paths)
     waiting.delete(local.catalog.load_table(NAME))
     assert not any(path.exists() for path in paths)
-    assert not waiting.waiting
+    assert not waiting.has_files
 
 
 def test_of_a_table_created_anew_nothing_goes(
@@ -63,7 +63,7 @@ def test_of_a_table_created_anew_nothing_goes(
     anew = local.catalog.create_table(NAME, schema)
     waiting.delete(anew)
     assert "another one now; 3 files" in caplog.text
-    assert not waiting.waiting
+    assert not waiting.has_files
     waiting.delete(anew)
     assert all(path.exists() for path in paths)
 
@@ -80,10 +80,10 @@ def test_deleting_takes_so_long_and_goes_on_the_next_time(
     waiting.delete(table)
     left = [path for path in paths if path.exists()]
     assert left
-    assert waiting.waiting
+    assert waiting.has_files
     for _ in paths:
         waiting.delete(table)
-    assert not waiting.waiting
+    assert not waiting.has_files
     assert not any(path.exists() for path in paths)
 
 

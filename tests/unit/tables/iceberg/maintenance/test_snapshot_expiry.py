@@ -336,11 +336,11 @@ def test_a_table_that_never_rests_is_left_for_the_next_commit(
         return right(*arguments)  # type: ignore[arg-type]
 
     tried: list[int] = []
-    right = snapshot_removal.SnapshotRemoval.call
-    monkeypatch.setattr(snapshot_removal.SnapshotRemoval, "call", overtaken)
+    right = snapshot_removal.SnapshotRemoval.try_removal
+    monkeypatch.setattr(snapshot_removal.SnapshotRemoval, "try_removal", overtaken)
     sink.commit(rows(90))
     assert (len(tried), server.removals) == (5, 0)
-    monkeypatch.setattr(snapshot_removal.SnapshotRemoval, "call", right)
+    monkeypatch.setattr(snapshot_removal.SnapshotRemoval, "try_removal", right)
     sink.view = sink.table.read()
     sink.commit(rows(91))
     assert server.removals == 1
@@ -640,7 +640,7 @@ def test_nothing_is_removed_while_a_removal_may_still_land(
     assert server.removals == 1
     doubted = sink.table._upkeep._doubted
     assert doubted is not None
-    sink.table._upkeep._tend(sink.loaded())
+    sink.table._upkeep._maintain(sink.loaded())
     assert sink.table._upkeep._doubted is doubted
     assert server.removals == 1
     sink.commit(rows(91))

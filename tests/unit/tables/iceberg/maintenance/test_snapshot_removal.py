@@ -53,7 +53,7 @@ class Desk(ServerChecks):
         return response.model_copy(update={"metadata": self.answered(response.metadata)})
 
     def call(self) -> bool:
-        return self.removal.call(self.load_table(NAME))
+        return self.removal.try_removal(self.load_table(NAME))
 
     def tag(self, name: str, position: int) -> None:
         table = self.load_table(NAME)
@@ -128,19 +128,19 @@ def test_proven_is_a_removal_of_the_very_version_that_was_judged(desk: Desk, mor
 
 def test_a_removal_has_landed_in_its_own_table_and_whole(desk: Desk) -> None:
     before = desk.read.metadata
-    assert not desk.removal.landed(before)
+    assert not desk.removal.has_landed(before)
     part = before.model_copy(update={"snapshots": before.snapshots[1:]})
-    assert not desk.removal.landed(part)
+    assert not desk.removal.has_landed(part)
     whole = before.model_copy(update={"snapshots": before.snapshots[2:]})
-    assert desk.removal.landed(whole)
-    assert not desk.removal.landed(with_another_uuid(whole))
+    assert desk.removal.has_landed(whole)
+    assert not desk.removal.has_landed(with_another_uuid(whole))
 
 
 def test_it_is_decided_when_it_has_landed_or_a_ref_has_moved(desk: Desk) -> None:
     before = desk.read.metadata
-    assert not desk.removal.decided(before)
-    assert desk.removal.decided(before.model_copy(update={"refs": {}}))
-    assert desk.removal.decided(before.model_copy(update={"snapshots": before.snapshots[2:]}))
+    assert not desk.removal.is_decided(before)
+    assert desk.removal.is_decided(before.model_copy(update={"refs": {}}))
+    assert desk.removal.is_decided(before.model_copy(update={"snapshots": before.snapshots[2:]}))
 
 
 def lost_answer(desk: Desk, *, then: Callable[[], None] = lambda: None) -> None:
@@ -189,7 +189,7 @@ def test_it_is_tried_again_on_the_table_as_it_is_then(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody takes the sequence number that the copy was to have."""
-    right = snapshot_removal._copy
+    right = snapshot_removal._copy_snapshot
 
     def copied(snapshot: Snapshot, metadata: TableMetadata) -> Snapshot:
         if not overtaken:
@@ -198,7 +198,7 @@ def test_it_is_tried_again_on_the_table_as_it_is_then(
         return right(snapshot, metadata)
 
     overtaken: list[int] = []
-    monkeypatch.setattr(snapshot_removal, "_copy", copied)
+    monkeypatch.setattr(snapshot_removal, "_copy_snapshot", copied)
 
     def its_own() -> None:
         desk.its_own = True
@@ -217,7 +217,7 @@ def test_the_copy_is_younger_than_all_that_the_table_has(
     last_ms = desk.read.metadata.last_updated_ms
     wall_s = last_ms / 1_000 + (-3_600 if clock == "behind" else 3_600)
     monkeypatch.setattr(snapshot_removal.time, "time", lambda: wall_s)
-    at_ms = snapshot_removal._copy(desk.due[0], desk.read.metadata).timestamp_ms
+    at_ms = snapshot_removal._copy_snapshot(desk.due[0], desk.read.metadata).timestamp_ms
     assert at_ms == max(last_ms, int(wall_s * 1_000))
 
 

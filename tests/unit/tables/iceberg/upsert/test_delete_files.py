@@ -18,10 +18,10 @@ from headgate.tables.iceberg.upsert.delete_files import (
     DeleteFiles,
     Target,
     bitmap_of,
-    dead_in,
     delete_files,
-    identity,
+    path_and_offset,
     positions_of,
+    read_dead_positions,
     referenced_file,
 )
 
@@ -45,12 +45,12 @@ def test_key_6_dead_positions_are_read_back_from_the_one_file_of_each_data_file(
     made = written(delete_files(version, f"file://{tmp_path}", dead))
 
     assert [referenced_file(file) for file in made.listed] == [each.path for each, _ in dead]
-    assert len({identity(file) for file in made.listed}) == len(dead)
+    assert len({path_and_offset(file) for file in made.listed}) == len(dead)
     assert len(made.bytes_of) == (1 if version == 3 else len(dead))
     for file, (about, bits) in zip(made.listed, dead, strict=True):
         assert (file.record_count, file.spec_id) == (len(bits), 4)
         assert file.file_size_in_bytes == len(made.bytes_of[file.file_path])
-        assert dead_in(PyArrowFileIO(), file) == {about.path: bits}
+        assert read_dead_positions(PyArrowFileIO(), file) == {about.path: bits}
 
 
 def test_pyiceberg_reads_the_vectors() -> None:
@@ -71,7 +71,7 @@ def test_a_damaged_vector_is_not_believed(tmp_path: Path) -> None:
         whole[at] ^= 1
         written(DeleteFiles(made.listed, {path: bytes(whole)}))
         with pytest.raises(ValueError, match="damaged"):
-            dead_in(PyArrowFileIO(), made.listed[0])
+            read_dead_positions(PyArrowFileIO(), made.listed[0])
 
 
 def test_nothing_dead_needs_no_file() -> None:

@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from headgate.control_protocol.events import FileKind
-from headgate.tables.iceberg.column_reads import batches
+from headgate.tables.iceberg.column_reads import read_column_batches
 from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
     PARTITION,
@@ -43,11 +43,11 @@ def test_key_2_a_key_file_is_read_back_by_field_ids(tmp_path: Path) -> None:
 
     assert (written.kind, written.records) == (FileKind.KEYS, 2)
     assert written.size_bytes == (tmp_path / "keys.parquet").stat().st_size
-    ((ids, zones, tips, offsets),) = batches(io, path, [4, 7, 9, OFFSET], {9})
+    ((ids, zones, tips, offsets),) = read_column_batches(io, path, [4, 7, 9, OFFSET], {9})
     assert (ids.to_pylist(), zones.to_pylist(), offsets.to_pylist()) == ([1, 2], ["a", "b"], [7, 3])
     assert tips.null_count == 2
     with pytest.raises(KeyError):
-        list(batches(io, path, [9]))
+        list(read_column_batches(io, path, [9]))
 
 
 def test_key_2_deletes_carry_their_topic_where_rows_do() -> None:

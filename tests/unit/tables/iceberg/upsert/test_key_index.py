@@ -31,7 +31,7 @@ def test_key_7_it_finds_the_live_rows_of_a_key(seed: int, monkeypatch: pytest.Mo
             rows[key].add((path, position))
         if index.numbers and chance.random() < 0.3:
             gone = chance.choice(list(index.numbers))
-            index.forget(gone)
+            index.forget_file(gone)
             rows = defaultdict(set, {k: {r for r in v if r[0] != gone} for k, v in rows.items()})
         for live in rows.values():
             for row in chance.sample(sorted(live), len(live) // 4):
@@ -73,7 +73,7 @@ def test_key_7_a_full_index_says_so_and_stays_as_it_was() -> None:
 def test_key_7_rows_of_forgotten_files_make_room() -> None:
     index = KeyIndex(2 * ROW_BYTES)
     index.add("a", file_keys([(1, 0), (2, 0)]))
-    index.forget("a")
+    index.forget_file("a")
     index.add("b", file_keys([(1, 0), (3, 0)]))
     assert found(index, {}) == {(1, 0): {("b", 0)}, (3, 0): {("b", 1)}}
 
@@ -110,7 +110,7 @@ def test_key_7_several_tables_share_one_bound_of_memory() -> None:
         with pytest.raises(KeyIndexFull):
             index.add("c", file_keys([(9, 0)]))
     assert found(other, {}) == {(1, 0): {("b", 0)}}
-    one.forget("a")
+    one.forget_file("a")
     one.add("d", file_keys([(5, 0)]))
     other.add("e", file_keys([(6, 0), (7, 0)]))
     assert len(other) == 3
