@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from headgate.control_protocol.errors import (
     HeadgateError,
@@ -56,7 +56,7 @@ from headgate.coordinator.actions import (
 from headgate.coordinator.machine import step
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.coordinator.state import Identity, State
+from headgate.coordinator.state import Identity, State, Timer
 
 _log = redacted_logger("headgate.coordinator")
 _Answer = TypeVar("_Answer")
@@ -195,19 +195,12 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         return None
 
     def _look(self, asked: Look) -> Looked:
-        """Read in the order that PENDING-4 needs: the primary table first."""
         world = self._world
-        primary = world.table.read() if asked.primary else None
-        secondaries = None
-        if asked.tables or asked.remembered:
-            assert world.secondaries is not None, "this sink has no secondary tables"
-            secondaries = read_secondaries(world.secondaries, asked, world.clock.wall_ms())
-        if not asked.sources:
-            return Looked(primary, secondaries)
-        found = describe_sources(world.topics, self._start_at, first_start=asked.first_start)
+        found = answer_look(asked, world, self._start_at, world.clock.wall_ms)
+        if (described := found.sources) is None:
+            return found
         topic_id, stamp = world.control_topic_id(), world.stamp()
-        sources = replace(found, control_topic_id=topic_id, stamp=stamp)
-        return Looked(primary, secondaries, sources)
+        return replace(found, sources=replace(described, control_topic_id=topic_id, stamp=stamp))
 
     def _call_secondaries(
         self,
@@ -247,12 +240,12 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         """Report a failure where people look, once it repeats or lasts."""
         if not line.trouble:
             return
-        now_ms, failures = self._clock.monotonic_ms(), self.state.failures
+        now_ms, failures = self._clock.monotonic_ms(), self.state.call.failures
         if failures <= 1:
             self._fails_since_ms = now_ms
         lasts = line.lasts or (failures > 1 and now_ms - self._fails_since_ms >= SILENCE_MS_MAX)
         if lasts or failures >= TRIES_IN_SILENCE:
-            again_ms = self.state.retry_at_ms
+            again_ms = self.state.deadlines.get(Timer.RETRY)
             in_ms = None if again_ms is None else max(0, again_ms - now_ms)
             self._world.on_trouble(line.text, in_ms)
 
@@ -276,7 +269,36 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
             _log.log(level, "sink %s: %s%s", self._sink, text, why, extra=extra)
 
 
-def read_secondaries(secondaries: AllSecondaryTables, asked: Look, wall_ms: int) -> SecondariesRead:
+class ReadablePorts(Protocol):
+    """What a look reads: the ports of a coordinator, or of a person's claim."""
+
+    @property
+    def table(self) -> PrimaryTable: ...
+
+    @property
+    def topics(self) -> SourceTopics: ...
+
+    @property
+    def secondaries(self) -> AllSecondaryTables | None: ...
+
+
+def answer_look(
+    asked: Look, ports: ReadablePorts, start_at: StartAt, wall_ms: Callable[[], int]
+) -> Looked:
+    """Read what is asked for, in the order that PENDING-4 needs: the primary table first."""
+    primary = ports.table.read() if asked.primary else None
+    secondaries = sources = None
+    if asked.tables or asked.remembered:
+        assert ports.secondaries is not None, "this sink has no secondary tables"
+        secondaries = _read_secondaries(ports.secondaries, asked, wall_ms())
+    if asked.sources:
+        sources = _describe_sources(ports.topics, start_at, first_start=asked.first_start)
+    return Looked(primary, secondaries, sources)
+
+
+def _read_secondaries(
+    secondaries: AllSecondaryTables, asked: Look, wall_ms: int
+) -> SecondariesRead:
     """Return what the tables answer, and which of the remembered ones are gone (LEDGER-2)."""
     gone = secondaries.missing(asked.remembered) if asked.remembered else {}
     views, troubles = _split_errors({**gone, **secondaries.describe(asked.tables)})
@@ -292,7 +314,7 @@ def _split_errors(
     return {n: a for n, a in answers.items() if not isinstance(a, HeadgateError)}, troubles
 
 
-def describe_sources(
+def _describe_sources(
     topics: SourceTopics, start_at: StartAt, *, first_start: bool
 ) -> SourcesDescribed:
     """Return what a claim needs to know of the sources. Raises ``Unreachable``."""

@@ -36,6 +36,8 @@ from headgate.coordinator.outgoing_events import (
     enter_phase,
     recover,
     wait,
+    with_next_look,
+    with_topics,
 )
 from headgate.coordinator.pending_commits import (
     carry_on,
@@ -46,7 +48,7 @@ from headgate.coordinator.pending_commits import (
     secondary_claims,
     without,
 )
-from headgate.coordinator.pending_delivery import begin_delivering, log_expired
+from headgate.coordinator.pending_delivery import begin_delivering, log_expired, with_unseen
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
     Resumption,
@@ -79,6 +81,7 @@ from headgate.coordinator.secondary_tables import (
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.source_partitions import defer_added, deferred_partitions
 from headgate.coordinator.state import (
+    OVERDUE,
     Delivery,
     PauseRequest,
     PauseState,
@@ -91,6 +94,7 @@ from headgate.coordinator.state import (
     Suspensions,
     Suspicion,
     Term,
+    Timer,
 )
 
 # Handles an operator's requests to pause or to go on, each exactly once (rule PAUSE-1).
@@ -120,15 +124,9 @@ def on_request(state: State, said: Envelope, now_ms: int) -> State:
         return state
     if request.seen < TransactionId(term.epoch, term.pause.answered):
         # old, or the table is not the one that this coordinator knows: a look will tell
-        return replace(state, term=replace(term, primary=term.primary.with_look_soon()))
-    return replace(
-        state,
-        term=replace(
-            term,
-            pause=replace(term.pause, paused=request.paused),
-            collection=term.collection.with_end_by(now_ms),
-        ),
-    )
+        return state.with_deadline(Timer.LOOK, OVERDUE)
+    paused = replace(term, pause=replace(term.pause, paused=request.paused))
+    return replace(state, term=paused).with_end_by(now_ms)
 
 
 def is_paused_at_start(state: State, attempt: CommitAttempt | None, *, stored: bool) -> bool:
@@ -295,7 +293,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     _refuse_deleted_back(state, tables, offsets, resumption.topic_ids)
     # above the secondary tables', too: a primary table that was restored counts from an old value,
     # while folders and records of a higher epoch exist already
-    epoch = next_epoch(tables, state.highest_epoch)
+    epoch = next_epoch(tables, state.watch.highest_epoch)
     bare = CommitRecord(
         sink=state.identity.sink,
         group_id=state.identity.group_id,
@@ -325,12 +323,11 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     )
     attempt = CommitAttempt(view, record_claimed, forgets=recovery.forgotten)
     claiming = enter_phase(
-        state,
+        with_topics(state, sources.topics),
         Phase.CLAIMING,
         attempt=attempt,
         table_uuid=view.uuid,
-        table_epoch=newest_epoch(tables),
-        topics=read,
+        watch=state.watch.with_table_epoch(newest_epoch(tables)),
     )
     expired = log_expired(record_claimed, record) if record_claimed.expired else ()
     tells = (*expired, *_log_changes(record, record_claimed), *held)
@@ -413,31 +410,30 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
     Where secondary tables are claimed (PENDING-9), it waits until they are: whatever a delivery of
     long ago may still bring is then in them, or never will be.
     """
-    claim_attempt, state = state.attempt, replace(state, attempt=None)
     record = view.record
     assert record is not None
     epoch = record.transaction.epoch
     recovery = _recovery_of(state)
     secondaries = recovery.secondaries
     tables = (view, *secondaries.values())
-    if credible_epoch(tables, state.highest_epoch) >= epoch:
+    if credible_epoch(tables, state.watch.highest_epoch) >= epoch:
         # all who heard the higher one would ignore a START of this one
-        return recover(state, f"epoch {state.highest_epoch} was heard: claims a higher one")
+        return recover(state, f"epoch {state.watch.highest_epoch} was heard: claims a higher one")
+    paused = is_paused_at_start(state, state.call.attempt, stored=record.paused)
     term = Term(
         epoch=epoch,
-        primary=PrimaryState(view=view, committed_at_ms=now_ms),
+        primary=PrimaryState(view=view),
         progress=Progress(offsets=record.offsets, valid_through_ms=record.valid_through_ms),
         sources=SourceState(topic_ids=record.topic_ids, cohorts=record.cohorts),
         collection=StatusCollection(awaited=frozenset(record.offsets)),
-        pause=PauseState(paused=is_paused_at_start(state, claim_attempt, stored=record.paused)),
+        pause=PauseState(paused=paused),
         delivery=Delivery(
             secondaries=secondaries,
             pending=record.pending_commits,
-            moved_at_ms=dict.fromkeys(secondaries, now_ms),
+            moved_at_ms=dict.fromkeys((view.table, *secondaries), now_ms),
         ),
         suspensions=Suspensions(
             suspended={suspended.table: suspended for suspended in record.suspended},
-            listed_at_ms=now_ms,
         ),
     )
     age_max_ms = state.settings.claim_age_max_ms
@@ -445,13 +441,13 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
     begun = replace(
         state,
         term=replace(term, tokens=first),
-        highest_epoch=epoch,
-        table_epoch=epoch,
-        superseded_ms=None,
+        watch=state.watch.with_own_epoch(epoch),
         pause_asked=None,
         recovery=None,
         suspicion=Suspicion(),
     )
+    begun = with_next_look(begun, now_ms)
+    begun = with_unseen(begun) if state.identity.refresh_ms else begun
     began = LogLine(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
     if any(pending_commit.claim for pending_commit in record.pending_commits):
         delivering, actions = begin_delivering(begun, now_ms)

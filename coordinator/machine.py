@@ -44,11 +44,9 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import (
     LEAP_MAX,
-    ControlOffset,
     Sender,
     TopicId,
     TopicPartition,
-    TransactionNumber,
 )
 from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import Heard, LogLine, LogTruncated, Tick
@@ -97,6 +95,7 @@ from headgate.coordinator.outgoing_events import (
     term_of,
     wait,
     with_former_data,
+    with_topics,
 )
 from headgate.coordinator.pending_commits import find_ahead
 from headgate.coordinator.pending_delivery import (
@@ -135,7 +134,6 @@ from headgate.coordinator.recovery import (
 from headgate.coordinator.repeated_refusals import count_refusals, end_refusals
 from headgate.coordinator.schema_changes import (
     ask_for_changes,
-    is_change_due,
     on_changed,
     on_evolved,
     on_proposal,
@@ -150,7 +148,16 @@ from headgate.coordinator.secondary_tables import (
 )
 from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.source_partitions import activate, defer_added, deferred_partitions
-from headgate.coordinator.state import HeardStatus, ReplayWindow, Sample, State, Term
+from headgate.coordinator.state import (
+    OVERDUE,
+    HeardStatus,
+    ReplayWindow,
+    Sample,
+    SourceState,
+    State,
+    Term,
+    Timer,
+)
 from headgate.coordinator.status_validation import (
     ValidationResult,
     admission_criteria,
@@ -222,9 +229,9 @@ def _on_call_failed(state: State, reason: str, now_ms: int) -> Step:
 
 def _on_looked(state: State, found: Looked, now_ms: int) -> Step:
     """Take in the answer to the question of this phase; nobody waits for another one."""
-    if state.asked is None:
+    if state.call.asked is None:
         return state, ()
-    state = replace(state, asked=None)
+    state = replace(state, call=state.call.with_answer())
     match state.phase, found:
         case Phase.RECOVERING, Looked(primary=TableView() as view):
             return on_table_found(state, view)
@@ -238,7 +245,7 @@ def _on_looked(state: State, found: Looked, now_ms: int) -> Step:
             return on_read_for_staging(state, secondaries, now_ms)
         case Phase.DELIVERING, _:
             return _on_look_at_delivery(state, found, now_ms)
-        case _, Looked(primary=TableView() as view) if state.attempt:
+        case _, Looked(primary=TableView() as view) if state.call.attempt:
             return on_attempt_read(state, view, now_ms)
         case _:
             return state, ()
@@ -259,7 +266,8 @@ def _on_leadership(state: State, now_ms: int) -> Step:
     """EPOCH-4: after being superseded, claim only after a fixed wait."""
     if state.phase is not Phase.FOLLOWING:
         return state, ()
-    if state.superseded_ms is not None and now_ms < state.superseded_ms + _wait_ms(state):
+    since_ms = state.watch.superseded_ms
+    if since_ms is not None and now_ms < since_ms + _wait_ms(state):
         return state, ()
     return recover(state, "leading: reads table and sources")
 
@@ -281,35 +289,33 @@ def _on_discontinued(state: State, reason: str) -> Step:
 
 
 def _on_tick(state: State, now_ms: int) -> Step:
-    if state.unanswered_since_ms is not None and lacks_answers(state, now_ms):
+    if state.call.unanswered_since_ms is not None and lacks_answers(state, now_ms):
         return stop(state, release_error(state, now_ms))
-    if state.retry_at_ms is not None:
-        return _retry(state, now_ms) if now_ms >= state.retry_at_ms else (state, ())
+    if Timer.RETRY in state.deadlines:
+        return _retry(state, now_ms) if state.is_due(Timer.RETRY, now_ms) else (state, ())
     match state.phase:
-        case Phase.OPEN if term_of(state).changes.proposals and is_change_due(
-            term_of(state), now_ms
-        ):
+        case Phase.OPEN if state.is_due(Timer.CHANGES, now_ms):
             return ask_for_changes(state)
-        case Phase.OPEN if now_ms >= term_of(state).collection.end_due_ms or is_full(state):
+        case Phase.OPEN if state.is_due(Timer.END, now_ms) or is_full(state):
             return prepare_end(state, now_ms)
         case Phase.COLLECTING:
             return collect(state, now_ms)
         case Phase.STARTING | Phase.CLOSING | Phase.SETTLING | Phase.EVOLVING:
             # LOG-1: confirmed is not heard; a truncated log may have lost the event
             again_ms = now_ms + state.settings.commit_timeout_ms
-            return replace(state, retry_at_ms=again_ms), ()
+            return state.with_deadline(Timer.RETRY, again_ms), ()
         case _:
             return state, ()
 
 
 def _retry(state: State, now_ms: int) -> Step:
     """Retry what failed; a commit's outcome is read from the table, never assumed (OUTCOME-2)."""
-    state = replace(state, retry_at_ms=None)
+    state = state.with_deadline(Timer.RETRY, None)
     match state.phase:
         case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
             return ask(state, Look(primary=True))
-        case Phase.PREPARING | Phase.COLLECTING if state.asked is not None:
-            return state, (state.asked,)
+        case Phase.PREPARING | Phase.COLLECTING if state.call.asked is not None:
+            return state, (state.call.asked,)
         case Phase.DRAFTING:
             return stage_again(state, now_ms)
         case Phase.DELIVERING:
@@ -323,6 +329,9 @@ def _retry(state: State, now_ms: int) -> Step:
 
 def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
     said = record.envelope
+    # This order is the rule. A repetition first: it says nothing new of epochs either. Then an
+    # epoch that nobody can have counted to, before it is remembered as the highest. Only then who
+    # leads: a higher epoch ends this term before its event could count in it.
     if isinstance(said.event, Presence | WriteStatus | Proposal):
         if is_repeated(state, said):
             return _with_heard_to(state, record), ()
@@ -333,8 +342,8 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
         return on_request(_with_heard_to(state, record), said, now_ms), ()
     coordinates = isinstance(said.event, StartCommit | EndCommit | Settlement | Tables)
     rival = coordinates and said.sender != state.identity.sender
-    if said.epoch > state.highest_epoch:
-        state = replace(state, highest_epoch=said.epoch)
+    if said.epoch > state.watch.highest_epoch:
+        state = replace(state, watch=state.watch.with_heard_epoch(said.epoch))
     if state.term is None:
         return state, ()
     if said.epoch > state.term.epoch:
@@ -353,13 +362,8 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
 def _with_heard_to(state: State, record: LogRecord) -> State:
     if state.term is None:
         return state
-    return replace(
-        state,
-        term=replace(
-            state.term,
-            progress=replace(state.term.progress, heard_to=ControlOffset(record.offset + 1)),
-        ),
-    )
+    progress = state.term.progress.with_heard(record.offset)
+    return replace(state, term=replace(state.term, progress=progress))
 
 
 def _on_record_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
@@ -393,28 +397,19 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
         case Phase.STARTING, StartCommit(paused=paused):
             started = replace(
                 term,
-                progress=replace(term.progress, settled_to=term.progress.heard_to),
-                collection=replace(
-                    term.collection,
-                    statuses=(),
-                    buffered={},
-                    named_by_presence=frozenset(),  # gains before L take their position from here
-                    end_due_ms=next_end_ms if paused == term.pause.paused else now_ms,
-                ),
+                progress=term.progress.with_first_start(),
+                collection=term.collection.with_first_start(),
+            )
+            state = state.with_deadline(
+                Timer.END, next_end_ms if paused == term.pause.paused else now_ms
             )
             tidying = tidy(started) if started.delivery.secondaries else ()
             return _open_or_deliver(replace(state, term=started), now_ms, tidying)
         case Phase.CLOSING, StartCommit(paused=paused) if said.transaction == term.progress.number:
-            due_ms = now_ms + state.settings.commit_timeout_ms
-            collecting = replace(
-                term,
-                collection=replace(
-                    term.collection,
-                    buffered={},
-                    time_out_ms=due_ms,
-                    end_due_ms=next_end_ms if paused == term.pause.paused else now_ms,
-                ),
-            )
+            state = state.with_deadline(
+                Timer.END, next_end_ms if paused == term.pause.paused else now_ms
+            ).with_deadline(Timer.TIME_OUT, now_ms + state.settings.commit_timeout_ms)
+            collecting = replace(term, collection=term.collection.with_next_start())
             return enter_phase(state, Phase.COLLECTING, term=collecting, failures=0), ()
         case Phase.EVOLVING, Tables() as tables:
             return on_tables_event(state, tables, now_ms)
@@ -441,20 +436,13 @@ def _open_or_deliver(state: State, now_ms: int, also: tuple[Action, ...] = ()) -
 def _on_status(state: State, heard: HeardStatus) -> Step:
     """COMMIT-3: count a status, whatever transaction it answers."""
     term = term_of(state)
-    awaited = term.collection.awaited | named_partitions((heard,))
-    held = {
-        sender: amounts
-        for sender, amounts in term.collection.buffered.items()
-        if sender != heard.sender
-    }
-    statuses = (*term.collection.statuses, heard)
     # TOKEN-1: its owner may have moved the table's data; the look finds out, and the next START
     # says so
-    soon = term.primary.look_soon or (heard.status.failure or "").startswith(FolderElsewhere.code)
+    if (heard.status.failure or "").startswith(FolderElsewhere.code):
+        state = state.with_deadline(Timer.LOOK, OVERDUE)
     heard_it = replace(
         term,
-        collection=replace(term.collection, statuses=statuses, awaited=awaited, buffered=held),
-        primary=term.primary.with_look_soon() if soon else term.primary,
+        collection=term.collection.with_status(heard, named_partitions((heard,))),
     )
     return replace(state, term=heard_it), ()
 
@@ -462,16 +450,8 @@ def _on_status(state: State, heard: HeardStatus) -> Step:
 def _on_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> Step:
     """COMMIT-2: a gain names its partitions "unknown", and makes END come soon."""
     term = term_of(state)
-    soon = min(term.collection.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
-    gaining = replace(
-        term,
-        collection=replace(
-            term.collection,
-            end_due_ms=soon,
-            named_by_presence=term.collection.named_by_presence | gained,
-            awaited=term.collection.awaited | gained,
-        ),
-    )
+    state = state.with_end_by(now_ms + state.settings.rebalance_delay_ms)
+    gaining = replace(term, collection=term.collection.with_gain(gained))
     return replace(state, term=gaining), ()
 
 
@@ -515,21 +495,16 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     all_ids = {**term.sources.topic_ids, **ids}
     if len(fit) > len(term.progress.offsets):
         refuse_too_many(fit.restricted(p for p in fit if p.topic in sources.topics), all_ids)
-    number = TransactionNumber(term.progress.number + 1)
+    progress = term.progress.with_next(fit)
     age_max_ms = state.settings.claim_age_max_ms
     closing = replace(
         term,
-        progress=replace(term.progress, offsets=fit, number=number),
-        sources=replace(
-            term.sources,
-            topic_ids=all_ids,
-            ends=ends_of(sources.topics, all_ids),
-            cohorts=cohorts,
-        ),
-        tokens=term.tokens.with_start(number, sources.stamp, now_ms, age_max_ms),
+        progress=progress,
+        sources=SourceState(all_ids, ends_of(sources.topics, all_ids), cohorts),
+        tokens=term.tokens.with_start(progress.number, sources.stamp, now_ms, age_max_ms),
     )
-    topics = frozenset(sources.topics)
-    moved = enter_phase(state, Phase.CLOSING, term=closing, topics=topics, failures=0)
+    described = with_topics(state, sources.topics)
+    moved = enter_phase(described, Phase.CLOSING, term=closing, failures=0)
     return moved, (*held, *told, *append_events(moved))
 
 
@@ -547,11 +522,10 @@ _TOO_OLD = "the transaction is so old that its files may have been cleaned up: b
 def collect(state: State, now_ms: int) -> Step:
     """COMMIT-3, RANGE-2: judge once every awaited partition is named (a set, no count), or at the
     time-out."""
-    term = term_of(state)
-    if state.asked is not None:
+    if state.call.asked is not None:
         return state, ()
     ready = not _unnamed_partitions(state)
-    if not ready and now_ms < term.collection.time_out_ms:
+    if not ready and not state.is_due(Timer.TIME_OUT, now_ms):
         return state, ()
     if not ready and state.settings.timeout_policy is TimeoutPolicy.ABORT:
         return _abort(state)
@@ -593,7 +567,7 @@ def validate(state: State, now_ms: int) -> Step:
     tokens = term_of(state).tokens.with_late(verdict.heeded, verdict.late)
     told = log_always_late(state.settings, tokens, verdict.late - verdict.heeded)
     if verdict.refusals or state.refused:
-        state = replace(state, refused=count_refusals(state, verdict, now_ms))
+        state = count_refusals(state, verdict, now_ms)
     state = replace(state, term=replace(term_of(state), tokens=tokens))
     decided, actions = _decide(state, verdict, reason, now_ms)
     return decided, (*told, *actions)
@@ -628,12 +602,8 @@ def _abort(state: State) -> Step:
     )
     term = replace(
         term,
-        collection=replace(
-            term.collection,
-            statuses=(),
-            named_by_presence=frozenset(),
-        ),
-        progress=replace(term.progress, settlement=settlement),
+        collection=term.collection.without_judged(),
+        progress=term.progress.with_judged(settlement, term.progress.activity),
     )
     return settle(replace(state, term=term), None)
 
@@ -662,15 +632,8 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
     )
     term = replace(
         before,
-        # Nothing is judged twice: a status that comes again is known by its number (LOG-5), so it
-        # is forgotten here whole, whatever becomes of the commit.
-        collection=replace(
-            before.collection,
-            statuses=(),
-            named_by_presence=frozenset(),
-            sample=sample,
-        ),
-        progress=replace(before.progress, activity=activity, settlement=settlement),
+        collection=before.collection.without_judged(sample),
+        progress=before.progress.with_judged(settlement, activity),
     )
     judged = replace(state, term=term)
     if not _is_worth_a_commit(judged, verdict, through, now_ms):
@@ -710,7 +673,14 @@ def _is_worth_a_commit(
         term.suspensions.forgotten
     )
     pauses = stored.paused != term.pause.paused
-    return moved or expires or refreshes or suspends or pauses or is_renewal_due(state, now_ms)
+    return (
+        moved
+        or expires
+        or refreshes
+        or suspends
+        or pauses
+        or is_renewal_due(state, term_of(state).primary.view.table, now_ms)
+    )
 
 
 def _commit_record(state: State, verdict: ValidationResult, through: int | None) -> CommitRecord:
@@ -742,15 +712,15 @@ def on_commit_answer(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
     """OUTCOME-2: judge the view that came with "landed" like a read; after any other answer read
     the table.
     """
-    if state.attempt is None:
+    if state.call.attempt is None:
         return state, ()
     if isinstance(outcome, Landed):
         return on_attempt_read(state, outcome.view, now_ms)
     if isinstance(outcome, Refused) and outcome.for_good:
         # without a read: the files are gone, and the same ones would be asked for again for ever
         return recover(state, f"commit refused for good: {outcome.reason}")
-    if isinstance(outcome, Refused) and state.failures < _REFUSALS_AT_ONCE:
-        refused = replace(state, failures=state.failures + 1)
+    if isinstance(outcome, Refused) and state.call.failures < _REFUSALS_AT_ONCE:
+        refused = replace(state, call=state.call.with_failure())
         told = f"commit refused: {outcome.reason}"
         asking, actions = ask(refused, Look(primary=True))
         return asking, (LogLine(told, trouble=True, event=LogEvent.COMMIT_REFUSED), *actions)
@@ -760,7 +730,7 @@ def on_commit_answer(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
 
 def on_attempt_read(state: State, view: TableView, now_ms: int) -> Step:
     """Judge the table as read after an attempt, or as returned with the answer that it landed."""
-    attempt = state.attempt
+    attempt = state.call.attempt
     assert attempt is not None
     match resolve(attempt, view):
         case Resolution.LANDED:
@@ -769,7 +739,7 @@ def on_attempt_read(state: State, view: TableView, now_ms: int) -> Step:
             return recover(state, _TOO_OLD)
         case Resolution.AGAIN:
             again = replace(attempt, base=view)
-            return replace(state, attempt=again), (CommitTable(again),)
+            return replace(state, call=state.call.with_attempt(again)), (CommitTable(again),)
         case Resolution.SUPERSEDED:
             return step_down(state, newest_epoch((view,)), now_ms)
         case Resolution.RECOVER:
@@ -779,27 +749,26 @@ def on_attempt_read(state: State, view: TableView, now_ms: int) -> Step:
 def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
     if state.phase is Phase.CLAIMING:
         return begin_epoch(state, view, now_ms)
-    attempt, landed = state.attempt, replace(state, attempt=None)
-    term = term_of(landed)
+    attempt, term = state.call.attempt, term_of(state)
     stored, found = term.primary.view.record, view.record
     assert stored is not None
     assert found is not None
     answered = term.pause.answered if stored.paused == found.paused else term.closing
     committed = replace(
         term,
-        primary=term.primary.with_landed(view, now_ms),
-        delivery=term.delivery.with_decided(found.pending_commits),
+        primary=term.primary.with_landed(view),
+        delivery=term.delivery.with_decided(view.table, found.pending_commits, now_ms),
         pause=term.pause.with_answered(answered),
     )
     if attempt:
         files = (*attempt.files, *(file for draft in term.delivery.drafts for file in draft.files))
-        known = with_committed(admission_criteria(landed, now_ms), files)
+        known = with_committed(admission_criteria(state, now_ms), files)
         tokens = term.tokens.with_committed(known)
         committed = replace(committed, tokens=tokens)
         if attempt.forgets:
             committed = without_forgotten(committed, attempt.forgets)
     told = log_expired(found, stored) if found.expired else ()
-    landed = replace(landed, term=committed)
+    landed = replace(state, term=committed)
     if committed.delivery.pending or committed.delivery.lingering:
         landed = replace(landed, term=with_linger(landed, now_ms))
     settled, actions = settle(landed, view)
@@ -807,22 +776,12 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
 
 
 def settle(state: State, landed: TableView | None) -> Step:
-    """COMMIT-4: settle, only once the outcome is known; C and L move here, and nowhere else."""
+    """COMMIT-4: settle, only once the outcome is known."""
     term = term_of(state)
     assert term.progress.settlement is not None
     tables = tuple(_with_snapshot(t, landed) for t in term.progress.settlement.tables)
     settlement = replace(term.progress.settlement, tables=tables)
-    # A participant chains its late statuses onto exactly this pair of C and L (POSITION-3).
-    settled = replace(
-        term,
-        progress=replace(
-            term.progress,
-            settlement=settlement,
-            offsets=settlement.offsets,
-            settled_to=settlement.settled_to,
-            valid_through_ms=settlement.valid_through_ms,
-        ),
-    )
+    settled = replace(term, progress=term.progress.with_settlement(settlement))
     moved = enter_phase(state, Phase.SETTLING, term=settled)
     return moved, append_events(moved)
 
@@ -879,9 +838,9 @@ def has_claims_beyond_ends(state: State) -> bool:
 def with_ends(state: State, topics: Mapping[str, TopicState]) -> State:
     """Take in the answer. For a partition that could not be asked, the known end stays."""
     term = term_of(state)
-    ends = {**term.sources.ends, **ends_of(topics, term.sources.topic_ids)}
-    sources = replace(term.sources, ends=ends)
-    return replace(state, failures=0, term=replace(term, sources=sources))
+    sources = term.sources.with_ends(ends_of(topics, term.sources.topic_ids))
+    call = state.call.without_failures()
+    return replace(state, call=call, term=replace(term, sources=sources))
 
 
 # Ignores events that are repeated, or whose numbers nobody can have counted to (LOG-5, LOG-6).
@@ -900,15 +859,16 @@ def is_repeated(state: State, said: Envelope) -> bool:
     A gain so far behind counts: somebody else may have used a higher number in its name, and to be
     wrong costs an END that comes soon, instead of one that waits for the new owner (COMMIT-2).
     """
-    heard = state.windows.get(said.sender, ReplayWindow()).has(said.sequence)
+    heard = state.watch.windows.get(said.sender, ReplayWindow()).has(said.sequence)
     return not is_gain(said) if heard is None else heard
 
 
 def with_number_heard(state: State, said: Envelope) -> State:
     """Remember the event's number, and forget the sender that was not heard for longest."""
-    window = state.windows.get(said.sender, ReplayWindow()).with_number(said.sequence)
-    others = [each for each in state.windows.items() if each[0] != said.sender]
-    return replace(state, windows=dict([*others, (said.sender, window)][-WINDOWS_MAX:]))
+    window = state.watch.windows.get(said.sender, ReplayWindow()).with_number(said.sequence)
+    others = [each for each in state.watch.windows.items() if each[0] != said.sender]
+    windows = dict([*others, (said.sender, window)][-WINDOWS_MAX:])
+    return replace(state, watch=state.watch.with_windows(windows))
 
 
 def is_gain(said: Envelope) -> bool:
@@ -921,7 +881,7 @@ def is_epoch_too_far(state: State, said: Envelope) -> bool:
     numbers."""
     if isinstance(said.event, Pause | Resume):
         return False
-    return said.epoch > state.table_epoch + LEAP_MAX
+    return said.epoch > state.watch.table_epoch + LEAP_MAX
 
 
 def is_unknown_transaction(term: Term, said: Envelope) -> bool:
@@ -940,15 +900,8 @@ def with_buffered(state: State, sender: Sender, presence: Presence) -> State:
         return state
     amounts = (presence.buffered_records, presence.buffered_bytes)
     term = term_of(state)
-    return replace(
-        state,
-        term=replace(
-            term,
-            collection=replace(
-                term.collection, buffered={**term.collection.buffered, sender: amounts}
-            ),
-        ),
-    )
+    collection = term.collection.with_buffered(sender, amounts)
+    return replace(state, term=replace(term, collection=collection))
 
 
 def is_full(state: State) -> bool:
@@ -974,17 +927,17 @@ def with_peer(state: State, said: Envelope, now_ms: int) -> State:
 
     Only where the lead may be given up soon: at all other times it does not matter who is there.
     """
-    since_ms, name = state.unanswered_since_ms, said.sender.member
+    since_ms, name = state.call.unanswered_since_ms, said.sender.member
     if since_ms is None or now_ms - since_ms < patience_ms(state.settings) // 2:
         return state
     if name == state.identity.sender.member or not isinstance(said.event, Presence | WriteStatus):
         return state
-    peers = {known: at_ms for known, at_ms in state.peers.items() if known != name}
+    peers = {known: at_ms for known, at_ms in state.watch.peers.items() if known != name}
     if not _has_left(said.event):
         peers[name] = now_ms
     while len(peers) > PEERS_MAX:
         del peers[next(iter(peers))]
-    return replace(state, peers=peers)
+    return replace(state, watch=state.watch.with_peers(peers))
 
 
 def _has_left(event: Presence | WriteStatus) -> bool:
@@ -993,15 +946,15 @@ def _has_left(event: Presence | WriteStatus) -> bool:
 
 def lacks_answers(state: State, now_ms: int) -> bool:
     """Return whether to give up the lead: nothing is answered for long, and others are there."""
-    since_ms, patient_ms = state.unanswered_since_ms, patience_ms(state.settings)
+    since_ms, patient_ms = state.call.unanswered_since_ms, patience_ms(state.settings)
     if since_ms is None or now_ms - since_ms < patient_ms:
         return False
-    return any(now_ms - at_ms < patient_ms for at_ms in state.peers.values())
+    return any(now_ms - at_ms < patient_ms for at_ms in state.watch.peers.values())
 
 
 def release_error(state: State, now_ms: int) -> LeadershipReleased:
     """Return the error that ends this participant's part for a while."""
-    since_ms, away_ms = state.unanswered_since_ms, patience_ms(state.settings)
+    since_ms, away_ms = state.call.unanswered_since_ms, patience_ms(state.settings)
     assert since_ms is not None
     return LeadershipReleased(
         f"catalog and store have not done what the coordinator in {state.identity.sender.member} "

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,14 +24,21 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import Epoch, TopicPartition, TransactionNumber
 from headgate.control_protocol.log_event_names import LogEvent
-from headgate.control_protocol.machine_io import Append, LogLine, OutgoingEvent, Stop, backoff_ms
+from headgate.control_protocol.machine_io import (
+    Append,
+    LogLine,
+    OutgoingEvent,
+    Stop,
+    backoff_ms,
+    with_deadline,
+)
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.coordinator.actions import Action, Look
 from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.coordinator.state import State, Term
+from headgate.coordinator.state import Call, State, Term, Timer
 
 # The machine's elementary moves: change the phase, begin again, step down, wait.
 
@@ -48,18 +55,41 @@ did not.
 """
 
 
-def enter_phase(state: State, phase: Phase, **changes: Any) -> State:
-    """Enter the phase; a retry that was due belongs to the former one."""
+def enter_phase(
+    state: State,
+    phase: Phase,
+    *,
+    attempt: CommitAttempt | None = None,
+    failures: int | None = None,
+    **changes: Any,
+) -> State:
+    """Enter the phase; what was asked, and a retry that was due, belong to the former one.
+
+    ``attempt``: the commit whose outcome the phase waits for. ``failures``: those counted so far
+    stay where none are given.
+    """
     assert phase in TRANSITIONS[state.phase], f"illegal transition {state.phase} -> {phase}"
-    since_ms = None if phase in _ANSWERED else state.unanswered_since_ms
-    changes.setdefault("unanswered_since_ms", since_ms)
-    changes.setdefault("asked", None)
-    return replace(state, phase=phase, retry_at_ms=None, **changes)
+    known = state.call
+    call = Call(
+        attempt,
+        failures=known.failures if failures is None else failures,
+        unanswered_since_ms=None if phase in _ANSWERED else known.unanswered_since_ms,
+    )
+    kept = state.deadlines if changes.get("term", state.term) is not None else {}
+    deadlines = with_deadline(kept, Timer.RETRY, None)
+    return replace(state, phase=phase, deadlines=deadlines, call=call, **changes)
+
+
+def with_next_look(state: State, now_ms: int) -> State:
+    """Say when the next look round is due (TABLE-4); tables are refreshed no later (FRESH-2)."""
+    every_ms, refresh_ms = state.settings.table_check_interval_ms, state.identity.refresh_ms
+    every_ms = min(every_ms, refresh_ms) if refresh_ms else every_ms
+    return state.with_deadline(Timer.LOOK, now_ms + every_ms)
 
 
 def ask(state: State, question: Look) -> Step:
     """Wait for the answer to this question; after a failure it is asked once more."""
-    return replace(state, asked=question), (question,)
+    return replace(state, call=state.call.with_question(question)), (question,)
 
 
 def term_of(state: State) -> Term:
@@ -69,7 +99,7 @@ def term_of(state: State) -> Term:
 
 def recover(state: State, why: str) -> Step:
     """Begin again at the table, with a new epoch."""
-    moved = enter_phase(state, Phase.RECOVERING, term=None, attempt=None, recovery=None)
+    moved = enter_phase(state, Phase.RECOVERING, term=None, recovery=None)
     asking, actions = ask(moved, Look(primary=True))
     told = LogLine(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED)
     return asking, (told, *actions)
@@ -81,9 +111,7 @@ def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
         state,
         Phase.FOLLOWING,
         term=None,
-        attempt=None,
-        superseded_ms=now_ms,
-        highest_epoch=max(state.highest_epoch, epoch),
+        watch=state.watch.with_superseded(epoch, now_ms),
         suspicion=state.suspicion.without_troubled(),
     )
     why = f"{StepDown.code} superseded by epoch {epoch}: steps down"
@@ -91,7 +119,7 @@ def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
 
 
 def stop(state: State, error: HeadgateError) -> Step:
-    return enter_phase(state, Phase.STOPPED, term=None, attempt=None), (Stop(error),)
+    return enter_phase(state, Phase.STOPPED, term=None, recovery=None), (Stop(error),)
 
 
 def patience_ms(settings: CoordinatorSettings) -> int:
@@ -106,15 +134,14 @@ def wait(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
     it, too.
     """
     settings = state.settings
-    wait_ms = backoff_ms(state.failures, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
-    since_ms = now_ms if state.unanswered_since_ms is None else state.unanswered_since_ms
-    answered = refused or MissingRights.code in why
-    waiting = replace(
-        state,
-        failures=state.failures + 1,
-        retry_at_ms=now_ms + wait_ms,
-        unanswered_since_ms=None if answered else since_ms,
+    wait_ms = backoff_ms(
+        state.call.failures, settings.retry_backoff_ms, settings.retry_backoff_max_ms
     )
+    known_ms = state.call.unanswered_since_ms
+    since_ms = now_ms if known_ms is None else known_ms
+    answered = refused or MissingRights.code in why
+    call = replace(state.call.with_failure(), unanswered_since_ms=None if answered else since_ms)
+    waiting = replace(state, call=call).with_deadline(Timer.RETRY, now_ms + wait_ms)
     told = f"{why}; tries again in {wait_ms} ms"
     if not answered and now_ms - since_ms >= patience_ms(settings):
         told = f"{LeadershipReleased.code} keeps the lead, for nobody else was heard: {told}"
@@ -198,6 +225,11 @@ def offsets_ahead(state: State, secondary: TableView) -> Offsets:
     read."""
     term = term_of(state)
     return secondary.ahead(configured_offsets(state, term.progress.offsets), term.sources.topic_ids)
+
+
+def with_topics(state: State, topics: Iterable[str]) -> State:
+    """Note which topics there are, as they were just described."""
+    return replace(state, topics=frozenset(topics))
 
 
 def configured_offsets(state: State, offsets: Offsets) -> Offsets:

@@ -3,7 +3,7 @@ to PENDING-8).
 
 Each round reads the primary table, then the secondary tables, and delivers what is pending for
 them; another round reads what came of it. The next END waits for that until
-``deliver_until_ms``, and the first START of an epoch waits for the secondary tables that its claim
+``Timer.DELIVERY``, and the first START of an epoch waits for the secondary tables that its claim
 claims (PENDING-9).
 """
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import PENDING_COMMITS_MAX
@@ -48,6 +49,7 @@ from headgate.coordinator.outgoing_events import (
     step_down,
     term_of,
     wait,
+    with_next_look,
 )
 from headgate.coordinator.pending_commits import (
     are_in_order,
@@ -82,7 +84,7 @@ from headgate.coordinator.secondary_tables import (
     trouble_of,
 )
 from headgate.coordinator.source_partitions import with_due
-from headgate.coordinator.state import Lingering, State, Term
+from headgate.coordinator.state import Lingering, State, Term, Timer
 from headgate.coordinator.status_validation import ValidationResult, age_ms, is_too_old
 
 # Sends empty deliveries to tables without new rows, so that their valid-through advances (FRESH-2).
@@ -94,11 +96,13 @@ AT_ONCE = 20
 """In one transaction so many tables are looked at, or receive a delivery without rows."""
 
 
-def with_tables_to_look_at(state: State, now_ms: int) -> State:
-    """List the tables to look at, as often as tables are refreshed."""
-    term, every_ms = term_of(state), state.identity.refresh_ms
-    at_ms = term.delivery.unseen_at_ms
-    if not every_ms or (at_ms is not None and now_ms - at_ms < every_ms):
+def with_unseen(state: State) -> State:
+    """List the tables that this look round and the next ENDs look at besides.
+
+    A list that is not at its end goes on: else reasons to look soon would hide its last tables.
+    """
+    term = term_of(state)
+    if not state.identity.refresh_ms or term.delivery.unseen:
         return state
     known = {
         *term.delivery.secondaries,
@@ -107,10 +111,7 @@ def with_tables_to_look_at(state: State, now_ms: int) -> State:
         *term.suspensions.forgotten,
     }
     names = tuple(sorted(term.primary.view.filled.keys() - known))
-    return replace(
-        state,
-        term=replace(term, delivery=replace(term.delivery, unseen=names, unseen_at_ms=now_ms)),
-    )
+    return replace(state, term=replace(term, delivery=replace(term.delivery, unseen=names)))
 
 
 def next_to_look_at(term: Term) -> tuple[str, ...]:
@@ -170,38 +171,26 @@ def tables_behind(
     return tuple(term.delivery.secondaries[name] for _, name in late[:AT_ONCE])
 
 
-def refresh_commits(
-    state: State, record: CommitRecord, touched: Collection[str]
-) -> tuple[PendingCommit, ...]:
-    """Return the empty pending commits by which tables learn of the record's valid-through."""
-    late = tables_behind(state, record.valid_through_ms, touched)
-    return tuple(renewal(record, secondary) for secondary in late)
-
-
-# When a sink without new rows commits all the same, so that its tag stays near the head (TABLE-4).
+# The look round, and when a sink without new rows commits all the same, so that its tag stays near
+# the head (TABLE-4).
 #
-# By age; and when others have moved the branch, which is checked now and then: what they expire
-# next may be the way from the head to the tag.
+# By age; and when others have moved the branch, which a look round finds: what they expire next may
+# be the way from the head to the tag.
 
 
 def prepare_end(state: State, now_ms: int) -> Step:
-    """Describe the sources, and look at the table, because END is due."""
+    """Look at the sources because END is due, and at the tables once per round (TABLE-4)."""
     state = with_due(state, now_ms) if state.held else state
-    state = with_tables_to_look_at(state, now_ms) if state.identity.refresh_ms else state
+    looks = state.is_due(Timer.LOOK, now_ms)
+    state = with_unseen(with_next_look(state, now_ms)) if looks else state
     term, routed = term_of(state), state.identity.routed
-    known_ms = max(term.primary.committed_at_ms, term.primary.looked_at_ms)
     resuming = (
         sorted(term.suspensions.resume_asked | resuming_without_pending(term)) if routed else ()
     )
     wanted = (*resuming, *next_to_look_at(term))
-    looks = term.primary.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms
-    if looks:
-        term = replace(term, primary=term.primary.with_look(now_ms))
-        wanted = (*named_secondaries(state), *wanted)
-    filled = tables_to_look_for(state, now_ms) if routed else frozenset[str]()
-    if filled:
-        term = replace(term, suspensions=term.suspensions.with_listed(now_ms))
-    preparing = enter_phase(state, Phase.PREPARING, term=term)
+    wanted = (*named_secondaries(state), *wanted) if looks else wanted
+    filled = tables_to_look_for(state) if looks and routed else frozenset[str]()
+    preparing = enter_phase(state, Phase.PREPARING)
     return ask(preparing, Look(looks, wanted, filled, sources=True))
 
 
@@ -261,20 +250,11 @@ def on_look_at_secondaries(
     return with_tables_seen(looked, given), (*tells, *suspended)
 
 
-def is_renewal_due(state: State, now_ms: int) -> bool:
-    """Return whether the table's tag is to be moved without new rows."""
+def is_renewal_due(state: State, table: str, now_ms: int) -> bool:
+    """Return whether the table's tag is to be moved without rows for it (TABLE-4, QUARANTINE-2)."""
     term = term_of(state)
-    return term.primary.overtaken or _is_aged(state, term.primary.committed_at_ms, now_ms)
-
-
-def is_secondary_renewal_due(state: State, name: str, now_ms: int) -> bool:
-    """Return whether a secondary table's tag is to be moved without rows for it (QUARANTINE-2)."""
-    term = term_of(state)
-    return term.primary.overtaken or _is_aged(state, term.delivery.moved_at_ms.get(name, 0), now_ms)
-
-
-def _is_aged(state: State, since_ms: int, now_ms: int) -> bool:
-    return now_ms - since_ms >= state.settings.tag_refresh_interval_ms
+    age_ms = now_ms - term.delivery.moved_at_ms.get(table, 0)
+    return term.primary.overtaken or age_ms >= state.settings.tag_refresh_interval_ms
 
 
 def _position(view: TableView) -> tuple[object, ...]:
@@ -336,35 +316,54 @@ def has_unfenced(state: State) -> bool:
     )
 
 
+class TouchReason(Enum):
+    """Why a secondary table's tag is moved though no rows come for it; the first one counts."""
+
+    RESUMED = "it takes rows again once this is delivered (SUSPEND-5)"
+    KEPT_NEAR = "its tag stays near the branch's head (QUARANTINE-2)"
+    FENCED = "a delivery that has expired finds the tag moved (PENDING-8)"
+    BEHIND = "it learns how far it is complete (FRESH-2)"
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    table: TableView
+    reason: TouchReason
+
+
+def touches(
+    state: State, record: CommitRecord, receiving: Collection[str], now_ms: int
+) -> tuple[Touch, ...]:
+    """Return the tables that receive an empty pending commit with this decision, and why.
+
+    ``receiving`` have rows in it. What a claim claims is no such table: START waits for those
+    (``secondary_claims``, PENDING-9).
+    """
+    term, named = term_of(state), named_secondaries(state)
+    suspended = term.suspensions.suspended
+    resuming = resuming_to_deliver(term, record.pending_commits) if suspended else ()
+    found = [Touch(each, TouchReason.RESUMED) for each in resuming]
+    for name, secondary in {**named, **term.delivery.secondaries}.items():
+        if name in receiving or name in suspended:
+            continue
+        if name in named and is_renewal_due(state, name, now_ms):
+            found.append(Touch(secondary, TouchReason.KEPT_NEAR))
+        elif is_unfenced(secondary, record.expired, record.pending_commits):
+            found.append(Touch(secondary, TouchReason.FENCED))
+    touched = {*receiving, *(each.table.table for each in found)}
+    behind = tables_behind(state, record.valid_through_ms, touched)
+    return (*found, *(Touch(each, TouchReason.BEHIND) for each in behind))
+
+
 def stage_or_commit(
     state: State, attempt: CommitAttempt, verdict: ValidationResult, now_ms: int
 ) -> Step:
     """PENDING-2: write the manifests of secondary tables before the decision; decide at once
     without any."""
     term = term_of(state)
-    named, expired, pending = (
-        named_secondaries(state),
-        attempt.record.expired,
-        attempt.record.pending_commits,
-    )
-    resuming = resuming_to_deliver(term, pending) if term.suspensions.suspended else ()
-    resumed = tuple(renewal(attempt.record, each) for each in resuming)
-    renewed = tuple(
-        renewal(attempt.record, secondary)
-        for name, secondary in {**named, **term.delivery.secondaries}.items()
-        if name not in verdict.secondary_files
-        and name not in term.suspensions.suspended
-        and (
-            (name in named and is_secondary_renewal_due(state, name, now_ms))
-            or is_unfenced(secondary, expired, pending)
-        )
-    )
-    touched = {
-        *verdict.secondary_files,
-        *(pending_commit.table for pending_commit in (*resumed, *renewed)),
-    }
-    idle = refresh_commits(state, attempt.record, touched)
-    pending_commits = (*pending, *resumed, *renewed, *idle)
+    touched = touches(state, attempt.record, verdict.secondary_files.keys(), now_ms)
+    renewals = (renewal(attempt.record, each.table) for each in touched)
+    pending_commits = (*attempt.record.pending_commits, *renewals)
     if len(pending_commits) > PENDING_COMMITS_MAX:
         return recover(state, _TOO_MANY)
     attempt = replace(attempt, record=replace(attempt.record, pending_commits=pending_commits))
@@ -411,7 +410,7 @@ def on_staged(state: State, given: ManifestsStaged, now_ms: int) -> Step:
 def _on_staging_failed(state: State, troubles: Mapping[str, HeadgateError], now_ms: int) -> Step:
     """SUSPEND-1: judge again, without the tables that cannot take the drafts."""
     rights_only = all(isinstance(error, MissingRights) for error in troubles.values())
-    if rights_only and state.failures < REFUSALS_MAX:
+    if rights_only and state.call.failures < REFUSALS_MAX:
         return wait(state, now_ms, "; ".join(error.message for error in troubles.values()))
     found = suspensions_for(state, troubles, now_ms + state.wall_ahead_ms)
     recovering, actions = recover(
@@ -538,10 +537,9 @@ def begin_delivering(state: State, now_ms: int) -> Step:
         for pending_commit in due_commits(state, now_ms)
     )
     patience_ms = state.settings.delivery_timeout_ms if fresh else 0
-    delivering = replace(
-        term, delivery=replace(term.delivery, until_ms=now_ms + patience_ms, asked=False)
-    )
-    return _look(enter_phase(state, Phase.DELIVERING, term=delivering, failures=0), now_ms)
+    waiting = replace(term, delivery=replace(term.delivery, asked=False))
+    delivering = enter_phase(state, Phase.DELIVERING, term=waiting, failures=0)
+    return _look(delivering.with_deadline(Timer.DELIVERY, now_ms + patience_ms), now_ms)
 
 
 def _look(state: State, now_ms: int) -> Step:
@@ -619,10 +617,10 @@ def with_acknowledged(term: Term, given: SecondariesRead, now_ms: int) -> Term:
     }
     moved = {
         name: now_ms
-        if view.tag != term.delivery.secondaries[name].tag
-        else term.delivery.moved_at_ms.get(name, 0)
         for name, view in secondaries.items()
+        if view.tag != term.delivery.secondaries[name].tag
     }
+    moved = {**term.delivery.moved_at_ms, **moved}
     # Only by views that were read: an answer "landed" that the catalog does not keep would take the
     # rows out of every record, and nobody would deliver them again.
     pending_commits = find_undelivered(term.delivery.pending, given.views, term.primary.view.uuid)
@@ -678,9 +676,7 @@ def retry_delivery(state: State, now_ms: int) -> Step:
 
 
 def _patience_is_over(state: State, now_ms: int) -> bool:
-    term = term_of(state)
-    over = term.delivery.until_ms is not None and now_ms >= term.delivery.until_ms
-    return over and not _must_come_first(state, now_ms)
+    return state.is_due(Timer.DELIVERY, now_ms) and not _must_come_first(state, now_ms)
 
 
 def _must_come_first(state: State, now_ms: int) -> bool:
@@ -696,18 +692,17 @@ def _has_too_many(state: State, now_ms: int) -> bool:
 
 def _wait(state: State, now_ms: int, why: str) -> Step:
     waiting, actions = wait(state, now_ms, why)
-    until_ms = term_of(state).delivery.until_ms
-    at_ms = waiting.retry_at_ms
-    if until_ms is not None and at_ms is not None and not _must_come_first(state, now_ms):
-        waiting = replace(waiting, retry_at_ms=max(now_ms, min(at_ms, until_ms)))
+    until_ms = state.deadlines.get(Timer.DELIVERY)
+    at_ms = waiting.deadlines[Timer.RETRY]
+    if until_ms is not None and not _must_come_first(state, now_ms):
+        waiting = waiting.with_deadline(Timer.RETRY, max(now_ms, min(at_ms, until_ms)))
     return waiting, actions
 
 
 def _go_on(state: State, now_ms: int) -> Step:
     """Move on to the first START of the epoch, or to the transaction that is open."""
-    term = replace(
-        term_of(state), delivery=replace(term_of(state).delivery, until_ms=None, asked=False)
-    )
+    state = state.with_deadline(Timer.DELIVERY, None)
+    term = replace(term_of(state), delivery=replace(term_of(state).delivery, asked=False))
     if not term.started:
         starting = enter_phase(state, Phase.STARTING, term=term, failures=0)
         return starting, append_events(starting)

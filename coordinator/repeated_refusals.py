@@ -7,7 +7,6 @@ wrong, and no repetition helps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from headgate.control_protocol.errors import StatusRefused
@@ -41,10 +40,8 @@ in the group has ended: it reads partitions that others own by now."""
 _NAMED_MAX = 5
 
 
-def count_refusals(
-    state: State, verdict: ValidationResult, now_ms: int
-) -> Mapping[TopicPartition, RepeatedRefusal]:
-    """Return how often in a row each partition's claims were refused for the same reason.
+def count_refusals(state: State, verdict: ValidationResult, now_ms: int) -> State:
+    """Count on how often in a row each partition's claims were refused for the same reason.
 
     What anybody has admitted of a partition begins its count anew: then somebody gets on with it,
     and who is refused is a zombie, or a liar. Silence does not.
@@ -65,7 +62,8 @@ def count_refusals(
             elif partition in grown:
                 continue  # a zombie is refused beside its owner
             counts[partition] = now
-    return {at: each for at, each in counts.items() if at in read and at not in taken}
+    left = {at: each for at, each in counts.items() if at in read and at not in taken}
+    return replace(state, refused=left)
 
 
 def end_refusals(state: State, now_ms: int) -> Step | None:

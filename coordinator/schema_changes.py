@@ -32,7 +32,7 @@ from headgate.coordinator.outgoing_events import (
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.secondary_tables import suspend
-from headgate.coordinator.state import HeardProposal, State, Term
+from headgate.coordinator.state import HeardProposal, State, Timer
 
 GATHERING_MS = 100
 """How long the first proposal waits for others: one table update serves all."""
@@ -65,13 +65,14 @@ def on_proposal(state: State, said: Envelope, proposal: Proposal, now_ms: int) -
         return state
     if not _may_change(state, proposal):
         return state
-    due_ms = term.changes.due_ms if term.changes.proposals else now_ms + GATHERING_MS
     waiting = _in_bounds(
         (*term.changes.proposals, HeardProposal(answer, proposal, _bytes(said, proposal)))
     )
-    return replace(
-        state, term=replace(term, changes=replace(term.changes, proposals=waiting, due_ms=due_ms))
-    )
+    if not waiting:
+        state = state.with_deadline(Timer.CHANGES, None)
+    elif not term.changes.proposals:
+        state = state.with_deadline(Timer.CHANGES, now_ms + GATHERING_MS)
+    return replace(state, term=replace(term, changes=replace(term.changes, proposals=waiting)))
 
 
 def _bytes(said: Envelope, proposal: Proposal) -> int:
@@ -99,10 +100,6 @@ def _may_change(state: State, proposal: Proposal) -> bool:
     if not state.identity.routed:
         return state.identity.evolves and proposal.uuid == primary.uuid
     return proposal.table not in (primary.table, *state.identity.secondaries)
-
-
-def is_change_due(term: Term, now_ms: int) -> bool:
-    return bool(term.changes.proposals) and now_ms >= term.changes.due_ms
 
 
 def ask_for_changes(state: State) -> Step:
@@ -149,19 +146,18 @@ def on_evolved(state: State, done: EvolvedTable) -> Step:
     state = replace(state, term=term)
     answers = tuple(each.answer for each in term.changes.proposals)
     tables = Tables(fitting_answers(answers), (primary_start(state),))
-    state = replace(
-        state, term=replace(term, changes=replace(term.changes, tables=tables)), failures=0
-    )
+    known_term = replace(term, changes=replace(term.changes, tables=tables))
+    state = replace(state, term=known_term, call=state.call.without_failures())
     return state, (*_log_evolved(view.table, done), *append_events(state))
 
 
 def retry_changes(state: State, now_ms: int, why: str) -> Step:
     """Wait and try again. Commits go on; the participants' statuses say that they wait
     (SCHEMA-4)."""
-    settings, term = state.settings, term_of(state)
-    wait_ms = backoff_ms(state.failures, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
-    term = replace(term, changes=replace(term.changes, due_ms=now_ms + wait_ms))
-    waiting = enter_phase(state, Phase.OPEN, term=term, failures=state.failures + 1)
+    settings, failures = state.settings, state.call.failures
+    wait_ms = backoff_ms(failures, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+    waiting = enter_phase(state, Phase.OPEN, failures=failures + 1)
+    waiting = waiting.with_deadline(Timer.CHANGES, now_ms + wait_ms)
     told = f"{why}; its columns are asked for again in {wait_ms} ms"
     return waiting, (LogLine(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
 
@@ -173,16 +169,14 @@ def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
         return state, ()
     answered = frozenset(tables.answers)
     soon_ms = now_ms + state.settings.rebalance_delay_ms
+    left = tuple(each for each in term.changes.proposals if each.answer not in answered)
+    if not left:
+        state = state.with_deadline(Timer.CHANGES, None)
     term = replace(
         term,
-        changes=replace(
-            term.changes,
-            tables=None,
-            proposals=tuple(each for each in term.changes.proposals if each.answer not in answered),
-            due_ms=max(now_ms, term.changes.due_ms),
-        ),
-        collection=term.collection.with_end_by(soon_ms),
+        changes=replace(term.changes, tables=None, proposals=left),
     )
+    state = state.with_end_by(soon_ms)
     return enter_phase(state, Phase.OPEN, term=term, failures=0), ()
 
 
@@ -251,7 +245,6 @@ def on_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
             if Destination(each.proposal.table, each.proposal.uuid) in done
         )
     )
-    again_ms = now_ms + state.settings.retry_backoff_ms if failures else term.changes.due_ms
     starts = {start.table: start for said in done.values() for start in _starts(state, said)}
     secondaries = {
         name: replace(view, schema_id=starts[name].schema_id)
@@ -262,11 +255,12 @@ def on_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
     term = replace(
         term,
         delivery=term.delivery.with_secondaries(secondaries),
-        changes=replace(
-            term.changes, tables=Tables(answers, tuple(starts.values())), due_ms=again_ms
-        ),
+        changes=replace(term.changes, tables=Tables(answers, tuple(starts.values()))),
     )
-    state = replace(state, term=term, failures=0)
+    state = replace(state, term=term, call=state.call.without_failures())
+    if failures:
+        again_ms = now_ms + state.settings.retry_backoff_ms
+        state = state.with_deadline(Timer.CHANGES, again_ms)
     gone = {
         said.table: TableMissing(said.why.removeprefix(f"{TableMissing.code} "))
         for said in done.values()

@@ -57,11 +57,9 @@ def filled_tables(state: State, view: TableView, suspended: Collection[str]) -> 
     return frozenset(view.filled) - frozenset(suspended) - frozenset(state.identity.secondaries)
 
 
-def tables_to_look_for(state: State, now_ms: int) -> frozenset[str]:
-    """Return the epoch's filled tables, now and then: a busy sink would not miss one of them."""
+def tables_to_look_for(state: State) -> frozenset[str]:
+    """Return the epoch's filled tables: a busy sink would not miss one of them."""
     term = term_of(state)
-    if now_ms - term.suspensions.listed_at_ms < state.settings.table_check_interval_ms:
-        return frozenset()
     return (
         filled_tables(state, term.primary.view, term.suspensions.suspended)
         - term.suspensions.forgotten
@@ -367,9 +365,8 @@ def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State
     asked = replace(
         term,
         suspensions=replace(term.suspensions, resume_asked=term.suspensions.resume_asked | wanted),
-        collection=term.collection.with_end_by(now_ms),
     )
-    return replace(state, term=asked)
+    return replace(state, term=asked).with_end_by(now_ms)
 
 
 def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tuple[LogLine, ...]]:
@@ -580,7 +577,8 @@ def with_tables(
     secondaries = {**term.delivery.secondaries, **given.views}
     known = replace(term, delivery=term.delivery.with_secondaries(secondaries))
     known = with_former_data(term, known)  # it is judged at once
-    return replace(state, failures=0, term=known), (*tells, *log_replaced(state, given))
+    call = state.call.without_failures()
+    return replace(state, call=call, term=known), (*tells, *log_replaced(state, given))
 
 
 def uuids_to_record(state: State) -> Mapping[str, str]:

@@ -81,8 +81,8 @@ class CoordinatorSettings:
     """How often an idle sink renews its tag with an empty commit, so that few commits lie between
     the tag and the branch head."""
     table_check_interval_ms: int = 10 * 60_000
-    """How often an idle sink checks whether others have changed the table; if they have, it renews
-    its tag."""
+    """How often a sink checks whether others have changed, dropped or renamed its tables; if they
+    have changed one, it renews its tag."""
     claim_age_max_ms: int = 12 * 3_600_000
     """Age at which a transaction that could not be committed is given up and its records are read
     again; keep it below the age at which orphan files are removed. At least four times the sum of

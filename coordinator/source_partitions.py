@@ -104,6 +104,8 @@ def activate(state: State, topics: Topics) -> tuple[State, PartitionCohorts, tup
     cohorts, told = dict(term.sources.cohorts), []
     for each in state.held:
         now = topics[each.topic]
+        # Not before it is ripe: until then a producer that does not know the new partitions may
+        # still send a key's older record to the old one, behind an earlier mark (KEY-8).
         marks = each.marks if each.marks or not each.ripe else _ends(each, now)
         behind = None if marks is None else _behind(each, marks, term.progress.offsets)
         here = all(at.partition in now.partitions for at in each.partitions)

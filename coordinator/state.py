@@ -27,6 +27,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
+from headgate.control_protocol.machine_io import is_due, with_deadline
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Staging, TableView
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
@@ -58,6 +59,28 @@ class _NoKeys:
 
 
 NO_KEYS: RoutedKeys = _NoKeys()
+
+
+class Timer(StrEnum):
+    """What a coordinator does, or may do again, when a time has come."""
+
+    RETRY = "retry"
+    """What failed is tried again, or what was not heard is said again; nothing else is before it
+    (LOG-1, OUTCOME-2)."""
+    END = "end"
+    """The transaction that is open is ended; set from the epoch's first START on (COMMIT-1)."""
+    TIME_OUT = "time-out"
+    """What was heard is judged, whoever is missing; counts in COLLECTING (RANGE-2)."""
+    CHANGES = "changes"
+    """The tables are asked for what is proposed; set while something is (SCHEMA-3)."""
+    DELIVERY = "delivery"
+    """The next END waits for deliveries no longer; set exactly in DELIVERING (PENDING-7)."""
+    LOOK = "look"
+    """The next END looks round (TABLE-4)."""
+
+
+OVERDUE = 0
+"""A deadline that is over already."""
 
 WINDOW = 1_024
 """Of so many numbers of a participant it is known which were heard (LOG-5): more than an hour's."""
@@ -247,9 +270,6 @@ class SchemaChanges:
     proposals: tuple[HeardProposal, ...] = ()
     """In log order, each once."""
 
-    due_ms: int = 0
-    """When the tables are asked for what is proposed; counts only while something is."""
-
     tables: Tables | None = None
     """The answer that was said and not heard yet: set only in EVOLVING."""
 
@@ -277,12 +297,6 @@ class Suspensions:
     """Tables that are gone, until the decision that forgets them has landed: none of them is among
     the secondary tables of the epoch (LEDGER-2)."""
 
-    listed_at_ms: int = 0
-    """When it was last looked which tables are gone (LEDGER-2)."""
-
-    def with_listed(self, now_ms: int) -> Suspensions:
-        return replace(self, listed_at_ms=now_ms)
-
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
@@ -297,16 +311,14 @@ class Delivery:
     takes anything out of it, never an answer (PENDING-7)."""
 
     moved_at_ms: Mapping[str, int] = field(default_factory=dict)
-    """When each table's tag was last moved, as far as known (QUARANTINE-2)."""
+    """When each table's tag was last moved, as far as known: the primary table's too (TABLE-4,
+    QUARANTINE-2)."""
 
     decision: CommitAttempt | None = None
     """The attempt that waits for the manifests of ``drafts``: set exactly in DRAFTING."""
 
     drafts: tuple[Staging, ...] = ()
     """The files of secondary tables in the attempt under way; none between two transactions."""
-
-    until_ms: int | None = None
-    """When the next END waits for deliveries no longer: set exactly in DELIVERING."""
 
     asked: bool = False
     """Deliveries were made since the secondary tables were read."""
@@ -318,16 +330,17 @@ class Delivery:
     """Tables whose pending commits gather, until they are delivered (LINGER-1)."""
 
     unseen: tuple[str, ...] = ()
-    """Filled tables to be looked at, for they may be idle, as of ``unseen_at_ms`` (FRESH-2)."""
-
-    unseen_at_ms: int | None = None
+    """Filled tables that the epoch has not seen, and that the next ENDs look at (FRESH-2)."""
 
     def with_secondaries(self, secondaries: Mapping[str, TableView]) -> Delivery:
         return replace(self, secondaries=secondaries)
 
-    def with_decided(self, pending: tuple[PendingCommit, ...]) -> Delivery:
+    def with_decided(
+        self, primary: str, pending: tuple[PendingCommit, ...], now_ms: int
+    ) -> Delivery:
         """Take in a decision that has landed: its drafts are pending commits now."""
-        return replace(self, pending=pending, drafts=())
+        moved = {**self.moved_at_ms, primary: now_ms}
+        return replace(self, pending=pending, drafts=(), moved_at_ms=moved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +355,10 @@ class SourceState:
 
     cohorts: PartitionCohorts = field(default_factory=dict)
     """Which partitions of C are younger than others (KEY-8)."""
+
+    def with_ends(self, ends: Mapping[TopicPartition, int]) -> SourceState:
+        """Learn where logs end now; where nothing was learned, the known end stays."""
+        return replace(self, ends={**self.ends, **ends})
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,34 +377,20 @@ class PauseState:
 
 @dataclass(frozen=True, slots=True)
 class PrimaryState:
-    """The primary table, and when to look at it (TABLE-4)."""
+    """The primary table, as it is known (TABLE-4)."""
 
     view: TableView
     """Its record is the newest commit of this epoch that has landed, as far as known."""
 
-    committed_at_ms: int = 0
-    """When that commit landed."""
-
-    looked_at_ms: int = 0
     overtaken: bool = False
     """Others have moved a table since; a commit that lands ends it (TABLE-4)."""
-
-    look_soon: bool = False
-    """A look is due with the next END."""
-
-    def with_look_soon(self) -> PrimaryState:
-        return replace(self, look_soon=True)
-
-    def with_look(self, now_ms: int) -> PrimaryState:
-        """Note that the table is being looked at."""
-        return replace(self, looked_at_ms=now_ms, look_soon=False)
 
     def with_view(self, view: TableView, *, overtaken: bool) -> PrimaryState:
         """Take in a read. ``overtaken``: others have moved a table, as far as is known by now."""
         return replace(self, view=view, overtaken=overtaken)
 
-    def with_landed(self, view: TableView, now_ms: int) -> PrimaryState:
-        return replace(self, view=view, committed_at_ms=now_ms, overtaken=False)
+    def with_landed(self, view: TableView) -> PrimaryState:
+        return replace(self, view=view, overtaken=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,15 +411,47 @@ class StatusCollection:
     """Records and bytes that each participant says it holds since the newest START (COMMIT-5)."""
 
     sample: Sample = field(default_factory=Sample)
-    end_due_ms: int = 0
-    """When END is due."""
 
-    time_out_ms: int = 0
-    """When what was heard is judged, whoever is missing."""
+    def with_status(self, heard: HeardStatus, named: frozenset[TopicPartition]) -> StatusCollection:
+        """Take in a status; what its sender held is in it. ``named``: the partitions it names."""
+        return replace(
+            self,
+            statuses=(*self.statuses, heard),
+            awaited=self.awaited | named,
+            buffered={of: held for of, held in self.buffered.items() if of != heard.sender},
+        )
 
-    def with_end_by(self, due_ms: int) -> StatusCollection:
-        """Let END come then at the latest."""
-        return replace(self, end_due_ms=min(self.end_due_ms, due_ms))
+    def with_gain(self, gained: frozenset[TopicPartition]) -> StatusCollection:
+        """COMMIT-2: a gain names its partitions "unknown"."""
+        return replace(
+            self,
+            named_by_presence=self.named_by_presence | gained,
+            awaited=self.awaited | gained,
+        )
+
+    def with_buffered(self, sender: Sender, amounts: tuple[int, int]) -> StatusCollection:
+        return replace(self, buffered={**self.buffered, sender: amounts})
+
+    def with_first_start(self) -> StatusCollection:
+        """The epoch's first START is heard: what was heard before it counts for nothing.
+
+        Those who gained partitions before L take their position from there, and name them again.
+        """
+        return replace(self, statuses=(), named_by_presence=frozenset(), buffered={})
+
+    def with_next_start(self) -> StatusCollection:
+        """END and the next START are heard: the answers come, or do not until the time-out."""
+        return replace(self, buffered={})
+
+    def without_judged(self, sample: Sample | None = None) -> StatusCollection:
+        """Forget what was judged, statuses and named partitions together.
+
+        Nothing is judged twice: a status that comes again is known by its number (LOG-5), so it is
+        forgotten here whole, whatever becomes of the commit.
+        """
+        return replace(
+            self, statuses=(), named_by_presence=frozenset(), sample=sample or self.sample
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,13 +478,43 @@ class Progress:
     valid_through_ms: int | None = None
     """Up to which time the table is complete (COMMIT-4); within an epoch it never falls."""
 
+    def with_heard(self, offset: ControlOffset) -> Progress:
+        return replace(self, heard_to=ControlOffset(offset + 1))
+
+    def with_first_start(self) -> Progress:
+        """EPOCH-2: L of an epoch's first START is its own place in the log."""
+        return replace(self, settled_to=self.heard_to)
+
+    def with_next(self, offsets: Offsets) -> Progress:
+        """COMMIT-1: open the next transaction. ``offsets``: C, with what is new in the sources."""
+        return replace(self, offsets=offsets, number=TransactionNumber(self.number + 1))
+
+    def with_judged(
+        self, settlement: AckCommit | AbortCommit, activity: Mapping[TopicPartition, Activity]
+    ) -> Progress:
+        """Keep what is to be said of the transaction once its outcome is known."""
+        return replace(self, settlement=settlement, activity=activity)
+
+    def with_settlement(self, settlement: AckCommit | AbortCommit) -> Progress:
+        """COMMIT-4: C and L move here, and nowhere else.
+
+        A participant chains its late statuses onto exactly this pair (POSITION-3).
+        """
+        return replace(
+            self,
+            settlement=settlement,
+            offsets=settlement.offsets,
+            settled_to=settlement.settled_to,
+            valid_through_ms=settlement.valid_through_ms,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
     """What one epoch of this coordinator holds; gone with the epoch.
 
     Each value has one owner, which alone changes it: tests/unit/coordinator/test_state_owners.py.
-    What is promised above the fields holds in every state (tests/simulation/invariants.py).
+    What is promised above the fields holds in every state (tests/coordinator_states.py).
     """
 
     epoch: Epoch
@@ -561,42 +626,129 @@ class Suspicion:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """``attempt`` is set while a commit's outcome is not known; ``retry_at_ms`` while waiting.
+class Call:
+    """What is asked of tables, sources and catalog, and not answered yet."""
 
-    ``topics`` are the source topics as last described (a configured pattern names several);
-    ``highest_epoch`` is the highest heard, ``table_epoch`` the highest that tables are known to
-    hold; ``pause_asked`` is what an operator said while there was no term to remember it;
-    ``windows``: what each participant was heard saying, the one heard last at the end (LOG-5);
-    ``superseded_ms``: since when a term of others ended its own, until it claims again (EPOCH-4).
-    ``wall_ahead_ms``: what the wall clock is ahead of the monotonic one, as of the last claim:
-    where it jumps later, nothing grows older. ``asked``: the question whose answer it waits for,
-    which is repeated after a failure; ``held``: partitions that nobody reads yet, in their order
-    (KEY-8). ``unanswered_since_ms``: since when what it asks for fails; ``peers``: when other
-    participants were heard last (ELECTION-2). ``refused``: partitions whose claims are refused
-    again and again, in this epoch or before (RANGE-3).
+    attempt: CommitAttempt | None = None
+    """The commit whose outcome is not known: set exactly in CLAIMING and COMMITTING (OUTCOME-2)."""
+
+    asked: Look | None = None
+    """The question whose answer the phase waits for, which is repeated after a failure; it ends
+    with the phase."""
+
+    failures: int = 0
+    """How often in a row that failed: each wait is longer than the one before."""
+
+    unanswered_since_ms: int | None = None
+    """Since when; a phase that was entered with an answer begins without (ELECTION-2)."""
+
+    def with_attempt(self, attempt: CommitAttempt) -> Call:
+        """Send the same commit again, on another base."""
+        return replace(self, attempt=attempt)
+
+    def with_question(self, question: Look) -> Call:
+        return replace(self, asked=question)
+
+    def with_answer(self) -> Call:
+        """Note that the question is answered; another answer to it is ignored."""
+        return replace(self, asked=None)
+
+    def with_failure(self) -> Call:
+        return replace(self, failures=self.failures + 1)
+
+    def without_failures(self) -> Call:
+        return replace(self, failures=0)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochWatch:
+    """What others were heard saying, whoever leads; it outlives every epoch."""
+
+    highest_epoch: Epoch = Epoch(0)
+    """The highest heard. It falls only where a claim finds that nobody can have counted to it
+    (LOG-6)."""
+
+    table_epoch: Epoch = Epoch(0)
+    """The highest that the tables were known to hold at the last claim; what leaps further ahead
+    of it is not heard (LOG-6)."""
+
+    superseded_ms: int | None = None
+    """Since when a term of others has ended its own; set until it leads again, and never while it
+    does (EPOCH-4)."""
+
+    windows: Mapping[Sender, ReplayWindow] = field(default_factory=dict)
+    """What each participant was heard saying, the one heard last at the end (LOG-5)."""
+
+    peers: Mapping[str, int] = field(default_factory=dict)
+    """When other participants were heard last; never this one (ELECTION-2)."""
+
+    def with_windows(self, windows: Mapping[Sender, ReplayWindow]) -> EpochWatch:
+        return replace(self, windows=windows)
+
+    def with_peers(self, peers: Mapping[str, int]) -> EpochWatch:
+        return replace(self, peers=peers)
+
+    def with_heard_epoch(self, epoch: Epoch) -> EpochWatch:
+        return replace(self, highest_epoch=max(self.highest_epoch, epoch))
+
+    def with_superseded(self, epoch: Epoch, now_ms: int) -> EpochWatch:
+        """Others lead, in this epoch at least."""
+        return replace(self.with_heard_epoch(epoch), superseded_ms=now_ms)
+
+    def with_table_epoch(self, epoch: Epoch) -> EpochWatch:
+        """A claim has read the tables."""
+        return replace(self, table_epoch=epoch)
+
+    def with_own_epoch(self, epoch: Epoch) -> EpochWatch:
+        """A claim has landed."""
+        return replace(self, highest_epoch=epoch, table_epoch=epoch, superseded_ms=None)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Three constants, five values, and a few facts that outlive an epoch.
+
+    Each has one owner, which alone changes it: tests/unit/coordinator/test_state_owners.py. What is
+    promised above the fields holds in every state (tests/coordinator_states.py).
     """
 
     identity: Identity
     settings: CoordinatorSettings
+    """As the sink file says; other ones are adopted between two transactions."""
     limits: BadRecordLimits = field(default_factory=BadRecordLimits)
+
     phase: Phase = Phase.FOLLOWING
-    highest_epoch: Epoch = Epoch(0)
-    table_epoch: Epoch = Epoch(0)
-    superseded_ms: int | None = None
-    windows: Mapping[Sender, ReplayWindow] = field(default_factory=dict)
-    topics: frozenset[str] = frozenset()
-    pause_asked: PauseRequest | None = None
-    table_uuid: str | None = None
+    deadlines: Mapping[Timer, int] = field(default_factory=dict)
+    """What is due when; what belongs to a term is gone with it."""
+    call: Call = field(default_factory=Call)
+    watch: EpochWatch = field(default_factory=EpochWatch)
     recovery: Recovery | None = None
-    wall_ahead_ms: int = 0
+    """Set only in RECOVERING and CLAIMING."""
     suspicion: Suspicion = field(default_factory=Suspicion)
-    held: tuple[DeferredPartitions, ...] = ()
-    unanswered_since_ms: int | None = None
-    peers: Mapping[str, int] = field(default_factory=dict)
-    refused: Mapping[TopicPartition, RepeatedRefusal] = field(default_factory=dict)
     term: Term | None = None
-    attempt: CommitAttempt | None = None
-    asked: Look | None = None
-    retry_at_ms: int | None = None
-    failures: int = 0
+    """Set exactly while an epoch of its own has begun."""
+
+    topics: frozenset[str] = frozenset()
+    """The source topics as last described: a configured pattern names several."""
+    held: tuple[DeferredPartitions, ...] = ()
+    """Partitions that nobody reads yet, by topic, those of a topic in their order (KEY-8)."""
+    pause_asked: PauseRequest | None = None
+    """What an operator said while there was no term to remember it: never set in one (PAUSE-1)."""
+    table_uuid: str | None = None
+    """Of the table that it claimed last: another one was created in its place (TABLE-2)."""
+    wall_ahead_ms: int = 0
+    """What the wall clock was ahead of the monotonic one at the last claim: where it jumps later,
+    nothing grows older."""
+    refused: Mapping[TopicPartition, RepeatedRefusal] = field(default_factory=dict)
+    """Partitions whose claims are refused again and again, in this epoch or before (RANGE-3)."""
+
+    def with_deadline(self, timer: Timer, at_ms: int | None) -> State:
+        """Set a deadline, or clear it (``None``)."""
+        return replace(self, deadlines=with_deadline(self.deadlines, timer, at_ms))
+
+    def with_end_by(self, due_ms: int) -> State:
+        """Let END come then at the latest."""
+        return self.with_deadline(Timer.END, min(self.deadlines.get(Timer.END, due_ms), due_ms))
+
+    def is_due(self, timer: Timer, now_ms: int) -> bool:
+        return is_due(self.deadlines, timer, now_ms)

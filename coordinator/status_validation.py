@@ -331,6 +331,8 @@ def _check_possible(status: WriteStatus, by: AdmissionCriteria) -> str | None:
             return f"key files of {table.table}, which has no key"
     # ranges do not see files: announced again under the next range, one would be there twice
     files = [file.path for table in status.tables for file in table.files]
+    # Ranges do not see files: one that was committed before and is announced again, under the next
+    # range, would be in the table twice.
     again = [path for path in files if path in by.committed.get(_folder(path), ())]
     return f"a file was committed before: {again[0]}" if again else None
 

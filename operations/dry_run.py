@@ -51,10 +51,10 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_format import Use
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
-from headgate.operations.access.kafka_connection import source_topics
+from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.secondary_tables import with_schema_changes
 from headgate.runtime.assembly import batch_writer
-from headgate.runtime.sink_tables import SinkTables, look_at_tables
+from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 from headgate.runtime.start_checks import require_fillable_table
 from headgate.runtime.table_creation import TableMaker
 from headgate.tables.iceberg.catalog import with_version_3_writes
@@ -112,7 +112,7 @@ class DryRunCatalog(NoopCatalog, MetastoreCatalog):
         if name not in self._locations:
             if self._real is None:
                 raise NoSuchTableError(f"there is no table {identifier}")
-            self.copy(self._real.load_table(identifier), identifier)
+            self.copy_empty_table(self._real.load_table(identifier), identifier)
         at = self._locations[name]
         metadata = FromInputFile.table_metadata(self._load_file_io(location=at).new_input(at))
         return Table(name, metadata, at, self._load_file_io(metadata.properties, at), self)
@@ -156,7 +156,7 @@ class DryRunCatalog(NoopCatalog, MetastoreCatalog):
         self._locations[name] = at
         return at
 
-    def copy(self, table: Table, identifier: Any) -> None:
+    def copy_empty_table(self, table: Table, identifier: Any) -> None:
         """Create an empty table like this one."""
         name = identifier if isinstance(identifier, str) else ".".join(identifier)
         ensure_namespaces(self, name)
@@ -215,13 +215,13 @@ class DryRun:
     tombstones: int = 0
 
     @property
-    def bad(self) -> int:
+    def bad_record_count(self) -> int:
         return sum(found.bad for found in self.partitions.values())
 
     @property
-    def wrong(self) -> bool:
+    def needs_attention(self) -> bool:
         """Return whether something must be done before the sink starts."""
-        return bool(self.bad or self.diverted) or (self.stops and bool(self.unmatched))
+        return bool(self.bad_record_count or self.diverted) or (self.stops and bool(self.unmatched))
 
 
 def try_records(settings: SinkSettings, records: int) -> DryRun:
@@ -237,7 +237,7 @@ def try_records(settings: SinkSettings, records: int) -> DryRun:
         batch = _batch(settings, catalog, records)
         written = BatchWritten(batch.number, {}, ())
         if batch.ranges:
-            written = _write(_keep_rejected(settings), catalog, batch)
+            written = _write(_with_all_rejected_kept(settings), catalog, batch)
         primary = settings.table.identifier
         tables = [
             _table(at.table, files, catalog) for at, files in sorted(written.followed.items())
@@ -247,9 +247,9 @@ def try_records(settings: SinkSettings, records: int) -> DryRun:
             partitions=written.partitions,
             misfits=tuple(map(_misfit_of, _first_rows(written.quarantined, BAD_SHOWN))),
             many=bool(settings.tables),
-            unmatched=_count(written.quarantined, ROUTE),
-            diverted=_count(written.quarantined, TABLE),
-            tombstones=_count(written.quarantined, TOMBSTONE),
+            unmatched=_count_error_class(written.quarantined, ROUTE),
+            diverted=_count_error_class(written.quarantined, TABLE),
+            tombstones=_count_error_class(written.quarantined, TOMBSTONE),
             stops=bool(settings.tables) and settings.tables.unmatched is Disposal.FAIL,
         )
 
@@ -267,7 +267,7 @@ def _table(name: str, written: Sequence[WrittenFile], catalog: DryRunCatalog) ->
     )
 
 
-def _count(quarantined: Iterable[WrittenFile], error_class: str) -> int:
+def _count_error_class(quarantined: Iterable[WrittenFile], error_class: str) -> int:
     columns = (
         pq.read_table(_local_path(file), columns=["error_class"])["error_class"]
         for file in quarantined
@@ -275,7 +275,7 @@ def _count(quarantined: Iterable[WrittenFile], error_class: str) -> int:
     return sum(column.to_pylist().count(error_class) for column in columns)
 
 
-def _keep_rejected(settings: SinkSettings) -> SinkSettings:
+def _with_all_rejected_kept(settings: SinkSettings) -> SinkSettings:
     """Keep and show every bad record, whatever the sink would do with it."""
     keyed = bool(settings.table.key)  # there, tombstones are changes
     quarantine = replace(
@@ -301,7 +301,7 @@ def _catalog(settings: SinkSettings, folder: Path) -> Iterator[DryRunCatalog]:
     with ExitStack() as stack:
         real: Catalog | None = None
         with suppress(TableMissing):  # the catalog has no database yet
-            real = stack.enter_context(look_at_tables(settings)).supports_catalog().catalog
+            real = stack.enter_context(open_tables_read_only(settings)).supports_catalog().catalog
         catalog = DryRunCatalog(folder, real)
         stack.callback(catalog.close)
         if real is not None and real.table_exists(settings.table.identifier):
@@ -313,10 +313,10 @@ def _catalog(settings: SinkSettings, folder: Path) -> Iterator[DryRunCatalog]:
 
 
 def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
-    with source_topics(settings) as topics:
+    with open_source_topics(settings) as topics:
         described = topics.describe()
     if settings.tables:
-        _maker(settings, catalog).make(described)
+        _build_table_maker(settings, catalog).create_named_tables(described)
     ranges = {
         TopicPartition(topic, number): OffsetRange(max(log.begin, log.end - records), log.end)
         for topic, state in sorted(described.items())
@@ -326,16 +326,16 @@ def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
     return Batch(
         number=1,
         transaction=TransactionId(Epoch(1), TransactionNumber(1)),
-        table=_start(catalog, settings.table.identifier),
+        table=_build_table_start(catalog, settings.table.identifier),
         ranges=ranges,
         target_file_bytes=settings.coordinator.target_file_bytes,
         topic_ids={topic: state.topic_id for topic, state in described.items()},
-        quarantine=_start(catalog, _QUARANTINE),
+        quarantine=_build_table_start(catalog, _QUARANTINE),
         folder="dry-run" if settings.tables else "",
     )
 
 
-def _maker(settings: SinkSettings, catalog: Catalog) -> TableMaker:
+def _build_table_maker(settings: SinkSettings, catalog: Catalog) -> TableMaker:
     """Return a coordinator's maker, which does not replace what the ledger has filled
     (LEDGER-2)."""
     ledger = catalog.load_table(settings.tables.ledger)
@@ -345,7 +345,7 @@ def _maker(settings: SinkSettings, catalog: Catalog) -> TableMaker:
     return TableMaker(settings, made, filled=lambda: filled_of(settings.name, ledger.properties))
 
 
-def _start(catalog: Catalog, identifier: str) -> TableStart:
+def _build_table_start(catalog: Catalog, identifier: str) -> TableStart:
     table = catalog.load_table(identifier)
     return TableStart(
         table=identifier,
@@ -365,13 +365,13 @@ def _write(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWritt
     if isinstance(outcome, BatchFailed):
         raise outcome.fatal or WriteFailed(outcome.reason)
     if isinstance(outcome, BatchNeeds) and settings.tables:
-        maker = _maker(settings, catalog)
+        maker = _build_table_maker(settings, catalog)
         changed = with_schema_changes(settings, catalog, batch, outcome, maker=maker)
         return _write(settings, catalog, changed)
     if isinstance(outcome, BatchNeeds):
         copied = SinkTables.in_catalog(settings, catalog).open_primary(Use.SECONDARY)
         copied.evolve(copied.read(), outcome.columns)
-        table = _start(catalog, settings.table.identifier)
+        table = _build_table_start(catalog, settings.table.identifier)
         return _write(settings, catalog, replace(batch, table=table))
     return outcome
 

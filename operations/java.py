@@ -82,7 +82,7 @@ def fetch_jars(
         return folder
     require_java()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _one_process(folder.with_name(f".{folder.name}.lock")):
+    with _hold_file_lock(folder.with_name(f".{folder.name}.lock")):
         if folder.is_dir():
             return folder
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
@@ -94,7 +94,7 @@ def fetch_jars(
 
 
 @contextmanager
-def _one_process(lock: Path) -> Iterator[None]:
+def _hold_file_lock(lock: Path) -> Iterator[None]:
     # The kernel drops the lock with its holder, so a killed download blocks nobody.
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

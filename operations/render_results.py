@@ -186,7 +186,7 @@ def show_status(console: Console, report: StatusReport) -> None:
             ],
         )
     )
-    _show_bad(console, report.rejected_records)
+    _show_bad_records(console, report.rejected_records)
     show_notes(console, report.notes)
 
 
@@ -212,7 +212,7 @@ def show_all(console: Console, sinks: Iterable[tuple[str, StatusReport | None, s
     console.print(_table(("sink", "condition", "lag", "epoch", "last rows", "error"), rows))
 
 
-def _show_bad(console: Console, records: Iterable[RejectedRecord]) -> None:
+def _show_bad_records(console: Console, records: Iterable[RejectedRecord]) -> None:
     for bad in records:
         where = f"{bad.topic} partition {bad.partition} offset {bad.offset}"
         told = printable(f"{where}, in transaction {bad.transaction}: {bad.reason}")
@@ -221,7 +221,7 @@ def _show_bad(console: Console, records: Iterable[RejectedRecord]) -> None:
 
 def _show_error(console: Console, error: LastError, now_ms: int) -> None:
     if error.past:
-        _show_past(console, error, now_ms)
+        _show_past_error(console, error, now_ms)
         return
     when = f", {_time(error.time_ms)}" if error.time_ms else ""
     whose = f" [{error.member}{when}]" if error.member else ""
@@ -232,7 +232,7 @@ def _show_error(console: Console, error: LastError, now_ms: int) -> None:
     console.print(Text.assemble(mark, text, (printable(whose), "dim")), soft_wrap=True)
 
 
-def _show_past(console: Console, error: LastError, now_ms: int) -> None:
+def _show_past_error(console: Console, error: LastError, now_ms: int) -> None:
     """Show a past error in a few words and for one day; after that only the present matters."""
     age_ms = now_ms - (error.time_ms or now_ms)
     if age_ms > _PAST_SHOWN_MS:
@@ -263,7 +263,7 @@ def show_audit(console: Console, report: AuditReport) -> None:
     headings = (
         *("topic", "partition", "began", "next offset", "produced", "in table"),
         *(["quarantined"] if quarantined else []),
-        *(_word_for_lost(report), "twice", "lag"),
+        *(_name_missing_records(report), "twice", "lag"),
     )
     console.print(_table(headings, rows))
     console.print(
@@ -289,7 +289,7 @@ def show_audit(console: Console, report: AuditReport) -> None:
     console.print(_verdict(report), soft_wrap=True)
 
 
-def _word_for_lost(report: AuditReport) -> str:
+def _name_missing_records(report: AuditReport) -> str:
     """Name the records that the table lacks: none is lost before that is found."""
     words = {Verdict.NOT_PROVEN: "absent", Verdict.WELL: "deleted by persons"}
     return words.get(report.verdict, "lost") if report.total("lost") else "lost"
@@ -300,7 +300,7 @@ def _verdict(report: AuditReport) -> Text:
     produced, present = report.total("produced"), report.total("in_table")
     lost, twice = report.total("lost"), report.total("twice")
     if produced is not None and present is not None:
-        lost_words = f"{lost:,} {_word_for_lost(report)}" if lost else "none lost"
+        lost_words = f"{lost:,} {_name_missing_records(report)}" if lost else "none lost"
         twice = max(twice or 0, sum(report.surplus.values()))
         twice_words = f"{twice:,} twice" if twice else "none twice"
         kept = report.total("in_quarantine")
@@ -341,7 +341,9 @@ def show_dry_run(console: Console, seen: DryRun) -> None:
     if seen.many:
         lines = [(t.table, t.exists, t.records, t.files, t.file_bytes) for t in seen.tables]
         console.print(_table(("table", "is there", "rows", "files", "bytes"), lines))
-    console.print(Text(_describe_dry_run(seen), "red" if seen.wrong else "green"), soft_wrap=True)
+    console.print(
+        Text(_describe_dry_run(seen), "red" if seen.needs_attention else "green"), soft_wrap=True
+    )
 
 
 def _describe_dry_run(seen: DryRun) -> str:
@@ -349,7 +351,9 @@ def _describe_dry_run(seen: DryRun) -> str:
         sum(getattr(table, what) for table in seen.tables)
         for what in ("records", "files", "file_bytes")
     )
-    words = f"{records:,} rows in {files} files of {size_bytes:,} bytes, {seen.bad:,} bad"
+    words = (
+        f"{records:,} rows in {files} files of {size_bytes:,} bytes, {seen.bad_record_count:,} bad"
+    )
     if seen.many:
         words += f", {seen.unmatched:,} unmatched"
         words += f", {seen.diverted:,} for tables that are gone" if seen.diverted else ""

@@ -19,7 +19,7 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import TopicState
-from headgate.operations.access.kafka_connection import source_topics
+from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import open_reader
 
 LOOKED_AT_S = 2.0
@@ -28,7 +28,9 @@ Topics = Mapping[str, TopicState]
 """Source topics by name."""
 
 
-def wait_through(settings: SinkSettings, through_ms: int, timeout_s: float) -> tuple[str, ...]:
+def wait_until_complete(
+    settings: SinkSettings, through_ms: int, timeout_s: float
+) -> tuple[str, ...]:
     """Return nothing once all tables are complete up to a time (epoch ms), else what is behind.
 
     The table says so itself (valid-through), unless nothing has come since: then it must hold what
@@ -44,7 +46,7 @@ def wait_through(settings: SinkSettings, through_ms: int, timeout_s: float) -> t
         try:
             if topics is None and time.time() * 1000 >= past_ms:
                 topics = read_topics(settings)
-            behind = tuple(_find_behind(settings, through_ms, topics))
+            behind = tuple(_find_tables_behind(settings, through_ms, topics))
         except RetryLater:
             if left_s <= 0:
                 raise
@@ -56,7 +58,7 @@ def wait_through(settings: SinkSettings, through_ms: int, timeout_s: float) -> t
 
 def read_topics(settings: SinkSettings) -> Topics:
     """Return the source topics as they are now. Raises ``Unreachable`` for a part of one."""
-    with source_topics(settings) as topics:
+    with open_source_topics(settings) as topics:
         found = topics.describe()
     # The end of a log that nobody leads is not known, so nothing can be said to have reached it.
     if silent := [f"{name}/{at}" for name, topic in found.items() for at in sorted(topic.silent)]:
@@ -67,7 +69,9 @@ def read_topics(settings: SinkSettings) -> Topics:
     return found
 
 
-def find_missing(record: CommitRecord | None, topics: Topics) -> Mapping[TopicPartition, int]:
+def find_missing_offsets(
+    record: CommitRecord | None, topics: Topics
+) -> Mapping[TopicPartition, int]:
     """Return how many offsets of the topics, as they were, are not in the table.
 
     Partitions that lack none, or hold no record, are left out. Offsets of a topic that was deleted
@@ -84,7 +88,9 @@ def find_missing(record: CommitRecord | None, topics: Topics) -> Mapping[TopicPa
     return missing
 
 
-def _find_behind(settings: SinkSettings, through_ms: int, topics: Topics | None) -> Iterator[str]:
+def _find_tables_behind(
+    settings: SinkSettings, through_ms: int, topics: Topics | None
+) -> Iterator[str]:
     try:
         with open_reader(settings) as tables:
             record = tables.reader.view().record
@@ -92,8 +98,8 @@ def _find_behind(settings: SinkSettings, through_ms: int, topics: Topics | None)
         yield error.message
         return
     own = _describe_behind(tables.name, record.valid_through_ms if record else None, through_ms)
-    if own and (topics is None or record is None or find_missing(record, topics)):
-        yield own + _describe_rest(record)
+    if own and (topics is None or record is None or find_missing_offsets(record, topics)):
+        yield own + _describe_sink_state(record)
     elif settings.tables:
         from headgate.operations.many_tables.list import tables as list_tables
 
@@ -112,7 +118,7 @@ def _describe_behind(table: str, valid_through_ms: int | None, through_ms: int) 
     return f"{table} is complete up to {moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _describe_rest(record: CommitRecord | None) -> str:
+def _describe_sink_state(record: CommitRecord | None) -> str:
     if record is None:
         return ": nothing is committed yet"
     if record.stopped:
@@ -140,7 +146,7 @@ class UntilLatest:
 
     def __post_init__(self) -> None:
         self.topics = read_topics(self.settings)
-        self.missing = find_missing(None, self.topics)
+        self.missing = find_missing_offsets(None, self.topics)
 
     @property
     def reached(self) -> bool:
@@ -149,7 +155,9 @@ class UntilLatest:
     def __enter__(self) -> Self:
         """Begin to look at the table, in a thread of its own; the last look comes at the end."""
         if self.missing:
-            self._thread = threading.Thread(target=self._look_on, name="headgate-until-latest")
+            self._thread = threading.Thread(
+                target=self._check_repeatedly, name="headgate-until-latest"
+            )
             self._thread.start()
         else:
             self.stop.set()
@@ -161,22 +169,22 @@ class UntilLatest:
             self._thread.join()
         if not self.reached:
             with suppress(HeadgateError):
-                self.look()
+                self.check_complete()
 
-    def _look_on(self) -> None:
+    def _check_repeatedly(self) -> None:
         while not self.stop.wait(LOOKED_AT_S):
             try:
-                if self.look():
+                if self.check_complete():
                     self.stop.set()
             except HeadgateError:
                 continue  # not there yet, or away for a while: the sink itself says what is wrong
 
-    def look(self) -> bool:
+    def check_complete(self) -> bool:
         """Read the table; return whether it holds everything."""
         with open_reader(self.settings) as tables:
             record = tables.reader.view().record
-            pending = {each.table for each in tables.undelivered(record)}
-        missing = find_missing(record, self.topics)
+            pending = {each.table for each in tables.undelivered_commits(record)}
+        missing = find_missing_offsets(record, self.topics)
         suspended = {each.table for each in record.suspended} if record else set[str]()
         self.suspended = tuple(sorted(pending & suspended))
         self.missing, self.pending = missing, bool(pending - suspended)

@@ -53,13 +53,18 @@ from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.configuration_comparison import recent_envelopes, require_same_configuration
-from headgate.runtime.lifecycle_notices import Complaints, control_log, departing, say_started
-from headgate.runtime.participant_runner import Current, OpenSink, lookout
-from headgate.runtime.sink_tables import SinkTables, routing, secondary_names
+from headgate.runtime.lifecycle_notices import (
+    Complaints,
+    announcing_end,
+    open_control_log,
+    say_started,
+)
+from headgate.runtime.participant_runner import Current, OpenSink, open_lookout
+from headgate.runtime.sink_tables import SinkTables, routing_fingerprint, secondary_names
 from headgate.runtime.sink_task import SinkTask
 from headgate.runtime.start_checks import require_sources
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
-from headgate.runtime.telemetry.metering import Ports, meter
+from headgate.runtime.telemetry.metering import Ports, with_meters
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 from headgate.runtime.write_planning import Planning
 
@@ -111,9 +116,9 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         )
     with ExitStack() as stack:
         sender = new_sender()
-        stack.enter_context(departing(settings, sender))
-        stack.enter_context(_discreet(settings))
-        tables = _ready(settings, stack)
+        stack.enter_context(announcing_end(settings, sender))
+        stack.enter_context(_redacting_secrets(settings))
+        tables = _prepare_tables(settings, stack)
         planning = tables.planning()
         buffers = Buffers(steering, BUFFER_BYTES_MAX)
         member = EmbeddedMember(buffers)
@@ -122,30 +127,30 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             batch: Batch, records: list[list[Record]], abandoned: Callable[[], bool]
         ) -> BatchOutcome:
             chunk = chunk_of(records)
-            return planning.written(
+            return planning.write_planned(
                 batch, lambda plan: write_put_records(plan, batch, chunk, abandoned=abandoned)
             )
 
         writer = PutWriter(buffers, write)
         stack.callback(writer.close)
-        log = control_log(settings)
+        log = open_control_log(settings)
         stack.callback(log.close)
         service = CoordinatorService(
-            settings.source.topics, lambda: _coordinator(settings, tables, sender)
+            settings.source.topics, lambda: _build_coordinator(settings, tables, sender)
         )
         stack.callback(service.close)
         clock = SystemClock()
         primary = stack.enter_context(closing(tables.open_primary()))
-        watch = lookout(settings, primary, log, clock.monotonic_ms())
+        watch = open_lookout(settings, primary, log, clock.monotonic_ms())
         world = participant.World(
             member,
-            MeteredLog(log, heard=watch.heard),
+            MeteredLog(log, heard=watch.on_event),
             RenewingWriter(writer, planning),
             service,
             clock,
             settings.redaction,
         )
-        driver = OpenSink(_initial(settings, sender), world, service, watch)
+        driver = OpenSink(_initial_state(settings, sender), world, service, watch)
         say_started(settings, sender, log)
         yield SinkTask(driver, buffers, member)
         driver.close()
@@ -158,17 +163,18 @@ def open_sink(
     """Open everything in order, and close it in reverse order whatever happens."""
     sender = sender or new_sender()
     with ExitStack() as stack:
-        stack.enter_context(_discreet(settings))
+        stack.enter_context(_redacting_secrets(settings))
         # Before the tables: what they open in a JVM of their own would be the session's.
         shared = spark_session_conf(settings) is not None
         session = stack.enter_context(_session(settings)) if shared else None
-        tables = _ready(settings, stack)
+        tables = _prepare_tables(settings, stack)
         writer = stack.enter_context(batch_writer(settings, tables.planning(), session))
-        log = control_log(settings)
+        log = open_control_log(settings)
         stack.callback(log.close)
         current = Current(settings)
         service = CoordinatorService(
-            settings.source.topics, lambda: _coordinator(current.settings, tables, sender, meters)
+            settings.source.topics,
+            lambda: _build_coordinator(current.settings, tables, sender, meters),
         )
         group = KafkaGroupMember(
             settings.kafka,
@@ -181,23 +187,23 @@ def open_sink(
         stack.callback(service.close)
         clock = SystemClock()
         primary = stack.enter_context(closing(tables.open_primary()))
-        watch = lookout(settings, primary, log, clock.monotonic_ms())
+        watch = open_lookout(settings, primary, log, clock.monotonic_ms())
         world = participant.World(
             group,
-            MeteredLog(meters.participants_log(log) if meters else log, heard=watch.heard),
-            meters.writer(writer) if meters else writer,
+            MeteredLog(meters.metered_log(log) if meters else log, heard=watch.on_event),
+            meters.metered_writer(writer) if meters else writer,
             service,
             clock,
             settings.redaction,
         )
-        sink = OpenSink(_initial(settings, sender), world, service, watch, current=current)
+        sink = OpenSink(_initial_state(settings, sender), world, service, watch, current=current)
         if meters:
-            meters.follow(lambda: sink.state)
+            meters.set_state_source(lambda: sink.state)
         say_started(settings, sender, log)
         yield sink
 
 
-def _initial(settings: SinkSettings, sender: Sender) -> State:
+def _initial_state(settings: SinkSettings, sender: Sender) -> State:
     return State(
         settings.name,
         sender,
@@ -208,7 +214,7 @@ def _initial(settings: SinkSettings, sender: Sender) -> State:
 
 
 @contextmanager
-def _discreet(settings: SinkSettings) -> Iterator[None]:
+def _redacting_secrets(settings: SinkSettings) -> Iterator[None]:
     """Keep the sink's secrets out of everything logged or raised in the body."""
     with redacting(settings.redaction):
         try:
@@ -218,11 +224,11 @@ def _discreet(settings: SinkSettings) -> Iterator[None]:
             raise
 
 
-def _ready(settings: SinkSettings, stack: ExitStack) -> SinkTables:
+def _prepare_tables(settings: SinkSettings, stack: ExitStack) -> SinkTables:
     """Return the sink's tables, once they and the control topic exist."""
     require_locations(settings)
     require_sources(settings)
-    tables = SinkTables(settings, stack).ready()
+    tables = SinkTables(settings, stack).prepare_tables()
     ensure_control_topic(settings.kafka, settings.control.topic)
     require_same_configuration(settings, lambda: recent_envelopes(settings))
     return tables
@@ -233,13 +239,13 @@ def new_sender() -> Sender:
     return Sender(f"{socket.gethostname()}-{os.getpid()}", uuid.uuid4().hex[:12])
 
 
-def _coordinator(
+def _build_coordinator(
     settings: SinkSettings, tables: SinkTables, sender: Sender, meters: SinkMeters | None = None
 ) -> tuple[coordinator.CoordinatorDriver, Callable[[], None]]:
     """Build one coordinator life. Its own incarnation marks its commits."""
     life = replace(sender, incarnation=uuid.uuid4().hex[:12])
     with ExitStack() as opening:
-        log = control_log(settings)
+        log = open_control_log(settings)
         opening.callback(log.close)
         topics = KafkaSourceTopics(
             settings.kafka,
@@ -248,9 +254,9 @@ def _coordinator(
             missing_max_s=MISSING_TOPIC_MAX_S,
         )
         opening.callback(topics.close)
-        measures = meters.coordinator(life) if meters else None
-        on_ended = measures.maintenance.ended if measures else None
-        found = tables.coordinated(settings, topics, opening)
+        measures = meters.start_coordinator_life(life) if meters else None
+        on_ended = measures.maintenance.on_round_end if measures else None
+        found = tables.open_coordinator_ports(settings, topics, opening)
         if settings.maintenance:
             from headgate.runtime.maintenance.scheduler import begin_maintenance
 
@@ -259,9 +265,9 @@ def _coordinator(
         complain = Complaints(settings, sender)
         ports = Ports(log, found.table, found.secondaries, complain)
         if measures:
-            ports = meter(ports, settings, measures, opening)
+            ports = with_meters(ports, settings, measures, opening)
         driver = coordinator.CoordinatorDriver(
-            identity(settings, life),
+            build_identity(settings, life),
             settings.coordinator,
             coordinator.World(
                 ports.log,
@@ -281,7 +287,7 @@ def _coordinator(
         return driver, opening.pop_all().close
 
 
-def identity(settings: SinkSettings, life: Sender) -> Identity:
+def build_identity(settings: SinkSettings, life: Sender) -> Identity:
     """Return what the state machine knows about its sink."""
     evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
     return Identity(
@@ -292,7 +298,7 @@ def identity(settings: SinkSettings, life: Sender) -> Identity:
         settings.control.topic,
         agreed_settings(settings),
         secondary_names(settings.quarantine),
-        routing(settings),
+        routing_fingerprint(settings),
         routed=bool(settings.tables),
         makes=settings.tables.create.schema is not CreateFrom.OFF,
         makes_anew=settings.tables.on_missing is OnMissing.CREATE,
@@ -316,7 +322,7 @@ def batch_writer(
     """
     if settings.spark.writer is WriterKind.IN_PROCESS:
         writer: BatchWriter = InProcessWriter(
-            lambda batch, abandoned: planning.written(
+            lambda batch, abandoned: planning.write_planned(
                 batch, lambda plan: write_source_ranges(plan, batch, abandoned=abandoned)
             )
         )
@@ -332,11 +338,11 @@ def batch_writer(
         transform_of(transform)  # finds an unusable transform before Spark starts
     with ExitStack() as stack:
         spark = session or stack.enter_context(_session(settings))
-        with closing(SparkBatchWriter(spark, planning.written)) as writer:
+        with closing(SparkBatchWriter(spark, planning.write_planned)) as writer:
             yield RenewingWriter(writer, planning)
 
 
-def second_with_spark(sink: SinkName) -> SinksClash:
+def second_spark_sink_error(sink: SinkName) -> SinksClash:
     """Build the error for a second sink that writes with Spark in one process."""
     return SinksClash(
         f"sink {sink} writes with Spark, and so does another sink of this process",
@@ -350,7 +356,7 @@ def _session(settings: SinkSettings) -> Iterator[OpenSession]:
     from headgate.data_plane.spark.session import open_session
 
     if not _SPARK.acquire(blocking=False):
-        raise second_with_spark(settings.name)
+        raise second_spark_sink_error(settings.name)
     try:
         with closing(open_session(spark_options(settings))) as session:
             yield session

@@ -17,7 +17,7 @@ from headgate.control_protocol.events import Envelope, Notice, NoticeKind, Start
 from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.kafka.cluster import Cluster, newest_messages
 from headgate.participant.settlements import describe_differences
-from headgate.runtime.health import heard
+from headgate.runtime.health import read_heard_events
 
 RECORDS_READ = 2_000
 SIGNS_MISSED = 3
@@ -25,7 +25,7 @@ SIGNS_MISSED = 3
 _LOOK_AGAIN_S = 1.0
 
 
-def other_running_configuration(
+def find_other_configuration(
     settings: SinkSettings, said: Sequence[Envelope], now_ms: int, own: Sender | None = None
 ) -> tuple[OtherConfiguration | None, Mapping[Sender, int]]:
     """Return the error of a file that differs from that of participants at work, and these.
@@ -46,7 +46,9 @@ def other_running_configuration(
         notice = each.event
         if isinstance(notice, Notice) and notice.kind in (NoticeKind.STARTED, NoticeKind.RELOADED):
             digests[each.sender] = notice.configuration
-    alive = heard(said, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms).alive
+    alive = read_heard_events(
+        said, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
+    ).alive
     others = {
         sender: envelope.time_ms
         for sender, envelope in alive.items()
@@ -62,7 +64,7 @@ def other_running_configuration(
     ), others
 
 
-def last_starter_with_other_file(settings: SinkSettings, said: Sequence[Envelope]) -> str:
+def find_last_other_starter(settings: SinkSettings, said: Sequence[Envelope]) -> str:
     """Return who started the sink last with another sink file than this one; else nothing."""
     for each in reversed(said):
         notice = each.event
@@ -85,7 +87,7 @@ def require_same_configuration(
     interval_s = settings.participant.presence_interval_ms / 1000
     until_s = time.monotonic() + (SIGNS_MISSED + 1) * interval_s
     while time.monotonic() < until_s:
-        error, others = other_running_configuration(settings, said(), time.time_ns() // 1_000_000)
+        error, others = find_other_configuration(settings, said(), time.time_ns() // 1_000_000)
         if error is None:
             return
         known = others if known is None else known

@@ -80,7 +80,7 @@ def redact(sinks: Iterable[SinkSettings], text: str) -> str:
     return text
 
 
-def show_log(sinks: Sequence[SinkSettings], *, verbose: bool = False) -> None:
+def log_to_stderr(sinks: Sequence[SinkSettings], *, verbose: bool = False) -> None:
     """Send all logs to standard error, redacted. Raises ``ConfigurationError``."""
     form = os.environ.get("HEADGATE_LOG") or ("text" if sys.stderr.isatty() else "json")
     if form not in _FORMS:

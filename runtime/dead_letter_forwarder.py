@@ -59,16 +59,16 @@ class Forwarder:
         while not self._ending.is_set():
             self._woken.wait(_REFRESH_S)
             self._woken.clear()
-            if not self._ending.is_set() and not self._forward():
+            if not self._ending.is_set() and not self._send_new_rows():
                 self._ending.wait(_AGAIN_S)
                 self._woken.set()
 
-    def _forward(self) -> bool:
+    def _send_new_rows(self) -> bool:
         """Forward new rows, and return whether everything was sent."""
         try:
             topic = self._open_topic(self._ending.is_set)
             try:
-                forward(self._rows, topic)
+                send_unsent_rows(self._rows, topic)
             finally:
                 topic.close()
         except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
@@ -78,7 +78,7 @@ class Forwarder:
         return True
 
 
-def forward(rows: UnsentRows, topic: DeadLetterTopic) -> None:
+def send_unsent_rows(rows: UnsentRows, topic: DeadLetterTopic) -> None:
     """Send what the quarantine has and the topic does not, commit by commit."""
     progress = topic.progress()
     if progress:

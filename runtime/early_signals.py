@@ -17,20 +17,20 @@ _usual: dict[int, Any] = {}
 _noted: list[int] = []
 
 
-def catch() -> None:
+def catch_signals() -> None:
     """Note SIGINT and SIGTERM from now on; a second one has its usual effect."""
     for number in _ENDS:
-        if signal.getsignal(number) not in (signal.SIG_IGN, _note):
-            _usual[number] = signal.signal(number, _note)
+        if signal.getsignal(number) not in (signal.SIG_IGN, _note_signal):
+            _usual[number] = signal.signal(number, _note_signal)
 
 
-def usual(number: int) -> Any:
+def handler_before_catch(number: int) -> Any:
     """Return the signal's handler as if nothing had been caught."""
     found = signal.getsignal(number)
-    return _usual[number] if found is _note else found
+    return _usual[number] if found is _note_signal else found
 
 
-def take_over(handler: Callable[[int, Any], None], signals: Sequence[int] = _ENDS) -> None:
+def take_over_signals(handler: Callable[[int, Any], None], signals: Sequence[int] = _ENDS) -> None:
     """Let ``handler`` handle the signals, beginning with what came already."""
     for number in signals:
         signal.signal(number, handler)
@@ -40,16 +40,16 @@ def take_over(handler: Callable[[int, Any], None], signals: Sequence[int] = _END
         handler(number, None)
 
 
-def let_go() -> None:
+def restore_signals() -> None:
     """Let the signals have their usual effect again, also those that came already."""
     for number in _ENDS:
-        if signal.getsignal(number) is _note:
+        if signal.getsignal(number) is _note_signal:
             signal.signal(number, _usual[number])
     for number in _noted:
         os.kill(os.getpid(), number)
 
 
-def _note(number: int, _: object) -> None:
+def _note_signal(number: int, _: object) -> None:
     if _noted:
         signal.signal(number, _usual[number])
         os.kill(os.getpid(), number)

@@ -122,7 +122,7 @@ class Heard:
     silent: bool
 
 
-def heard(envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int) -> Heard:
+def read_heard_events(envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int) -> Heard:
     """Read the envelopes of one sink, oldest first.
 
     A participant that has been silent for longer than ``silence_ms_max`` counts as dead.
@@ -131,7 +131,7 @@ def heard(envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int) -> He
     signs: dict[Sender, Envelope] = {}
     first_ms: dict[Sender, int] = {}
     for envelope in envelopes:
-        if _by_participant(envelope.event):
+        if _is_by_participant(envelope.event):
             last[envelope.sender] = envelope
             first_ms.setdefault(envelope.sender, envelope.time_ms)
             if isinstance(envelope.event, Presence):
@@ -139,7 +139,7 @@ def heard(envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int) -> He
     alive = {
         sender: signs[sender]
         for sender, envelope in last.items()
-        if sender in signs and _lives(envelope, signs[sender], now_ms, silence_ms_max)
+        if sender in signs and _is_alive(envelope, signs[sender], now_ms, silence_ms_max)
     }
     return Heard(
         alive=alive,
@@ -150,17 +150,17 @@ def heard(envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int) -> He
     )
 
 
-def _by_participant(event: Event) -> bool:
+def _is_by_participant(event: Event) -> bool:
     ours = isinstance(event, Notice) and event.kind in _OF_A_PROCESS
     return ours or isinstance(event, Presence | WriteStatus)
 
 
-def _ends(event: Event) -> bool:
+def _is_end_notice(event: Event) -> bool:
     return isinstance(event, Notice) and event.kind is NoticeKind.STOPPED
 
 
-def _lives(newest: Envelope, sign: Envelope, now_ms: int, silence_ms_max: int) -> bool:
-    if _ends(newest.event) or now_ms - newest.time_ms > silence_ms_max:
+def _is_alive(newest: Envelope, sign: Envelope, now_ms: int, silence_ms_max: int) -> bool:
+    if _is_end_notice(newest.event) or now_ms - newest.time_ms > silence_ms_max:
         return False
     presence = sign.event
     assert isinstance(presence, Presence)  # only a Presence is kept
@@ -173,7 +173,7 @@ def has_ended(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
     if not newest:
         return None
     lately = newest[-1].time_ms - silence_ms_max
-    return all(_ends(e.event) for e in newest if e.time_ms >= lately)
+    return all(_is_end_notice(e.event) for e in newest if e.time_ms >= lately)
 
 
 def batch_failure(failure: str, said: LastError) -> LastError:
@@ -195,11 +195,11 @@ def effective_error(error: LastError, goes_on: StartCommit | Settlement) -> Last
     That a participant starves, or is refused, is resolved by a settlement without it.
     """
     lasts = error.code in (ParticipantStarves.code, StatusRefused.code)
-    stays = lasts and not _in_order(goes_on)
+    stays = lasts and not _is_clean_ack(goes_on)
     return error if stays else replace(error, past=True)
 
 
-def _in_order(said: StartCommit | Settlement) -> bool:
+def _is_clean_ack(said: StartCommit | Settlement) -> bool:
     return isinstance(said, AckCommit) and not said.reason
 
 
@@ -228,7 +228,7 @@ def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> Last
                 troubles = [replace(said, code=code, text=bare, next_try_ms=again_ms)]
             case StartCommit() | AckCommit() as goes_on if envelope.epoch > 0:
                 troubles = [effective_error(error, goes_on) for error in troubles]
-                if _in_order(goes_on):
+                if _is_clean_ack(goes_on):
                     ends = [replace(error, past=True) for error in ends]
     errors = [
         *ends,
@@ -278,11 +278,11 @@ def condition_from(facts: Facts) -> Condition:
     if facts.draining or facts.stopped:
         return Condition.DRAINING
     if facts.alive:
-        return _at_work(facts)
-    return _absence(facts)
+        return _condition_at_work(facts)
+    return _condition_if_silent(facts)
 
 
-def _absence(facts: Facts) -> Condition:
+def _condition_if_silent(facts: Facts) -> Condition:
     """Return what it means that nobody is heard; of those who were killed, the group may know."""
     never = facts.ended is None and not facts.epoch
     if not (facts.ended or never):
@@ -292,7 +292,7 @@ def _absence(facts: Facts) -> Condition:
     return Condition.NEVER_STARTED if never else Condition.STOPPED
 
 
-def _at_work(facts: Facts) -> Condition:
+def _condition_at_work(facts: Facts) -> Condition:
     if facts.paused:
         return Condition.PAUSED
     if facts.stalled or facts.overdue:
@@ -302,7 +302,7 @@ def _at_work(facts: Facts) -> Condition:
     return Condition.IDLE if facts.lag == 0 else Condition.RUNNING
 
 
-def open_transaction(envelopes: Sequence[Envelope]) -> str | None:
+def find_open_transaction(envelopes: Sequence[Envelope]) -> str | None:
     """Return the newest transaction that a coordinator opened and has not ended."""
     for envelope in reversed(envelopes):
         match envelope.event:

@@ -16,7 +16,7 @@ from headgate.runtime import early_signals
 
 def main() -> int:
     """Run the sink; exit codes as of the command line: 0 well, 1 wrong, 2 usage, 3 unreachable."""
-    early_signals.catch()  # before the imports, which take a second or two
+    early_signals.catch_signals()  # before the imports, which take a second or two
     from headgate.config.load import load
     from headgate.control_protocol.errors import HeadgateError
 
@@ -28,18 +28,18 @@ def main() -> int:
     try:
         settings = load(options.config)
         redacted = settings.redacted
-        from headgate.runtime.console_log import show_log
+        from headgate.runtime.console_log import log_to_stderr
         from headgate.runtime.process import run
 
-        show_log([settings])
-        run(settings, on_progress=lambda _: _end_with(parent, stop), stop=stop)
+        log_to_stderr([settings])
+        run(settings, on_progress=lambda _: _stop_with_parent(parent, stop), stop=stop)
     except HeadgateError as error:
         print(redacted(str(error)), file=sys.stderr)  # noqa: T201 - this is a command
         return error.exit_code
     return 0
 
 
-def _end_with(parent: int, stop: threading.Event) -> None:
+def _stop_with_parent(parent: int, stop: threading.Event) -> None:
     """Stop when the parent process ends: a signal to ``spark-submit`` reaches only its JVM."""
     if os.getppid() != parent:
         stop.set()

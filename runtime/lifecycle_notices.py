@@ -35,31 +35,31 @@ _ERROR_CHARS_MAX = 2_000
 _TROUBLE_EVERY_S = 5.0
 
 
-def control_log(settings: SinkSettings, times: KafkaLogTimes | None = None) -> KafkaLog:
+def open_control_log(settings: SinkSettings, times: KafkaLogTimes | None = None) -> KafkaLog:
     """Open the sink's control topic. It needs no group other than the sink's own."""
     config = {**settings.kafka, "group.id": settings.source.group_id}
     return KafkaLog(config, settings.control.topic, times, settings.wire)
 
 
 @contextmanager
-def departing(settings: SinkSettings, sender: Sender) -> Iterator[None]:
+def announcing_end(settings: SinkSettings, sender: Sender) -> Iterator[None]:
     """Announce how the body ended, and raise its error again."""
     try:
         yield
     except Unreachable:
         raise  # brokers or catalog are away; ``status`` finds that out by itself
     except SinkStopped:
-        say(settings, sender, stop_notice())  # in order: an operator asked for it
+        append_event(settings, sender, stop_notice())  # in order: an operator asked for it
         raise
     except HeadgateError as error:
         text = f"{error.message} ({error.hint})" if error.hint else error.message
-        say(settings, sender, stop_notice(error.code, settings.redacted(text)))
+        append_event(settings, sender, stop_notice(error.code, settings.redacted(text)))
         raise
     except Exception as error:
         text = settings.redacted(f"{type(error).__name__}: {error}")
-        say(settings, sender, stop_notice(HeadgateError.code, text))
+        append_event(settings, sender, stop_notice(HeadgateError.code, text))
         raise
-    say(settings, sender, stop_notice())
+    append_event(settings, sender, stop_notice())
 
 
 def say_started(settings: SinkSettings, sender: Sender, log: ControlLog) -> None:
@@ -77,12 +77,14 @@ def stop_notice(code: str = "", text: str = "") -> Notice:
     return Notice(NoticeKind.STOPPED, code, text[:_ERROR_CHARS_MAX])
 
 
-def say(settings: SinkSettings, sender: Sender, event: Notice, answer_ms: int = _ANSWER_MS) -> None:
+def append_event(
+    settings: SinkSettings, sender: Sender, event: Notice, answer_ms: int = _ANSWER_MS
+) -> None:
     """Append the event if the control topic exists; asking for a missing topic might create it."""
     try:
         if not control_topic_exists(settings.kafka, settings.control.topic, answer_ms):
             return
-        log = control_log(settings, KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms))
+        log = open_control_log(settings, KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms))
         try:
             log.append([_envelope(settings.name, sender, event)])
         finally:
@@ -124,6 +126,8 @@ class Complaints:
         redacted = self._settings.redacted(text)[:_ERROR_CHARS_MAX]
         trouble = Notice(NoticeKind.ERROR, code, redacted, next_try_ms=next_try_ms)
         self._saying = threading.Thread(
-            target=for_the_same_sink(say), args=[self._settings, self._sender, trouble], daemon=True
+            target=for_the_same_sink(append_event),
+            args=[self._settings, self._sender, trouble],
+            daemon=True,
         )
         self._saying.start()

@@ -28,7 +28,7 @@ def open_topics(settings: SinkSettings, missing_max_s: float = 0.0) -> closing[K
     )
 
 
-def with_patience(call: Callable[[], _Answer], patience_s: float) -> _Answer:
+def call_with_retries(call: Callable[[], _Answer], patience_s: float) -> _Answer:
     until_s = time.monotonic() + patience_s
     while True:
         try:
@@ -49,7 +49,7 @@ def require_never_filled(settings: SinkSettings, patience_s: float = 0.0) -> Non
     if restart or not settings.table.create:
         return
     with open_topics(settings) as topics:  # the group's coordinator may just be being elected
-        note = with_patience(topics.committed_note, patience_s)
+        note = call_with_retries(topics.committed_note, patience_s)
     known = noted_table(note)
     if known is None or noted_sink(note) not in (None, settings.name):
         return

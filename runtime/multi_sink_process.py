@@ -19,10 +19,16 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_of_thread import working_for
-from headgate.runtime.assembly import second_with_spark
-from headgate.runtime.process import Measuring, Process, handle_signals, log_life, run_in
+from headgate.runtime.assembly import second_spark_sink_error
+from headgate.runtime.process import (
+    Measuring,
+    Process,
+    handle_signals,
+    logging_start_and_end,
+    run_in,
+)
 from headgate.runtime.systemd import OfAll, ServiceManager
-from headgate.runtime.telemetry.metering import measure
+from headgate.runtime.telemetry.metering import open_otlp_meters
 
 _log = redacted_logger("headgate.runtime")
 
@@ -39,7 +45,7 @@ def run_side_by_side(
     files: Mapping[Path, SinkSettings],
     stop: threading.Event | None = None,
     *,
-    measuring: Measuring = measure,
+    measuring: Measuring = open_otlp_meters,
 ) -> Mapping[str, HeadgateError]:
     """Run the sinks of these files until ``stop``, SIGINT or SIGTERM, or until none is left.
 
@@ -65,7 +71,7 @@ def run_side_by_side(
         while not all(sink.ended for sink in beside.sinks) and not stop.wait(_TURN_S):
             pass
         stop.set()
-        manager.stopping()
+        manager.on_stopping()
         for thread in threads:
             thread.join()
     return {sink.name: sink.error for sink in beside.sinks if sink.error}
@@ -80,7 +86,7 @@ class _Beside:
         self.measuring = measuring
         self.sinks: list[_OneSink] = []
 
-    def refuse(self, settings: SinkSettings) -> None:
+    def require_no_clash(self, settings: SinkSettings) -> None:
         """Raise ``SinksClash`` if these settings conflict with the other sinks."""
         others = [sink.settings for sink in self.sinks if sink.name != settings.name]
         require_no_clashes([*others, settings])
@@ -97,7 +103,7 @@ class _OneSink:
         self.settings = settings
         self.error: HeadgateError | None = None
         self.ended = False
-        self.reload = Reload(path, self._holds)
+        self.reload = Reload(path, self._adopt_settings)
         self._beside = beside
 
     def work(self) -> None:
@@ -111,29 +117,29 @@ class _OneSink:
                     return
                 if time.monotonic() - begun_s > pause_s:
                     pause_s = AGAIN_S
-                self._beside.turns.ended(self.name)
-                self._rest(pause_s)
+                self._beside.turns.on_sink_end(self.name)
+                self._wait_before_retry(pause_s)
                 pause_s = min(2 * pause_s, AGAIN_S_MAX)
 
     def _once(self) -> None:
         stop, turns = self._beside.stop, self._beside.turns
-        process = Process(stop, turns.of(self.name), self._beside.measuring, self.reload)
+        process = Process(stop, turns.manager_of(self.name), self._beside.measuring, self.reload)
         try:
             if self.error:  # a restart takes what the file says now
                 self.settings = self._read()
             self.error, self.ended = None, False
-            with log_life(self.settings.name):
+            with logging_start_and_end(self.settings.name):
                 run_in(process, self.settings)
         except HeadgateError as error:
-            self._failed(error)
+            self._note_error(error)
         except Exception as error:  # noqa: BLE001 - it ends this sink, and no other
             _log.exception("sink %s: ended by a bug in headgate", self.name)
-            self._failed(HeadgateError(f"{type(error).__name__}: {error}", "report it"))
+            self._note_error(HeadgateError(f"{type(error).__name__}: {error}", "report it"))
 
-    def _failed(self, error: HeadgateError) -> None:
+    def _note_error(self, error: HeadgateError) -> None:
         self.error = self.settings.redaction.of_error(error)
 
-    def _rest(self, pause_s: float) -> None:
+    def _wait_before_retry(self, pause_s: float) -> None:
         again = not isinstance(self.error, ConfigurationError | StopSink)  # those need a person
         due_s = time.monotonic() + pause_s
         self.ended = not again
@@ -143,11 +149,11 @@ class _OneSink:
 
     def _read(self) -> SinkSettings:
         read = self.reload.read(self.settings)
-        self._beside.refuse(read)
+        self._beside.require_no_clash(read)
         return read
 
-    def _holds(self, before: SinkSettings, now: SinkSettings) -> str:
-        self._beside.refuse(now)
+    def _adopt_settings(self, before: SinkSettings, now: SinkSettings) -> str:
+        self._beside.require_no_clash(now)
         self.settings = now
         return describe_when_adopted(before, now)
 
@@ -168,7 +174,7 @@ def require_no_clashes(sinks: Sequence[SinkSettings]) -> None:
                     "give each an http.listen of its own, or only one of them",
                 )
             if WriterKind.SPARK is settings.spark.writer is other.spark.writer:
-                raise second_with_spark(settings.name)
+                raise second_spark_sink_error(settings.name)
 
 
 def _same_address(one: HttpSettings, other: HttpSettings) -> bool:

@@ -44,7 +44,7 @@ class OpenSink(participant.ParticipantDriver):
 
     def run_once(self, timeout_ms: int) -> None:
         super().run_once(timeout_ms)
-        self._lookout.look(self.state, self._clock.monotonic_ms(), leads=self.leads)
+        self._lookout.require_right_group(self.state, self._clock.monotonic_ms(), leads=self.leads)
 
     def adopt(self, settings: SinkSettings) -> None:
         """Adopt other intervals and limits: at once here, and from the next START for all."""
@@ -59,14 +59,16 @@ class OpenSink(participant.ParticipantDriver):
         return self._service.driver is not None
 
 
-def lookout(settings: SinkSettings, table: PrimaryTable, log: KafkaLog, now_ms: int) -> Lookout:
+def open_lookout(
+    settings: SinkSettings, table: PrimaryTable, log: KafkaLog, now_ms: int
+) -> Lookout:
     """Build a lookout over the sink's table, group and control topic."""
 
-    def sinks() -> frozenset[str]:
+    def sinks_in_group() -> frozenset[str]:
         source = settings.source
         with closing(KafkaSourceTopics(settings.kafka, source.topics, source.group_id)) as topics:
             named = map(noted_sink, topics.committed_notes())
             return frozenset(sink for sink in named if sink)
 
-    sources = Sources(lambda: table.read().record, sinks, log.topic_id, log.refused)
+    sources = Sources(lambda: table.read().record, sinks_in_group, log.topic_id, log.refused)
     return Lookout(settings, sources, now_ms)

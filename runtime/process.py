@@ -30,15 +30,15 @@ from headgate.participant.state import State
 from headgate.runtime import early_signals
 from headgate.runtime.assembly import new_sender
 from headgate.runtime.configuration_comparison import (
-    last_starter_with_other_file,
-    other_running_configuration,
+    find_last_other_starter,
+    find_other_configuration,
     recent_envelopes,
 )
-from headgate.runtime.lifecycle_notices import say
+from headgate.runtime.lifecycle_notices import append_event
 from headgate.runtime.sink import Sink
-from headgate.runtime.sink_tables import look_at_tables
+from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.systemd import Manager, ServiceManager
-from headgate.runtime.telemetry.metering import measure
+from headgate.runtime.telemetry.metering import open_otlp_meters
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
 # Waits outside of the group, and looks at the table now and then.
@@ -56,9 +56,9 @@ def is_stopped(settings: SinkSettings) -> bool:
 
     Raises what opening the table raises; a catalog that does not exist yet stops nobody.
     """
-    with look_at_tables(settings) as tables:
+    with open_tables_read_only(settings) as tables:
         try:
-            tables.of(tables.name)
+            tables.format_of(tables.name)
         except TableMissing:
             return False
         with closing(tables.open_primary()) as table:
@@ -74,15 +74,17 @@ def may_work(settings: SinkSettings) -> bool:
         return True
 
 
-def rest(settings: SinkSettings, stop: threading.Event, turned: Callable[[], None]) -> None:
+def wait_until_started(
+    settings: SinkSettings, stop: threading.Event, turned: Callable[[], None]
+) -> None:
     """Return once an operator has started the sink, or ``stop`` is set.
 
     While the table is unreachable, the sink stays stopped.
     """
-    _wait(lambda: not is_stopped(settings), stop, turned, LOOKED_AT_S)
+    _wait_until(lambda: not is_stopped(settings), stop, turned, LOOKED_AT_S)
 
 
-def stay_away(
+def wait_until_readable(
     settings: SinkSettings, stop: threading.Event, turned: Callable[[], None], away_s: float
 ) -> None:
     """Return after this time, once the table can be read from here, or ``stop`` is set."""
@@ -91,10 +93,10 @@ def stay_away(
         is_stopped(settings)
         return True
 
-    _wait(readable, stop, turned, away_s)
+    _wait_until(readable, stop, turned, away_s)
 
 
-def _wait(
+def _wait_until(
     over: Callable[[], bool], stop: threading.Event, turned: Callable[[], None], first_s: float
 ) -> None:
     due_s = time.monotonic() + first_s
@@ -135,7 +137,7 @@ def run(
     on_progress: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
     *,
-    measuring: Measuring = measure,
+    measuring: Measuring = open_otlp_meters,
     sink_file: Path | None = None,
 ) -> None:
     """Run one participant, with the coordinator inside, until ``stop`` or SIGINT or SIGTERM.
@@ -153,7 +155,7 @@ def run(
     reload = Reload(sink_file) if sink_file else None
     with handle_signals(stop, [reload] if reload else []):
         run_in(Process(stop, manager, measuring, reload, on_progress), settings)
-        manager.stopping()
+        manager.on_stopping()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ class Process:
 
     stop: threading.Event
     manager: Manager
-    measuring: Measuring = measure
+    measuring: Measuring = open_otlp_meters
     reload: Reload | None = None
     on_progress: Callable[[Progress], None] | None = None
 
@@ -177,7 +179,7 @@ def run_in(process: Process, settings: SinkSettings) -> None:
                 if goes_on is not settings and (newer := _wait_for_others(goes_on, turn)):
                     goes_on = newer
                     continue
-                goes_on = _work(goes_on, turn)
+                goes_on = _run_or_wait(goes_on, turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,22 +193,22 @@ class _Turn:
     def stop(self) -> threading.Event:
         return self.process.stop
 
-    def came_round(self, status: str) -> None:
+    def report_turn(self, status: str) -> None:
         if self.measures:
-            self.measures.turned()
-        self.process.manager.turned(status)
+            self.measures.on_turn()
+        self.process.manager.on_turn(status)
 
-    def reloaded(self, settings: SinkSettings, sender: Sender) -> SinkSettings | None:
+    def reload_settings(self, settings: SinkSettings, sender: Sender) -> SinkSettings | None:
         """Return the new settings if the sink file has some, and log that."""
         reload = self.process.reload
         found = reload.poll(settings) if reload else None
         if isinstance(found, RefusedFile):
             text = f"the changed sink file was not adopted: {found.error.message}"
-            say(settings, sender, Notice(NoticeKind.RELOADED, found.error.code, text))
+            append_event(settings, sender, Notice(NoticeKind.RELOADED, found.error.code, text))
             return None
         if found:
             digest = fingerprint(dict(agreed_settings(found)))
-            say(settings, sender, Notice(NoticeKind.RELOADED, configuration=digest))
+            append_event(settings, sender, Notice(NoticeKind.RELOADED, configuration=digest))
         return found
 
 
@@ -219,28 +221,28 @@ def _wait_for_others(settings: SinkSettings, turn: _Turn) -> SinkSettings | None
     reported = ""
     while not turn.stop.is_set():
         now_ms = time.time_ns() // 1_000_000
-        error, _ = other_running_configuration(settings, recent_envelopes(settings), now_ms)
+        error, _ = find_other_configuration(settings, recent_envelopes(settings), now_ms)
         if error is None:
             return None
         if error.message != reported:
             extra = about(LogEvent.SINK_WAITS)
             _log.warning("sink %s: waits: %s", settings.name, error, extra=extra)
         reported = error.message
-        turn.came_round("waits for participants with another sink file")
-        if newer := turn.reloaded(settings, new_sender()):
+        turn.report_turn("waits for participants with another sink file")
+        if newer := turn.reload_settings(settings, new_sender()):
             return newer
         turn.stop.wait(_LOOKED_AT_S)
     return None
 
 
-def _work(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+def _run_or_wait(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     """Take part, or wait for a start. Return the settings to start over with, if it should."""
     while not turn.stop.is_set():
         if may_work(settings):
             try:
                 return _take_part(settings, turn)
             except LeadershipReleased as released:
-                _stay_away(settings, turn, released)
+                _let_others_lead(settings, turn, released)
                 continue
             except SinkStopped:
                 pass
@@ -249,9 +251,9 @@ def _work(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
         message = f"sink {settings.name}: stopped by a person; waiting for headgate start"
         _log.info("%s", message, extra=about(LogEvent.SINK_WAITS))
         if turn.measures:
-            turn.measures.rest()
-        rest(settings, turn.stop, lambda: turn.came_round("stopped by a person"))
-        if anew := turn.reloaded(settings, new_sender()):
+            turn.measures.note_waiting()
+        wait_until_started(settings, turn.stop, lambda: turn.report_turn("stopped by a person"))
+        if anew := turn.reload_settings(settings, new_sender()):
             return anew
         _let_others_start(settings, turn)
     return None
@@ -266,27 +268,29 @@ def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
     until_s, reported = time.monotonic() + _OTHERS_START_S, False
     while not turn.stop.is_set() and time.monotonic() < until_s:
         said = recent_envelopes(settings)
-        error, _ = other_running_configuration(settings, said, time.time_ns() // 1_000_000)
+        error, _ = find_other_configuration(settings, said, time.time_ns() // 1_000_000)
         if error:
             raise error
-        if not (actor := last_starter_with_other_file(settings, said)):
+        if not (actor := find_last_other_starter(settings, said)):
             return
         if not reported:
             text = f"sink {settings.name}: waits: {actor} started it with another sink file"
             _log.warning("%s", text, extra=about(LogEvent.SINK_WAITS))
         reported = True
-        turn.came_round("waits for participants with another sink file")
+        turn.report_turn("waits for participants with another sink file")
         turn.stop.wait(_LOOKED_AT_S)
 
 
-def _stay_away(settings: SinkSettings, turn: _Turn, released: LeadershipReleased) -> None:
+def _let_others_lead(settings: SinkSettings, turn: _Turn, released: LeadershipReleased) -> None:
     """ELECTION-2: let others lead, for as long as this process had no answers, and until it has."""
     reported = f"{released.code} {released.message}"
-    _say(LogEvent.LEADERSHIP_RELEASED, f"sink {settings.name}: {reported}", logging.WARNING)
+    _log_event(LogEvent.LEADERSHIP_RELEASED, f"sink {settings.name}: {reported}", logging.WARNING)
     if turn.measures:
-        turn.measures.rest(reported)
+        turn.measures.note_waiting(reported)
     away_s = released.away_ms / 1000
-    stay_away(settings, turn.stop, lambda: turn.came_round("has left the lead to others"), away_s)
+    wait_until_readable(
+        settings, turn.stop, lambda: turn.report_turn("has left the lead to others"), away_s
+    )
 
 
 def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
@@ -298,27 +302,27 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
         wish: SinkStopped | LeadershipReleased | None = None
         anew: SinkSettings | None = None
         try:
-            anew = _turning(sink, settings, turn)
+            anew = _run_turns(sink, settings, turn)
         except (SinkStopped, LeadershipReleased) as asked:
             wish = asked
         _log.info("sink %s: leaves", settings.name, extra=about(LogEvent.SINK_DRAINING))
         if turn.stop.is_set():
-            turn.process.manager.stopping()
+            turn.process.manager.on_stopping()
         if turn.measures:
-            turn.measures.drain()
+            turn.measures.note_draining()
         sink.leave()
         if wish is not None:
             raise wish
         return anew
 
 
-def _turning(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+def _run_turns(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     while not turn.stop.is_set():
         sink.turn()
-        turn.came_round("coordinates" if sink.leads else "takes part")
+        turn.report_turn("coordinates" if sink.leads else "takes part")
         if turn.process.on_progress:
             turn.process.on_progress(Progress(sink.state, sink.leads))
-        read = turn.reloaded(settings, sink.state.sender)
+        read = turn.reload_settings(settings, sink.state.sender)
         if read and not can_apply_live(settings, read):
             return read
         if read:
@@ -328,18 +332,18 @@ def _turning(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | 
 
 
 @contextmanager
-def log_life(sink: SinkName) -> Iterator[None]:
+def logging_start_and_end(sink: SinkName) -> Iterator[None]:
     """Log that a participant starts, and how it ends."""
-    _say(LogEvent.SINK_STARTED, f"sink {sink}: participant starting")
+    _log_event(LogEvent.SINK_STARTED, f"sink {sink}: participant starting")
     try:
         yield
     except HeadgateError as error:
-        _say(LogEvent.SINK_FAILED, f"sink {sink}: {error}", logging.ERROR)
+        _log_event(LogEvent.SINK_FAILED, f"sink {sink}: {error}", logging.ERROR)
         raise
-    _say(LogEvent.SINK_STOPPED, f"sink {sink}: participant left in order")
+    _log_event(LogEvent.SINK_STOPPED, f"sink {sink}: participant left in order")
 
 
-def _say(event: LogEvent, text: str, level: int = logging.INFO) -> None:
+def _log_event(event: LogEvent, text: str, level: int = logging.INFO) -> None:
     _log.log(level, "%s", text, extra=about(event))
 
 
@@ -362,8 +366,8 @@ def handle_signals(stop: threading.Event, reloads: Sequence[Reload]) -> Iterator
             reload.request()
 
     ends = (signal.SIGINT, signal.SIGTERM)
-    before = {int(s): early_signals.usual(s) for s in (*ends, signal.SIGHUP)}
-    early_signals.take_over(ask)
+    before = {int(s): early_signals.handler_before_catch(s) for s in (*ends, signal.SIGHUP)}
+    early_signals.take_over_signals(ask)
     if reloads:
         signal.signal(signal.SIGHUP, ask_for_files)
     try:

@@ -10,7 +10,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.sink_of_thread import working_for
 from headgate.participant.state import State
 from headgate.runtime.assembly import new_sender, open_sink
-from headgate.runtime.lifecycle_notices import departing
+from headgate.runtime.lifecycle_notices import announcing_end
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
 TURN_MS = 50
@@ -38,7 +38,7 @@ class Sink:
         self._name = settings.name
         sender = new_sender()
         with working_for(self._name), ExitStack() as opening:
-            opening.enter_context(departing(settings, sender))
+            opening.enter_context(announcing_end(settings, sender))
             self._driver = opening.enter_context(open_sink(settings, sender, measures))
             self._open = opening.pop_all()
 

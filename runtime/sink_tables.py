@@ -1,7 +1,7 @@
 """A sink's tables by name: the one place that knows which format each has, and how it is opened.
 
 ``TableFormat`` is the port, with Iceberg behind it like every other; what only some formats support
-is asked for by its ``Supports`` protocols. Nothing is created before ``ready``.
+is asked for by its ``Supports`` protocols. Nothing is created before ``prepare_tables``.
 """
 
 from __future__ import annotations
@@ -119,12 +119,12 @@ def secondary_names(quarantine: QuarantineSettings) -> tuple[str, ...]:
 
 def require_catalog(settings: SinkSettings) -> None:
     """Raise ``TableFormatLacks`` unless a catalog lists the sink's tables; nothing is opened."""
-    with look_at_tables(settings) as tables:
+    with open_tables_read_only(settings) as tables:
         if not tables.has_catalog:
             tables.supports_catalog()
 
 
-def routing(settings: SinkSettings) -> str:
+def routing_fingerprint(settings: SinkSettings) -> str:
     """Fingerprint what decides a row and its table; all members must agree on it (CONFIG-1,
     PENDING-3)."""
     return fingerprint(agreed_settings(settings))
@@ -154,14 +154,14 @@ class SinkTables:
 
     # ------------------------------------------------------------------------- which format it is
 
-    def of(self, name: str) -> TableFormat:
+    def format_of(self, name: str) -> TableFormat:
         """Return the format of a table, opened at its first use."""
-        apart = self._is_apart(name)
+        apart = self._is_foreign_quarantine(name)
         if apart not in self._formats:
             self._formats[apart] = self._open_format(name)
         return self._formats[apart]
 
-    def _is_apart(self, name: str) -> bool:
+    def _is_foreign_quarantine(self, name: str) -> bool:
         return self.settings.has_foreign_quarantine and name == self.settings.quarantine.table
 
     def _open_format(self, name: str) -> TableFormat:
@@ -171,7 +171,9 @@ class SinkTables:
             return found
         from headgate.runtime.catalogs import open_iceberg
 
-        place = settings.quarantine.catalog if self._is_apart(name) else settings.catalog
+        place = (
+            settings.quarantine.catalog if self._is_foreign_quarantine(name) else settings.catalog
+        )
         return open_iceberg(settings, place, self._opening, looking=self._looks)
 
     def spec(self, name: str) -> TableSpec:
@@ -180,7 +182,7 @@ class SinkTables:
 
     @property
     def primary(self) -> TableFormat:
-        return self.of(self.name)
+        return self.format_of(self.name)
 
     # What only some formats support, for commands that need it: they raise ``TableFormatLacks``.
 
@@ -188,30 +190,30 @@ class SinkTables:
         """Return the format as one whose tables go back to older snapshots."""
         if isinstance(found := self.primary, SupportsRollback):
             return found
-        raise self._lacks(self.name)
+        raise self._lacks_catalog_error(self.name)
 
     def supports_row_deletion(self) -> SupportsRowDeletion:
         """Return the format as one from whose tables people delete rows."""
         if isinstance(found := self.primary, SupportsRowDeletion):
             return found
-        raise self._lacks(self.name)
+        raise self._lacks_catalog_error(self.name)
 
     def supports_maintenance(self) -> SupportsMaintenance:
         """Return the format of the tables that headgate maintains: beside a table of another format
         it is the quarantine's."""
         name = self.settings.quarantine.table if self.settings.has_foreign_quarantine else self.name
-        if found := self.maintained(name):
+        if found := self.maintained_format_of(name):
             return found
-        raise self._lacks(name)
+        raise self._lacks_catalog_error(name)
 
-    def maintained(self, name: str = "") -> SupportsMaintenance | None:
+    def maintained_format_of(self, name: str = "") -> SupportsMaintenance | None:
         """Return a table's format, or the sink's, if headgate maintains its tables."""
-        found = self.of(name or self.name)
+        found = self.format_of(name or self.name)
         return found if isinstance(found, SupportsMaintenance) else None
 
     def catalog_of(self, name: str = "") -> SupportsCatalog | None:
         """Return a table's format, or the sink's, if a catalog lists its tables."""
-        found = self.of(name or self.name)
+        found = self.format_of(name or self.name)
         return found if isinstance(found, SupportsCatalog) else None
 
     @property
@@ -230,9 +232,9 @@ class SinkTables:
         """Return a table's format, or the sink's, as one whose tables a catalog lists."""
         if found := self.catalog_of(name):
             return found
-        raise self._lacks(name or self.name)
+        raise self._lacks_catalog_error(name or self.name)
 
-    def _lacks(self, name: str) -> TableFormatLacks:
+    def _lacks_catalog_error(self, name: str) -> TableFormatLacks:
         return TableFormatLacks(
             f"this works with Iceberg tables only, and {name} is a table of format "
             f"{self.settings.type_of(name)}",
@@ -246,10 +248,10 @@ class SinkTables:
 
         Raises ``TableRecreated`` for a former quarantine that cannot be found any more.
         """
-        settings, found = self.settings, self.of(name)
+        settings, found = self.settings, self.format_of(name)
         is_primary = name == self.name
         if not (is_primary or settings.tables or self.catalog_of(name)):
-            self._require_former(name)
+            self._require_former_quarantine(name)
         spec = self.spec(name)
         table = found.open(spec, settings.name, use)
         if use is Use.PRIMARY and isinstance(table, SupportsColumnCheck):
@@ -280,7 +282,7 @@ class SinkTables:
         """Return what is pending for a table whose format does not stage files by itself."""
         return StagedFileLists(spec.storage, spec.location, self.settings.name)
 
-    def _require_former(self, name: str) -> None:
+    def _require_former_quarantine(self, name: str) -> None:
         """Find a quarantine, which the sink file may not ask for any more, although rows are
         pending for it.
 
@@ -300,23 +302,23 @@ class SinkTables:
         )
 
     @contextmanager
-    def at_rest(self, name: str) -> Iterator[TableAtRest]:
+    def open_at_rest(self, name: str) -> Iterator[TableAtRest]:
         """Open a table for reading. Raises ``TableMissing``, and what reading a catalog raises."""
-        reader = self.of(name).reader(self.spec(name), self.settings.name)
+        reader = self.format_of(name).reader(self.spec(name), self.settings.name)
         with closing(reader):
-            yield self._at_rest(name, reader)
+            yield self._build_at_rest(name, reader)
 
-    def _at_rest(self, name: str, reader: TableReader) -> TableAtRest:
+    def _build_at_rest(self, name: str, reader: TableReader) -> TableAtRest:
         if isinstance(reader, SupportsStagedRows):
             return TableAtRest(
                 reader, reader.staged_rows, lambda: reader.schema_id, reader.uuid, reader.tagged
             )
         staged_rows = (
-            _nothing_pending if name == self.name else self._staged_lists(self.spec(name)).rows
+            _refuse_staged_read if name == self.name else self._staged_lists(self.spec(name)).rows
         )
         return TableAtRest(reader, staged_rows, lambda: reader.view().schema_id)
 
-    def each_at_rest(self, names: Collection[str]) -> Iterator[tuple[str, Answer]]:
+    def open_each_at_rest(self, names: Collection[str]) -> Iterator[tuple[str, Answer]]:
         """Yield each routed table that exists with its name, or the error that says why it is not
         read; the caller closes the readers.
 
@@ -328,7 +330,7 @@ class SinkTables:
             readers = self._readers(names)
         for name, answer in readers:
             if not isinstance(answer, HeadgateError):
-                yield name, self._at_rest(name, answer)
+                yield name, self._build_at_rest(name, answer)
             elif not isinstance(answer, TableMissing):
                 yield name, answer
 
@@ -343,11 +345,11 @@ class SinkTables:
 
     def file_schema(self, name: str) -> FileSchema:
         """Return how files of a table are written now. Raises as ``TableFormat.file_schema``."""
-        return self.of(name).file_schema(self.spec(name))
+        return self.format_of(name).file_schema(self.spec(name))
 
     def exists(self, name: str) -> bool:
         """Return whether a table exists, usable or not. Raises ``RetryLater``."""
-        return self.of(name).exists(self.spec(name))
+        return self.format_of(name).exists(self.spec(name))
 
     def names(self, namespace: str) -> Collection[str]:
         """Return the last part of the name of each table there; some may not be tables."""
@@ -394,9 +396,9 @@ class SinkTables:
 
         Raises what opening it raises; ``TableMissing`` without one.
         """
-        return self._opening.enter_context(self.at_rest(self.name)).reader
+        return self._opening.enter_context(self.open_at_rest(self.name)).reader
 
-    def undelivered(self, record: CommitRecord | None) -> tuple[PendingCommit, ...]:
+    def undelivered_commits(self, record: CommitRecord | None) -> tuple[PendingCommit, ...]:
         """Return what is pending for secondary tables, as far as these can be read (rule
         PENDING-7)."""
         if record is None or not record.pending_commits:
@@ -410,7 +412,7 @@ class SinkTables:
                 continue
         return find_undelivered(record.pending_commits, views, self.reader.view().uuid)
 
-    def past(self, name: str) -> TablePast:
+    def read_past(self, name: str) -> TablePast:
         """Return the snapshots of a table. Raises as ``SinkTable.read``."""
         return self.supports_rollback().read_past(self.spec(name), self.settings.name)
 
@@ -437,7 +439,7 @@ class SinkTables:
         require_quarantine_schema(layout, self.settings.quarantine)
         return layout.uuid
 
-    def plan(self, source: SourcePlan) -> WriterPlan:
+    def plan_writes(self, source: SourcePlan) -> WriterPlan:
         """Return how files of the sink's table, as it is now, are written from this source."""
         from headgate.data_plane.batch.write_plan import plan_of_file_schema
         from headgate.runtime.write_planning import shaping
@@ -447,7 +449,7 @@ class SinkTables:
 
     # ----------------------------------------------------------------------------------- for a run
 
-    def ready(self) -> SinkTables:
+    def prepare_tables(self) -> SinkTables:
         """Create what may be created. Raises if a table cannot take its records."""
         from headgate.runtime.start_checks import is_ready
 
@@ -455,10 +457,10 @@ class SinkTables:
             self.primary.create(self.spec(self.name))
             self.require_fit_table()
         if self.settings.quarantine.keeps_rejected:
-            self.ready_quarantine()
+            self.prepare_quarantine()
         return self
 
-    def ready_quarantine(self) -> None:
+    def prepare_quarantine(self) -> None:
         """Create the quarantine if it is missing. Raises if it cannot take rejected records."""
         from headgate.runtime.start_checks import require_writable_place
 
@@ -467,7 +469,7 @@ class SinkTables:
             require_writable_place(
                 wanted.location or wanted.catalog.properties.get("warehouse", "")
             )
-        self.of(wanted.table).create(self.spec(wanted.table))
+        self.format_of(wanted.table).create(self.spec(wanted.table))
         self.require_fit_quarantine()
 
     def planning(self) -> Planning:
@@ -496,7 +498,7 @@ class SinkTables:
         name = self.settings.quarantine.table
         if found := self.catalog_of(name):
             return Plans(found.catalog)
-        read = partial(self.of(name).reader, self.spec(name), self.settings.name)
+        read = partial(self.format_of(name).reader, self.spec(name), self.settings.name)
         return PluginQuarantinePlans(partial(self.file_schema, name), read)
 
     def atomic_commits(self) -> AtomicCommits | None:
@@ -509,7 +511,7 @@ class SinkTables:
             return None
         return found.atomic_commits()
 
-    def secondaries(
+    def open_secondaries(
         self,
         maker: TableMaker | None = None,
         on_commit: Callable[[], None] = lambda: None,
@@ -524,27 +526,29 @@ class SinkTables:
             partial(self.open, use=use),
             on_commit,
             required=secondary_names(settings.quarantine) if settings.tables else None,
-            make=maker.wanted if maker else None,
-            listed=maker.listed if maker else lambda _: (),
+            make=maker.create_requested if maker else None,
+            listed=maker.table_lister if maker else lambda _: (),
             together=self.atomic_commits() if maker else None,
         )
 
-    def coordinated(
+    def open_coordinator_ports(
         self, settings: SinkSettings, topics: SourceTopics, opening: ExitStack
     ) -> Coordinated:
         """Open the ports for one coordinator life, by its settings; ``opening`` closes them."""
         from headgate.runtime.table_creation import MakingTopics, TableMaker
 
-        tables = self._for_coordinator(settings, opening)
+        tables = self._copy_for_coordinator(settings, opening)
         table = tables.open_primary(Use.PRIMARY)
         opening.callback(table.close)
         maker = None
         if settings.tables:
             maker = TableMaker(settings, tables, filled=lambda: table.read().filled)
         on_commit = (
-            tables.dead_letters(opening) if settings.quarantine.keeps_rejected else lambda: None
+            tables.start_dead_letters(opening)
+            if settings.quarantine.keeps_rejected
+            else lambda: None
         )
-        secondaries = tables.secondaries(maker, on_commit, Use.SECONDARY)
+        secondaries = tables.open_secondaries(maker, on_commit, Use.SECONDARY)
         opening.callback(secondaries.close)
         sources = MakingTopics(topics, maker) if maker else topics
         coordinated = Coordinated(table, secondaries, sources, tables)
@@ -553,20 +557,20 @@ class SinkTables:
             return replace(coordinated, new_token=bare.new_token)
         return coordinated
 
-    def _for_coordinator(self, settings: SinkSettings, opening: ExitStack) -> SinkTables:
+    def _copy_for_coordinator(self, settings: SinkSettings, opening: ExitStack) -> SinkTables:
         """Return the same tables for one coordinator life."""
         tables, made = SinkTables(settings, opening), dict[int, TableFormat]()
         for name in (self.name, *secondary_names(settings.quarantine)):
-            found = self.of(name)
-            if id(found) not in made and (maintained := self.maintained(name)):
+            found = self.format_of(name)
+            if id(found) not in made and (maintained := self.maintained_format_of(name)):
                 made[id(found)] = maintained.for_coordinator()
-            tables._formats[tables._is_apart(name)] = made.get(id(found), found)
+            tables._formats[tables._is_foreign_quarantine(name)] = made.get(id(found), found)
         return tables
 
-    def dead_letters(self, opening: ExitStack) -> Callable[[], None]:
+    def start_dead_letters(self, opening: ExitStack) -> Callable[[], None]:
         """Return what is to hear of commits to the quarantine; ``opening`` ends it."""
         aside, settings = self.settings.quarantine, self.settings
-        found = self.of(aside.table)
+        found = self.format_of(aside.table)
         if not (aside.dead_letter_topic and isinstance(found, SupportsDeadLetters)):
             return lambda: None
         from headgate.kafka.dead_letter_topic import DeadLetterTopic
@@ -582,12 +586,12 @@ class SinkTables:
         return forwarder.wake
 
 
-def _nothing_pending(manifest: str, _columns: Sequence[str]) -> Iterator[FileRows]:
+def _refuse_staged_read(manifest: str, _columns: Sequence[str]) -> Iterator[FileRows]:
     raise FileNotFoundError(f"the sink's own table is to receive nothing: {manifest}")
 
 
 @contextmanager
-def look_at_tables(settings: SinkSettings) -> Iterator[SinkTables]:
+def open_tables_read_only(settings: SinkSettings) -> Iterator[SinkTables]:
     """Yield the sink's tables as they are; nothing is created, not even a catalog's own tables."""
     with ExitStack() as opening:
         yield SinkTables(settings, opening, looks=True)

@@ -46,9 +46,9 @@ from headgate.data_plane.files.partitioning import Partitioner
 from headgate.data_plane.files.store_write_check import try_store
 from headgate.runtime.missing_tables import (
     PATIENCE_S,
+    call_with_retries,
     open_topics,
     require_never_filled,
-    with_patience,
 )
 from headgate.tables.iceberg.catalog import catalog_failure, require_atomic_swap
 from headgate.tables.iceberg.supported_tables import require_readable
@@ -95,14 +95,14 @@ def require_writable_place(location: str) -> None:
     if folder is None:
         return
     real = str(folder.resolve())
-    if _within(real, *_NO_STORAGE) and not _within(real, _IN_MEMORY):
+    if _is_within(real, *_NO_STORAGE) and not _is_within(real, _IN_MEMORY):
         raise ConfigurationError(
             f"{folder} is not storage: the system shows its own state there",
             "choose another warehouse or table.location",
         )
     for place in (folder, folder / "data", folder / "metadata"):
         nearest = next(p for p in (place, *place.parents) if p.exists())
-        if not nearest.is_dir() or not writable(nearest):
+        if not nearest.is_dir() or not is_writable(nearest):
             raise MissingRights(
                 f"files cannot be written under {place}: {nearest} "
                 f"{'may not be written' if nearest.is_dir() else 'is not a folder'}",
@@ -113,7 +113,7 @@ def require_writable_place(location: str) -> None:
 def require_writable_catalog(catalog: CatalogSettings) -> None:
     """Raises ``MissingRights`` for a SQLite catalog whose file exists and may not be written."""
     database = sqlite_file(catalog)
-    if database and database.exists() and not writable(database):
+    if database and database.exists() and not is_writable(database):
         raise MissingRights(
             f"catalog {catalog.name!r}: {database} may not be written", "grant write access"
         )
@@ -207,7 +207,7 @@ def require_quarantine_columns(identifier: str, schema: Schema) -> None:
     other = [
         f"{name} is {there[name]}, not {kind}"
         for name, kind in wanted.items()
-        if name in there and _without_ids(there[name]) not in _takes(kind)
+        if name in there and _without_ids(there[name]) not in _types_that_hold(kind)
     ]
     full = [f.name for f in schema.fields if f.required and f.name not in _PLACES]
     if missing or other or full:
@@ -219,7 +219,7 @@ def require_quarantine_columns(identifier: str, schema: Schema) -> None:
         )
 
 
-def _takes(kind: IcebergType) -> tuple[str, ...]:
+def _types_that_hold(kind: IcebergType) -> tuple[str, ...]:
     """The types of columns that hold all values of this one."""
     text = _without_ids(kind)
     return (text, "long") if text == "int" else (text,)
@@ -230,7 +230,7 @@ def _without_ids(kind: IcebergType) -> str:
     return re.sub(r"\b\d+: ", "", str(kind))
 
 
-def _within(path: str, *folders: str) -> bool:
+def _is_within(path: str, *folders: str) -> bool:
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
@@ -239,7 +239,7 @@ def future_location(settings: SinkSettings) -> str:
     return settings.table.location or settings.catalog.properties.get("warehouse", "")
 
 
-def writable(path: Path) -> bool:
+def is_writable(path: Path) -> bool:
     """Check with the effective user, who is the one that would write."""
     if os.statvfs(path).f_flag & os.ST_RDONLY:
         return False
@@ -273,7 +273,7 @@ def require_sources(settings: SinkSettings) -> None:
     Waits for a leader election under way; raises ``Unreachable`` if that takes too long.
     """
     with open_topics(settings, _MISSING_MAX_S) as topics:
-        with_patience(topics.describe, PATIENCE_S)
+        call_with_retries(topics.describe, PATIENCE_S)
 
 
 def require_fit_table(tables: SinkTables) -> None:
@@ -295,7 +295,7 @@ def is_ready(tables: SinkTables) -> bool:
     settings, found = tables.settings, tables.catalog_of()
     renewable = found is not None and has_temporary_keys(settings.catalog.properties)
     try:
-        with_patience(lambda: require_fit_table(tables), PATIENCE_S if renewable else 0.0)
+        call_with_retries(lambda: require_fit_table(tables), PATIENCE_S if renewable else 0.0)
     except TableMissing:
         spec = tables.spec(tables.name)
         if found is not None:

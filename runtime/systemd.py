@@ -15,10 +15,10 @@ _EVERY_S_MAX = 10.0
 class Manager(Protocol):
     """Receives the state of a sink's loop."""
 
-    def turned(self, status: str) -> None:
+    def on_turn(self, status: str) -> None:
         """Report that the loop has made a turn."""
 
-    def stopping(self) -> None:
+    def on_stopping(self) -> None:
         """Report that the process was asked to end."""
 
 
@@ -34,25 +34,25 @@ class ServiceManager:
         self._said_s = 0.0
         self._ready = False
 
-    def turned(self, status: str) -> None:
+    def on_turn(self, status: str) -> None:
         """Report a turn: ready the first time, then alive as often as the manager asks."""
         if not self._address:
             return
         now_s = time.monotonic()
         if not self._ready:
             self._ready = True
-            self._say(f"READY=1\nSTATUS={status}")
+            self._send_to_manager(f"READY=1\nSTATUS={status}")
         elif self._every_s and now_s - self._said_s >= self._every_s:
-            self._say(f"WATCHDOG=1\nSTATUS={status}")
+            self._send_to_manager(f"WATCHDOG=1\nSTATUS={status}")
         else:
             return
         self._said_s = now_s
 
-    def stopping(self) -> None:
+    def on_stopping(self) -> None:
         """Report that this process was asked to end."""
-        self._say("STOPPING=1\nSTATUS=leaving: announces what is written")
+        self._send_to_manager("STOPPING=1\nSTATUS=leaving: announces what is written")
 
-    def _say(self, text: str) -> None:
+    def _send_to_manager(self, text: str) -> None:
         if not self._address:
             return
         where = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
@@ -77,27 +77,27 @@ class OfAll:
         self._at_work = set(sinks)
         self._turned: set[str] = set()
 
-    def of(self, sink: str) -> Manager:
+    def manager_of(self, sink: str) -> Manager:
         """Return the manager that this sink's loop reports to."""
         return _One(self, sink)
 
-    def turned(self, sink: str) -> None:
+    def on_sink_turn(self, sink: str) -> None:
         with self._lock:
             self._at_work.add(sink)
             self._turned.add(sink)
-            self._tell()
+            self._report_if_all_turned()
 
-    def ended(self, sink: str) -> None:
+    def on_sink_end(self, sink: str) -> None:
         """Stop waiting for a sink that ended by itself."""
         with self._lock:
             self._at_work.discard(sink)
             self._turned.discard(sink)
-            self._tell()
+            self._report_if_all_turned()
 
-    def _tell(self) -> None:
+    def _report_if_all_turned(self) -> None:
         if self._at_work <= self._turned:
             self._turned.clear()
-            self._manager.turned(f"{len(self._at_work)} sinks at work")
+            self._manager.on_turn(f"{len(self._at_work)} sinks at work")
 
 
 class _One:
@@ -107,8 +107,8 @@ class _One:
         self._all = all_
         self._sink = sink
 
-    def turned(self, status: str) -> None:  # noqa: ARG002 - each has one of its own
-        self._all.turned(self._sink)
+    def on_turn(self, status: str) -> None:  # noqa: ARG002 - each has one of its own
+        self._all.on_sink_turn(self._sink)
 
-    def stopping(self) -> None:
+    def on_stopping(self) -> None:
         """Report nothing: whoever asked the process to end has reported it."""

@@ -73,7 +73,7 @@ class TableMaker:
         self._by_topic: frozenset[str] = frozenset()
         self._guard = NewTables(settings.tables, tables.names, monotonic_s)
 
-    def make(self, topics: Mapping[str, TopicState]) -> None:
+    def create_named_tables(self, topics: Mapping[str, TopicState]) -> None:
         """Create the tables that the topics name, and those that the sink file names in full."""
         if self._settings.tables.create.schema is CreateFrom.OFF:
             return
@@ -85,61 +85,63 @@ class TableMaker:
                 wanted.setdefault(each.match, each.match)
         for table, raw in sorted(wanted.items()):
             if table not in self._there and self._now_s() >= self._refused.get(table, 0.0):
-                self._ensure(table, raw)
+                self._create_if_declared(table, raw)
 
-    def wanted(self, want: Want) -> Changed | None:
+    def create_requested(self, want: Want) -> Changed | None:
         """Create a table that a participant asks for; return why not, or ``None`` if it exists.
 
         Raises what ``ensure_table`` raises, and ``ConfigurationError`` if CREATE-3 finds no column.
         """
         try:
-            return self._wanted(want)
+            return self._create_requested(want)
         except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
             failure = catalog_failure(error, f"table {want.at.table} cannot be created")
             raise failure from (None if failure is error else error)
 
-    def _wanted(self, want: Want) -> Changed | None:
+    def _create_requested(self, want: Want) -> Changed | None:
         tables, table = self._settings.tables, want.at.table
         each = section_of(tables, table) or OneTableSettings(match=table)
         if not any(name_pattern(route).fullmatch(table) for route in tables.routing.routes):
             return Changed(table, why="no route of the coordinator's sink file names it")
         if self._tables.exists(table):
             return None
-        if self._dropped(table):
-            return Changed(table, why=dropped_message(table), dropped=True)
+        if self._was_dropped(table):
+            return Changed(table, why=dropped_table_message(table), dropped=True)
         if not (each.columns or (tables.create.schema.from_records and not each.key)):
             return Changed(table, why="its columns are not declared")
         by_topic = table in self._by_topic
-        why, ends = self._guard.counted(table, by_topic=by_topic)
+        why, ends = self._guard.count_new_table(table, by_topic=by_topic)
         if why and ends:
             return Changed(table, failure=why)
         if why:
             return Changed(table, why=why, any_other=not by_topic)
-        self._make(table, want.raw or table, each, Struct() if each.columns else want.columns)
+        self._create_table(
+            table, want.raw or table, each, Struct() if each.columns else want.columns
+        )
         return None
 
-    def _ensure(self, table: str, raw: str) -> None:
+    def _create_if_declared(self, table: str, raw: str) -> None:
         each = section_of(self._settings.tables, table)
         if each is None or not each.columns:
             return
         try:
             if not self._tables.exists(table):
-                if self._dropped(table):
+                if self._was_dropped(table):
                     return
-                self._guard.admit(table)
-                self._make(table, raw, each, Struct())
+                self._guard.admit_topic_table(table)
+                self._create_table(table, raw, each, Struct())
             self._there.add(table)
         except Exception as found:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
             error = catalog_failure(found, f"table {table} cannot be created")
             self._refused[table] = self._now_s() + AGAIN_S
             _log.warning("table %s cannot be created, its records are unmatched: %s", table, error)
 
-    def _dropped(self, table: str) -> bool:
+    def _was_dropped(self, table: str) -> bool:
         """LEDGER-2: return whether rows went to a table that is gone, and nobody asked for a new
         one."""
         return self._settings.tables.on_missing is OnMissing.SUSPEND and table in self._filled()
 
-    def _make(self, table: str, raw: str, each: OneTableSettings, columns: Struct) -> None:
+    def _create_table(self, table: str, raw: str, each: OneTableSettings, columns: Struct) -> None:
         wholly = mapped(columns, Struct())
         names = [column.name for column in wholly.fields]
         wanted = declaration_of_table(self._settings.tables, table, each, names)
@@ -147,11 +149,11 @@ class TableMaker:
             _log.info("table %s was made for %s", table, raw)
 
     @property
-    def listed(self) -> Callable[[str], Collection[str]]:
+    def table_lister(self) -> Callable[[str], Collection[str]]:
         return self._tables.names
 
 
-def dropped_message(table: str) -> str:
+def dropped_table_message(table: str) -> str:
     return (
         f"{TableMissing.code} table {table} no longer exists although rows went to it: it was "
         "dropped or renamed"
@@ -179,7 +181,7 @@ class NewTables:
         self._new: deque[float] = deque()
         self._counted: dict[str, tuple[float, set[str]]] = {}
 
-    def counted(self, table: str, *, by_topic: bool) -> tuple[str, bool]:
+    def count_new_table(self, table: str, *, by_topic: bool) -> tuple[str, bool]:
         """Count the table as created now; else return why not, and whether that ends by itself.
 
         Then records wait for the table, too: in the quarantine they would be lost to one with a
@@ -187,22 +189,22 @@ class NewTables:
         """
         with self._lock:
             namespace, _, short = table.rpartition(".")
-            known = self._of(namespace)
+            known = self._routed_tables_in(namespace)
             if len(known) >= self._tables.max:
                 return f"there are tables.max = {self._tables.max} tables", False
-            if not by_topic and self._too_many():
+            if not by_topic and self._has_too_many():
                 most = self._tables.new_per_minute_max
                 return f"tables.new_per_minute_max = {most} tables were created", True
             known.add(short)
             return "", False
 
-    def admit(self, table: str) -> None:
+    def admit_topic_table(self, table: str) -> None:
         """Count a table that a topic names. Raises ``TablesUnfit`` if there are too many."""
-        why, _ = self.counted(table, by_topic=True)
+        why, _ = self.count_new_table(table, by_topic=True)
         if why:
             raise TablesUnfit(why, "raise it, or narrow the routes")
 
-    def _of(self, namespace: str) -> set[str]:
+    def _routed_tables_in(self, namespace: str) -> set[str]:
         """Return the namespace's tables that routes can name, looked up now and then."""
         until_s, known = self._counted.get(namespace, (0.0, set[str]()))
         if self._now_s() >= until_s:
@@ -215,7 +217,7 @@ class NewTables:
             self._counted[namespace] = (self._now_s() + COUNTED_S, known)
         return known
 
-    def _too_many(self) -> bool:
+    def _has_too_many(self) -> bool:
         while self._new and self._now_s() - self._new[0] >= 60:
             self._new.popleft()
         if len(self._new) >= self._tables.new_per_minute_max:
@@ -233,7 +235,7 @@ class MakingTopics:
 
     def describe(self) -> Mapping[str, TopicState]:
         states = self._topics.describe()
-        self._maker.make(states)
+        self._maker.create_named_tables(states)
         return states
 
     def offsets_at(self, timestamp_ms: int) -> Offsets:

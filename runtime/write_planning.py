@@ -26,7 +26,9 @@ class Planning:
         self.plans = plans
         self._routed = routed
 
-    def written(self, batch: Batch, write: Callable[[WriterPlan], BatchOutcome]) -> BatchOutcome:
+    def write_planned(
+        self, batch: Batch, write: Callable[[WriterPlan], BatchOutcome]
+    ) -> BatchOutcome:
         """Write the batch by its plan. Raises what planning raises."""
         source = source_plan(self._settings, batch)
         if self._routed is None:

@@ -60,13 +60,13 @@ class Lookout:
         self._asked = False
         self._asked_due_ms = now_ms
 
-    def heard(self, envelope: Envelope) -> None:
+    def on_event(self, envelope: Envelope) -> None:
         """Take an event from the control topic, of any sink."""
         said = envelope.event
         if isinstance(said, Notice) and said.kind is NoticeKind.ASKED:
             self._asked |= envelope.sink == self._settings.name
 
-    def look(self, state: State, now_ms: int, *, leads: bool) -> None:
+    def require_right_group(self, state: State, now_ms: int, *, leads: bool) -> None:
         """Raise an error if others commit elsewhere, or if an operator stopped the sink.
 
         Raises ``OtherConfiguration``, ``GroupTaken`` or, by the table, ``SinkStopped``.
@@ -75,7 +75,7 @@ class Lookout:
         finding must stand at two looks in a row. A record that does not move proves nothing: all
         participants may have been given another topic since.
         """
-        self._look_at_wish(state, now_ms)
+        self._require_not_stopped(state, now_ms)
         term = state.term
         heard = (term.epoch, term.coordinator, term.settled_to, term.ended, term.following)
         if leads or not state.work.owned or heard != self._heard:
@@ -94,15 +94,15 @@ class Lookout:
         again, self._others = others & self._others, others
         unheard, self._refused = refused > self._refused, refused
         moves = record is not None and before is not None and not record.same_commit(before)
-        error = self._elsewhere(record, here) if moves and record else None
+        error = self._find_other_coordinator(record, here) if moves and record else None
         if error is None and moves and unheard:
-            error = self._other_key()
+            error = self._other_key_error()
         if error is None and again:
             error = group_taken(self._settings.source.group_id, min(again), state.sink)
         if error:
             raise error
 
-    def _look_at_wish(self, state: State, now_ms: int) -> None:
+    def _require_not_stopped(self, state: State, now_ms: int) -> None:
         if not self._asked or now_ms < self._asked_due_ms:
             return
         self._asked_due_ms = now_ms + ASKED_EVERY_MS
@@ -113,7 +113,9 @@ class Lookout:
         self._asked = False
         refuse_stopped(record, state.sink)
 
-    def _elsewhere(self, record: CommitRecord, here: TopicId | None) -> HeadgateError | None:
+    def _find_other_coordinator(
+        self, record: CommitRecord, here: TopicId | None
+    ) -> HeadgateError | None:
         ours = self._settings.control.topic
         said = (
             f"sink {record.sink!r} is coordinated by {record.coordinator.member} on control topic"
@@ -133,7 +135,7 @@ class Lookout:
             )
         return None
 
-    def _other_key(self) -> HeadgateError:
+    def _other_key_error(self) -> HeadgateError:
         return OtherConfiguration(
             f"sink {self._settings.name!r} is running on control topic "
             f"{self._settings.control.topic}, but its events are not signed with this sink file's "

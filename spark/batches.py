@@ -34,7 +34,7 @@ from headgate.control_protocol.sink_of_thread import working_for
 from headgate.control_protocol.spark_batch_decision import Done, ProposedBatch, Take, source_offsets
 from headgate.coordinator.recovery import record_to_resume
 from headgate.kafka.source_topics import KafkaSourceTopics
-from headgate.runtime.sink_tables import look_at_tables
+from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.spark.checkpoint import read_batch
 from headgate.spark.query_table import PlannedBatch, QueryTable, refuse_unfit
 from headgate.spark.written_rows import OUTCOME, PartWritten, RowsWriter
@@ -68,7 +68,7 @@ def starting_offsets(sink: str | Path) -> str:
     record. Raises as reading the table does; a table that is not there yet is an empty one.
     """
     settings = load(sink)
-    with look_at_tables(settings) as tables:
+    with open_tables_read_only(settings) as tables:
         try:
             record = record_to_resume(tables.reader.view(), settings.coordinator)
         except TableMissing:

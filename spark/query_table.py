@@ -148,7 +148,7 @@ class QueryTable:
                     f"sink {settings.name}: a Spark query fills Iceberg tables only",
                     "use headgate run for this table",
                 )
-            self._planning = tables.ready().planning()
+            self._planning = tables.prepare_tables().planning()
             self._table: PrimaryTable = tables.open_primary(Use.PRIMARY)
             opening.callback(self._table.close)
             self._copies = OffsetCopies(settings.kafka, settings.source.group_id)

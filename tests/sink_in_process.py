@@ -35,7 +35,7 @@ from headgate.kafka.embedded_source import Record
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.state import State, Timer
-from headgate.runtime.assembly import identity
+from headgate.runtime.assembly import build_identity
 from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.maintenance.scheduler import begin_maintenance
 from headgate.runtime.sink_tables import SinkTables
@@ -78,12 +78,12 @@ class SinkInProcess:
         self.lives += 1
         tables = self._ready()
         topics = FakeTopics(self.source, self.settings.source.topics)
-        found = tables.coordinated(self.settings, topics, self._dying)
+        found = tables.open_coordinator_ports(self.settings, topics, self._dying)
         begin_maintenance(found.tables, self._dying, None)
         self.table = found.table
         member = f"member-{self.lives}"
         self.coordinator = CoordinatorDriver(
-            identity(self.settings, Sender(member, "c")),
+            build_identity(self.settings, Sender(member, "c")),
             self.settings.coordinator,
             CoordinatorWorld(
                 FakeLog(self.server),
@@ -129,7 +129,7 @@ class SinkInProcess:
                 ensure_table(catalog, name, declaration(self.settings.table))
         tables = SinkTables(self.settings, self._dying)
         if self.settings.quarantine.keeps_rejected:
-            tables.ready_quarantine()
+            tables.prepare_quarantine()
         return tables
 
     def die(self) -> None:
@@ -204,7 +204,9 @@ class _Writer:
             for at, span in batch.ranges.items()
         ]
         chunk = chunk_of(records)
-        return self._planning.written(batch, lambda plan: write_put_records(plan, batch, chunk))
+        return self._planning.write_planned(
+            batch, lambda plan: write_put_records(plan, batch, chunk)
+        )
 
     def close(self) -> None:
         """Nothing is held."""

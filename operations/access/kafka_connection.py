@@ -23,7 +23,7 @@ _LATELY_MS = 60_000
 
 
 @contextmanager
-def source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]:
+def open_source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]:
     """Yield the source cluster.
 
     A request takes at most ``ANSWER_S_MAX``; a dead cluster fails sooner.
@@ -38,7 +38,7 @@ def source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]:
         topics.close()
 
 
-def scan_source(
+def find_source_offsets(
     settings: SinkSettings,
     ranges: Mapping[TopicPartition, OffsetRange],
     on_progress: Callable[[int], None],
@@ -63,13 +63,13 @@ def read_control_tail(
     read = [settings.wire.read(message, topic_id) for message in messages]
     if refused is not None:
         refused.update(e.reason for e in read if isinstance(e, Skipped) and e.reason in REFUSED)
-        lately = read[begin_of_last_minute(read, time.time_ns() // 1_000_000) :]
+        lately = read[index_of_last_minute(read, time.time_ns() // 1_000_000) :]
         others = (e for e in lately if isinstance(e, Skipped))
         refused.update(e.reason for e in others if e.reason is SkipReason.OTHER_VERSION)
     return [envelope for envelope in read if isinstance(envelope, Envelope)]
 
 
-def begin_of_last_minute(read: Sequence[Envelope | Skipped], now_ms: int) -> int:
+def index_of_last_minute(read: Sequence[Envelope | Skipped], now_ms: int) -> int:
     """Return where the last minute begins, by the events that are understood.
 
     What precedes all of these was written before an upgrade.

@@ -36,9 +36,9 @@ class FilledTables:
     def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
         self._settings = settings
         self._catalog = catalog
-        self.ledger_table, self.ledger = self._load(settings.tables.ledger)
+        self.ledger_table, self.ledger = self._load_at_ledger(settings.tables.ledger)
 
-    def table(self, name: str) -> IcebergTable:
+    def open_filled_table(self, name: str) -> IcebergTable:
         return IcebergTable(self._catalog, name, self._settings.name, self._settings.table.branch)
 
     def reasons_of_suspension(self) -> Mapping[str, str]:
@@ -56,7 +56,7 @@ class FilledTables:
                 f"{name} is suspended: {why}",
                 "headgate tables SINK resume TABLE, with --replay or --reread, opens it",
             )
-        table, view = self._load(name)
+        table, view = self._load_at_ledger(name)
         delivered = view.record is not None and view.record.primary == self.ledger.uuid
         if view.lineage is not Lineage.CONTAINS_TAG or not delivered:
             raise ReplayRefused(
@@ -66,8 +66,8 @@ class FilledTables:
             )
         return table, view
 
-    def _load(self, name: str) -> tuple[Table, TableView]:
-        iceberg = self.table(name)
+    def _load_at_ledger(self, name: str) -> tuple[Table, TableView]:
+        iceberg = self.open_filled_table(name)
         table = iceberg.load()
         return table, iceberg.view_of_loaded(table)
 
@@ -116,7 +116,7 @@ def with_schema_changes(
         for need in needs.tables
     ]
     opened = partial(SinkTables.in_catalog(settings, catalog).open, use=Use.SECONDARY)
-    make = maker.wanted if maker else None
+    make = maker.create_requested if maker else None
     with closing(SecondaryTables(opened, make=make)) as secondaries:
         changed = secondaries.change(wants)
     if failures := [outcome.failure for outcome in changed if outcome.failure]:
@@ -134,7 +134,7 @@ def with_schema_changes(
     return replace(batch, changed_tables=tuple(starts.values()))
 
 
-def table_start(view: TableView, folder: str) -> TableStart:
+def build_table_start(view: TableView, folder: str) -> TableStart:
     """Return what a START would say about the table as read; files go to the folder."""
     prefix = f"{view.data_root}/{folder}"
     return TableStart(view.table, view.uuid, view.schema_id, view.spec_id, prefix)

@@ -25,7 +25,7 @@ from headgate.control_protocol.table_history import History, TableReader
 from headgate.coordinator.recovery import record_to_resume
 from headgate.operations.status.report import MEND_TABLES
 from headgate.runtime.missing_tables import require_never_filled
-from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, look_at_tables
+from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, open_tables_read_only
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def open_reader(settings: SinkSettings) -> Iterator[SinkTables]:
 
     Raises what opening that one raises; ``TableMissing`` without one.
     """
-    with look_at_tables(settings) as tables:
+    with open_tables_read_only(settings) as tables:
         assert tables.reader is not None, "opened here, so that the caller need not expect errors"
         yield tables
 
@@ -58,9 +58,9 @@ def open_for_audit(settings: SinkSettings, *, asks_group: bool) -> Iterator[Sink
 def open_tables(settings: SinkSettings) -> Iterator[tuple[PrimaryTable, AllSecondaryTables]]:
     """Yield the sink's table and its secondary tables, for a person's claim."""
     with (
-        look_at_tables(settings) as tables,
+        open_tables_read_only(settings) as tables,
         closing(tables.open_primary()) as primary,
-        closing(tables.secondaries()) as secondaries,
+        closing(tables.open_secondaries()) as secondaries,
     ):
         yield primary, secondaries
 
@@ -68,7 +68,7 @@ def open_tables(settings: SinkSettings) -> Iterator[tuple[PrimaryTable, AllSecon
 @contextmanager
 def open_primary(settings: SinkSettings) -> Iterator[PrimaryTable]:
     """Yield the sink's table alone."""
-    with look_at_tables(settings) as tables, closing(tables.open_primary()) as table:
+    with open_tables_read_only(settings) as tables, closing(tables.open_primary()) as table:
         yield table
 
 
@@ -116,7 +116,7 @@ def open_filled_tables(tables: SinkTables, sure: Collection[str]) -> Iterator[tu
 def _open_named(
     tables: SinkTables, names: Collection[str], sure: Collection[str]
 ) -> Iterator[tuple[str, Answer]]:
-    for name, answer in tables.each_at_rest(sorted(names)):
+    for name, answer in tables.open_each_at_rest(sorted(names)):
         if name in sure or (isinstance(answer, TableAtRest) and answer.tagged):
             yield name, answer
 
@@ -135,12 +135,12 @@ def open_every_table(tables: SinkTables, history: History) -> Iterator[OpenedTab
                 unread[name] = answer
                 continue
             opening.enter_context(closing(answer.reader))
-            if _is_ours(name, answer, history):
+            if _is_own_table(name, answer, history):
                 found[name] = answer
         yield OpenedTables(found, unread)
 
 
-def open_one_by_one(
+def open_each_table(
     tables: SinkTables, history: History, named: Collection[str]
 ) -> Iterator[tuple[str, Answer]]:
     """Yield the tables of ``every_table``, and those that are ``named``, with their names.
@@ -156,7 +156,7 @@ def open_one_by_one(
             yield name, answer
             continue
         with closing(answer.reader):
-            if name in named or _is_ours(name, answer, history):
+            if name in named or _is_own_table(name, answer, history):
                 yield name, answer
 
 
@@ -170,7 +170,7 @@ def _names_in_ledger(settings: SinkSettings, history: History) -> set[str]:
     } - own_tables(settings)
 
 
-def _is_ours(name: str, table: TableAtRest, history: History) -> bool:
+def _is_own_table(name: str, table: TableAtRest, history: History) -> bool:
     return table.tagged or history.filled.get(name, table.uuid) == table.uuid
 
 

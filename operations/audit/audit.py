@@ -28,7 +28,11 @@ from headgate.control_protocol.spark_batch_decision import source_offsets
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.data_plane.quarantine.diverted_records import DivertedRecords, is_given_back
-from headgate.operations.access.kafka_connection import compacted_topics, scan_source, source_topics
+from headgate.operations.access.kafka_connection import (
+    compacted_topics,
+    find_source_offsets,
+    open_source_topics,
+)
 from headgate.operations.access.tables import (
     count_decided_rows,
     open_every_table,
@@ -49,7 +53,7 @@ from headgate.operations.audit.files import (
     OnProgress,
     check_row_count,
     count_files_of_unknown_sinks,
-    files_of_other_sinks,
+    find_files_of_other_sinks,
 )
 from headgate.operations.audit.keyed_tables import (
     NOT_COMPARED,
@@ -74,12 +78,12 @@ from headgate.operations.audit.source import (
     compare_partition,
     count_whole_table,
     describe_totals,
-    find_absent,
     find_comparable_ranges,
     find_first_offsets,
-    find_passed_over,
-    find_rewound,
+    find_missing_records,
+    find_reread_offsets,
     find_shared_rows,
+    find_skipped_offsets,
     topics_of_others,
 )
 from headgate.operations.status.deferred_partitions import HeldPartition, describe_held, select_held
@@ -184,7 +188,7 @@ class SinkAudit:
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
         if self._keyed.is_single:
             self._keyed.examine(primary)
-            self._add_conclusions()
+            self._add_keyed_conclusions()
 
     def _note_deleted(self, history: History) -> None:
         """Note what was deleted from one of the sink's tables, or from its quarantine."""
@@ -288,12 +292,12 @@ class SinkAudit:
         self._assess_skipped()
         self._compare_counts(source)
         self._count_whole_table(record, seen)
-        self._conclude(seen)
+        self._add_final_conclusions(seen)
 
     def _assess_expired(self, record: CommitRecord) -> None:
         """PENDING-8: whether a table that is gone had received what expired is unknown."""
         known = self._secondaries | {self._quarantine.history.uuid if self._quarantine else ""}
-        for pending_commit in self._not_received_since(record):
+        for pending_commit in self._find_undelivered(record):
             found = expired_finding(pending_commit)
             if pending_commit.secondary in known:
                 self._findings.append(found)
@@ -304,7 +308,7 @@ class SinkAudit:
                 )
                 self._unproven.append(f"{found.evidence}: {gone}")
 
-    def _not_received_since(self, record: CommitRecord) -> Sequence[PendingCommit]:
+    def _find_undelivered(self, record: CommitRecord) -> Sequence[PendingCommit]:
         """PENDING-8: return what was pending for secondary tables, and which they have not received
         since.
 
@@ -332,7 +336,7 @@ class SinkAudit:
     def _scan_primary(self) -> TableRecords | None:
         if self._keyed.is_single:
             self._keyed.check_keys(self._primary)
-            self._add_conclusions()
+            self._add_keyed_conclusions()
             if self._primary.damaged:
                 return None
         columns, topic = self._record_columns()
@@ -351,9 +355,9 @@ class SinkAudit:
                 self._reader,
                 columns,
                 self._primary.damaged,
-                rewound=find_rewound(self._allowed),
+                rewound=find_reread_offsets(self._allowed),
                 on_progress=self._on_progress,
-                apart=files_of_other_sinks(self._files, self._history, self._settings.name),
+                apart=find_files_of_other_sinks(self._files, self._history, self._settings.name),
                 topic=topic,
             )
         except (ValueError, NotImplementedError) as error:  # equality deletes, for example
@@ -370,7 +374,7 @@ class SinkAudit:
 
     def _scan_secondaries(self, record: CommitRecord) -> TableRecords | None:
         """Examine every table that the ledger has filled."""
-        seen = TableRecords(rewound=find_rewound(self._allowed))
+        seen = TableRecords(rewound=find_reread_offsets(self._allowed))
         columns = self._settings.tables.record_columns.coordinates
         if columns is None:
             self._unproven.append(
@@ -398,7 +402,7 @@ class SinkAudit:
         decided_for = count_decided_rows(self._settings.quarantine, self._history)
         absent = sorted({*decided_for, *self._unread} - tables.keys())
         self._unproven += [str(error) for error in self._unread.values()]
-        complete = complete and not self._not_received_since(record)
+        complete = complete and not self._find_undelivered(record)
         self._put_again = self._find_replayed(tables)
         self._proven.append(f"{len(self._files)} live files of {len(tables)} tables: each whole")
         decided = sum(commit.record.records for commit in self._history.commits)
@@ -467,7 +471,7 @@ class SinkAudit:
                 table.reader,
                 columns,
                 table.damaged
-                | files_of_other_sinks(table.files, history, self._settings.name).keys(),
+                | find_files_of_other_sinks(table.files, history, self._settings.name).keys(),
                 rewound=seen.rewound,
                 on_progress=self._on_progress,
                 into=seen,
@@ -515,7 +519,7 @@ class SinkAudit:
         if not any(marks.values()):
             return found
         name = self._settings.quarantine.table
-        with self._tables.at_rest(name) as at_rest:
+        with self._tables.open_at_rest(name) as at_rest:
             reader = cast("Any", at_rest.reader)  # replays are of tables in a catalog
             record = reader.view().record
         if record is None:
@@ -561,7 +565,7 @@ class SinkAudit:
         seen: TableRecords | None,
     ) -> SourceEvidence:
         """Replay the topics of keyed tables, and compare the others record by record."""
-        self._keyed.moved_past = find_passed_over(self._history, self._allowed)
+        self._keyed.moved_past = find_skipped_offsets(self._history, self._allowed)
         keyed_spans = {at: span for at, span in spans.items() if self._keyed.may_take(at.topic)}
         others = {at: span for at, span in spans.items() if at not in keyed_spans}
         source = self._compare_appended(record, others, seen)
@@ -605,7 +609,7 @@ class SinkAudit:
         behind = describe_offsets_behind(record, self._allowed)
         self._unproven += behind[:1]
         if not (self._renewed or behind or (one and seen is None)):
-            still = replace(record, expired=tuple(self._not_received_since(record)))
+            still = replace(record, expired=tuple(self._find_undelivered(record)))
             self._keyed.replay(still, self._history.uuid, known, left_out)
 
     def _compare_appended(
@@ -615,10 +619,10 @@ class SinkAudit:
         seen: TableRecords | None,
     ) -> SourceEvidence:
         try:
-            with source_topics(self._settings) as topics:
+            with open_source_topics(self._settings) as topics:
                 source = SourceEvidence(topics.describe())
             ranges = self._comparable_ranges(source, record, spans, seen)
-            offsets = scan_source(
+            offsets = find_source_offsets(
                 self._settings,
                 {at: span for at, span in ranges.items() if span is not None},
                 lambda records: self._on_progress("source records", records, 0),
@@ -627,7 +631,7 @@ class SinkAudit:
             what = "asked" if self._keyed.is_single else "compared"
             self._unproven.append(f"the source was not {what}: {error.message}")
             return SourceEvidence()
-        missing = find_passed_over(self._history, self._allowed)
+        missing = find_skipped_offsets(self._history, self._allowed)
         for at in ranges:
             log = source.topics[at.topic].partitions[at.partition]
             expected = offsets[at] - missing.get(at, BitMap64()) if at in offsets else None
@@ -647,21 +651,23 @@ class SinkAudit:
         return ranges
 
     def _assess_lost(self, lost: list[Finding]) -> None:
-        self._harmless = self._keyed.passed_over  # the source shows that they are rows of no table
-        self._assess_appended(lost)
+        self._harmless = (
+            self._keyed.skipped_record_count
+        )  # the source shows that they are rows of no table
+        self._explain_missing_records(lost)
         self._report_refused()
-        self._keyed.assess(self._compacted, self._skipped_records)
-        self._add_conclusions()
+        self._keyed.assess_replays(self._compacted, self._skipped_records)
+        self._add_keyed_conclusions()
         self._partitions = [self._keyed.with_findings(partition) for partition in self._partitions]
 
-    def _add_conclusions(self) -> None:
+    def _add_keyed_conclusions(self) -> None:
         is_comparable = self._keyed.take_conclusions()
         self._findings += is_comparable.findings
         self._proven += is_comparable.proven
         self._unproven += is_comparable.unproven
         self._expired += is_comparable.expired
 
-    def _assess_appended(self, lost: list[Finding]) -> None:
+    def _explain_missing_records(self, lost: list[Finding]) -> None:
         """Explain missing records: some were deleted or skipped, but the table does not say which.
 
         What is missing below the oldest commit that is left is not known to be lost: what others
@@ -734,7 +740,7 @@ class SinkAudit:
             witness = replace(witness, offsets=self._keyed.find_appended(at))
         deleted, gone = (
             self._deleted.get(at, BitMap64()),
-            find_absent(span, witness, seen, quarantined),
+            find_missing_records(span, witness, seen, quarantined),
         )
         self._absent[at] = gone - deleted
         self._found_deleted += len(gone & deleted)
@@ -746,7 +752,7 @@ class SinkAudit:
         """What the source shows to be nothing for its tables is as it should be."""
         findings, unproven = assess_skipped_and_quarantined(self._history, self._settings)
         self._findings += findings
-        whole = self._history.complete and self._skipped_records <= self._keyed.passed_over
+        whole = self._history.complete and self._skipped_records <= self._keyed.skipped_record_count
         (self._remarks if whole else self._unproven).extend(unproven)
 
     @property
@@ -765,19 +771,19 @@ class SinkAudit:
         if compared:
             self._proven.append(f"{compared} commits {what}")
 
-    def _conclude(self, seen: TableRecords | None) -> None:
+    def _add_final_conclusions(self, seen: TableRecords | None) -> None:
         surplus = self._whole is not None and bool(self._whole.surplus)
         if seen is not None and not self._renewed and not surplus:
             where = "in the table and its quarantine" if self._quarantine else "in the table"
             beyond = "" if self._allowed else ", none beyond the stored offsets"
             self._proven.append(f"no record is {where} twice{beyond}")
-        (self._remarks if self._conclude_source() else self._unproven).extend(self._expired)
+        (self._remarks if self._conclude_completeness() else self._unproven).extend(self._expired)
         self._expired = []
 
-    def _conclude_source(self) -> bool:
+    def _conclude_completeness(self) -> bool:
         """Return whether the table was proven to hold everything that the source holds."""
         if self._keyed.is_single:
-            return not self._findings and self._keyed.proves_all(self._compacted)
+            return not self._findings and self._keyed.proves_completeness(self._compacted)
         compared = [partition.lost == 0 for partition in self._partitions]
         if compared and all(compared):
             forward = any(move.begin < move.end for move in self._allowed)

@@ -31,7 +31,9 @@ from headgate.tables.iceberg.reader import IcebergReader
 # Checks what the sequence of commit records alone proves: epochs, order, offsets, counts. Pure.
 
 
-def check_chain(history: History, *, receives: bool = False, ledger: bool = False) -> list[Finding]:
+def check_commit_chain(
+    history: History, *, receives: bool = False, ledger: bool = False
+) -> list[Finding]:
     """Return every finding, in the order of the branch.
 
     ``receives``: another table decides its commits (rule PENDING-5). ``ledger``: the table decides
@@ -44,7 +46,7 @@ def check_chain(history: History, *, receives: bool = False, ledger: bool = Fals
         findings += _check_counts(commit, expected, receives=receives)
     for before, after in pairwise(history.commits):
         if before.record.primary == after.record.primary:
-            findings += _check_order(before, after, receives=receives)
+            findings += _check_commit_order(before, after, receives=receives)
         findings += _check_offset_order(before, after)
     return findings
 
@@ -80,7 +82,9 @@ def _check_counts(commit: SinkCommit, expected: int, *, receives: bool) -> Itera
         yield Finding("claim-with-rows", f"{commit.where}: a claim of an epoch added rows")
 
 
-def _check_order(before: SinkCommit, after: SinkCommit, *, receives: bool) -> Iterator[Finding]:
+def _check_commit_order(
+    before: SinkCommit, after: SinkCommit, *, receives: bool
+) -> Iterator[Finding]:
     one, two = before.record, after.record
     if two.transaction.epoch < one.transaction.epoch:
         yield Finding("epoch-fell", f"{after.where} comes after {before.where}")
@@ -185,7 +189,7 @@ class Role(Enum):
     QUARANTINE = auto()
 
     @property
-    def receives(self) -> bool:
+    def is_secondary(self) -> bool:
         """Return whether another table decides its commits (rule PENDING-5)."""
         return self in {Role.SECONDARY, Role.QUARANTINE}
 
@@ -205,7 +209,9 @@ class AuditedTable:
     def examine(self, on_progress: OnProgress) -> None:
         """Check the commits, and the live files; a ledger has none."""
         ledger = self.role is Role.LEDGER
-        self.findings += check_chain(self.history, receives=self.role.receives, ledger=ledger)
+        self.findings += check_commit_chain(
+            self.history, receives=self.role.is_secondary, ledger=ledger
+        )
         if not ledger:
             self.findings += check_commits(self.reader, self.history, on_progress)
             live, self.damaged = check_live_files(self.reader, self.files, on_progress)
@@ -250,7 +256,7 @@ def check_pending_commits(
         if keyed and isinstance(table.reader, IcebergReader):
             table.findings += check_pending_files(table.reader, pending_commit, primary.uuid)
         else:
-            table.findings += _read_pending(at_rest, pending_commit.manifest, columns, into)
+            table.findings += _read_pending_rows(at_rest, pending_commit.manifest, columns, into)
     return rows
 
 
@@ -284,7 +290,7 @@ def _find_missing_files(reader: IcebergReader, pending_commit: PendingCommit) ->
     return [Finding("pending-commit-missing", f"{path} is gone, and pending") for path in gone]
 
 
-def _read_pending(
+def _read_pending_rows(
     table: TableAtRest, manifest: str, columns: Columns | None, into: TableRecords
 ) -> list[Finding]:
     """Read pending rows; without columns, check only that the files can be read."""
@@ -332,7 +338,7 @@ def find_late_deliveries(
         if (
             view.record
             and view.record.delivers(pending_commit, primary)
-            and _delivers_only(view.record, pending_commit)
+            and _is_delivery_of(view.record, pending_commit)
         ):
             came.add(pending_commit)
             continue
@@ -355,7 +361,7 @@ def find_late_deliveries(
     )
 
 
-def _delivers_only(record: CommitRecord, pending_commit: PendingCommit) -> bool:
+def _is_delivery_of(record: CommitRecord, pending_commit: PendingCommit) -> bool:
     """Return whether the record is of the delivery of this pending commit, and of no later one."""
     return (
         record.transaction == pending_commit.transaction
@@ -384,5 +390,6 @@ def _has_all_rows(
     except (FileNotFoundError, ValueError, NotImplementedError):
         return False
     return bool(pending_records.partitions) and all(
-        seen.offsets <= live.of(at).offsets for at, seen in pending_records.partitions.items()
+        seen.offsets <= live.offsets_of(at).offsets
+        for at, seen in pending_records.partitions.items()
     )

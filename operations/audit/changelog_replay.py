@@ -105,7 +105,7 @@ class TableReplay:
     def schema(self) -> pa.Schema:
         return pa.schema([*(each.remove_metadata() for each in self.columns), *OURS])
 
-    def slices(self, name: str) -> Slices:
+    def new_slices(self, name: str) -> Slices:
         return Slices(self.folder, name, self.schema, self.slicing)
 
     def hash_keys(self, columns: Sequence[pa.Array]) -> Sequence[pa.Array]:
@@ -154,8 +154,8 @@ def replay_source(
         for chunk in every:
             for number, records in shares(sifting.filter(chunk)):
                 readings[number].add_chunk(records)
-            while sum(each.slices.waiting_bytes for each in readings) > WAITING_BYTES_MAX:
-                max(readings, key=lambda each: each.slices.waiting_bytes).slices.flush()
+            while sum(each.slices.buffered_bytes for each in readings) > WAITING_BYTES_MAX:
+                max(readings, key=lambda each: each.slices.buffered_bytes).slices.flush()
             done += len(chunk.offsets)
             on_progress(done)
     for reading in readings:
@@ -165,7 +165,7 @@ def replay_source(
 
 def replay_table(table_replay: TableReplay, reader: TableReader) -> Slices:
     """Read the live rows into slices. Raises as ``TableReader.scan``, and as ``fold_source``."""
-    slices, columns = table_replay.slices("rows"), table_replay.columns
+    slices, columns = table_replay.new_slices("rows"), table_replay.columns
     changes = table_replay.plan.source.changes
     assert changes is not None, "only keyed tables are replayed"
     parts = table_replay.plan.source.record_columns
@@ -224,7 +224,7 @@ class _SourceReader:
             *(table_replay.plan, batch, table_replay.plan.shape.arrow_schema()),
             mapping=table_replay.plan.name_mapping(),
         )
-        self.slices = table_replay.slices("records")
+        self.slices = table_replay.new_slices("records")
         self.read = ReadRecords(offsets, {at: BitMap64() for at in self._partitions})
 
     def add_chunk(self, chunk: Chunk) -> None:
@@ -330,10 +330,10 @@ class ReplayResult:
             if count and fault not in besides:
                 where = ", ".join(sorted(self.faults.columns.get(fault, ())))
                 columns = f" in {where}" if where else ""
-                text = f"{count} {_SAID[fault]}{columns}: {self._places(fault)}"
+                text = f"{count} {_SAID[fault]}{columns}: {self._describe_places(fault)}"
                 yield Finding(fault.value, text)
 
-    def unproven(self, compacted: Mapping[str, bool | None]) -> Iterator[str]:
+    def describe_unproven(self, compacted: Mapping[str, bool | None]) -> Iterator[str]:
         """Yield what cannot be known.
 
         ``compacted``: which topics are compacted, according to Kafka.
@@ -342,19 +342,19 @@ class ReplayResult:
         if found := counts[Fault.AGED]:
             yield (
                 f"{found} rows are of records that the source no longer holds: nothing tells "
-                f"whether they are right: {self._places(Fault.AGED)}"
+                f"whether they are right: {self._describe_places(Fault.AGED)}"
             )
         if found := counts[Fault.VANISHED]:
             named = sorted(name for name, is_so in compacted.items() if is_so)
             why = f"{', '.join(named)} is compacted" if named else "the topic may be compacted"
             yield (
                 f"{found} rows are of records that are not in the source any more: {why}, so later "
-                f"records replaced them: {self._places(Fault.VANISHED)}"
+                f"records replaced them: {self._describe_places(Fault.VANISHED)}"
             )
         if found := counts[Fault.CROSSED]:
             yield (
                 f"{found} keys have records in several partitions, which no order tells apart: "
-                f"{self._places(Fault.CROSSED)}"
+                f"{self._describe_places(Fault.CROSSED)}"
             )
         if found := counts[Fault.NEW_COLUMN]:
             columns = ", ".join(sorted(self.faults.columns[Fault.NEW_COLUMN]))
@@ -363,12 +363,12 @@ class ReplayResult:
                 "their records have one"
             )
 
-    def count(self, at: TopicPartition, *faults: Fault) -> int:
+    def faulty_row_count(self, at: TopicPartition, *faults: Fault) -> int:
         """Return how many rows of a partition have one of these faults."""
         numbers = [number for number, known in self.sources.items() if known == at]
         return sum(self.faults.count(fault, number) for fault in faults for number in numbers)
 
-    def _places(self, fault: Fault) -> str:
+    def _describe_places(self, fault: Fault) -> str:
         known = self.faults.examples.get(fault, [])
         places = [f"{self.sources.get(number, '?')}@{offset}" for number, offset in known]
         more = ", ..." if self.faults.count(fault) > len(known) else ""
@@ -527,33 +527,33 @@ class RoutedSplit:
             elif (number := self._numbers.get(target.table)) is not None:
                 delivered = some.offsets < self._ends[number][some.places]
                 yield number, some.where(delivered)
-                self._note(self._others.absent, some.where(~delivered))
+                self._note_offsets(self._others.absent, some.where(~delivered))
             elif self._routing.key_of(target.table):
-                self._note(self._others.absent, some)
+                self._note_offsets(self._others.absent, some)
             elif self._handling.tombstones is Disposal.SKIP:
-                self._note(self._others.let_go, _is_empty(some))
+                self._note_offsets(self._others.let_go, _without_value(some))
 
     def _note_unmatched(self, chunk: Chunk) -> None:
         untold = self._handling.unrouted_tombstones or self._handling.unmatched
         if untold is Disposal.SKIP:
-            self._note(self._others.let_go, _is_empty(chunk))
+            self._note_offsets(self._others.let_go, _without_value(chunk))
         if self._handling.unmatched is Disposal.SKIP:
             there = np.asarray(chunk.values.array.is_valid())
-            self._note(self._others.let_go, chunk.where(there))
+            self._note_offsets(self._others.let_go, chunk.where(there))
 
     def _note_bad(self, chunk: Chunk, bad: Mapping[int, str]) -> None:
         if self._handling.policy is Disposal.SKIP:
             wanted = np.zeros(len(chunk.offsets), np.bool_)
             wanted[list(bad)] = True
-            self._note(self._others.let_go, chunk.where(wanted))
+            self._note_offsets(self._others.let_go, chunk.where(wanted))
 
-    def _note(self, into: dict[TopicPartition, BitMap64], chunk: Chunk) -> None:
+    def _note_offsets(self, into: dict[TopicPartition, BitMap64], chunk: Chunk) -> None:
         for place in np.unique(chunk.places).tolist():
             found = bitmap_of(pa.array(chunk.offsets[chunk.places == place]))
             at = self._partitions[place]
             into[at] = into.get(at, BitMap64()) | found
 
 
-def _is_empty(chunk: Chunk) -> Chunk:
+def _without_value(chunk: Chunk) -> Chunk:
     """The records without a value."""
     return chunk.where(np.asarray(chunk.values.array.is_null()))

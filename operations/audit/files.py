@@ -94,7 +94,7 @@ def find_delivered(
     }
 
 
-def files_of_other_sinks(
+def find_files_of_other_sinks(
     files: list[LiveFile], history: History, own: SinkName
 ) -> Mapping[str, SinkName]:
     """Return the files that other sinks added, and which sink: also behind an expiry."""

@@ -65,7 +65,7 @@ def compare_delete_counts(
         counts = commit.record.keys
         if died is None or counts is None:
             continue
-        if _adds_up(counts, commit.record.records, died):
+        if _counts_add_up(counts, commit.record.records, died):
             deaths.right += 1
         elif by_others:  # their rows of a key die too, and so do those that their deletes name
             deaths.puzzling += 1
@@ -81,7 +81,7 @@ def compare_delete_counts(
     return deaths
 
 
-def _adds_up(counts: KeyCounts, rows: int, died: int) -> bool:
+def _counts_add_up(counts: KeyCounts, rows: int, died: int) -> bool:
     """Superseded records are rows that were written and died, or deletes, which leave no trace."""
     superseded = rows - counts.inserted - counts.updated
     return (
@@ -218,7 +218,7 @@ def assess_replay(
             f"{unexplained} records that can be read now"
         )
     conclusions.findings += result.findings(frozenset(besides))
-    conclusions.unproven += result.unproven(compacted)
+    conclusions.unproven += result.describe_unproven(compacted)
     compared = f"{faults.rows:,} rows are the last records of their keys, value by value"
     conclusions.proven.append(f"{compared}: of {faults.records:,} changes that the source holds")
     return conclusions
@@ -426,16 +426,16 @@ class KeyedTables:
         return found
 
     @property
-    def passed_over(self) -> int:
+    def skipped_record_count(self) -> int:
         """How many records the sink passed over as they are."""
         results = [table.result for table in self.tables.values() if table.result]
         groups = {id(others): others for others in self.others.values()}
         let_go = sum(len(some) for others in groups.values() for some in others.let_go.values())
         return let_go + sum(result.read.passed_over + result.read.bad for result in results)
 
-    def assess(self, compacted: Mapping[str, bool | None], skipped: int) -> None:
+    def assess_replays(self, compacted: Mapping[str, bool | None], skipped: int) -> None:
         """Report the results of the comparisons. ``skipped``: records that the sink skipped."""
-        unexplained = skipped - self.passed_over
+        unexplained = skipped - self.skipped_record_count
         for name, table in sorted(self.tables.items()):
             if table.result is None:
                 self._add(name, Conclusions(unproven=[NOT_COMPARED]))
@@ -457,10 +457,13 @@ class KeyedTables:
             if compacted.get(at.topic) is False
         }
 
-    def proves_all(self, compacted: Mapping[str, bool | None]) -> bool:
+    def proves_completeness(self, compacted: Mapping[str, bool | None]) -> bool:
         """Return whether the one table was compared with all that the source holds."""
         results = [table.result for table in self.tables.values()]
-        return all(result is not None and not any(result.unproven(compacted)) for result in results)
+        return all(
+            result is not None and not any(result.describe_unproven(compacted))
+            for result in results
+        )
 
     def with_findings(self, partition: PartitionAudit) -> PartitionAudit:
         """Return the partition with the findings of its tables' comparisons."""
@@ -475,9 +478,9 @@ class KeyedTables:
             partition,
             produced=len(results[0].read.offsets[at]),
             lost=(partition.lost or 0)
-            + sum(result.count(at, Fault.LOST, Fault.RECREATED) for result in results),
+            + sum(result.faulty_row_count(at, Fault.LOST, Fault.RECREATED) for result in results),
             invented=(partition.invented or 0)
-            + sum(result.count(at, Fault.INVENTED) for result in results),
+            + sum(result.faulty_row_count(at, Fault.INVENTED) for result in results),
         )
 
     def take_conclusions(self) -> Conclusions:

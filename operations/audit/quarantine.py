@@ -23,7 +23,7 @@ from headgate.operations.audit.audited_table import (
     find_late_deliveries,
     open_audited,
 )
-from headgate.operations.audit.files import OnProgress, files_of_other_sinks
+from headgate.operations.audit.files import OnProgress, find_files_of_other_sinks
 from headgate.operations.audit.records import (
     SeenOffsets,
     TableRecords,
@@ -76,16 +76,18 @@ def check_quarantine(
     """
     assert primary.record is not None, "asked only of a sink that has committed"
     settings, uuid = tables.settings, primary.uuid
-    with tables.at_rest(settings.quarantine.table) as at_rest:
+    with tables.open_at_rest(settings.quarantine.table) as at_rest:
         table = open_audited(at_rest.reader, Role.QUARANTINE)
-        evidence = _examine(table, at_rest, primary, on_progress, routed=bool(settings.tables))
+        evidence = _examine_quarantine(
+            table, at_rest, primary, on_progress, routed=bool(settings.tables)
+        )
     own = table.history.uuid
     evidence.remarks += [*table.remarks, *_describe_former_quarantines(primary, own)]
     evidence.findings = table.findings_with_prefix(f"quarantine {table.history.table}: ")
     former = {d.table for d in primary.record.expired if d.secondary != own} - own_tables(settings)
     for name in sorted(former - primary.filled.keys()):
         try:
-            with tables.at_rest(name) as former_table:
+            with tables.open_at_rest(name) as former_table:
                 evidence.came |= find_late_deliveries(
                     former_table, primary.record.expired, uuid, COLUMNS
                 )
@@ -94,7 +96,7 @@ def check_quarantine(
     return evidence
 
 
-def _examine(
+def _examine_quarantine(
     table: AuditedTable,
     at_rest: TableAtRest,
     primary: History,
@@ -107,7 +109,9 @@ def _examine(
     table.examine(on_progress)
     evidence = QuarantineEvidence(history)
     if history.head is not None:
-        left_out = table.damaged | files_of_other_sinks(table.files, history, record.sink).keys()
+        left_out = (
+            table.damaged | find_files_of_other_sinks(table.files, history, record.sink).keys()
+        )
         evidence.records = scan_records(
             table.reader, COLUMNS, left_out, rewound={}, on_progress=on_progress
         )

@@ -81,7 +81,7 @@ class TableRecords:
     foreign_rows: int = 0
     others: dict[SinkName, TableRecords] = field(default_factory=dict)
 
-    def of(self, at: TopicPartition) -> SeenOffsets:
+    def offsets_of(self, at: TopicPartition) -> SeenOffsets:
         if at not in self.partitions:
             self.partitions[at] = SeenOffsets(rewound=self.rewound.get(at, BitMap64()))
         return self.partitions[at]
@@ -116,11 +116,13 @@ def scan_records(
     files = (file for file in every_file if file.path not in skipped_files)
     found = into or TableRecords(rewound=rewound)
 
-    def soon(file: FileRows) -> tuple[FileRows, list[pa.RecordBatch] | None]:
+    def read_if_small(file: FileRows) -> tuple[FileRows, list[pa.RecordBatch] | None]:
         small = file.size_bytes <= _BYTES_READ_AHEAD
         return file, list(file.at_once()) if small else None
 
-    for done, (file, batches) in enumerate(read_ahead_in_order(soon, files, STORAGE_THREADS)):
+    for done, (file, batches) in enumerate(
+        read_ahead_in_order(read_if_small, files, STORAGE_THREADS)
+    ):
         on_progress("rows", done, count)
         sink = (apart or {}).get(file.path)
         into_one = found if sink is None else found.others.setdefault(sink, TableRecords())
@@ -213,4 +215,4 @@ def _count_records(
                 found.foreign_rows += len(known)
                 continue
             at = TopicPartition(topic_name.as_py(), number.as_py())
-            found.of(at).add(known, path)
+            found.offsets_of(at).add(known, path)

@@ -58,7 +58,7 @@ class SliceCount:
     bytes_max: int = SLICE_BYTES
     count: int = 0
 
-    def decide(self, rows: pa.Table) -> int:
+    def slice_count_for(self, rows: pa.Table) -> int:
         if not self.count:
             a_row = rows.nbytes / max(1, rows.num_rows)
             self.count = min(SLICES_MAX, 1 + int(self.rows * a_row / self.bytes_max))
@@ -87,14 +87,14 @@ class Slices:
             self.flush()
 
     @property
-    def waiting_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         return self._bytes
 
     def flush(self) -> None:
         """Write what is buffered. Raises ``Unreachable`` without room."""
         rows = pa.Table.from_batches(self._waiting, self.schema)
         self._waiting, self._bytes = [], 0
-        numbers = _number_slices(rows, self.slicing.decide(rows))
+        numbers = _number_slices(rows, self.slicing.slice_count_for(rows))
         order = np.argsort(numbers, kind="stable")
         rows = rows.take(pa.array(order))
         begins = np.searchsorted(numbers[order], np.arange(self.slicing.count + 1))
@@ -235,7 +235,7 @@ def compare(records: pa.Table, rows: pa.Table, held: SourcePartition, faults: Fa
     Both have the table's columns, then the internal ones of ``OURS``.
     """
     faults.records += records.num_rows
-    last, crossed = _select_last(records, held.sources)
+    last, crossed = _select_last_of_keys(records, held.sources)
     ids = _number_keys(last, rows)
     of_last, of_rows = ids[: last.num_rows], ids[last.num_rows :]
     place = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
@@ -243,7 +243,7 @@ def compare(records: pa.Table, rows: pa.Table, held: SourcePartition, faults: Fa
     _Slice(last, rows, place[of_rows], held=held, faults=faults).compare(crossed)
 
 
-def _select_last(records: pa.Table, known: Sources) -> tuple[pa.Table, Flags]:
+def _select_last_of_keys(records: pa.Table, known: Sources) -> tuple[pa.Table, Flags]:
     """Return the last record of each key, and which keys have records without an order."""
     high, low = _hash_words(records)
     sources, offsets = _to_numpy(records, SOURCE), _to_numpy(records, OFFSET)
@@ -304,7 +304,7 @@ class _Slice:
             & (self._offsets[known] == self._last_offsets[at])
             & ~self._deletes[at]
         )
-        right, doubled = self._split_first(right)
+        right, doubled = self._split_first_per_key(right)
         self._note(Fault.TWICE, doubled)
         self._note_wrong(own & ~right & ~doubled, known, right)
         there = np.zeros(len(self._last_sources), np.bool_)
@@ -322,7 +322,7 @@ class _Slice:
             found |= (self._last_sources == source) & (self._last_offsets < end)
         return found
 
-    def _split_first(self, right: Flags) -> tuple[Flags, Flags]:
+    def _split_first_per_key(self, right: Flags) -> tuple[Flags, Flags]:
         """Split right rows into the first one of each key and the others."""
         places = np.flatnonzero(right)
         _, first = np.unique(self._place[places], return_index=True)

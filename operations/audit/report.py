@@ -95,14 +95,14 @@ class AuditReport:
         return Verdict.NOT_PROVEN if self.unproven else Verdict.WELL
 
     @property
-    def well(self) -> bool:
+    def is_well(self) -> bool:
         return self.verdict is Verdict.WELL
 
     def exit_code(self, *, accept_unproven: bool = False) -> int:
         if self.unread and self.verdict is Verdict.NOT_PROVEN:
             return Unreachable.exit_code
         accepted = accept_unproven and self.verdict is Verdict.NOT_PROVEN
-        return 0 if self.well or accepted else 1
+        return 0 if self.is_well or accepted else 1
 
     def total(self, what: str) -> int | None:
         """Return the sum of one field over all partitions; ``None`` if any of them is unknown."""
@@ -110,4 +110,4 @@ class AuditReport:
         return None if not values or None in values else sum(values)
 
     def as_json(self) -> Mapping[str, Any]:
-        return {"verdict": self.verdict.value, "well": self.well, **asdict(self)}
+        return {"verdict": self.verdict.value, "well": self.is_well, **asdict(self)}

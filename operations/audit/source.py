@@ -43,7 +43,7 @@ def find_first_offsets(
                 if record.by_operator:
                     found[at] = min(found[at] or 0, offset)
                 continue
-            if number == 0 and not history.complete and not _find_first_claim(record):
+            if number == 0 and not history.complete and not _is_first_claim(record):
                 found[at] = unknown
             else:
                 found[at] = offset if record.claim else 0
@@ -53,11 +53,11 @@ def find_first_offsets(
     return found
 
 
-def _find_first_claim(record: CommitRecord) -> bool:
+def _is_first_claim(record: CommitRecord) -> bool:
     return record.claim and record.transaction.epoch == 1
 
 
-def find_passed_over(
+def find_skipped_offsets(
     history: History, moves: Sequence[OffsetMove]
 ) -> dict[TopicPartition, BitMap64]:
     """Return offsets that these moves skipped, and that no later commit covered."""
@@ -75,7 +75,7 @@ def find_passed_over(
     return dict(missing)
 
 
-def find_rewound(moves: Sequence[OffsetMove]) -> dict[TopicPartition, BitMap64]:
+def find_reread_offsets(moves: Sequence[OffsetMove]) -> dict[TopicPartition, BitMap64]:
     """Return offsets that a person told the sink to read again."""
     again: defaultdict[TopicPartition, BitMap64] = defaultdict(BitMap64)
     for move in moves:
@@ -213,7 +213,7 @@ def compare_partition(
     return audit, findings
 
 
-def find_absent(
+def find_missing_records(
     span: tuple[int | None, int],
     witness: SourceOffsets | None,
     seen: SeenOffsets | None,

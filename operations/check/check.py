@@ -35,10 +35,15 @@ from headgate.kafka.consumer_group import require_group_settings
 from headgate.kafka.control_topic import control_topic_exists, takes_append_time
 from headgate.kafka.token_providers import claims_of
 from headgate.native.kernels import InPython, loops
-from headgate.operations.access.kafka_connection import source_topics
+from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import check_routed_tables
 from headgate.operations.check.keys_and_transform import check_keys, check_transform
-from headgate.operations.check.records import can_dry_run, check_records, check_rows, shows_records
+from headgate.operations.check.records import (
+    can_describe_records,
+    can_dry_run,
+    check_records,
+    check_rows,
+)
 from headgate.operations.check.required_grants import RIGHTS, Rights, Role
 from headgate.operations.check.table import (
     NotChecked,
@@ -46,15 +51,15 @@ from headgate.operations.check.table import (
     check_rights,
 )
 from headgate.operations.http.app import require_server
-from headgate.operations.http.certificates import tls_of
+from headgate.operations.http.certificates import tls_context_of
 from headgate.operations.java import java_version, require_java
 from headgate.operations.many_tables.list import check_routes
 from headgate.runtime.configuration_comparison import (
     SIGNS_MISSED,
-    other_running_configuration,
+    find_other_configuration,
     recent_envelopes,
 )
-from headgate.runtime.health import heard
+from headgate.runtime.health import read_heard_events
 from headgate.runtime.telemetry.opentelemetry import require_libraries
 
 CLOCKS_DIFFER_MS_MAX = 60_000
@@ -106,7 +111,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
             questions.ask(
                 "dead-letter topic", lambda: _check_dead_letter_topic(settings.quarantine, cluster)
             )
-        if shows_records(settings) and questions.are_well("source topics"):
+        if can_describe_records(settings) and questions.are_well("source topics"):
             questions.ask("records", lambda: check_records(settings))
         if settings.tables and questions.are_well("source topics"):
             _ask_routes(questions, settings)
@@ -119,7 +124,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     if settings.http.listen or settings.http.certificate or settings.telemetry.otlp_endpoint:
         questions.ask("http", lambda: _check_http(settings))
     if settings.spark.writes and questions.are_well("writer", "storage"):
-        questions.ask("executors", table.executors)
+        questions.ask("executors", table.check_executors)
     if settings.transform and questions.are_well("writer", "table"):
         questions.ask("transform", lambda: check_transform(settings))
     return tuple(questions.answers)
@@ -128,28 +133,28 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
 def _ask_of_table(questions: Questions, table: TableCheck, settings: SinkSettings) -> None:
     """Ask about the sink's table and its quarantine, as far as their format has the question."""
     if table.has_catalog:
-        questions.ask("catalog", table.catalog)
+        questions.ask("catalog", table.check_catalog)
         if not questions.are_well("catalog"):
             return
-    questions.ask("table", table.table)
+    questions.ask("table", table.check_table)
     well = questions.are_well("table")
     if well and table.has_catalog:
-        questions.ask("catalog rights", table.rights)
+        questions.ask("catalog rights", table.check_rights)
     if well and table.exists:
-        questions.ask("columns", table.columns)
+        questions.ask("columns", table.check_columns)
         if table.has_catalog:
-            questions.ask("files", table.files)
+            questions.ask("files", table.check_files)
         if settings.tables:
             questions.ask("routed tables", lambda: check_routed_tables(settings))
-        _ask_state(questions, table)
+        _ask_stored_state(questions, table)
     if table.has_lock:
-        questions.ask("lock", table.lock)
+        questions.ask("lock", table.check_lock)
     if settings.quarantine.keeps_rejected and well:
-        questions.ask("quarantine", table.quarantine)
+        questions.ask("quarantine", table.check_quarantine)
         if settings.has_foreign_quarantine and questions.are_well("quarantine"):
             quarantine = settings.quarantine.table
             questions.ask("quarantine rights", lambda: check_rights(settings, quarantine))
-    questions.ask("storage", table.storage)
+    questions.ask("storage", table.check_storage)
 
 
 def _ask_routes(questions: Questions, settings: SinkSettings) -> None:
@@ -158,10 +163,10 @@ def _ask_routes(questions: Questions, settings: SinkSettings) -> None:
         questions.ask("keys", lambda: check_keys(settings))
 
 
-def _ask_state(questions: Questions, table: TableCheck) -> None:
-    questions.ask("sink state", table.sink_state)
+def _ask_stored_state(questions: Questions, table: TableCheck) -> None:
+    questions.ask("sink state", table.check_sink_state)
     if questions.are_well("sink state", "source topics"):
-        questions.ask("stored offsets", table.stored_offsets)
+        questions.ask("stored offsets", table.check_stored_offsets)
 
 
 def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
@@ -174,11 +179,11 @@ def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
         questions.ask("consumer group", lambda: _check_group(settings, cluster, rights))
     table = TableCheck(settings)
     if table.has_catalog:
-        questions.ask("catalog", table.catalog)
+        questions.ask("catalog", table.check_catalog)
     if not table.has_catalog or questions.are_well("catalog"):
-        questions.ask("table", table.table)
+        questions.ask("table", table.check_table)
         if table.has_catalog and questions.are_well("table") and rights.commits:
-            questions.ask("catalog rights", table.rights)
+            questions.ask("catalog rights", table.check_rights)
     return tuple(questions.answers)
 
 
@@ -211,7 +216,7 @@ class Questions:
             )
         self.answers.append(answer)
 
-    def ask_for(
+    def ask_and_keep(
         self, what: str, opened: Callable[[], Cluster], question: Callable[[Cluster], str]
     ) -> Cluster | None:
         """Return the object itself if the answer to its question is good."""
@@ -236,7 +241,7 @@ def ask_brokers(questions: Questions, settings: SinkSettings) -> Cluster | None:
         questions.ask("token", lambda: _check_token(settings))
         if not questions.are_well("token"):
             return None
-    return questions.ask_for("broker", lambda: Cluster(settings.kafka), _check_brokers)
+    return questions.ask_and_keep("broker", lambda: Cluster(settings.kafka), _check_brokers)
 
 
 def _check_token(settings: SinkSettings) -> str:
@@ -267,7 +272,7 @@ def _check_brokers(cluster: Cluster) -> str:
 def _check_source(
     settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]
 ) -> str:
-    with source_topics(settings) as topics:
+    with open_source_topics(settings) as topics:
         found = topics.describe()
     for name in found:
         granted = cluster.topic(name)
@@ -324,7 +329,10 @@ def _check_clock(settings: SinkSettings) -> str:
     ahead_ms = time.time_ns() // 1_000_000 - newest_ms
     if ahead_ms > interval_ms:  # nothing was said lately; or by this clock only
         heard_events = recent_envelopes(settings)
-        if heard(heard_events, newest_ms, SIGNS_MISSED * interval_ms).ended is not False:
+        if (
+            read_heard_events(heard_events, newest_ms, SIGNS_MISSED * interval_ms).ended
+            is not False
+        ):
             raise NotChecked("nobody is at work, so that no event says what time the brokers have")
         wait_s = 2 * interval_ms / 1000
         next_ms = newest_append_time(settings.kafka, topic, settings.source.group_id, wait_s)
@@ -343,11 +351,11 @@ def _check_clock(settings: SinkSettings) -> str:
 def _check_participants(settings: SinkSettings) -> str:
     """CONFIG-1: ask what a start asks: whether those at work have this file."""
     heard_events, now_ms = recent_envelopes(settings), time.time_ns() // 1_000_000
-    error, _ = other_running_configuration(settings, heard_events, now_ms)
+    error, _ = find_other_configuration(settings, heard_events, now_ms)
     if error:
         raise error
     silent_ms = SIGNS_MISSED * settings.participant.presence_interval_ms
-    alive = heard(heard_events, now_ms, silent_ms).alive
+    alive = read_heard_events(heard_events, now_ms, silent_ms).alive
     return f"{len(alive)} at work, with this sink file" if alive else "none is at work"
 
 
@@ -418,7 +426,7 @@ def _check_connect_server(remote: str) -> str:
     host, _, port = remote.removeprefix("sc://").partition("/")[0].rpartition(":")
     if not host:
         host, port = port, "15002"  # Spark's own default
-    if error := _refused_error(host, port):
+    if error := _connect_error(host, port):
         raise Unreachable(
             f"spark.remote: nothing answers at {host}:{port}: {error}",
             "start the Spark Connect server, or correct the address",
@@ -433,7 +441,7 @@ def _require_standalone_master(master: str) -> None:
     errors = []
     for at in master.removeprefix("spark://").split(","):
         host, _, port = at.rpartition(":")
-        if (error := _refused_error(host or port, port if host else "7077")) is None:
+        if (error := _connect_error(host or port, port if host else "7077")) is None:
             return
         errors.append(error)
     raise Unreachable(
@@ -442,7 +450,7 @@ def _require_standalone_master(master: str) -> None:
     )
 
 
-def _refused_error(host: str, port: str) -> Exception | None:
+def _connect_error(host: str, port: str) -> Exception | None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S_MAX).close()
     except (OSError, ValueError) as error:
@@ -455,7 +463,7 @@ def _check_http(settings: SinkSettings) -> str:
     require_libraries(settings.telemetry)
     if settings.http.listen:
         require_server()
-    encrypted = tls_of(settings.http) is not None
+    encrypted = tls_context_of(settings.http) is not None
     listen = settings.http.listen
     where = f"listens at {listen} {'with' if encrypted else 'without'} TLS" if listen else ""
     sent = settings.telemetry.otlp_endpoint and "metrics are sent over OTLP"

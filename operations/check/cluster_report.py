@@ -60,17 +60,17 @@ def check_kafka(settings: SinkSettings) -> tuple[Check, ...]:
         with ExitStack() as stack:
             name = f"{settings.control.topic}-check-{secrets.token_hex(4)}"
             trial = ClusterTrial(settings.kafka, name)
-            stack.callback(_delete, questions, trial)
+            stack.callback(_ask_to_delete_topic, questions, trial)
             questions.ask("cluster", lambda: _describe_cluster(trial))
             _ask_of_sink(questions, settings, cluster, trial)
-            questions.ask("trial topic", lambda: _make(trial, advice))
+            questions.ask("trial topic", lambda: _create_trial_topic(trial, advice))
             if trial.made:
                 _ask_by_trial(questions, trial, advice)
-    questions.ask("verdict", lambda: _judge(questions.answers, settings, advice))
+    questions.ask("verdict", lambda: _conclude_from_answers(questions.answers, settings, advice))
     return tuple(questions.answers)
 
 
-def _delete(questions: Questions, trial: ClusterTrial) -> None:
+def _ask_to_delete_topic(questions: Questions, trial: ClusterTrial) -> None:
     """Delete the topic as the last thing, whatever came before; say so if it stays."""
     if trial.made:
         questions.ask("clean-up", lambda: _delete_topic(trial))
@@ -139,7 +139,7 @@ def _read_source(settings: SinkSettings) -> str:
     return f"the newest record of {topic} was read" if records else f"{topic} holds no record"
 
 
-def _make(trial: ClusterTrial, advice: _Advice) -> str:
+def _create_trial_topic(trial: ClusterTrial, advice: _Advice) -> str:
     try:
         refused = trial.make()
     except HeadgateError as error:
@@ -154,25 +154,25 @@ def _make(trial: ClusterTrial, advice: _Advice) -> str:
         ) from None
     if not refused:
         return f"{trial.name} was created, with the settings of a control topic"
-    own = _listed({name: CONTROL_SETTINGS[name] for name in refused})
+    own = _format_settings({name: CONTROL_SETTINGS[name] for name in refused})
     advice.add(f"the cluster takes these with no new topic, so set them elsewhere: {own}")
     return f"{trial.name} was created; refused: {', '.join(refused)}"
 
 
-def _listed(settings: Mapping[str, str]) -> str:
+def _format_settings(settings: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def _ask_by_trial(questions: Questions, trial: ClusterTrial, advice: _Advice) -> None:
-    questions.ask("topic ids", lambda: _check_id(trial, advice))
+    questions.ask("topic ids", lambda: _check_topic_id(trial, advice))
     questions.ask("topic settings", lambda: _check_settings(trial, advice))
     questions.ask("control events", lambda: _check_append(trial, advice))
     questions.ask("transactions", lambda: _check_transactions(trial, advice))
-    questions.ask("rebalance: classic", lambda: _check_classic(trial))
-    questions.ask("rebalance: consumer", lambda: _check_consumer(trial, advice))
+    questions.ask("rebalance: classic", lambda: _check_classic_rebalance(trial))
+    questions.ask("rebalance: consumer", lambda: _check_consumer_rebalance(trial, advice))
 
 
-def _check_id(trial: ClusterTrial, advice: _Advice) -> str:
+def _check_topic_id(trial: ClusterTrial, advice: _Advice) -> str:
     found = trial.topic_id(trial.name)
     if found == NO_ID:
         advice.add("never delete a topic and create it again: nobody would notice (HG-206)")
@@ -192,7 +192,8 @@ def _check_settings(trial: ClusterTrial, advice: _Advice) -> str:
         raise NotChecked("DescribeConfigs is not answered")
     other = {n: found[n] for n, v in CONTROL_SETTINGS.items() if n in found and found[n] != v}
     untold = f"not told: {', '.join(unknown)}" if unknown else "all of a control topic are told"
-    return f"{untold}; {'otherwise than asked for: ' + _listed(other) if other else 'as asked for'}"
+    asked = f"otherwise than asked for: {_format_settings(other)}" if other else "as asked for"
+    return f"{untold}; {asked}"
 
 
 def _check_append(trial: ClusterTrial, advice: _Advice) -> str:
@@ -233,12 +234,12 @@ def _check_transactions(trial: ClusterTrial, advice: _Advice) -> str:
     return "of a committed and an aborted record only the first is read"
 
 
-def _check_classic(trial: ClusterTrial) -> str:
+def _check_classic_rebalance(trial: ClusterTrial) -> str:
     trial.join("classic")
     return "a member of the classic protocol (cooperative-sticky) got its partition, and left"
 
 
-def _check_consumer(trial: ClusterTrial, advice: _Advice) -> str:
+def _check_consumer_rebalance(trial: ClusterTrial, advice: _Advice) -> str:
     try:
         trial.join("consumer")
     except HeadgateError as error:
@@ -248,7 +249,9 @@ def _check_consumer(trial: ClusterTrial, advice: _Advice) -> str:
     return "a member of KIP-848's protocol got its partition, and left"
 
 
-def _judge(answers: Sequence[Check], settings: SinkSettings, advice: _Advice) -> str:
+def _conclude_from_answers(
+    answers: Sequence[Check], settings: SinkSettings, advice: _Advice
+) -> str:
     asked = {answer.what: answer.state for answer in answers}
     wrong = [what for what, state in asked.items() if state is State.WRONG]
     if missing := sorted(_NEEDED & {*wrong}) or advice.faults:
@@ -256,10 +259,12 @@ def _judge(answers: Sequence[Check], settings: SinkSettings, advice: _Advice) ->
             f"a sink cannot run here: {', '.join(missing)}", "; ".join(advice.lines)
         )
     if untried := sorted(_NEEDED - asked.keys()):
-        raise NotChecked(f"not known: {', '.join(untried)} could not be tried. {_told(advice)}")
+        raise NotChecked(
+            f"not known: {', '.join(untried)} could not be tried. {_advice_text(advice)}"
+        )
     but = f" once this is mended: {', '.join(wrong)}" if wrong else ""
-    return f"sink {settings.name} may run here{but}. {_told(advice)}"
+    return f"sink {settings.name} may run here{but}. {_advice_text(advice)}"
 
 
-def _told(advice: _Advice) -> str:
+def _advice_text(advice: _Advice) -> str:
     return "Settings: " + "; ".join(advice.lines) if advice.lines else "No setting is needed"

@@ -17,11 +17,11 @@ from headgate.data_plane.routing.keyed_routes import may_have_key, may_name
 from headgate.data_plane.spark.job import transform_columns
 from headgate.data_plane.spark.session import open_session
 from headgate.data_plane.spark.transform import transform_of
-from headgate.operations.access.kafka_connection import compacted_topics, source_topics
+from headgate.operations.access.kafka_connection import compacted_topics, open_source_topics
 from headgate.operations.access.tables import own_tables
 from headgate.operations.check.table import NotChecked
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.sink_tables import look_at_tables, require_catalog
+from headgate.runtime.sink_tables import open_tables_read_only, require_catalog
 from headgate.runtime.write_planning import record_columns, shaping
 from headgate.tables.iceberg.upsert.key_property import key_text, require_same_key
 
@@ -33,7 +33,7 @@ def check_keys(settings: SinkSettings) -> str:
     error of one that cannot be read.
     """
     routing = settings.tables.routing
-    with source_topics(settings) as topics:
+    with open_source_topics(settings) as topics:
         known = [name for name in sorted(topics.describe()) if may_have_key(routing, name)]
     if not known:
         return "no topic goes to a table with a key"
@@ -41,13 +41,13 @@ def check_keys(settings: SinkSettings) -> str:
     telling = [name for name in known if routing.table_of_topic(name) is None]
     require_catalog(settings)
     try:
-        with look_at_tables(settings) as tables:
+        with open_tables_read_only(settings) as tables:
             if telling:
                 there = tables.named_by_routes() - own_tables(settings)
                 names |= {n for n in there if any(may_name(routing, t, n) for t in telling)}
             names = {name for name in names if routing.key_of(name)}
             unread = list[HeadgateError]()
-            for name, answer in tables.each_at_rest(sorted(names)):
+            for name, answer in tables.open_each_at_rest(sorted(names)):
                 if isinstance(answer, HeadgateError):
                     unread.append(answer)
                 else:
@@ -119,8 +119,8 @@ def check_transform(settings: SinkSettings) -> str:
 def _transform_plan(settings: SinkSettings) -> WriterPlan:
     source = SourcePlan({}, record_columns=settings.table.record_columns.named())
     tables = settings.tables
-    with look_at_tables(settings) as opened:
-        plan = opened.plan(source)
+    with open_tables_read_only(settings) as opened:
+        plan = opened.plan_writes(source)
     if not tables:
         return plan
     behind = SourcePlan({}, record_columns=record_columns(settings), routing=tables.routing)

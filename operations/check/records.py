@@ -22,7 +22,7 @@ from headgate.data_plane.formats.record_format import DefaultingFormat
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.data_plane.routing.keyed_routes import may_have_key
 from headgate.kafka.record_samples import newest_records
-from headgate.operations.access.kafka_connection import source_topics
+from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.dry_run import DryRun, try_records
 
 SAMPLE_RECORDS = 200
@@ -30,7 +30,7 @@ _TOPICS_MAX = 3
 _FRAMED = {"connect-json": "a schema and a payload in each record", "avro-registry": "Avro"}
 
 
-def shows_records(settings: SinkSettings) -> bool:
+def can_describe_records(settings: SinkSettings) -> bool:
     """Return whether the sink's format has fields that show what its records are."""
     wanted = settings.format
     made = record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
@@ -43,7 +43,7 @@ def check_records(settings: SinkSettings) -> str:
 
     With routes, looks at topics that go to keyed tables.
     """
-    with source_topics(settings) as topics:
+    with open_source_topics(settings) as topics:
         known = sorted(topics.describe())
     routing = settings.tables.routing
     names = [n for n in known if not settings.tables or may_have_key(routing, n)][:_TOPICS_MAX]
@@ -51,13 +51,13 @@ def check_records(settings: SinkSettings) -> str:
     for name in names:
         records = newest_records(settings.kafka, name, SAMPLE_RECORDS)
         descriptions.append(describe_values(settings, name, [value for _, value in records]))
-        require_keys(settings, name, [key for key, value in records if value is None])
+        require_readable_keys(settings, name, [key for key, value in records if value is None])
     return "; ".join(descriptions)
 
 
 def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -> str:
     """Describe these values. Raises ``EnvelopeUnfit`` if no change among them fits."""
-    looks = _looks_of(settings.format, settings.format.type, values)
+    looks = _count_envelopes(settings.format, settings.format.type, values)
     if not looks.records:
         return f"{topic} has no records yet"
     if other := _guess_format(settings, values, looks):
@@ -130,7 +130,7 @@ def _describe_replaced_nulls(of: FormatSettings, values: Sequence[bytes | None])
     )
 
 
-def require_keys(settings: SinkSettings, topic: str, keys: Sequence[bytes | None]) -> None:
+def require_readable_keys(settings: SinkSettings, topic: str, keys: Sequence[bytes | None]) -> None:
     """Refuse keys of deleting records that are records themselves, if the sink reads them as text.
 
     The sink would take each for the value of its only key column. Raises ``EnvelopeUnfit``.
@@ -158,7 +158,7 @@ def _is_object(key: bytes) -> bool:
         return False
 
 
-def _looks_of(
+def _count_envelopes(
     of: FormatSettings, format_name: str, values: Sequence[bytes | None]
 ) -> EnvelopeCounts:
     own = format_name == of.type
@@ -208,7 +208,7 @@ def _guess_format(
     if there and all(value[:1] == b"\0" for value in there):
         return "avro-registry"
     if there and looks.envelopes[Envelope.PLAIN] == len(there):
-        enclosed = _looks_of(settings.format, "connect-json", values)
+        enclosed = _count_envelopes(settings.format, "connect-json", values)
         return "connect-json" if enclosed.envelopes.total() == len(there) else None
     return None
 
@@ -226,7 +226,7 @@ def check_rows(settings: SinkSettings) -> str:
 
     Raises ``RecordsWouldStop``, and what a batch of these records would raise.
     """
-    with source_topics(settings) as topics:
+    with open_source_topics(settings) as topics:
         partitions = sum(len(topic.partitions) for topic in topics.describe().values())
     return describe_dry_run(
         settings, try_records(settings, max(1, SAMPLE_RECORDS // max(1, partitions)))
@@ -237,7 +237,7 @@ def describe_dry_run(settings: SinkSettings, seen: DryRun) -> str:
     """Describe what the records would become. Raises ``RecordsWouldStop``."""
     accepted = sum(each.records for each in seen.partitions.values())
     quarantine = sum(each.quarantined + each.skipped for each in seen.partitions.values())
-    records, bad = accepted + quarantine, seen.bad
+    records, bad = accepted + quarantine, seen.bad_record_count
     if not records:
         return "there are no records yet"
     text = f"the {records} newest records fit the columns"
@@ -257,7 +257,7 @@ def _require_dry_run_startable(
 ) -> None:
     """Raise ``RecordsWouldStop`` where a start would stop, or keep not one record."""
     quarantine = settings.quarantine
-    if seen.bad and quarantine.policy is Disposal.FAIL:
+    if seen.bad_record_count and quarantine.policy is Disposal.FAIL:
         raise RecordsWouldStop(
             f"{text}; quarantine.policy is fail, so the sink would stop there",
             'set quarantine.policy = "quarantine", correct the columns, or mend the producer',

@@ -63,7 +63,7 @@ def grant_commands(settings: SinkSettings, role: Role, principal: str) -> str:
         )
         group = f"{settings.source.group_id}-dead-letters"
         lines.append(_acl_command(principal, ("read", "describe"), "group", group))
-    return "\n".join([*lines, "", *_catalog_lines(settings, role, principal), ""])
+    return "\n".join([*lines, "", *_catalog_grants(settings, role, principal), ""])
 
 
 def _acl_command(principal: str, operations: tuple[str, ...], kind: str, name: str) -> str:
@@ -81,21 +81,21 @@ def _acl_name(operation: str) -> str:
     return "".join(part.capitalize() for part in operation.split("_"))
 
 
-def _catalog_lines(settings: SinkSettings, role: Role, principal: str) -> list[str]:
+def _catalog_grants(settings: SinkSettings, role: Role, principal: str) -> list[str]:
     table, aside = settings.table.identifier, settings.quarantine.table
     creates = role is Role.SINK and settings.table.create
     if settings.has_foreign_quarantine:
         its_own = settings.quarantine.catalog
         return [
-            *_catalog_line(settings.catalog, [table], role, principal, creates=creates),
+            *_grants_in_catalog(settings.catalog, [table], role, principal, creates=creates),
             "",
-            *_catalog_line(its_own, [aside], role, principal, creates=role is Role.SINK),
+            *_grants_in_catalog(its_own, [aside], role, principal, creates=role is Role.SINK),
         ]
     tables = [table, aside] if settings.quarantine.keeps_rejected else [table]
-    return _catalog_line(settings.catalog, tables, role, principal, creates=creates)
+    return _grants_in_catalog(settings.catalog, tables, role, principal, creates=creates)
 
 
-def _catalog_line(
+def _grants_in_catalog(
     catalog: CatalogSettings, tables: list[str], role: Role, principal: str, *, creates: bool
 ) -> list[str]:
     named = " and ".join(tables)

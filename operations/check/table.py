@@ -44,10 +44,10 @@ from headgate.data_plane.files.format_choice import require_writable_files
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import ignored_properties
 from headgate.data_plane.files.store_write_check import try_store
-from headgate.operations.access.kafka_connection import source_topics
+from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import error_of_missing_table, open_primary
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.sink_tables import look_at_tables
+from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.start_checks import (
     future_location,
     require_creatable,
@@ -71,7 +71,7 @@ _ROOM_BYTES_MIN = 1_000_000
 Question = Callable[[], str]
 
 
-def _require_room(folder: Path) -> None:
+def _require_disk_space(folder: Path) -> None:
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
     free = shutil.disk_usage(nearest).free
     if free < _ROOM_BYTES_MIN:
@@ -86,9 +86,9 @@ class TableCheck:
     """What ``headgate check`` asks about a sink's table, of any format, in the order of a start.
 
     Each question uses what the ones before found out. ``has_catalog``: whether a catalog lists its
-    tables; then ``catalog``, ``rights`` and ``files`` are asked, too. ``has_lock``: whether its
-    commits need an external one. ``asks_group``: the notes next to the group's offsets can tell
-    about a table that is gone.
+    tables; then ``catalog``, ``check_rights`` and ``check_files`` are asked, too. ``has_lock``:
+    whether its commits need an external one. ``asks_group``: the notes next to the group's offsets
+    can tell about a table that is gone.
     """
 
     def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
@@ -97,7 +97,7 @@ class TableCheck:
         self._view: TableView | None = None
         self._found: Table | None = None
         self._layout: FileSchema | None = None
-        with look_at_tables(settings) as tables:
+        with open_tables_read_only(settings) as tables:
             self.has_catalog = tables.has_catalog
             self.has_lock = tables.lock is not None
         self._identity = Identity(
@@ -115,10 +115,10 @@ class TableCheck:
         """Return whether there is a table; known after ``table``."""
         return self._layout is not None
 
-    def catalog(self) -> str:
+    def check_catalog(self) -> str:
         catalog = self._settings.catalog
         try:
-            with look_at_tables(self._settings) as tables:
+            with open_tables_read_only(self._settings) as tables:
                 tables.supports_catalog()
                 tables.atomic_commits()
         except TableMissing as error:
@@ -130,10 +130,10 @@ class TableCheck:
         in_java = ", in Java" if catalog.backend is Backend.JAVA else ""
         return f"{catalog.name!r} ({catalog.properties.get('type', 'by its uri')}) opens{in_java}"
 
-    def table(self) -> str:
+    def check_table(self) -> str:
         wanted = self._settings.table
         try:
-            with look_at_tables(self._settings) as tables:
+            with open_tables_read_only(self._settings) as tables:
                 if self.has_catalog:
                     self._found = tables.supports_catalog().load(tables.name)
                     self._layout = file_schema_of(self._found)
@@ -156,16 +156,16 @@ class TableCheck:
 
     def _require_creatable(self) -> None:
         try:
-            with look_at_tables(self._settings) as tables:
+            with open_tables_read_only(self._settings) as tables:
                 require_creatable(self._settings, tables.supports_catalog().catalog)
         except TableMissing:
             require_creatable(self._settings)
 
-    def rights(self) -> str:
+    def check_rights(self) -> str:
         """Check that the catalog lets this principal do what the sink will do."""
         return check_rights(self._settings, self._settings.table.identifier)
 
-    def columns(self) -> str:
+    def check_columns(self) -> str:
         """Check that every declared column exists with the declared type, and can be written."""
         assert self._layout is not None  # asked only if the table exists
         if self._found is not None:
@@ -176,7 +176,7 @@ class TableCheck:
         there = len(self._layout.columns.fields)
         return f"{there} in the table, {wanted} of them declared here and equal"
 
-    def files(self) -> str:
+    def check_files(self) -> str:
         """Check that files can be written by the table's properties; list unsupported ones."""
         table = self._found
         assert table is not None  # asked only if the table exists
@@ -188,24 +188,24 @@ class TableCheck:
             f"not supported: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
         )
 
-    def lock(self) -> str:
+    def check_lock(self) -> str:
         """Say where the lock is that the format's commits need. Raises ``Unreachable``."""
-        with look_at_tables(self._settings) as tables:
+        with open_tables_read_only(self._settings) as tables:
             lock = tables.lock
             assert lock is not None, "asked only of formats that have one"
             return lock.reach_lock(tables.spec(tables.name))
 
-    def quarantine(self) -> str:
+    def check_quarantine(self) -> str:
         """Check that it exists and can be filled, and is the one that the sink has filled."""
         return check_quarantine(self._settings, self._require_same_quarantine)
 
-    def _location(self) -> str:
+    def _table_location(self) -> str:
         """Return where the table is, or will be."""
         return self._layout.location if self._layout else future_location(self._settings)
 
     def _file_properties(self) -> dict[str, str]:
         """Return a participant's properties, which a catalog may only give out with a table."""
-        location = self._location()
+        location = self._table_location()
         if self._found is not None:
             return file_properties(self._found.io.properties, location)
         if self.has_catalog and "://" not in location:
@@ -215,7 +215,7 @@ class TableCheck:
             )
         return file_properties(self._settings.catalog.properties, location)
 
-    def sink_state(self) -> str:
+    def check_sink_state(self) -> str:
         """Ask what a coordinator would ask before its first claim, with the same code."""
         settings = self._settings
         with open_primary(settings) as table:
@@ -230,11 +230,11 @@ class TableCheck:
             f"{', paused' if record.paused else ''}"
         )
 
-    def stored_offsets(self) -> str:
+    def check_stored_offsets(self) -> str:
         """Check that the source still has what the table says to read next."""
         assert self._view is not None  # asked only after sink_state
         settings = self._settings
-        with source_topics(settings) as topics:
+        with open_source_topics(settings) as topics:
             now, note = topics.describe(), topics.committed_note()
         ids = {topic: state.topic_id for topic, state in now.items()}
         refuse_shared(self._view, ids, settings.table.shared_with)
@@ -250,19 +250,19 @@ class TableCheck:
         within = f"{len(record.offsets)} partitions, all within their logs"
         return "; ".join([within, *(tell.text for tell in held)])
 
-    def storage(self) -> str:
+    def check_storage(self) -> str:
         """Check a local folder's rights; on an object store, write, read and remove a file."""
-        location = self._location()
+        location = self._table_location()
         require_writable_place(location)
         if (folder := local_path(location)) is not None:
-            _require_room(folder)
+            _require_disk_space(folder)
             return f"{folder} may be written"
         path = try_store(self._file_properties(), location)
         return f"{path} was written, read and removed again"
 
-    def executors(self) -> str:
+    def check_executors(self) -> str:
         """Let Spark's executors write to the store, with what they would have in a batch."""
-        spark, location = self._settings.spark, self._location()
+        spark, location = self._settings.spark, self._table_location()
         master = spark.master or spark.conf.get("spark.master", "")
         if not spark.remote and master.partition("[")[0] == "local":
             return "tasks run on this machine, and see the same as this process"
@@ -311,7 +311,7 @@ class CannotAsk(Exception):
     """This kind of catalog cannot be asked in that way; says why."""
 
 
-def check_may_commit(table: Table) -> str:
+def check_commit_rights(table: Table) -> str:
     """Ask for a commit.
 
     Raises ``MissingRights``, ``Unreachable``, ``CatalogRefused``, ``Unasked``.
@@ -319,13 +319,13 @@ def check_may_commit(table: Table) -> str:
     name = ".".join(table.name())
     if engine := _engine_of(table.catalog):
         return _check_database(engine, name, "UPDATE iceberg_tables SET table_name = table_name")
-    if _is_metastore(table.catalog):
+    if _is_hive_metastore(table.catalog):
         try:
             require_atomic_swap(table.catalog, name)
         except Exception as error:
             raise _missing_rights(error, f"table {name} may not be committed") from error
         return f"{name} may be altered, and its metastore compares and sets (it was asked)"
-    if not (_is_rest(table.catalog) or isinstance(table.catalog, JavaCatalog)):
+    if not (_is_rest_catalog(table.catalog) or isinstance(table.catalog, JavaCatalog)):
         raise CannotAsk(f"whether {name} may be committed was not tried: a check changes nothing")
     try:
         table.catalog.commit_table(table, (AssertTableUUID(uuid=uuid.uuid4()),), ())
@@ -339,7 +339,7 @@ def check_may_commit(table: Table) -> str:
     )
 
 
-def check_may_create(catalog: Catalog, identifier: str) -> str:
+def check_create_rights(catalog: Catalog, identifier: str) -> str:
     """Ask for a table.
 
     Raises as ``may_commit``. A staged table does not exist until it is committed.
@@ -355,7 +355,7 @@ def check_may_create(catalog: Catalog, identifier: str) -> str:
         return (
             f"a view could be made and removed, and the metastore of {identifier} compares and sets"
         )
-    if not _is_rest(catalog):
+    if not _is_rest_catalog(catalog):
         raise CannotAsk(f"whether {identifier} may be created was not tried")
     try:
         catalog.create_table_transaction(identifier, Schema())
@@ -367,13 +367,13 @@ def check_may_create(catalog: Catalog, identifier: str) -> str:
     return f"{identifier} may be created"
 
 
-def _is_rest(catalog: Catalog) -> bool:
+def _is_rest_catalog(catalog: Catalog) -> bool:
     from pyiceberg.catalog.rest import RestCatalog
 
     return isinstance(catalog, RestCatalog)
 
 
-def _is_metastore(catalog: Catalog) -> bool:
+def _is_hive_metastore(catalog: Catalog) -> bool:
     return isinstance(catalog, JavaCatalog) and catalog.kind == "hive"
 
 
@@ -438,7 +438,7 @@ def check_quarantine(
     catalog = wanted.catalog if settings.has_foreign_quarantine else settings.catalog
     require_writable_catalog(catalog)
     try:
-        with look_at_tables(settings) as tables:
+        with open_tables_read_only(settings) as tables:
             uuid = tables.require_fit_quarantine()
     except TableMissing:
         require_writable_place(wanted.location or catalog.properties.get("warehouse", ""))
@@ -455,13 +455,13 @@ def check_rights(settings: SinkSettings, name: str) -> str:
     """
     which = "next" if name == settings.quarantine.table else "first"
     try:
-        with look_at_tables(settings) as tables:
+        with open_tables_read_only(settings) as tables:
             found = tables.supports_catalog(name)
             try:
                 table = found.load(name)
             except TableMissing:
-                return check_may_create(found.catalog, name)
-            return check_may_commit(table)
+                return check_create_rights(found.catalog, name)
+            return check_commit_rights(table)
     except CannotAsk as reason:
         raise NotChecked(str(reason)) from reason
     except TableMissing as error:

@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> Any:
     """Run the command line."""
     given = sys.argv[1:] if arguments is None else arguments
     if next((word for word in given if not word.startswith("-")), "") in LONG_RUNNING:
-        early_signals.catch()
+        early_signals.catch_signals()
     from headgate.operations.cli.main import main as command
 
     return command(list(given), prog_name="headgate")

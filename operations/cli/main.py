@@ -23,7 +23,7 @@ from headgate.operations.cli.options import (
     as_json_option,
     deleted_back_option,
     echo_positions,
-    load_all,
+    load_all_settings,
     load_settings,
     sink_file,
     sink_files,
@@ -68,7 +68,7 @@ class _Headgate(click.Group):
             try:
                 return cast("click.Command", point.load())
             except Exception as error:  # noqa: BLE001 - a stranger's module, imported just now
-                return _command_that_fails(cmd_name, f"from {point.value}: {error}")
+                return _build_failing_command(cmd_name, f"from {point.value}: {error}")
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -96,7 +96,7 @@ class _Headgate(click.Group):
             ctx.exit(error.exit_code)
 
 
-def _command_that_fails(name: str, why: str) -> click.Command:
+def _build_failing_command(name: str, why: str) -> click.Command:
     """Return a command that says why there is none: ``--help`` has to list the others."""
 
     @click.command(
@@ -188,11 +188,11 @@ def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str, kafka: bo
 @click.pass_context
 def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
     """Serve a status page and metrics over HTTP (docs/guides/http.md)."""
-    every = load_all(ctx, sinks)
+    every = load_all_settings(ctx, sinks)
     from headgate.operations.http.app import serve as serve_all
-    from headgate.runtime.console_log import show_log
+    from headgate.runtime.console_log import log_to_stderr
 
-    show_log(list(every.values()))
+    log_to_stderr(list(every.values()))
     serve_all(every, listen)
 
 
@@ -300,14 +300,14 @@ def offsets(
     An OFFSET is a number, "earliest", "latest" or a time: trips=2026-01-31T06:00:00Z.
     """
     settings = load_settings(ctx, sink)
-    from headgate.operations.cli.offsets import move, show
+    from headgate.operations.cli.offsets import set_stored_offsets, show_stored_offsets
 
     if action == "set":
-        move(settings, wanted, yes=yes, deleted_back=deleted_back)
+        set_stored_offsets(settings, wanted, yes=yes, deleted_back=deleted_back)
     elif wanted or yes or deleted_back:
         raise click.UsageError("only headgate offsets SINK set takes offsets")
     else:
-        show(ctx, settings, as_json=as_json)
+        show_stored_offsets(ctx, settings, as_json=as_json)
 
 
 @main.command()
@@ -338,7 +338,7 @@ def run(
             raise click.UsageError("--dry-run and --until-latest take one sink file")
         _run_several(ctx, sinks)
     if rehearsed is not None:
-        early_signals.let_go()
+        early_signals.restore_signals()
     settings = load_settings(ctx, sinks[0])
     if rehearsed is not None:
         from headgate.operations.dry_run import try_records
@@ -346,7 +346,7 @@ def run(
 
         seen = try_records(settings, rehearsed)
         show_dry_run(console(), seen)
-        ctx.exit(1 if seen.wrong else 0)
+        ctx.exit(1 if seen.needs_attention else 0)
     verbose = bool(ctx.find_root().params["verbose"])
     if until_latest:
         from headgate.operations.cli.run import run_until_latest
@@ -361,7 +361,7 @@ def run(
 
 
 def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
-    files = load_all(ctx, sinks)
+    files = load_all_settings(ctx, sinks)
     from headgate.operations.cli.run import run_several
 
     errors = run_several(files, verbose=bool(ctx.find_root().params["verbose"]))
@@ -392,9 +392,9 @@ def wait(ctx: click.Context, sink: Path, moment: str, timeout_s: float) -> None:
     """Wait until the table holds every record up to a time."""
     settings = load_settings(ctx, sink)
     from headgate.config.sections import timestamp_ms
-    from headgate.operations.wait import wait_through
+    from headgate.operations.wait import wait_until_complete
 
-    behind = wait_through(settings, timestamp_ms(moment, "--through"), timeout_s)
+    behind = wait_until_complete(settings, timestamp_ms(moment, "--through"), timeout_s)
     for text in behind:
         click.echo(text)
     if not behind:
@@ -435,9 +435,9 @@ def resume(
     """
     settings = load_settings(ctx, sink)
     if accepted:
-        from headgate.operations.control.resolve_stop import accept
+        from headgate.operations.control.resolve_stop import accept_stop
 
-        for error in accept(settings, accepted, deleted_back=deleted_back):
+        for error in accept_stop(settings, accepted, deleted_back=deleted_back):
             click.echo(f"accepted, once: {error}")
         click.echo("start the sink: it continues from there")
         return
@@ -523,9 +523,9 @@ def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
     docs/guides/maintenance.md says when the sink does so by itself.
     """
     settings = load_settings(ctx, sink)
-    from headgate.operations.cli.maintain import carry_out
+    from headgate.operations.cli.maintain import maintain_and_report
 
-    ctx.exit(carry_out(settings, **asked))
+    ctx.exit(maintain_and_report(settings, **asked))
 
 
 for command in (status, stop, start, restart, delete):

@@ -15,7 +15,7 @@ from headgate.operations.terminal import print_json
 from headgate.runtime.maintenance.rounds import Done
 
 
-def carry_out(
+def maintain_and_report(
     settings: SinkSettings,
     tables: Collection[str],
     only: Collection[str],
@@ -31,13 +31,13 @@ def carry_out(
         ):
             found.append(done)
             if not as_json:
-                click.echo(settings.redacted(describe(done, dry_run=dry_run)))
+                click.echo(settings.redacted(describe_maintained_table(done, dry_run=dry_run)))
     if as_json:
         print_json([asdict(done) for done in found])
     return Unreachable.exit_code if any(done.failed for done in found) else 0
 
 
-def describe(done: Done, *, dry_run: bool) -> str:
+def describe_maintained_table(done: Done, *, dry_run: bool) -> str:
     """Return what people read about one table."""
     would = "would: " if dry_run else ""
     about = f"about {done.into_files}" if dry_run else str(done.into_files)

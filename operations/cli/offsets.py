@@ -12,7 +12,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.operations.terminal import console, print_json
 
 
-def show(ctx: click.Context, settings: SinkSettings, *, as_json: bool) -> None:
+def show_stored_offsets(ctx: click.Context, settings: SinkSettings, *, as_json: bool) -> None:
     from headgate.operations.render_results import show_notes, show_offsets
     from headgate.operations.status.status import read_offsets as look
 
@@ -25,7 +25,9 @@ def show(ctx: click.Context, settings: SinkSettings, *, as_json: bool) -> None:
     ctx.exit(report.exit_code)
 
 
-def move(settings: SinkSettings, wanted: Sequence[str], *, yes: bool, deleted_back: bool) -> None:
+def set_stored_offsets(
+    settings: SinkSettings, wanted: Sequence[str], *, yes: bool, deleted_back: bool
+) -> None:
     from headgate.operations.control.set_offsets import carry_out, plan_moves
 
     plan = plan_moves(settings, wanted, deleted_back=deleted_back)

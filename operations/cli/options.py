@@ -59,7 +59,7 @@ def without_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-def load_all(ctx: click.Context, sinks: Sequence[Path]) -> Mapping[Path, SinkSettings]:
+def load_all_settings(ctx: click.Context, sinks: Sequence[Path]) -> Mapping[Path, SinkSettings]:
     """Return the settings of several sink files. Raises as ``load``, and for a file named twice."""
     if len(set(sinks)) < len(sinks):
         raise SinksClash("a sink file is named twice", "name each file once")

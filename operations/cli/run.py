@@ -11,13 +11,13 @@ from threading import Event
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError
 from headgate.native.malloc_settings import keep_freed_memory
-from headgate.operations.http.app import faced
+from headgate.operations.http.app import opened_server_meters
 from headgate.operations.wait import UntilLatest
-from headgate.runtime.console_log import show_log
+from headgate.runtime.console_log import log_to_stderr
 from headgate.runtime.multi_sink_process import run_side_by_side
-from headgate.runtime.process import log_life
+from headgate.runtime.process import logging_start_and_end
 from headgate.runtime.process import run as run_sink
-from headgate.runtime.telemetry.metering import measure
+from headgate.runtime.telemetry.metering import open_otlp_meters
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
 _SOON_MS = 10_000
@@ -35,8 +35,8 @@ def run(
     A ``sink_file`` that changes is read again.
     """
     keep_freed_memory()
-    show_log([settings], verbose=verbose)
-    with log_life(settings.name):
+    log_to_stderr([settings], verbose=verbose)
+    with logging_start_and_end(settings.name):
         run_sink(settings, stop=stop, measuring=_open_meters, sink_file=sink_file)
 
 
@@ -57,9 +57,9 @@ def run_several(
 ) -> Mapping[str, HeadgateError]:
     """Block until SIGINT or SIGTERM, or until no sink is left; return the errors, by sink."""
     keep_freed_memory()
-    show_log(list(files.values()), verbose=verbose)
+    log_to_stderr(list(files.values()), verbose=verbose)
     return run_side_by_side(files, measuring=_open_meters)
 
 
 def _open_meters(settings: SinkSettings) -> AbstractContextManager[SinkMeters | None]:
-    return faced(settings) if settings.http.listen else measure(settings)
+    return opened_server_meters(settings) if settings.http.listen else open_otlp_meters(settings)

@@ -24,7 +24,7 @@ def stop(ctx: click.Context, sink: Path) -> None:
     settings = load_settings(ctx, sink)
     from headgate.operations.control.stop import stop as ask
 
-    _echo_stopped(ask(settings), "stopped: no participant works until headgate start")
+    _echo_stop_result(ask(settings), "stopped: no participant works until headgate start")
 
 
 @click.command()
@@ -51,10 +51,10 @@ def restart(ctx: click.Context, sink: Path) -> None:
     settings = load_settings(ctx, sink)
     from headgate.operations.control.stop import restart as ask
 
-    _echo_stopped(ask(settings), "restarted: running processes continue within seconds")
+    _echo_stop_result(ask(settings), "restarted: running processes continue within seconds")
 
 
-def _echo_stopped(done: StopResult, text: str) -> None:
+def _echo_stop_result(done: StopResult, text: str) -> None:
     click.echo(text)
     if done.participants:
         click.echo(f"not seen leaving yet: {', '.join(done.participants)}")

@@ -18,10 +18,10 @@ from headgate.control_protocol.table_format import PredicateDeletion
 from headgate.control_protocol.table_history import TableReader
 from headgate.operations.access.tables import open_every_table
 from headgate.operations.audit.quarantine import COLUMNS
-from headgate.operations.control.maintain import wait_for_commits
+from headgate.operations.control.maintain import commit_waiter
 from headgate.operations.control.operator_claim import actor, announce
 from headgate.operations.control.set_offsets import record_for_claim
-from headgate.runtime.sink_tables import SinkTables, look_at_tables
+from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def carry_out(settings: SinkSettings, asked: RowDeletion) -> Iterator[Deleted]:
         for each in every:
             each.deletion.require_allowed()
         for each in every:
-            unsettled = each.deletion.delete(wait_for_commits(tables, each.table))
+            unsettled = each.deletion.delete(commit_waiter(tables, each.table))
             if unsettled:
                 raise DeletionUnsettled(
                     f"the rows of {each.table} are not deleted: {unsettled}",
@@ -101,11 +101,11 @@ def _open_tables(
     settings: SinkSettings, asked: RowDeletion
 ) -> Iterator[tuple[SinkTables, list[_TableDeletion]]]:
     """Yield each table with its deletion, and what is pending for it. Raises as ``plan``."""
-    with look_at_tables(settings) as opened:
+    with open_tables_read_only(settings) as opened:
         opened.supports_row_deletion()
         _require_deletable(settings, asked)
         record = record_for_claim(settings, opened.reader.view())
-        pending = opened.undelivered(record)
+        pending = opened.undelivered_commits(record)
         known, expired = [settings.table.identifier], dict[str, int]()
         if settings.tables:
             with open_every_table(opened, opened.reader.history()) as tables:
@@ -124,7 +124,7 @@ def _open_tables(
         where = asked.where
         predicates = {} if where is None else dict.fromkeys(asked.tables or known, where)
         if keyed := sorted(n for n in predicates if settings.tables.routing.key_of(n)):
-            raise _keyed_refused(", ".join(keyed))
+            raise _keyed_tables_error(", ".join(keyed))
         if asked.aside is not None:
             predicates[settings.quarantine.table] = asked.aside
         yield (
@@ -147,7 +147,7 @@ def _open_tables(
 
 def _require_deletable(settings: SinkSettings, asked: RowDeletion) -> None:
     if settings.table.key:
-        raise _keyed_refused(settings.table.identifier)
+        raise _keyed_tables_error(settings.table.identifier)
     if asked.aside is not None and not settings.quarantine.keeps_rejected:
         raise DeletionRefused(
             f"sink {settings.name} has no quarantine", "leave --quarantine-where out"
@@ -166,7 +166,7 @@ def _count_expired(record: CommitRecord, reader: TableReader) -> int:
     )
 
 
-def _keyed_refused(tables: str) -> DeletionRefused:
+def _keyed_tables_error(tables: str) -> DeletionRefused:
     return DeletionRefused(
         f"{tables} has a key: its rows are what its source says, which would bring them back",
         "send a record that deletes the key (docs/guides/upserts-and-deletes.md), then headgate "
@@ -175,14 +175,14 @@ def _keyed_refused(tables: str) -> DeletionRefused:
 
 
 def _deletion(tables: SinkTables, table: str, predicate: str) -> PredicateDeletion:
-    columns = _columns(tables.settings, table)
+    columns = _coordinate_columns(tables.settings, table)
     spec, sink = tables.spec(table), tables.settings.name
     return tables.supports_row_deletion().row_deletion(
         spec, sink, predicate, asked_by=actor(), columns=columns
     )
 
 
-def _columns(settings: SinkSettings, table: str) -> tuple[str, str, str] | None:
+def _coordinate_columns(settings: SinkSettings, table: str) -> tuple[str, str, str] | None:
     """Return the columns that say of which record a row of the table is."""
     if settings.quarantine.keeps_rejected and table == settings.quarantine.table:
         return COLUMNS

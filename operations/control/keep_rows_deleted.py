@@ -36,7 +36,7 @@ def require_not_read_again(
     what opening the tables raises.
     """
     if again := read_again(before, after):
-        for name, deleted in _deletions_of_tables(settings):
+        for name, deleted in _read_deletions(settings):
             refuse_of_one(name, deleted, again, topic_ids, hint=BRING_BACK_HINT)
 
 
@@ -49,7 +49,7 @@ def require_known_deletions(name: str) -> None:
     )
 
 
-def _deletions_of_tables(settings: SinkSettings) -> Iterator[tuple[str, DeletedRecords]]:
+def _read_deletions(settings: SinkSettings) -> Iterator[tuple[str, DeletedRecords]]:
     """Yield what people deleted from each table of the sink, and from its quarantine."""
     with open_reader(settings) as opened:
         history = opened.reader.history()
@@ -61,5 +61,5 @@ def _deletions_of_tables(settings: SinkSettings) -> Iterator[tuple[str, DeletedR
                 for name, secondary in tables.tables.items():
                     yield name, secondary.reader.history(_HEAD).deleted
         if settings.quarantine.keeps_rejected:
-            with opened.at_rest(settings.quarantine.table) as quarantine:
+            with opened.open_at_rest(settings.quarantine.table) as quarantine:
                 yield settings.quarantine.table, quarantine.reader.history(_HEAD).deleted

@@ -15,7 +15,7 @@ from headgate.runtime.maintenance.scheduler import (
     suspension_reasons,
     tables_to_maintain,
 )
-from headgate.runtime.sink_tables import SinkTables, look_at_tables
+from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 from headgate.tables.iceberg.catalog import catalog_failure
 
 STEPS = ("compact", "expire", "orphans")
@@ -36,7 +36,7 @@ def maintain(
     A table that fails stops no other: its result says why. Raises ``MaintenanceUnfit`` for a table
     that is not maintained, and what reading the sink's own table raises.
     """
-    with look_at_tables(settings) as opened:
+    with open_tables_read_only(settings) as opened:
         catalog = opened.supports_maintenance().catalog
         with closing(opened.open_primary()) as primary:
             view = primary.read()
@@ -59,10 +59,10 @@ def maintain(
                     settings,
                     catalog,
                     name,
-                    beside=places.beside(name),
+                    beside=places.other_locations(name),
                     unread=tuple(places.unread),
                     dry_run=dry_run,
-                    quiet=wait_for_commits(opened, name),
+                    quiet=commit_waiter(opened, name),
                     ending=ending or threading.Event(),
                     on_progress=on_progress,
                 )
@@ -79,7 +79,7 @@ def _maintain_table(one: Round, steps: Collection[str]) -> None:
             step()
 
 
-def wait_for_commits(tables: SinkTables, table: str) -> Callable[[], None]:
+def commit_waiter(tables: SinkTables, table: str) -> Callable[[], None]:
     """Return a function that waits until a live sink has committed, at most half an interval ago.
 
     Its next commit is then half an interval away, or more. A sink that has not committed for two
@@ -91,16 +91,16 @@ def wait_for_commits(tables: SinkTables, table: str) -> Callable[[], None]:
         settings.coordinator.commit_interval_ms + settings.coordinator.commit_timeout_ms
     ) / 1000
 
-    def place() -> tuple[int | None, float]:
+    def newest_commit_and_age() -> tuple[int | None, float]:
         newest = found.newest_commit(spec, settings.name)
         return (newest[0], time.time() - newest[1]) if newest else (None, float("inf"))
 
     def wait() -> None:
-        before, age_s = place()
+        before, age_s = newest_commit_and_age()
         until_s = time.monotonic() + waits_s
         while calm_s < age_s < 2 * waits_s and time.monotonic() < until_s:
             time.sleep(_LOOK_S)
-            now, age_s = place()
+            now, age_s = newest_commit_and_age()
             if now != before:
                 return
 

@@ -24,8 +24,8 @@ from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, Unknown
 from headgate.control_protocol.table_format import RollbackSnapshot
-from headgate.runtime.lifecycle_notices import say
-from headgate.runtime.sink_tables import look_at_tables
+from headgate.runtime.lifecycle_notices import append_event
+from headgate.runtime.sink_tables import open_tables_read_only
 
 # Identifies who issues a command, for commit records and notices.
 
@@ -37,7 +37,7 @@ _ANSWER_MS = 8_000
 
 
 @contextmanager
-def acting_as(actor: str) -> Iterator[None]:
+def acting_as_operator(actor: str) -> Iterator[None]:
     """Name somebody other than this process's user, within this context."""
     before = _ACTOR.set(actor[:_CHARS_MAX])
     try:
@@ -65,7 +65,7 @@ def announce(settings: SinkSettings, what: str) -> None:
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
     digest = fingerprint(dict(agreed_settings(settings)))
     notice = Notice(NoticeKind.ASKED, text=what, actor=actor(), configuration=digest)
-    say(settings, sender, notice, answer_ms=_ANSWER_MS)
+    append_event(settings, sender, notice, answer_ms=_ANSWER_MS)
 
 
 def make_claim(before: CommitRecord, command: str, **changes: Any) -> CommitRecord:
@@ -112,7 +112,7 @@ def commit_claim(
     Raises an error like ``failed``, with the reason, if it was refused or if it is unknown whether
     it landed.
     """
-    with look_at_tables(settings) as tables, closing(tables.open_primary()) as table:
+    with open_tables_read_only(settings) as tables, closing(tables.open_primary()) as table:
         attempt = CommitAttempt(view, claim)
         outcome = table.commit(attempt) if back is None else tables.roll_back(attempt, back)
         unknown = isinstance(outcome, Unknown)

@@ -37,15 +37,15 @@ def pause(settings: SinkSettings, patience_s: float | None = None) -> CommitReco
     Raises ``ControlTopicUnfit`` without a control topic, what opening the table raises, and
     ``RetryLater`` if nobody took the request within ``patience_s``.
     """
-    return send_until(settings, Pause(), lambda record: record.paused, patience_s)
+    return send_until_applied(settings, Pause(), lambda record: record.paused, patience_s)
 
 
 def resume(settings: SinkSettings, patience_s: float | None = None) -> CommitRecord:
     """Return the record that ends the pause: where the sink continues. Raises as ``pause``."""
-    return send_until(settings, Resume(), lambda record: not record.paused, patience_s)
+    return send_until_applied(settings, Resume(), lambda record: not record.paused, patience_s)
 
 
-def send_until(
+def send_until_applied(
     settings: SinkSettings,
     event: Pause | Resume,
     holds: Callable[[CommitRecord], bool],
@@ -69,7 +69,7 @@ def send_until(
         log = KafkaLog({**config, **group}, topic, times, settings.wire)
         try:
             request = _envelope(settings.name, event)
-            record = _send_until(request, log, table, (holds, patience_s))
+            record = _send_until_recorded(request, log, table, (holds, patience_s))
             announce(settings, type(event).__name__.lower())
             return record
         finally:
@@ -101,7 +101,7 @@ def default_patience_s(coordinator: CoordinatorSettings) -> float:
     return coordinator.commit_timeout_ms / 1000 + _PATIENCE_S
 
 
-def _send_until(
+def _send_until_recorded(
     request: Envelope,
     log: KafkaLog,
     table: SinkTable,

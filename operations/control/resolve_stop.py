@@ -29,8 +29,8 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.coordinator.actions import Look, Looked
-from headgate.coordinator.driver import StartAt, describe_sources, read_secondaries
+from headgate.coordinator.actions import Look
+from headgate.coordinator.driver import StartAt, answer_look
 from headgate.coordinator.epoch_claim import missing_secondaries, on_table_found, on_tables_found
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import Resolution, resolve
@@ -42,14 +42,14 @@ from headgate.coordinator.settings import (
     TagMissingPolicy,
 )
 from headgate.coordinator.state import Identity, State
-from headgate.operations.access.kafka_connection import source_topics
+from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import open_tables
 from headgate.operations.control.keep_rows_deleted import (
     require_known_deletions,
     require_not_read_again,
 )
 from headgate.operations.control.operator_claim import actor, announce
-from headgate.runtime.sink_tables import routing, secondary_names
+from headgate.runtime.sink_tables import routing_fingerprint, secondary_names
 
 _BACK = (RollbackPolicy.KEEP_OFFSETS, RollbackPolicy.FOLLOW_TABLE)
 _PLACES = (OffsetPolicy.EARLIEST, OffsetPolicy.LATEST)
@@ -83,7 +83,7 @@ class ClaimedSink:
     secondaries: AllSecondaryTables | None = None
 
 
-def accept(
+def accept_stop(
     settings: SinkSettings, wanted: Iterable[str], *, deleted_back: bool = False
 ) -> list[str]:
     """Resolve the stop, and return the errors that the choices (``HG-201=follow-table``) resolved.
@@ -103,7 +103,7 @@ def accept(
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     with ExitStack() as opening:
         primary, secondaries = opening.enter_context(open_tables(settings))
-        topics = opening.enter_context(source_topics(settings))
+        topics = opening.enter_context(open_source_topics(settings))
         world = ClaimedSink(
             Identity(
                 settings.name,
@@ -111,7 +111,7 @@ def accept(
                 operator,
                 frozenset(settings.table.shared_with),
                 secondaries=secondary_names(settings.quarantine),
-                routing=routing(settings),
+                routing=routing_fingerprint(settings),
                 routed=bool(settings.tables),
                 keyed=bool(settings.table.key),
                 routed_keys=KeysByRoute(settings.tables.routing),
@@ -125,7 +125,7 @@ def accept(
             secondaries,
         )
 
-        def kept_deleted(view: TableView, record: CommitRecord) -> None:
+        def require_kept_deleted(view: TableView, record: CommitRecord) -> None:
             if deleted_back:
                 return
             if view.settled is None:
@@ -135,7 +135,7 @@ def accept(
             before = view.record.offsets if view.record else Offsets()
             require_not_read_again(settings, before, record.offsets, record.topic_ids)
 
-        answered = resolve_stop(world, settings.coordinator, chosen, kept_deleted)
+        answered = resolve_stop(world, settings.coordinator, chosen, require_kept_deleted)
         announce(settings, " ".join(["resume", *(f"--accept {text}" for text in wanted)]))
         return answered
 
@@ -146,7 +146,7 @@ def resolve_stop(
     chosen: Mapping[str, Any],
     allows: Callable[[TableView, CommitRecord], None] = lambda *_: None,
 ) -> list[str]:
-    """Do the work of ``accept`` in a given world. ``allows`` raises what stands in the way."""
+    """Do the work of ``accept_stop`` in a given world. ``allows`` raises what stands in the way."""
     view = world.table.read()
     answered: list[str] = []
     words = ["resume"]
@@ -170,7 +170,7 @@ def resolve_stop(
         )
     allows(view, attempt.record)
     claim = replace(attempt.record, command=" ".join(words), actor=actor())
-    _land(world.table, replace(attempt, record=claim))
+    _commit_claim(world.table, replace(attempt, record=claim))
     return answered
 
 
@@ -183,26 +183,17 @@ def _make_attempt(
     for _ in range(2):
         state, (asked,) = on_table_found(state, view)
         assert isinstance(asked, Look)
-        found = _look(world, asked)
+        found = answer_look(asked, world, world.start_at, lambda: time.time_ns() // 1_000_000)
         if found.secondaries and (missing := missing_secondaries(state, found.secondaries)):
             what = f"{', '.join(sorted(missing))} cannot be read"
             raise RetryLater(f"nothing was accepted: {what}", "try again")
         state, _ = on_tables_found(state, found, 0)
-        if state.attempt is not None:
-            return state.attempt
+        if state.call.attempt is not None:
+            return state.call.attempt
     raise AssertionError("a second look at the same tables decides")
 
 
-def _look(world: ClaimedSink, asked: Look) -> Looked:
-    secondaries = None
-    if asked.tables or asked.remembered:
-        assert world.secondaries is not None
-        secondaries = read_secondaries(world.secondaries, asked, time.time_ns() // 1_000_000)
-    sources = describe_sources(world.topics, world.start_at, first_start=asked.first_start)
-    return Looked(None, secondaries, sources)
-
-
-def _land(table: PrimaryTable, attempt: CommitAttempt) -> None:
+def _commit_claim(table: PrimaryTable, attempt: CommitAttempt) -> None:
     outcome = table.commit(attempt)
     if isinstance(outcome, Landed):
         return

@@ -39,7 +39,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.table_format import PastSnapshot, RollbackSnapshot, TablePast
-from headgate.operations.access.kafka_connection import source_topics
+from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import open_filled_tables, open_primary
 from headgate.operations.control.keep_rows_deleted import (
     BRING_BACK_HINT,
@@ -52,7 +52,7 @@ from headgate.operations.control.operator_claim import (
     with_secondary_claims,
 )
 from headgate.operations.control.set_offsets import record_if_unchanged, require_stopped
-from headgate.runtime.sink_tables import SinkTables, TableAtRest, look_at_tables
+from headgate.runtime.sink_tables import SinkTables, TableAtRest, open_tables_read_only
 
 KEPT_MS = 7 * 24 * 3_600_000
 
@@ -70,20 +70,20 @@ class RemovedSnapshots:
     unlisted: int = 0
 
     @property
-    def deleted(self) -> int:
+    def restored_row_count(self) -> int:
         """Return how many rows that people deleted would be back."""
         return sum(snapshot.deleted for snapshot in self.snapshots)
 
     @property
-    def own(self) -> tuple[CommitRecord, ...]:
+    def own_commit_records(self) -> tuple[CommitRecord, ...]:
         return tuple(snapshot.record for snapshot in self.snapshots if snapshot.record)
 
     @property
-    def rows(self) -> int:
-        return sum(record.records for record in self.own)
+    def removed_row_count(self) -> int:
+        return sum(record.records for record in self.own_commit_records)
 
     @property
-    def foreign(self) -> tuple[str, ...]:
+    def foreign_snapshots(self) -> tuple[str, ...]:
         return tuple(
             f"snapshot {each.snapshot_id} "
             f"({f'{each.deleted} deleted rows would be back' if each.deleted else each.by_others})"
@@ -119,7 +119,7 @@ class RollbackTarget:
     look_only: bool = False
     deleted_back: bool = False
 
-    def reaches(self, transaction: TransactionId) -> bool:
+    def includes_transaction(self, transaction: TransactionId) -> bool:
         """Return whether the transaction is at or before the target commit."""
         return transaction <= self.record.transaction
 
@@ -162,31 +162,36 @@ class RollbackPlan:
     kept_as: str
 
     @property
-    def secondaries(self) -> tuple[TableRollback, ...]:
+    def secondary_rollbacks(self) -> tuple[TableRollback, ...]:
         return self.tables[:-1]
 
     @property
-    def target(self) -> int:
+    def target_snapshot_id(self) -> int:
         """Return the snapshot that the primary table goes back to."""
         return self.goal.snapshot
 
     @property
-    def rows(self) -> int:
+    def removed_row_count(self) -> int:
         """Return how many rows of ``dropped`` would leave the primary table."""
         return self.tables[-1].rows
 
     @property
-    def foreign(self) -> tuple[str, ...]:
+    def foreign_snapshots(self) -> tuple[str, ...]:
         """Return the snapshots of others that would leave a branch, the primary table's first."""
         *secondaries, primary = self.tables
         return (*primary.foreign, *(text for each in secondaries for text in each.foreign))
 
     def __str__(self) -> str:
         back = self.record.transaction
-        lines = [f"back to transaction {back}, snapshot {self.target}"]
-        lines.append(f"{len(self.dropped)} commits leave the branch, with {self.rows} rows")
-        lines += [str(table) for table in self.secondaries]
-        lines += [f"so does a snapshot of another writer: {snapshot}" for snapshot in self.foreign]
+        lines = [f"back to transaction {back}, snapshot {self.target_snapshot_id}"]
+        lines.append(
+            f"{len(self.dropped)} commits leave the branch, with {self.removed_row_count} rows"
+        )
+        lines += [str(table) for table in self.secondary_rollbacks]
+        lines += [
+            f"so does a snapshot of another writer: {snapshot}"
+            for snapshot in self.foreign_snapshots
+        ]
         lines += [
             f"{at}: continues from {offset}" for at, offset in sorted(self.record.offsets.items())
         ]
@@ -197,7 +202,7 @@ class RollbackPlan:
         return "\n".join(lines)
 
 
-def kept_tag(sink: str, epoch: int) -> str:
+def rollback_tag_name(sink: str, epoch: int) -> str:
     """Return the tag that keeps what a rollback left; no sink's own tag begins like this."""
     return f"headgate.{sink}.before-{epoch}"
 
@@ -219,7 +224,7 @@ def plan_rollback(
     of others in between, and for records that the source no longer holds; ``DeletedBack``; and
     ``RetryLater`` and ``StopSink`` as ``offsets set`` does.
     """
-    with look_at_tables(settings) as opened:
+    with open_tables_read_only(settings) as opened:
         found = opened.supports_rollback()
         if not look_only:
             require_stopped(settings)
@@ -254,16 +259,20 @@ def plan_rollback(
             transaction=record.transaction,
             valid_through_ms=record.valid_through_ms,
         ),
-        dropped=tuple(str(each.transaction) for each in removed.own if each.going_back is None),
-        kept_as=kept_tag(settings.name, before.transaction.epoch + (before.going_back is None)),
+        dropped=tuple(
+            str(each.transaction) for each in removed.own_commit_records if each.going_back is None
+        ),
+        kept_as=rollback_tag_name(
+            settings.name, before.transaction.epoch + (before.going_back is None)
+        ),
     )
-    if plan.foreign and not drop_foreign:
+    if plan.foreign_snapshots and not drop_foreign:
         raise ConfigurationError(
-            f"others have written since {to}: {'; '.join(plan.foreign)}",
+            f"others have written since {to}: {'; '.join(plan.foreign_snapshots)}",
             "--drop-foreign also removes their snapshots from the branch",
         )
-    with source_topics(settings) as topics:
-        require_in_source(record, topics.describe())
+    with open_source_topics(settings) as topics:
+        require_records_in_source(record, topics.describe())
     return plan
 
 
@@ -277,11 +286,11 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
         f"sink {settings.name} was not rolled back", "look with headgate status, and try again"
     )
     view, goal = plan.view, plan.goal
-    if plan.secondaries:
-        view = _fence(settings, plan, failed)
+    if plan.secondary_rollbacks:
+        view = _commit_rollback_claim(settings, plan, failed)
         assert view.record is not None, "the claim is under the tag"
         goal = replace(goal, before=view.record)
-        _move_secondaries(goal, plan)
+        _roll_back_secondaries(goal, plan)
     assert view.record is not None, "planned on a record"
     claim = make_claim(
         view.record,
@@ -292,13 +301,15 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
         cohorts=plan.record.cohorts,
         **(_pending_at_target(settings.quarantine, goal) if settings.tables else {}),
     )
-    back = RollbackSnapshot(plan.target, plan.kept_as, KEPT_MS)
+    back = RollbackSnapshot(plan.target_snapshot_id, plan.kept_as, KEPT_MS)
     commit_claim(
         settings, view, with_secondary_claims(settings.quarantine, claim), failed, back=back
     )
 
 
-def _fence(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> TableView:
+def _commit_rollback_claim(
+    settings: SinkSettings, plan: RollbackPlan, failed: RetryLater
+) -> TableView:
     """ROLLBACK-1: put the claim that tables are going back under the ledger's tag, unless it is
     there."""
     goal = plan.goal
@@ -316,7 +327,11 @@ def _fence(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> Ta
 def _pending_at_target(wanted: QuarantineSettings, goal: RollbackTarget) -> Mapping[str, Any]:
     """Return the ledger's pending commits there: the quarantine's as of now (O4), and no others."""
     quarantine, before = wanted.table, goal.before
-    expired = (d for d in before.expired if d.table == quarantine or goal.reaches(d.transaction))
+    expired = (
+        d
+        for d in before.expired
+        if d.table == quarantine or goal.includes_transaction(d.transaction)
+    )
     return {
         "going_back": None,
         "pending_commits": tuple(d for d in before.pending_commits if d.table == quarantine),
@@ -329,7 +344,7 @@ def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> N
 
     Raises as ``SupportsRollback.make_branch``.
     """
-    with look_at_tables(settings) as tables:
+    with open_tables_read_only(settings) as tables:
         found = tables.supports_rollback()
         for each in reversed(plan.tables):  # the primary one first: it says whether there is a sink
             if each.target is not None:
@@ -337,7 +352,7 @@ def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> N
     announce(settings, f"rollback --to-branch {branch}")
 
 
-def require_in_source(record: CommitRecord, topics: Mapping[str, TopicState]) -> None:
+def require_records_in_source(record: CommitRecord, topics: Mapping[str, TopicState]) -> None:
     """Raise ``ConfigurationError`` if the source has lost what would be read again."""
     for at, offset in sorted(record.offsets.items()):
         topic = topics.get(at.topic)
@@ -423,7 +438,7 @@ def _require_nothing_pending(goal: RollbackTarget, opened: SinkTables) -> None:
     """Refuse while rows are pending: a delivery could follow the rollback, or miss on the way
     back."""
     quarantine = goal.settings.quarantine.table
-    undelivered = opened.undelivered(goal.before)
+    undelivered = opened.undelivered_commits(goal.before)
     pending = {
         pending_commit.table
         for pending_commit in undelivered
@@ -448,14 +463,14 @@ def _plan_table(
     goal: RollbackTarget, name: str, past: TablePast, removed: RemovedSnapshots
 ) -> TableRollback:
     if not goal.deleted_back:
-        _require_no_rows_back(name, removed)
+        _require_deleted_stay_deleted(name, removed)
     _require_own_commit(goal, name, past, removed)
-    return TableRollback(name, removed.target, removed.rows, removed.foreign)
+    return TableRollback(name, removed.target, removed.removed_row_count, removed.foreign_snapshots)
 
 
-def _require_no_rows_back(name: str, removed: RemovedSnapshots) -> None:
+def _require_deleted_stay_deleted(name: str, removed: RemovedSnapshots) -> None:
     """COMPACTION-1: raise ``DeletedBack`` if the target still has rows that people deleted."""
-    if rows := max(removed.deleted, removed.unlisted):
+    if rows := max(removed.restored_row_count, removed.unlisted):
         until = "up to " if removed.unlisted else ""
         raise DeletedBack(
             f"{name}: {until}{rows} rows that people deleted (headgate delete) would be back",
@@ -479,7 +494,9 @@ def _find_removed(goal: RollbackTarget, name: str, past: TablePast) -> RemovedSn
     later = [
         number
         for number, record in enumerate(records)
-        if record and record.primary == goal.primary and not goal.reaches(record.transaction)
+        if record
+        and record.primary == goal.primary
+        and not goal.includes_transaction(record.transaction)
     ]
     count = max(later) + 1 if later else 0
     target = snapshots[later[-1]].parent if later else snapshots[0].snapshot_id
@@ -507,7 +524,11 @@ def _require_own_commit(
         and not (newest and newest.delivers(pending_commit, goal.primary))
     ]
     if decided and not goal.look_only:
-        delivered = min(found.transaction for found in removed.own) if removed.own else None
+        delivered = (
+            min(found.transaction for found in removed.own_commit_records)
+            if removed.own_commit_records
+            else None
+        )
         raise ConfigurationError(
             f"{name} took rows of {decided[0].transaction} and later ones in one commit"
             + (f", {delivered}" if delivered else ""),
@@ -521,22 +542,22 @@ def _newest_record(past: TablePast, target: int | None) -> CommitRecord | None:
     return next((each.record for each in past.ancestors(target) if each.record), None)
 
 
-def _move_secondaries(goal: RollbackTarget, plan: RollbackPlan) -> None:
+def _roll_back_secondaries(goal: RollbackTarget, plan: RollbackPlan) -> None:
     """Move every table that is not back yet, under the transaction of the ledger's claim.
 
     Raises ``RetryLater`` if one was not moved, or if that is unknown: repeat the command.
     """
-    with look_at_tables(goal.settings) as tables:
-        for planned in plan.secondaries:
+    with open_tables_read_only(goal.settings) as tables:
+        for planned in plan.secondary_rollbacks:
             if not planned.done:
                 back = RollbackSnapshot(planned.target, plan.kept_as, KEPT_MS)
-                _move(goal, tables, planned, back)
+                _roll_back_table(goal, tables, planned, back)
 
 
-def _move(
+def _roll_back_table(
     goal: RollbackTarget, tables: SinkTables, planned: TableRollback, back: RollbackSnapshot
 ) -> None:
-    past = tables.past(planned.table)
+    past = tables.read_past(planned.table)
     if _plan_secondary(goal, planned.table, past) != planned:
         raise _unfinished_error(goal, f"{planned.table} was changed meanwhile")
     staying = _newest_record(past, planned.target)
@@ -545,7 +566,7 @@ def _move(
     if isinstance(outcome, Landed):
         return
     landed = isinstance(outcome, Unknown) and claim.same_commit(
-        tables.past(planned.table).view.record
+        tables.read_past(planned.table).view.record
     )
     if not landed:
         raise _unfinished_error(goal, f"{planned.table}: {outcome.reason}")

@@ -23,7 +23,7 @@ from headgate.control_protocol.ports import (
     TopicState,
 )
 from headgate.coordinator.recovery import carry_on_valid_through
-from headgate.operations.access.kafka_connection import source_topics
+from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control.keep_rows_deleted import require_not_read_again
 from headgate.operations.control.operator_claim import (
@@ -87,12 +87,12 @@ def plan_moves(
     with open_primary(settings) as table:
         view = table.read()
     record = record_for_claim(settings, view)
-    with source_topics(settings) as topics:
+    with open_source_topics(settings) as topics:
         described = topics.describe()
-        partitions = _expand(parsed, described, topics.offsets_at)
-    _require_not_added(settings, record, partitions)
+        partitions = _expand_to_partitions(parsed, described, topics.offsets_at)
+    _require_not_added_partitions(settings, record, partitions)
     moves = [
-        OffsetMove(at, record.offsets.get(at, 0), _resolve(at, text, described, record))
+        OffsetMove(at, record.offsets.get(at, 0), _resolve_offset(at, text, described, record))
         for at, text in sorted(partitions.items())
     ]
     if not deleted_back:
@@ -101,7 +101,7 @@ def plan_moves(
     return OffsetPlan(view, record, tuple(move for move in moves if move.begin != move.end))
 
 
-def _require_not_added(
+def _require_not_added_partitions(
     settings: SinkSettings, record: CommitRecord, partitions: Iterable[TopicPartition]
 ) -> None:
     """KEY-8: only a coordinator can tell when no older record comes any more."""
@@ -164,7 +164,7 @@ def _time_ms(place: str) -> int | None:
         return None
 
 
-def _expand(
+def _expand_to_partitions(
     wanted: Iterable[_Requested],
     described: Mapping[str, TopicState],
     offsets_at: Callable[[int], Offsets],
@@ -230,7 +230,7 @@ def record_if_unchanged(settings: SinkSettings, view: TableView) -> CommitRecord
     return view.record
 
 
-def _resolve(
+def _resolve_offset(
     at: TopicPartition, text: str, described: Mapping[str, TopicState], record: CommitRecord
 ) -> int:
     topic = described.get(at.topic)

@@ -46,14 +46,14 @@ def stop(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> StopResult:
         if status(settings).condition in (Condition.RUNNING, Condition.IDLE):
             with suppress(RetryLater):  # it stops all the same, and reads again what was under way
                 pause(settings)
-        before = _request(settings, "stop", stopped=True, paused=before.paused)
+        before = _store_request(settings, "stop", stopped=True, paused=before.paused)
     return StopResult(before, _wait_until_gone(settings, patience_s))
 
 
 def start(settings: SinkSettings) -> CommitRecord:
     """End a stop; waiting processes continue within seconds. Raises as ``stop``."""
     before = read_record(settings)
-    return _request(settings, "start", stopped=False) if before.stopped else before
+    return _store_request(settings, "start", stopped=False) if before.stopped else before
 
 
 def restart(settings: SinkSettings) -> StopResult:
@@ -71,7 +71,7 @@ def read_record(settings: SinkSettings) -> CommitRecord:
         return record_for_claim(settings, table.read())
 
 
-def _request(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
+def _store_request(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
     """Store the request in the table's record; try again if the running sink commits first."""
     failed = RetryLater(f"sink {settings.name}: {command} was not stored", "try again")
     for tries_left in reversed(range(_TRIES)):
@@ -98,7 +98,7 @@ def _acknowledge_delivered(settings: SinkSettings, record: CommitRecord) -> Comm
     if settings.tables or not record.pending_commits:
         return record
     with open_reader(settings) as tables:
-        return replace(record, pending_commits=tables.undelivered(record))
+        return replace(record, pending_commits=tables.undelivered_commits(record))
 
 
 def _wait_until_gone(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:

@@ -87,11 +87,11 @@ class Observation:
     participants: dict[str, ParticipantSeen] = field(default_factory=dict)
 
     @property
-    def in_table(self) -> int:
+    def table_record_count(self) -> int:
         """Return the records in the table: each partition begins at 0 and has no gaps here."""
         return sum(self.settled.values())
 
-    def ends(self) -> dict[TopicPartition, int]:
+    def partition_end_offsets(self) -> dict[TopicPartition, int]:
         """Return where each partition ended, as far as its owner has said."""
         ends = dict(self.settled)
         for seen in self.participants.values():

@@ -30,7 +30,7 @@ from headgate.operations.demo.final_report import (
     read_contents,
     show_audit_result,
     show_contents,
-    show_next,
+    show_next_commands,
 )
 from headgate.operations.demo.processes import ParticipantProcess
 from headgate.operations.demo.producer import TripStream, create_topic
@@ -45,7 +45,7 @@ from headgate.operations.local_kafka.broker import (
     require_java,
 )
 from headgate.runtime import early_signals
-from headgate.runtime.lifecycle_notices import control_log
+from headgate.runtime.lifecycle_notices import open_control_log
 
 PARTICIPANTS = 2
 RECORDS_MIN = 10_000
@@ -115,62 +115,66 @@ def _command(**chosen: Any) -> int:
     table exactly once.
     """
     screen = Screen(_console())
-    with _signals_unwind() as received:
+    with _raising_on_sigterm() as received:
         try:
             return _demonstrate(Options(**chosen), screen, received)
         except (KeyboardInterrupt, HeadgateError):
             # A Kafka client that is interrupted while it is made fails in some way of its own.
             if not received:
                 raise
-            screen.tell("interrupted; nothing was left running")
+            screen.show_text("interrupted; nothing was left running")
             return FATAL_SIGNAL + received[0]
 
 
 def _demonstrate(options: Options, screen: Screen, signals: Sequence[int]) -> int:
     require_java()
-    screen.head("Kafka topic -> Iceberg table, exactly once, while the coordinator is killed")
-    screen.tell(f"Everything is kept in {options.folder}.\n", "dim")
+    screen.show_heading(
+        "Kafka topic -> Iceberg table, exactly once, while the coordinator is killed"
+    )
+    screen.show_text(f"Everything is kept in {options.folder}.\n", "dim")
     with ExitStack() as stage:
         folder = stage.enter_context(demo_folder(options.folder))
         kafka = EmbeddedKafka(folder / "kafka", _fetch_jars(screen))
-        with screen.working("starting Kafka"):
+        with screen.showing_spinner("starting Kafka"):
             stage.enter_context(kafka)
-        screen.say("Kafka", f"{KAFKA_VERSION} on Java {java_version()}, at {kafka.bootstrap}")
-        endpoint = _store(stage, folder, screen) if options.store == S3 else None
+        screen.show_line("Kafka", f"{KAFKA_VERSION} on Java {java_version()}, at {kafka.bootstrap}")
+        endpoint = _start_object_store(stage, folder, screen) if options.store == S3 else None
         sink_file = folder / "sink.toml"
         sink_file.write_text(sink_file_text(sink_file, kafka.bootstrap, options.writer, endpoint))
         show = Show(options, screen, sink_file, load(sink_file))
         with ExitStack() as cast:
-            play = _cast(show, cast)
+            play = _start_participants(show, cast)
             play.run(signals)
             _stop(screen, play)
-        well = _judge(show, play)
+        well = _show_verdict(show, play)
         log = play.survivors[0].log
-        show_next(screen, sink_file, log, kafka_runs=options.keep, here=endpoint is None)
+        show_next_commands(screen, sink_file, log, kafka_runs=options.keep, here=endpoint is None)
         if options.keep:
             _wait_for_ctrl_c(screen, kafka)
         return 0 if well else 1
 
 
-def _store(stage: ExitStack, folder: Path, screen: Screen) -> str:
+def _start_object_store(stage: ExitStack, folder: Path, screen: Screen) -> str:
     """Start the object store, which ends with the stage, and return its address."""
-    with screen.working("starting the object store"):
+    with screen.showing_spinner("starting the object store"):
         endpoint = stage.enter_context(EmbeddedS3(folder)).endpoint
-    screen.say("S3", f"moto's server at {endpoint}, bucket {BUCKET}, in memory")
+    screen.show_line("S3", f"moto's server at {endpoint}, bucket {BUCKET}, in memory")
     return endpoint
 
 
 def _fetch_jars(screen: Screen) -> Path:
-    with screen.fetching(f"Apache Kafka {KAFKA_VERSION} (44 MB), once") as on_progress:
+    with screen.showing_download(f"Apache Kafka {KAFKA_VERSION} (44 MB), once") as on_progress:
         return fetch_broker_jars(on_progress=on_progress)
 
 
-def _cast(show: Show, cast: ExitStack) -> FailoverScenario:
+def _start_participants(show: Show, cast: ExitStack) -> FailoverScenario:
     options, screen, settings = show.options, show.screen, show.settings
     bootstrap = settings.kafka["bootstrap.servers"]
     create_topic(bootstrap, TOPIC, partitions=PARTITIONS)
     ensure_control_topic(settings.kafka, settings.control.topic)
-    screen.say("topic", f"{TOPIC} with {PARTITIONS} partitions; {options.records:,} trips to come")
+    screen.show_line(
+        "topic", f"{TOPIC} with {PARTITIONS} partitions; {options.records:,} trips to come"
+    )
     participants = [
         cast.enter_context(
             ParticipantProcess(show.sink_file, show.sink_file.with_name(f"participant-{n}.log"))
@@ -179,8 +183,8 @@ def _cast(show: Show, cast: ExitStack) -> FailoverScenario:
     ]
     spark = ", each with a Spark of its own" if options.writer == WriterKind.SPARK else ""
     pids = " and ".join(str(participant.pid) for participant in participants)
-    screen.say("processes", f"headgate run sink.toml as pids {pids}{spark}")
-    log = control_log(settings)
+    screen.show_line("processes", f"headgate run sink.toml as pids {pids}{spark}")
+    log = open_control_log(settings)
     cast.callback(log.close)
     stream = TripStream(bootstrap, TOPIC, records=options.records, seed=options.seed)
     cast.callback(stream.stop)
@@ -189,24 +193,29 @@ def _cast(show: Show, cast: ExitStack) -> FailoverScenario:
 
 
 def _stop(screen: Screen, play: FailoverScenario) -> None:
-    screen.say("all in", "the stream is over, and the table holds as many records", "bold green")
+    screen.show_line(
+        "all in", "the stream is over, and the table holds as many records", "bold green"
+    )
     for survivor in play.survivors:
-        with screen.working(f"stopping pid {survivor.pid}"):
+        with screen.showing_spinner(f"stopping pid {survivor.pid}"):
             survivor.stop()
-        screen.say("stopped", f"pid {survivor.pid} ended in order when asked to")
+        screen.show_line("stopped", f"pid {survivor.pid} ended in order when asked to")
 
 
-def _judge(show: Show, play: FailoverScenario) -> bool:
+def _show_verdict(show: Show, play: FailoverScenario) -> bool:
     screen = show.screen
     held = read_contents(show.settings)
     show_contents(screen, held)
     report = show_audit_result(screen, show.settings)
-    complaints = [*_about_kill(play, held), *_about_records(show.options.records, report)]
-    screen.tell()
+    complaints = [
+        *_find_kill_doubts(play, held),
+        *_find_record_doubts(show.options.records, report),
+    ]
+    screen.show_text()
     for complaint in complaints:
-        screen.tell(complaint, "bold red")
+        screen.show_text(complaint, "bold red")
     if not complaints and play.kill and play.taken_over_s is not None:
-        screen.tell(
+        screen.show_text(
             f"Pid {play.kill.pid} was killed in the middle of transaction {play.kill.transaction}; "
             f"pid {play.survivors[0].pid} took over {play.taken_over_s:.1f} s later; "
             f"nothing was lost, nothing came twice. All in {screen.elapsed_s:.0f} s.",
@@ -215,22 +224,22 @@ def _judge(show: Show, play: FailoverScenario) -> bool:
     return not complaints
 
 
-def _about_kill(play: FailoverScenario, held: Contents) -> Iterator[str]:
+def _find_kill_doubts(play: FailoverScenario, held: Contents) -> Iterator[str]:
     """Yield why the demo proves nothing about a coordinator's death, if so."""
     kill = play.kill
     if kill is None:
         yield "No coordinator was killed: no transaction had rows on their way. Try more --records."
     elif kill.by_signal != signal.SIGKILL:
         yield f"Pid {kill.pid} had ended by itself before it was killed."
-    elif held.holds(kill.transaction):
+    elif held.holds_transaction(kill.transaction):
         yield f"Transaction {kill.transaction} had landed already when its coordinator was killed."
     elif play.taken_over_s is None:
         yield "Nobody took over."
 
 
-def _about_records(sent: int, report: AuditReport) -> Iterator[str]:
+def _find_record_doubts(sent: int, report: AuditReport) -> Iterator[str]:
     """Yield why the demo proves nothing about the records, if so."""
-    if not report.well:
+    if not report.is_well:
         yield "The audit found something wrong: see above."
     produced, in_table = report.total("produced"), report.total("in_table")
     if not sent == produced == in_table:
@@ -238,11 +247,11 @@ def _about_records(sent: int, report: AuditReport) -> Iterator[str]:
 
 
 def _wait_for_ctrl_c(screen: Screen, kafka: EmbeddedKafka) -> None:
-    screen.tell(f"\nKafka runs at {kafka.bootstrap} until you press Ctrl-C.", "dim")
+    screen.show_text(f"\nKafka runs at {kafka.bootstrap} until you press Ctrl-C.", "dim")
     try:
         threading.Event().wait()
     except KeyboardInterrupt:
-        screen.tell("Kafka is stopped.", "dim")
+        screen.show_text("Kafka is stopped.", "dim")
 
 
 def _console() -> Console:
@@ -253,7 +262,7 @@ def _console() -> Console:
 
 
 @contextmanager
-def _signals_unwind() -> Iterator[list[int]]:
+def _raising_on_sigterm() -> Iterator[list[int]]:
     """Make SIGTERM end the demo as Ctrl-C does, closing everything it has opened.
 
     Yields the signals that were received.
@@ -266,9 +275,9 @@ def _signals_unwind() -> Iterator[list[int]]:
 
     ends = (signal.SIGINT, signal.SIGTERM)
     heard = [number for number in ends if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: early_signals.usual(number) for number in heard}
+    before = {number: early_signals.handler_before_catch(number) for number in heard}
     try:
-        early_signals.take_over(unwind, heard)
+        early_signals.take_over_signals(unwind, heard)
         yield received
     finally:
         for number, handler in before.items():

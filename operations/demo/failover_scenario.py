@@ -75,27 +75,31 @@ class FailoverScenario:
 
         ``signals``: those that this process received; one of them raises ``KeyboardInterrupt``.
         """
-        with self._screen.playing():
+        with self._screen.showing_scene():
             while not self._is_drained():
                 if signals:  # the handler's own may have met a finalizer, which swallows it
                     raise KeyboardInterrupt
                 for record in self._log.read(READ_MS):
                     self._on_event(record.envelope)
                 for participant in self.survivors:
-                    participant.check()
-                self._check_moving()
-                self._screen.show(self._scene())
+                    participant.require_running()
+                self._require_progress()
+                self._screen.show_scene(self._scene())
 
     def _is_drained(self) -> bool:
-        return self._stream.confirmed == self._stream.records == self._observation.in_table
+        return (
+            self._stream.confirmed_count
+            == self._stream.records
+            == self._observation.table_record_count
+        )
 
     def _scene(self) -> Scene:
         lives = {pid: participant.running for pid, participant in self._participants.items()}
-        return Scene(self._stream.records, self._stream.confirmed, self._observation, lives)
+        return Scene(self._stream.records, self._stream.confirmed_count, self._observation, lives)
 
-    def _check_moving(self) -> None:
+    def _require_progress(self) -> None:
         seen = self._observation
-        moved = (seen.epoch, seen.in_table, self._stream.confirmed)
+        moved = (seen.epoch, seen.table_record_count, self._stream.confirmed_count)
         if moved != self._moved:
             self._moved, self._moved_s = moved, time.monotonic()
         elif time.monotonic() - self._moved_s > STUCK_SECONDS_MAX:
@@ -107,7 +111,7 @@ class FailoverScenario:
         happening = self._observation.on_event(whole) if whole else None
         # Kill before anything is drawn: a moment later the commit might have landed.
         if isinstance(happening, TransactionEnding) and self._is_time_to_kill(happening):
-            self._do_kill(happening)
+            self._kill_coordinator(happening)
         elif happening:
             self._report(happening)
 
@@ -116,46 +120,46 @@ class FailoverScenario:
         return (
             self.kill is None
             and self._observation.commits >= COMMITS_BEFORE_KILL
-            and self._on_their_way > 0
-            and self._is_all_read
+            and self._uncommitted_count > 0
+            and self._are_all_assigned
             and pid_of(end.member) in self._participants
         )
 
     @property
-    def _is_all_read(self) -> bool:
+    def _are_all_assigned(self) -> bool:
         """Return whether each participant has partitions."""
         seen = self._observation.participants
         reading = {pid_of(member) for member, text in seen.items() if text.owned}
         return reading >= self._participants.keys()
 
     @property
-    def _on_their_way(self) -> int:
-        return self._stream.confirmed - self._observation.in_table
+    def _uncommitted_count(self) -> int:
+        return self._stream.confirmed_count - self._observation.table_record_count
 
-    def _do_kill(self, end: TransactionEnding) -> None:
+    def _kill_coordinator(self, end: TransactionEnding) -> None:
         pid = pid_of(end.member)
         by_signal = self._participants[pid].kill()
         self.kill = Kill(pid, by_signal, end.transaction, time.monotonic())
-        self._stream.release()
+        self._stream.release_held_records()
         how = signal.Signals(by_signal).name if by_signal else "itself"
-        self._screen.say(
+        self._screen.show_line(
             "kill -9",
             f"pid {pid}, the coordinator, in the middle of transaction {end.transaction}: "
-            f"dead by {how}, {self._on_their_way:,} records on their way",
+            f"dead by {how}, {self._uncommitted_count:,} records on their way",
             "bold red",
         )
-        self._screen.say(
+        self._screen.show_line(
             "silence", "Kafka misses its heartbeats after 6 s and gives its partitions to the other"
         )
 
     def _report(self, happening: Happening) -> None:
-        say = self._screen.say
+        say = self._screen.show_line
         match happening:
             case ParticipantArrived(member, partitions):
                 numbers = ", ".join(str(at.partition) for at in partitions)
                 say("participant", f"pid {pid_of(member)} reads partitions {numbers}")
-                if self._is_all_read:
-                    self._stream.go_on()
+                if self._are_all_assigned:
+                    self._stream.lift_backlog_limit()
             case CoordinatorLeads():
                 self._report_leader(happening)
             case FilesReported(member, transaction, records):
@@ -176,11 +180,13 @@ class FailoverScenario:
         pid = pid_of(leader.member)
         if self.kill and self.taken_over_s is None:
             self.taken_over_s = time.monotonic() - self.kill.at_s
-            self._screen.say(
+            self._screen.show_line(
                 "takeover",
                 f"pid {pid} coordinates epoch {leader.epoch}, {self.taken_over_s:.1f} s after "
                 "the kill; it goes on where the table stands",
                 "bold cyan",
             )
         else:
-            self._screen.say("coordinator", f"pid {pid} leads epoch {leader.epoch}", "bold cyan")
+            self._screen.show_line(
+                "coordinator", f"pid {pid} leads epoch {leader.epoch}", "bold cyan"
+            )

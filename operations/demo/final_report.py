@@ -24,7 +24,7 @@ from headgate.operations.demo.control_topic_state import pid_of
 from headgate.operations.demo.screen import Screen
 from headgate.operations.demo.workspace import CATALOG_FILE, TABLE
 from headgate.operations.render_results import show_audit, show_progress
-from headgate.runtime.sink_tables import look_at_tables
+from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.tables.iceberg.history import read_history
 
 ROWS_SHOWN = 4
@@ -38,7 +38,7 @@ class Contents:
     history: History
     rows: Sequence[dict[str, Any]]
 
-    def holds(self, transaction: TransactionId) -> bool:
+    def holds_transaction(self, transaction: TransactionId) -> bool:
         """Return whether a commit of the transaction's epoch is that transaction or later."""
         return any(
             commit.record.transaction.epoch == transaction.epoch
@@ -48,7 +48,7 @@ class Contents:
 
 
 def read_contents(settings: SinkSettings) -> Contents:
-    with look_at_tables(settings) as tables:
+    with open_tables_read_only(settings) as tables:
         table = tables.supports_catalog().load(tables.name)
         history = read_history(table, settings.name, settings.table.branch)
         scan = table.scan(selected_fields=COLUMNS_SHOWN, limit=ROWS_SHOWN)
@@ -56,9 +56,9 @@ def read_contents(settings: SinkSettings) -> Contents:
 
 
 def show_contents(screen: Screen, held: Contents) -> None:
-    screen.head("Snapshots of the table, each with the offsets that it holds")
+    screen.show_heading("Snapshots of the table, each with the offsets that it holds")
     screen.console.print(_snapshots(held.history.commits))
-    screen.head("A few rows")
+    screen.show_heading("A few rows")
     screen.console.print(_rows(held.rows))
 
 
@@ -98,14 +98,14 @@ def _cell(value: object) -> str:
 
 
 def show_audit_result(screen: Screen, settings: SinkSettings) -> AuditReport:
-    screen.head("The audit: every record of the topic against every row of the table")
+    screen.show_heading("The audit: every record of the topic against every row of the table")
     with show_progress() as on_progress:
         report = audit(settings, on_progress=on_progress)
     show_audit(screen.console, report)
     return report
 
 
-def show_next(
+def show_next_commands(
     screen: Screen, sink_file: Path, survivor_log: Path, *, kafka_runs: bool, here: bool = True
 ) -> None:
     """Show what to type next.
@@ -113,7 +113,7 @@ def show_next(
     ``here``: the table is in the demo's folder, not on its object store.
     """
     stopped = "Kafka is stopped, the table stays" if here else "Kafka and the store are stopped"
-    screen.head("What to type next" + ("" if kafka_runs else f" ({stopped})"))
+    screen.show_heading("What to type next" + ("" if kafka_runs else f" ({stopped})"))
     for what, command in next_commands(sink_file, survivor_log, kafka_runs=kafka_runs, here=here):
         line = Text.assemble((f"  {what:<20} ", "dim"), command)
         screen.console.print(line, soft_wrap=True)  # text to copy must not be folded

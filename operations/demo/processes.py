@@ -69,7 +69,7 @@ class ParticipantProcess:
         if code:
             raise self._exit_error(f"ended with {code} when asked to stop")
 
-    def check(self) -> None:
+    def require_running(self) -> None:
         """Raises ``HeadgateError`` with the end of its log if it ended by itself."""
         code = self._process.poll()
         if code is not None:

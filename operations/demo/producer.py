@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
-from headgate.operations.demo.trips import trips
+from headgate.operations.demo.trips import generate_trips
 
 REQUEST_SECONDS_MAX = 30.0
 FLUSH_SECONDS_MAX = 120.0
@@ -86,14 +86,14 @@ def produce(
         for number, value in enumerate(stride, sent):
             delivery.send(value, number % partitions)
         sent += len(stride)
-        delivery.check()
+        delivery.poll_confirmations()
         if on_progress:
-            on_progress(delivery.count)
+            on_progress(delivery.confirmed_count)
         if rate:
             time.sleep(max(0.0, began + sent / rate - time.monotonic()))
     delivery.finish(sent)
     if on_progress:
-        on_progress(delivery.count)
+        on_progress(delivery.confirmed_count)
     return dict(sorted(delivery.confirmed.items()))
 
 
@@ -108,7 +108,7 @@ class _Delivery:
         self.confirmed: Counter[int] = Counter()
 
     @property
-    def count(self) -> int:
+    def confirmed_count(self) -> int:
         return self.confirmed.total()
 
     def send(self, value: bytes, partition: int) -> None:
@@ -122,7 +122,7 @@ class _Delivery:
             else:
                 return
 
-    def check(self) -> None:
+    def poll_confirmations(self) -> None:
         """Take the answers so far. Raises ``Unreachable`` if one was a refusal."""
         self._producer.poll(0)
         if self._failure:
@@ -134,9 +134,9 @@ class _Delivery:
         Raises ``Unreachable`` unless all ``sent`` records were confirmed.
         """
         self._producer.flush(FLUSH_SECONDS_MAX)
-        self.check()
-        if self.count != sent:
-            raise Unreachable(f"{self._where}: {self.count} of {sent} records confirmed")
+        self.poll_confirmations()
+        if self.confirmed_count != sent:
+            raise Unreachable(f"{self._where}: {self.confirmed_count} of {sent} records confirmed")
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
@@ -183,11 +183,11 @@ class TripStream:
     def start(self) -> None:
         self._thread.start()
 
-    def go_on(self) -> None:
+    def lift_backlog_limit(self) -> None:
         """Note that somebody reads: more than the backlog may follow."""
         self._awaited.set()
 
-    def release(self) -> None:
+    def release_held_records(self) -> None:
         """Stop holding back records."""
         self._released.set()
 
@@ -198,7 +198,7 @@ class TripStream:
             self._thread.join(STOP_SECONDS_MAX)
 
     @property
-    def confirmed(self) -> int:
+    def confirmed_count(self) -> int:
         """Return how many records the broker has confirmed. Raises what ended the stream early."""
         if self._failure:
             raise self._failure
@@ -206,27 +206,29 @@ class TripStream:
 
     def _run(self) -> None:
         try:
-            produce(self._bootstrap, self._topic, self._paced_trips(), on_progress=self._count)
+            produce(
+                self._bootstrap, self._topic, self._paced_trips(), on_progress=self._count_confirmed
+            )
         except HeadgateError as error:
             self._failure = error
 
-    def _count(self, confirmed: int) -> None:
+    def _count_confirmed(self, confirmed: int) -> None:
         self._confirmed = confirmed
 
     def _paced_trips(self) -> Iterator[bytes]:
         due_s = time.monotonic()
-        for number, trip in enumerate(islice(trips(self._seed), self.records)):
+        for number, trip in enumerate(islice(generate_trips(self._seed), self.records)):
             if number % STRIDE == 0:
                 if number >= self.records * BACKLOG_SHARE and not self._awaited.is_set():
                     self._awaited.wait()
                     due_s = time.monotonic()
-                due_s += stride_s(number, self.records, released=self._released.is_set())
+                due_s += stride_interval_s(number, self.records, released=self._released.is_set())
                 if self._stopped.wait(max(0.0, due_s - time.monotonic())):
                     return
             yield trip
 
 
-def stride_s(number: int, records: int, *, released: bool) -> float:
+def stride_interval_s(number: int, records: int, *, released: bool) -> float:
     """Return the seconds between two strides at record ``number`` of ``records``."""
     even = DURATION_S * STRIDE / records
     held_back = not released and number >= records * (1 - RESERVE_SHARE)

@@ -48,7 +48,7 @@ class Screen:
     def elapsed_s(self) -> float:
         return time.monotonic() - self._began_s
 
-    def say(self, what: str, detail: str = "", style: str = "") -> None:
+    def show_line(self, what: str, detail: str = "", style: str = "") -> None:
         """Report what happened: two words, and the details."""
         minutes, seconds = divmod(int(self.elapsed_s), 60)
         line = Table.grid(padding=(0, 2, 0, 0))
@@ -58,14 +58,14 @@ class Screen:
         line.add_row(f"{minutes:2}:{seconds:02}", what, Text(detail))
         self.console.print(line)
 
-    def head(self, text: str) -> None:
+    def show_heading(self, text: str) -> None:
         self.console.print(Text(f"\n{text}", "bold"))
 
-    def tell(self, text: str = "", style: str = "") -> None:
+    def show_text(self, text: str = "", style: str = "") -> None:
         self.console.print(Text(text, style))
 
     @contextmanager
-    def working(self, text: str) -> Iterator[None]:
+    def showing_spinner(self, text: str) -> Iterator[None]:
         """Show that something takes a moment; only a terminal displays it."""
         if not self.console.is_terminal:
             yield
@@ -74,10 +74,10 @@ class Screen:
             yield
 
     @contextmanager
-    def fetching(self, what: str) -> Iterator[OnProgress]:
+    def showing_download(self, what: str) -> Iterator[OnProgress]:
         """Show a bar for a download, gone when done; a line without a terminal."""
         if not self.console.is_terminal:
-            yield lambda done, _total: self.say("download", what) if done == 1 else None
+            yield lambda done, _total: self.show_line("download", what) if done == 1 else None
             return
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn())
         with Progress(*columns, MofNCompleteColumn(), console=self.console, transient=True) as bar:
@@ -85,8 +85,8 @@ class Screen:
             yield lambda done, total: bar.update(task, completed=done, total=total)
 
     @contextmanager
-    def playing(self) -> Iterator[None]:
-        """While this lasts, ``show`` draws below the lines."""
+    def showing_scene(self) -> Iterator[None]:
+        """While this lasts, ``show_scene`` draws below the lines."""
         if not self.console.is_terminal:
             yield
             return
@@ -97,17 +97,17 @@ class Screen:
             finally:
                 self._live = None
 
-    def show(self, scene: Scene) -> None:
+    def show_scene(self, scene: Scene) -> None:
         """Draw, but not more often than an eye can follow."""
         now_s = time.monotonic()
         if self._live and now_s - self._drawn_s >= FRAME_S:
             self._drawn_s = now_s
-            self._live.update(draw(scene), refresh=True)
+            self._live.update(render_scene(scene), refresh=True)
 
 
-def draw(scene: Scene) -> RenderableType:
+def render_scene(scene: Scene) -> RenderableType:
     return Panel(
-        Group(_amounts(scene), Text(), _partitions(scene), Text(), _processes(scene)),
+        Group(_counts_table(scene), Text(), _partitions(scene), Text(), _processes(scene)),
         title="Kafka topic trips -> Iceberg table demo.trips",
         border_style="dim",
         padding=(1, 2),
@@ -115,14 +115,14 @@ def draw(scene: Scene) -> RenderableType:
     )
 
 
-def _amounts(scene: Scene) -> Table:
+def _counts_table(scene: Scene) -> Table:
     grid = Table.grid(padding=(0, 2))
     for _ in range(2):
         grid.add_column()
     grid.add_column(justify="right")
     for name, amount, style in (
         ("produced", scene.produced, "cyan"),
-        ("in table", scene.observation.in_table, "green"),
+        ("in table", scene.observation.table_record_count, "green"),
     ):
         bar = ProgressBar(
             total=scene.records,
@@ -144,7 +144,7 @@ def _partitions(scene: Scene) -> Table:
         if scene.processes.get(pid_of(member))
         for at in participant.owned
     }
-    ends = seen.ends()
+    ends = seen.partition_end_offsets()
     for at in sorted(ends):
         settled = seen.settled.get(at, 0)
         if at in readers:

@@ -63,12 +63,14 @@ class _Ride:
     duration_ms: int
 
 
-def trips(seed: int = 1) -> Iterator[bytes]:
+def generate_trips(seed: int = 1) -> Iterator[bytes]:
     """Yield trips in the order of their pickups, numbered from 0. Equal seeds give equal bytes."""
     chance = random.Random(seed)
-    rides = [_ride(chance) for _ in range(RIDES)]
-    crews = [(_pick(chance, VENDORS), _pick(chance, PASSENGERS)) for _ in range(CREWS)]
-    bits, text = chance.getrandbits, _second
+    rides = [_random_ride(chance) for _ in range(RIDES)]
+    crews = [
+        (_pick_weighted(chance, VENDORS), _pick_weighted(chance, PASSENGERS)) for _ in range(CREWS)
+    ]
+    bits, text = chance.getrandbits, _format_pickup_time
     pickup_ms, number = 0, 0
     while True:
         gap_ms = GAPS_MS[pickup_ms // HOUR_MS % 24]
@@ -88,12 +90,12 @@ def trips(seed: int = 1) -> Iterator[bytes]:
             number += 1
 
 
-def _ride(chance: random.Random) -> _Ride:
+def _random_ride(chance: random.Random) -> _Ride:
     metres = round(min(60_000, 400 + chance.lognormvariate(7.9, 0.8)))
     km_per_hour = chance.uniform(9, 24) + metres / 2_000
     hours = metres / 1000 / km_per_hour
     fare_cents = round(300 + metres * 0.15 + hours * 2_400)
-    payment = _pick(chance, PAYMENTS)
+    payment = _pick_weighted(chance, PAYMENTS)
     percent = chance.choice((0, 10, 15, 20, 20, 25)) if payment in ("card", "app") else 0
     tip_cents = fare_cents * percent // 100
     return _Ride(
@@ -112,12 +114,12 @@ def _zone(chance: random.Random) -> int:
 _ZONE_WEIGHTS = list(accumulate(1 / rank for rank in range(1, len(ZONES) + 1)))
 
 
-def _pick(chance: random.Random, weighted: Mapping[T, int]) -> T:
+def _pick_weighted(chance: random.Random, weighted: Mapping[T, int]) -> T:
     return chance.choices(list(weighted), list(weighted.values()))[0]
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _second(since_first: int) -> str:
+def _format_pickup_time(since_first: int) -> str:
     # Neighbouring trips share their seconds: most texts serve many trips.
     return (FIRST_PICKUP + timedelta(seconds=since_first)).strftime("%Y-%m-%dT%H:%M:%S")
 

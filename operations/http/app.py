@@ -15,8 +15,8 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
 from headgate.operations.http.routes import Face
-from headgate.operations.http.sink_views import ServedSink, gauges, watching
-from headgate.runtime.early_signals import take_over
+from headgate.operations.http.sink_views import ServedSink, gauges, watching_sink
+from headgate.runtime.early_signals import take_over_signals
 from headgate.runtime.telemetry.metering import open_meters
 from headgate.runtime.telemetry.opentelemetry import CONTENT_TYPE, OpenTelemetry
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
@@ -40,34 +40,34 @@ def serve(
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigurationError(f"two sinks are called {twice[0]}", "serve them on two ports")
     for settings in sinks[1:]:
-        if not _alike(settings, first):
+        if not _is_same_server(settings, first):
             raise ConfigurationError(
                 f"[http] of sink {settings.name} is not that of sink {first.name}",
                 "give all sinks of one server the same tokens and certificate, or a server each",
             )
-    followed = [(ServedSink(each), Reload(path, shown)) for path, each in files.items()]
+    followed = [(ServedSink(each), Reload(path, describe_reload)) for path, each in files.items()]
     served = {str(sink.settings.name): sink for sink, _ in followed}
     telemetry = OpenTelemetry(first.telemetry)
-    telemetry.show(lambda: gauges(served.values()))
-    face = Face(served, first.http, metrics=lambda: (telemetry.text(), CONTENT_TYPE))
+    telemetry.register_gauges(lambda: gauges(served.values()))
+    face = Face(served, first.http, metrics=lambda: (telemetry.prometheus_text(), CONTENT_TYPE))
     try:
         with (
             _redacting_all(sinks),
-            _listening(listen or first.http.listen or DEFAULT, first.http, face) as url,
+            _serving_http(listen or first.http.listen or DEFAULT, first.http, face) as url,
         ):
             _log.info("serves %s at %s", ", ".join(names), url)
             if threading.current_thread() is threading.main_thread():
-                take_over(lambda *_: stop.set())
-            follow(followed, stop)
+                take_over_signals(lambda *_: stop.set())
+            follow_sink_files(followed, stop)
     finally:
         telemetry.close()
 
 
-def _alike(one: SinkSettings, other: SinkSettings) -> bool:
+def _is_same_server(one: SinkSettings, other: SinkSettings) -> bool:
     return replace(one.http, listen="") == replace(other.http, listen="")
 
 
-def follow(followed: Sequence[tuple[ServedSink, Reload]], stop: threading.Event) -> None:
+def follow_sink_files(followed: Sequence[tuple[ServedSink, Reload]], stop: threading.Event) -> None:
     """Show each sink by its current file, until ``stop``; secrets stay out of the log."""
     with ExitStack() as redactions:
         while not stop.wait(LOOKED_AT_S):
@@ -78,12 +78,12 @@ def follow(followed: Sequence[tuple[ServedSink, Reload]], stop: threading.Event)
                     sink.adopt(found)
 
 
-def shown(before: SinkSettings, now: SinkSettings) -> str:
+def describe_reload(before: SinkSettings, now: SinkSettings) -> str:
     """Say when the settings apply.
 
     Raises ``ConfigurationError`` for what a server cannot change.
     """
-    if not _alike(before, now):
+    if not _is_same_server(before, now):
         raise ConfigurationError(
             "[http] has changed, and the server reads it only when it starts",
             "restart headgate serve",
@@ -103,7 +103,7 @@ def require_server() -> None:
 
 
 @contextmanager
-def _listening(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
+def _serving_http(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
     """Serve until the end of the body; only who serves needs the library. Yield the URL."""
     require_server()
     from headgate.operations.http.server import serving
@@ -122,7 +122,7 @@ def _redacting_all(sinks: Sequence[SinkSettings]) -> Iterator[None]:
 
 
 @contextmanager
-def faced(settings: SinkSettings) -> Iterator[SinkMeters | None]:
+def opened_server_meters(settings: SinkSettings) -> Iterator[SinkMeters | None]:
     """Yield the meters of a participant with its own server, if its sink file asks for one."""
     if not settings.http.listen:
         yield None
@@ -132,14 +132,14 @@ def faced(settings: SinkSettings) -> Iterator[SinkMeters | None]:
         face = Face(
             {settings.name: sink},
             settings.http,
-            metrics=lambda: (telemetry.text(), CONTENT_TYPE),
-            not_live=meters.not_live,
-            not_ready=meters.not_ready,
+            metrics=lambda: (telemetry.prometheus_text(), CONTENT_TYPE),
+            not_live=meters.find_liveness_problem,
+            not_ready=meters.find_readiness_problem,
         )
         with (
-            watching(sink, settings.telemetry.interval_ms / 1000) as watch,
-            _listening(settings.http.listen, settings.http, face) as url,
+            watching_sink(sink, settings.telemetry.interval_ms / 1000) as watch,
+            _serving_http(settings.http.listen, settings.http, face) as url,
         ):
-            meters.watched(watch.unwell)
+            meters.set_problem_source(watch.find_problem)
             _log.info("sink %s: serves its state at %s", settings.name, url)
             yield meters

@@ -24,7 +24,7 @@ class Series:
     steps: bool = False
 
 
-def over_time(series: Series, begin: str, end: str) -> str:
+def draw_line_chart(series: Series, begin: str, end: str) -> str:
     """Draw one chart; ``begin`` and ``end`` are written below."""
     values = [value for _, value in series.points]
     if not values:
@@ -57,19 +57,21 @@ def over_time(series: Series, begin: str, end: str) -> str:
                 else (f"L{x(moment):.1f},{y(value):.1f}")
             )
         drawn = f'<path class="line" d="{path}"/>'
-    top = f"max {number(highest)}{series.unit}"
+    top = f"max {format_number(highest)}{series.unit}"
     return _svg(
         series.title,
         HEIGHT,
-        f'<text class="title" x="{_LEFT}" y="14">{_e(series.title)}</text>'
-        f'<text class="small end" x="{WIDTH - _LEFT}" y="14">{_e(top)}</text>'
+        f'<text class="title" x="{_LEFT}" y="14">{_escape(series.title)}</text>'
+        f'<text class="small end" x="{WIDTH - _LEFT}" y="14">{_escape(top)}</text>'
         f'<line class="axis" x1="{_LEFT}" y1="{base}" x2="{WIDTH - _LEFT}" y2="{base}"/>{drawn}'
-        f'<text class="small" x="{_LEFT}" y="{HEIGHT - 6}">{_e(begin)}</text>'
-        f'<text class="small end" x="{WIDTH - _LEFT}" y="{HEIGHT - 6}">{_e(end)}</text>',
+        f'<text class="small" x="{_LEFT}" y="{HEIGHT - 6}">{_escape(begin)}</text>'
+        f'<text class="small end" x="{WIDTH - _LEFT}" y="{HEIGHT - 6}">{_escape(end)}</text>',
     )
 
 
-def by_name(title: str, values: Mapping[str, float], unit: str = "", shown_max: int = 20) -> str:
+def draw_bar_chart(
+    title: str, values: Mapping[str, float], unit: str = "", shown_max: int = 20
+) -> str:
     """Draw horizontal bars, the largest first; the rest are counted."""
     if not values:
         return _empty(title)
@@ -81,21 +83,21 @@ def by_name(title: str, values: Mapping[str, float], unit: str = "", shown_max: 
         top = 24 + index * _ROW_HEIGHT
         width = max(0.0, value) / highest * (WIDTH - 2 * _LEFT)
         drawn.append(
-            f'<text class="small" x="{_LEFT}" y="{top + 14}">{_e(shortened(name))}</text>'
+            f'<text class="small" x="{_LEFT}" y="{top + 14}">{_escape(shortened(name))}</text>'
             f'<text class="small end" x="{WIDTH - _LEFT}" y="{top + 14}">'
-            f"{_e(number(value) + unit)}</text>"
+            f"{_escape(format_number(value) + unit)}</text>"
             f'<rect class="bar" x="{_LEFT}" y="{top + 18}" width="{width:.1f}" '
-            f'height="{_BAR_HEIGHT}"><title>{_e(name)}</title></rect>'
+            f'height="{_BAR_HEIGHT}"><title>{_escape(name)}</title></rect>'
         )
     height = 30 + len(rows) * _ROW_HEIGHT
     if left_out > 0:
         height += 16
         drawn.append(f'<text class="small" x="{_LEFT}" y="{height - 6}">and {left_out} more</text>')
-    head = f'<text class="title" x="{_LEFT}" y="14">{_e(title)}</text>'
+    head = f'<text class="title" x="{_LEFT}" y="14">{_escape(title)}</text>'
     return _svg(title, height, head + "".join(drawn))
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Write 1234567 as 1.23 M; small numbers as they are."""
     for size, letter in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
         if abs(value) >= size:
@@ -113,15 +115,15 @@ def shortened(name: str, characters: int = 26) -> str:
 
 def _svg(title: str, height: int, inside: str) -> str:
     return (
-        f'<svg role="img" aria-label="{_e(title)}" '
+        f'<svg role="img" aria-label="{_escape(title)}" '
         f'viewBox="0 0 {WIDTH} {height}" xmlns="http://www.w3.org/2000/svg">{inside}</svg>'
     )
 
 
 def _empty(title: str) -> str:
-    head = f'<text class="title" x="{_LEFT}" y="14">{_e(title)}</text>'
+    head = f'<text class="title" x="{_LEFT}" y="14">{_escape(title)}</text>'
     return _svg(title, 40, f'{head}<text class="small" x="{_LEFT}" y="32">nothing yet</text>')
 
 
-def _e(text: str) -> str:
+def _escape(text: str) -> str:
     return escape(printable(text), quote=True)

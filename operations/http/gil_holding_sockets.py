@@ -47,10 +47,10 @@ class KeptSocket(socket.socket):
     def has_unread(self) -> bool:
         return bool(self._unread)
 
-    def unread(self, said: bytes, by: KeptSelector) -> None:
+    def push_back(self, said: bytes, by: KeptSelector) -> None:
         """Let whoever reads next get this first; the loop of that selector sees that it can."""
         self._unread = said
-        by.unread(self)
+        by.mark_readable(self)
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         if self._unread:
@@ -79,7 +79,7 @@ class KeptSocket(socket.socket):
             _C.close(descriptor)
 
 
-def next_caller(listening: socket.socket) -> KeptSocket:
+def accept_connection(listening: socket.socket) -> KeptSocket:
     """Accept the next connection. Raises ``BlockingIOError`` if there is none."""
     if not _HAS_ACCEPT4:
         accepted, peer = listening.accept()
@@ -89,10 +89,10 @@ def next_caller(listening: socket.socket) -> KeptSocket:
     size = ctypes.c_uint32(_ADDRESS_BYTES)
     how = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
     descriptor = _value_or_error(_C.accept4(listening.fileno(), address, ctypes.byref(size), how))
-    return KeptSocket(listening.family, descriptor, _peer(listening.family, address.raw))
+    return KeptSocket(listening.family, descriptor, _peer_address(listening.family, address.raw))
 
 
-def _peer(family: int, address: bytes) -> tuple[Any, ...]:
+def _peer_address(family: int, address: bytes) -> tuple[Any, ...]:
     (port,) = struct.unpack_from("!H", address, 2)
     begin, end = (8, 24) if family == socket.AF_INET6 else (4, 8)
     return socket.inet_ntop(family, address[begin:end]), port
@@ -109,7 +109,7 @@ class KeptSelector(selectors.PollSelector):
         self._turns = 0
         self._unread: set[KeptSocket] = set()
 
-    def unread(self, socket: KeptSocket) -> None:
+    def mark_readable(self, socket: KeptSocket) -> None:
         self._unread.add(socket)
 
     def select(self, timeout: float | None = None) -> Any:

@@ -19,14 +19,14 @@ Move = Callable[[SinkSettings, Given, bool], Mapping[str, Any]]
 
 
 def _pause(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
-    return _toggle(settings, given, dry_run=dry_run, wanted=True)
+    return _pause_or_resume(settings, given, dry_run=dry_run, wanted=True)
 
 
 def _resume(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
-    return _toggle(settings, given, dry_run=dry_run, wanted=False)
+    return _pause_or_resume(settings, given, dry_run=dry_run, wanted=False)
 
 
-def _toggle(
+def _pause_or_resume(
     settings: SinkSettings, given: Given, *, dry_run: bool, wanted: bool
 ) -> Mapping[str, Any]:
     _require_known_keys(given, frozenset())
@@ -50,24 +50,24 @@ def _stop(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, A
     _require_known_keys(given, frozenset())
     before = stopping.read_record(settings)
     done = None if dry_run else stopping.stop(settings)
-    return _wished(dry_run, before, done)
+    return _describe_request(dry_run, before, done)
 
 
 def _start(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
     _require_known_keys(given, frozenset())
     before = stopping.read_record(settings)
     done = None if dry_run else stopping.StopResult(stopping.start(settings), ())
-    return _wished(dry_run, before, done, starts=True)
+    return _describe_request(dry_run, before, done, starts=True)
 
 
 def _restart(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
     _require_known_keys(given, frozenset())
     before = stopping.read_record(settings)
     done = None if dry_run else stopping.restart(settings)
-    return {**_wished(dry_run, before, done), "changes": True}
+    return {**_describe_request(dry_run, before, done), "changes": True}
 
 
-def _wished(
+def _describe_request(
     dry_run: bool,  # noqa: FBT001
     before: CommitRecord,
     done: stopping.StopResult | None,
@@ -126,13 +126,13 @@ def _roll_back(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[s
         "dry_run": dry_run,
         "changes": True,
         "to": str(plan.record.transaction),
-        "snapshot": plan.target,
+        "snapshot": plan.target_snapshot_id,
         "dropped": plan.dropped,
-        "rows": plan.rows,
-        "foreign": plan.foreign,
+        "rows": plan.removed_row_count,
+        "foreign": plan.foreign_snapshots,
         "tables": [
             {"table": each.table, "snapshot": each.target, "rows": each.rows}
-            for each in plan.secondaries
+            for each in plan.secondary_rollbacks
         ],
         "kept_as": plan.kept_as,
         "positions": {str(at): offset for at, offset in sorted(plan.record.offsets.items())},

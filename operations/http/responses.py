@@ -39,20 +39,20 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def text(status: int, said: str) -> Answer:
+def text_answer(status: int, said: str) -> Answer:
     return Answer(status, f"{said}\n".encode(), TEXT)
 
 
-def document(status: int, said: Any) -> Answer:
+def json_answer(status: int, said: Any) -> Answer:
     return Answer(status, json.dumps(said, indent=2, default=str).encode() + b"\n")
 
 
 def refusal(status: int, said: str, hint: str = "") -> Answer:
     """Answer an invalid request, in the same form as an error of headgate."""
-    return document(status, {"error": said, "hint": hint})
+    return json_answer(status, {"error": said, "hint": hint})
 
 
-def of_error(error: HeadgateError) -> Answer:
+def error_answer(error: HeadgateError) -> Answer:
     """Answer with an error's code: 503 to try again, 404 for a missing table, else 409."""
     status = 409
     if isinstance(error, RetryLater):
@@ -61,4 +61,4 @@ def of_error(error: HeadgateError) -> Answer:
         status = 404
     elif type(error) is ConfigurationError:
         status = 400
-    return document(status, {"code": error.code, "error": error.message, "hint": error.hint})
+    return json_answer(status, {"code": error.code, "error": error.message, "hint": error.hint})

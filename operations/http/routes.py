@@ -14,9 +14,16 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from headgate.config.http_settings import HttpSettings, is_loopback
 from headgate.control_protocol.errors import HeadgateError, Unreachable
-from headgate.operations.control.operator_claim import acting_as
+from headgate.operations.control.operator_claim import acting_as_operator
 from headgate.operations.http import operator_actions, status_page
-from headgate.operations.http.responses import HTML, Answer, document, of_error, refusal, text
+from headgate.operations.http.responses import (
+    HTML,
+    Answer,
+    error_answer,
+    json_answer,
+    refusal,
+    text_answer,
+)
 from headgate.operations.http.sink_views import ServedSink
 from headgate.operations.status.report import StatusReport
 
@@ -38,8 +45,8 @@ def role_of(authorization: str, http: HttpSettings) -> Role:
     scheme, _, given = authorization.strip().partition(" ")
     bearer = scheme.lower() == "bearer"
     token = given.strip() if bearer else _password(scheme, given)
-    operator = _same(token, http.operator_token.text)
-    viewer = _same(token, http.viewer_token.text)
+    operator = _is_same_secret(token, http.operator_token.text)
+    viewer = _is_same_secret(token, http.viewer_token.text)
     if operator and bearer:
         return Role.OPERATOR
     if viewer or operator or not http.viewer_token:
@@ -56,12 +63,12 @@ def _password(scheme: str, given: str) -> str:
         return ""
 
 
-def _same(given: str, wanted: str) -> bool:
+def _is_same_secret(given: str, wanted: str) -> bool:
     equal = hmac.compare_digest(given.encode(), wanted.encode())
     return equal and bool(wanted)
 
 
-def own_host(headers: Mapping[str, str], http: HttpSettings) -> bool:
+def is_own_host(headers: Mapping[str, str], http: HttpSettings) -> bool:
     """Return whether the request names this machine.
 
     Without tokens, a foreign name that resolves to this machine gets no answer: a page under that
@@ -93,7 +100,7 @@ class Request:
     peer: str = ""
 
 
-def _well() -> str | None:
+def _report_no_problem() -> str | None:
     return None
 
 
@@ -104,8 +111,8 @@ class Face:
     sinks: Mapping[str, ServedSink]
     http: HttpSettings
     metrics: Callable[[], tuple[bytes, str]] | None = None
-    not_live: Why = _well
-    not_ready: Why = _well
+    not_live: Why = _report_no_problem
+    not_ready: Why = _report_no_problem
 
 
 def answer(face: Face, request: Request) -> Answer:
@@ -113,8 +120,8 @@ def answer(face: Face, request: Request) -> Answer:
     path = _path(request)
     if is_probe(request):
         why = face.not_live() if path == "/livez" else face.not_ready()
-        return text(503, why) if why else text(200, "ok")
-    if not own_host(request.headers, face.http):
+        return text_answer(503, why) if why else text_answer(200, "ok")
+    if not is_own_host(request.headers, face.http):
         return refusal(421, "this server does not know that name", "ask it as 127.0.0.1")
     role = role_of(request.headers.get("Authorization", ""), face.http)
     if role is Role.NOBODY:
@@ -122,9 +129,11 @@ def answer(face: Face, request: Request) -> Answer:
         said = refusal(401, "a token is needed", "send Authorization: Bearer TOKEN")
         return Answer(said.status, said.body, said.kind, login)
     try:
-        return _routed(face, request, path, (role, parse_qs(request.target.partition("?")[2])))
+        return _answer_by_path(
+            face, request, path, (role, parse_qs(request.target.partition("?")[2]))
+        )
     except HeadgateError as error:
-        return of_error(error)
+        return error_answer(error)
 
 
 def is_probe(request: Request) -> bool:
@@ -139,7 +148,7 @@ def _path(request: Request) -> str:
         return request.target
 
 
-def _routed(
+def _answer_by_path(
     face: Face, request: Request, path: str, who_and_what: tuple[Role, Mapping[str, list[str]]]
 ) -> Answer:
     role, query = who_and_what
@@ -148,17 +157,19 @@ def _routed(
     if path == "/" or path.startswith("/sinks/"):
         return _pages(face, path) if request.method == "GET" else _not_allowed("GET")
     if path == _API:
-        return document(200, sorted(face.sinks)) if request.method == "GET" else _not_allowed("GET")
+        return (
+            json_answer(200, sorted(face.sinks)) if request.method == "GET" else _not_allowed("GET")
+        )
     if path.startswith(f"{_API}/"):
         name, _, what = path.removeprefix(f"{_API}/").partition("/")
         sink = face.sinks.get(unquote(name))
         if sink is None:
             return refusal(404, "there is no such sink here", f"GET {_API} lists them")
-        return _api(sink, request, what, role, dry_run=_asked(query, "dry_run"))
+        return _api(sink, request, what, role, dry_run=_is_flag_set(query, "dry_run"))
     return refusal(404, "there is nothing at this path")
 
 
-def _asked(query: Mapping[str, list[str]], name: str) -> bool:
+def _is_flag_set(query: Mapping[str, list[str]], name: str) -> bool:
     return query.get(name, ["false"])[-1].lower() in ("true", "1", "")
 
 
@@ -172,12 +183,14 @@ def _metrics(face: Face) -> Answer:
 def _pages(face: Face, path: str) -> Answer:
     now_ms = time.time_ns() // 1_000_000
     if path == "/" and len(face.sinks) > 1:
-        shown = status_page.index_page({name: _told(s) for name, s in face.sinks.items()}, now_ms)
+        shown = status_page.index_page(
+            {name: _report_or_error(s) for name, s in face.sinks.items()}, now_ms
+        )
         return _html(200, shown)
     name = next(iter(face.sinks)) if path == "/" else unquote(path.removeprefix("/sinks/"))
     sink = face.sinks.get(name)
     if sink is None:
-        return text(404, "there is no such sink here")
+        return text_answer(404, "there is no such sink here")
     try:
         report = sink.report()
     except HeadgateError as error:
@@ -186,7 +199,7 @@ def _pages(face: Face, path: str) -> Answer:
     return _html(200, status_page.sink_page(report, now_ms))
 
 
-def _told(sink: ServedSink) -> StatusReport | str:
+def _report_or_error(sink: ServedSink) -> StatusReport | str:
     try:
         return sink.report()
     except HeadgateError as error:
@@ -199,9 +212,9 @@ def _html(status: int, shown: str) -> Answer:
 
 def _api(sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: bool) -> Answer:
     if request.method == "GET" and what == "":
-        return document(200, sink.report().as_json())
+        return json_answer(200, sink.report().as_json())
     if request.method == "GET" and what == "offsets":
-        return document(200, [asdict(partition) for partition in sink.report().partitions])
+        return json_answer(200, [asdict(partition) for partition in sink.report().partitions])
     move = operator_actions.MOVES.get((request.method, what))
     if move is None:
         known = sorted(
@@ -220,8 +233,8 @@ def _api(sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: 
     if not isinstance(given, dict):
         return refusal(400, "the body is not a JSON object")
     try:
-        with acting_as(f"http {request.peer}".rstrip()):
-            return document(200, move(sink.settings, given, dry_run))
+        with acting_as_operator(f"http {request.peer}".rstrip()):
+            return json_answer(200, move(sink.settings, given, dry_run))
     finally:
         sink.forget()
 

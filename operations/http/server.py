@@ -29,8 +29,8 @@ from headgate.config.http_settings import HttpSettings, address, check_listening
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_of_thread import for_the_same_sink
-from headgate.operations.http.certificates import tls_of
-from headgate.operations.http.gil_holding_sockets import KeptSelector, KeptSocket, next_caller
+from headgate.operations.http.certificates import tls_context_of
+from headgate.operations.http.gil_holding_sockets import KeptSelector, KeptSocket, accept_connection
 from headgate.operations.http.responses import CAREFUL, Answer, refusal
 from headgate.operations.http.routes import Face, Request, Role, answer, is_probe, role_of
 
@@ -75,13 +75,13 @@ class _Waiting:
         self._until[caller] = asyncio.get_running_loop().time() + WHOLE_WITHIN_S
         if len(self._until) > self._most:
             self.drop_oldest()
-        self._look_later()
+        self._schedule_drop_late()
 
     def remove(self, caller: _Caller) -> None:
         self._until.pop(caller, None)
         self.to_serve.pop(caller, None)
 
-    def on_whole(self, caller: _Caller) -> None:
+    def on_whole_request(self, caller: _Caller) -> None:
         self.to_serve[caller] = None
         self._serve_soon()
 
@@ -97,7 +97,7 @@ class _Waiting:
         while self._until:
             self.drop_oldest()
 
-    def _look_later(self, earliest: float = 0.0) -> None:
+    def _schedule_drop_late(self, earliest: float = 0.0) -> None:
         if self._timer is None and self._until:
             nearest = max(earliest, next(iter(self._until.values())))
             self._timer = asyncio.get_running_loop().call_at(nearest, self._drop_late)
@@ -112,7 +112,7 @@ class _Waiting:
         for until in tuple(islice(self._until.values(), _CLOSED_AT_ONCE)):
             if until <= now:
                 self.drop_oldest()
-        self._look_later(earliest=now + _CLOSED_EACH_S)
+        self._schedule_drop_late(earliest=now + _CLOSED_EACH_S)
 
 
 def is_whole_head(said: bytes) -> bool:
@@ -156,7 +156,7 @@ class _Caller:
             self._waiting.drop(self)
         elif self._is_whole(self.said):
             asyncio.get_running_loop().remove_reader(self.socket.fileno())
-            self._waiting.on_whole(self)
+            self._waiting.on_whole_request(self)
 
     def hang_up(self) -> None:
         asyncio.get_running_loop().remove_reader(self.socket.fileno())
@@ -210,16 +210,16 @@ class _Application:
 
     def __init__(self, face: Face) -> None:
         self._face = face
-        self._answer = for_the_same_sink(self._answered)
+        self._answer = for_the_same_sink(self._answer_or_fail)
         self._open = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        told = await self._told(scope, receive)
+        told = await self._read_and_answer(scope, receive)
         start = {"type": "http.response.start", "status": told.status, "headers": _headers(told)}
         await send(start)
         await send({"type": "http.response.body", "body": told.body})
 
-    async def _told(self, scope: Any, receive: Any) -> Answer:
+    async def _read_and_answer(self, scope: Any, receive: Any) -> Answer:
         text = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
         headers = {name.title(): value for name, value in text.items()}
         if len(scope["raw_path"]) > _TARGET_BYTES_MAX:
@@ -242,11 +242,11 @@ class _Application:
             return refusal(503, "too many ask at once", "ask again")
         self._open += 1
         try:
-            return await self._in_a_thread(request)
+            return await self._answer_in_thread(request)
         finally:
             self._open -= 1
 
-    async def _in_a_thread(self, request: Request) -> Answer:
+    async def _answer_in_thread(self, request: Request) -> Answer:
         """Answer in a daemon: a process that ends waits for nobody's page."""
         loop = asyncio.get_running_loop()
         told: asyncio.Future[Answer] = loop.create_future()
@@ -263,7 +263,7 @@ class _Application:
         threading.Thread(target=work, name="headgate-http-answer", daemon=True).start()
         return await told
 
-    def _answered(self, request: Request) -> Answer:
+    def _answer_or_fail(self, request: Request) -> Answer:
         looked = Request("GET", request.target, request.headers)
         try:
             return answer(self._face, looked if request.method == "HEAD" else request)
@@ -314,14 +314,16 @@ class _Server:
             timeout_keep_alive=int(2 * WHOLE_WITHIN_S),  # ours comes first
         )
         self._state = ServerState()
-        self._waiting = _Waiting(min(WAITING_MAX, _descriptors() // 2), self._serve_soon)
+        self._waiting = _Waiting(
+            min(WAITING_MAX, _raise_descriptor_limit() // 2), self._schedule_serving
+        )
         self._arriving: set[asyncio.Task[Any]] = set()
         self._stopped = asyncio.Event()
         self._begun: list[_Caller] = []
         self._serves = False
         self._selector = KeptSelector()
         self._loop = asyncio.SelectorEventLoop(self._selector)
-        self._loop.set_exception_handler(_note)
+        self._loop.set_exception_handler(_log_connection_error)
 
     def run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
@@ -355,7 +357,7 @@ class _Server:
         """Accept some connections in each turn of the loop, so that those accepted are read."""
         try:
             for _ in range(_ACCEPTED_AT_ONCE):
-                _Caller(next_caller(self._listening), self._waiting, self._is_whole)
+                _Caller(accept_connection(self._listening), self._waiting, self._is_whole)
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
@@ -364,7 +366,7 @@ class _Server:
             self._loop.remove_reader(self._listening)
             self._loop.call_later(_NO_ROOM_S, self._listen)
 
-    def _serve_soon(self) -> None:
+    def _schedule_serving(self) -> None:
         if not self._serves:
             self._serves = True
             self._loop.call_soon(self._serve_newest)
@@ -378,13 +380,13 @@ class _Server:
         self._serves = False
         self._begun = [each for each in self._begun if each.socket.has_unread]
         while self._waiting.to_serve and len(self._begun) < _BEGUN_AT_ONCE:
-            self._begin(self._waiting.to_serve.popitem()[0])
+            self._begin_connection(self._waiting.to_serve.popitem()[0])
         if self._waiting.to_serve:
-            self._serve_soon()
+            self._schedule_serving()
 
-    def _begin(self, caller: _Caller) -> None:
+    def _begin_connection(self, caller: _Caller) -> None:
         """Speak HTTP with a client that has begun to, or agree on TLS first."""
-        caller.socket.unread(caller.said, self._selector)
+        caller.socket.push_back(caller.said, self._selector)
         self._begun.append(caller)
         connection = _Connection(self._config, self._state, self._waiting, caller)
         arriving = self._loop.create_task(
@@ -402,7 +404,7 @@ class _Server:
         arriving.add_done_callback(arrived)
 
 
-def _descriptors() -> int:
+def _raise_descriptor_limit() -> int:
     """Return how many descriptors this process may have, after asking for enough."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = 2 * WAITING_MAX if hard == resource.RLIM_INFINITY else min(2 * WAITING_MAX, hard)
@@ -412,7 +414,7 @@ def _descriptors() -> int:
     return enough if soft == resource.RLIM_INFINITY else soft
 
 
-def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _log_connection_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     del loop
     _log.debug("a connection ended: %s", context["message"], exc_info=context.get("exception"))
 
@@ -422,7 +424,7 @@ def serving(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
     """Serve until the end of the body; yield the URL. Raises ``ConfigurationError``."""
     check_listening(listen, http)
     host, port = address(listen)
-    tls = tls_of(http)
+    tls = tls_context_of(http)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=QUEUED_MAX)

@@ -59,7 +59,7 @@ class ServedSink:
         """Return the sink's state, not older than ``KEPT_S``. Raises what ``status`` raises."""
         with self._lock:
             if self._seen is None or time.monotonic() - self._seen.at_s > KEPT_S:
-                self._seen = _Seen(time.monotonic(), self._asked())
+                self._seen = _Seen(time.monotonic(), self._fetch_report())
             found = self._seen.report
         if isinstance(found, HeadgateError):
             raise found
@@ -70,7 +70,7 @@ class ServedSink:
         with self._lock:
             self._seen = None
 
-    def _asked(self) -> StatusReport | HeadgateError:
+    def _fetch_report(self) -> StatusReport | HeadgateError:
         try:
             return status(self.settings, COURSE, with_age=True)
         except HeadgateError as error:
@@ -87,7 +87,7 @@ class Watch:
         self._begun_s = time.monotonic()
         self._found: Unwell | None = Unwell(Condition.STARTING, "the sink was not looked at yet")
 
-    def unwell(self) -> Unwell | None:
+    def find_problem(self) -> Unwell | None:
         """Return what is wrong, if ``headgate status`` would not exit with 0."""
         late_s = time.monotonic() - self._begun_s - self._interval_s
         if late_s > _LOOK_S_MAX:
@@ -98,13 +98,13 @@ class Watch:
         """Look until ``end``."""
         while not self._ended.is_set():
             self._begun_s = time.monotonic()
-            self._found = self._looked()
+            self._found = self._check_status()
             self._ended.wait(self._interval_s)
 
     def end(self) -> None:
         self._ended.set()
 
-    def _looked(self) -> Unwell | None:
+    def _check_status(self) -> Unwell | None:
         try:
             report = self._sink.report()
         except HeadgateError as error:
@@ -118,7 +118,7 @@ class Watch:
 
 
 @contextmanager
-def watching(sink: ServedSink, interval_s: float) -> Iterator[Watch]:
+def watching_sink(sink: ServedSink, interval_s: float) -> Iterator[Watch]:
     """Look at the sink until the end of the body."""
     watch = Watch(sink, interval_s)
     thread = threading.Thread(

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from headgate.control_protocol.commit_record import KEY_COUNTS
 from headgate.control_protocol.redaction import printable
-from headgate.operations.http.charts import Series, by_name, number, over_time
+from headgate.operations.http.charts import Series, draw_bar_chart, draw_line_chart, format_number
 from headgate.operations.status.report import StatusReport, TransactionStatus
 from headgate.runtime.health import EXIT_CODES, Condition
 
@@ -72,13 +72,13 @@ def sink_page(report: StatusReport, now_ms: int) -> str:
     condition = f"{report.condition}{', paused' if _also_paused(report) else ''}"
     body = [
         '<p class="pale"><a href="/">all sinks</a></p>',
-        f"<h1>{_e(report.sink)}</h1>",
-        f'<p><span class="state{_colour(report.condition)}">{_e(condition)}</span>',
-        f' <span class="pale">into {_e(report.table)} ({_e(report.branch)})</span></p>',
+        f"<h1>{_escape(report.sink)}</h1>",
+        f'<p><span class="state{_colour(report.condition)}">{_escape(condition)}</span>',
+        f' <span class="pale">into {_escape(report.table)} ({_escape(report.branch)})</span></p>',
         _error(report),
-        *(f'<p class="error">{_e(note)}</p>' for note in report.notes),
-        _facts(report, now_ms),
-        f'<h2>Course</h2><div class="pictures">{_pictures(report)}</div>',
+        *(f'<p class="error">{_escape(note)}</p>' for note in report.notes),
+        _render_facts(report, now_ms),
+        f'<h2>Course</h2><div class="pictures">{_render_charts(report)}</div>',
         "<h2>Partitions</h2>",
         _partitions(report),
         "<h2>Participants</h2>",
@@ -94,15 +94,17 @@ def index_page(sinks: Mapping[str, StatusReport | str], now_ms: int) -> str:
     """Return one line for each sink, or its error if it could not be asked."""
     rows = []
     for name, report in sorted(sinks.items()):
-        link = f'<a href="/sinks/{_e(name)}">{_e(name)}</a>'
+        link = f'<a href="/sinks/{_escape(name)}">{_escape(name)}</a>'
         if isinstance(report, str):
-            rows.append((link, '<span class="state unknown">not known</span>', "", "", _e(report)))
+            rows.append(
+                (link, '<span class="state unknown">not known</span>', "", "", _escape(report))
+            )
             continue
-        state = f'<span class="state{_colour(report.condition)}">{_e(report.condition)}</span>'
+        state = f'<span class="state{_colour(report.condition)}">{_escape(report.condition)}</span>'
         told = report.last_error
         error = f"{told.code} {told.text}" if told and not told.past else ""
-        lag = "-" if report.lag is None else number(report.lag)
-        rows.append((link, state, lag, _ago(report.last_rows_ms, now_ms), _e(error)))
+        lag = "-" if report.lag is None else format_number(report.lag)
+        rows.append((link, state, lag, _ago(report.last_rows_ms, now_ms), _escape(error)))
     heads = ("sink", "state", "lag", "last rows", "error")
     return _page("headgate", ["<h1>Sinks</h1>", _table(heads, rows, {2}, {4})], now_ms)
 
@@ -112,13 +114,13 @@ def _page(title: str, body: Iterable[str], now_ms: int) -> str:
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="refresh" content="{REFRESH_S}"><link rel="icon" href="data:,">'
-        f"<title>{_e(title)}</title><style>{STYLE}</style></head><body><main>"
-        f'{"".join(body)}<p class="pale">As of {_moment(now_ms)}; '
+        f"<title>{_escape(title)}</title><style>{STYLE}</style></head><body><main>"
+        f'{"".join(body)}<p class="pale">As of {_format_epoch_ms(now_ms)}; '
         f"refreshed every {REFRESH_S} s.</p></main></body></html>"
     )
 
 
-def _moment(epoch_ms: int) -> str:
+def _format_epoch_ms(epoch_ms: int) -> str:
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -136,15 +138,16 @@ def _error(report: StatusReport) -> str:
     if told is None:
         return ""
     kind = "Past error" if told.past else "Error"
-    who = f" ({_e(told.member)})" if told.member else ""
+    who = f" ({_escape(told.member)})" if told.member else ""
     past = " past" if told.past else ""
     again = ""
     if told.next_try_ms and not told.past:
-        again = f" Next try: {_moment(told.next_try_ms)}."
-    return f'<p class="error{past}"><b>{kind} {_e(told.code)}</b>{who}: {_e(told.text)}{again}</p>'
+        again = f" Next try: {_format_epoch_ms(told.next_try_ms)}."
+    said = f"{who}: {_escape(told.text)}{again}"
+    return f'<p class="error{past}"><b>{kind} {_escape(told.code)}</b>{said}</p>'
 
 
-def _facts(report: StatusReport, now_ms: int) -> str:
+def _render_facts(report: StatusReport, now_ms: int) -> str:
     ages = [*report.lag_seconds.values()]
     facts = {
         "lag": "-" if report.lag is None else f"{report.lag:,} records",
@@ -165,11 +168,11 @@ def _facts(report: StatusReport, now_ms: int) -> str:
         ),
         **({"stalled": ", ".join(report.stalled)} if report.stalled else {}),
     }
-    told = (f"<div><span>{_e(k)}</span><b>{_e(v)}</b></div>" for k, v in facts.items())
+    told = (f"<div><span>{_escape(k)}</span><b>{_escape(v)}</b></div>" for k, v in facts.items())
     return f'<div class="facts">{"".join(told)}</div>'
 
 
-def _pictures(report: StatusReport) -> str:
+def _render_charts(report: StatusReport) -> str:
     course = [c for c in reversed(report.transactions) if not c.claim]
     times = [c.committed_ms for c in course]
     begin, end = (_time(times[0]), _time(times[-1])) if times else ("", "")
@@ -186,16 +189,16 @@ def _pictures(report: StatusReport) -> str:
     owned = {p.member: float(len(p.partitions)) for p in report.participants}
     gaps = [(b.committed_ms, (b.committed_ms - a.committed_ms) / 1000) for a, b in pairwise(course)]
     drawn = [
-        over_time(
+        draw_line_chart(
             Series("Rows per commit", [(c.committed_ms, c.records) for c in course], bars=True),
             begin,
             end,
         ),
-        over_time(Series("Valid-through behind its commit", fresh, " s"), begin, end),
-        over_time(Series("Time since the commit before", gaps, " s"), begin, end),
-        over_time(Series("Epoch", epochs, steps=True), begin, end),
-        by_name("Lag by partition", lags, " records"),
-        by_name("Partitions by owner", owned),
+        draw_line_chart(Series("Valid-through behind its commit", fresh, " s"), begin, end),
+        draw_line_chart(Series("Time since the commit before", gaps, " s"), begin, end),
+        draw_line_chart(Series("Epoch", epochs, steps=True), begin, end),
+        draw_bar_chart("Lag by partition", lags, " records"),
+        draw_bar_chart("Partitions by owner", owned),
     ]
     return "".join(f'<div class="picture">{picture}</div>' for picture in drawn)
 
@@ -208,7 +211,7 @@ def _partitions(report: StatusReport) -> str:
         numbers = (p.next_offset, p.log_begin, p.log_end, p.lag)
         shown = ("-" if n is None else f"{n:,}" for n in numbers)
         state = "stalled" if at in report.stalled else ""
-        rows.append((_e(at), *shown, _e(owners.get(at, "-")), state))
+        rows.append((_escape(at), *shown, _escape(owners.get(at, "-")), state))
     heads = ("partition", "next offset", "log begin", "log end", "lag", "owner", "")
     return _table(heads, rows, {1, 2, 3, 4})
 
@@ -216,8 +219,8 @@ def _partitions(report: StatusReport) -> str:
 def _participants(report: StatusReport) -> str:
     rows = [
         (
-            _e(p.member),
-            _e(p.state),
+            _escape(p.member),
+            _escape(p.state),
             str(len(p.partitions)),
             f"{p.buffered_records:,}",
             f"{_duration(p.seen_ms_ago / 1000)} ago",
@@ -235,7 +238,7 @@ def _commits(commits: Sequence[TransactionStatus]) -> str:
         counts.update({what: getattr(c.keys, what, 0) for what in changes})
         numbers = ("-" if c.claim else f"{counts[name]:,}" for name in counts)
         what = f"{c.transaction} (claim)" if c.claim else c.transaction
-        rows.append((_e(what), str(c.snapshot_id), _time(c.committed_ms), *numbers))
+        rows.append((_escape(what), str(c.snapshot_id), _time(c.committed_ms), *numbers))
     heads = ("transaction", "snapshot", "committed", "rows", "quarantined", "skipped", *changes)
     return _table(heads, rows, set(range(3, len(heads))))
 
@@ -244,7 +247,12 @@ def _rejected_records(report: StatusReport) -> list[str]:
     if not report.rejected_records:
         return []
     rows = [
-        (_e(f"{b.topic}/{b.partition}"), f"{b.offset:,}", _e(b.transaction), _e(b.reason))
+        (
+            _escape(f"{b.topic}/{b.partition}"),
+            f"{b.offset:,}",
+            _escape(b.transaction),
+            _escape(b.reason),
+        )
         for b in report.rejected_records
     ]
     heads = ("partition", "offset", "transaction", "reason")
@@ -259,7 +267,7 @@ def _table(
 ) -> str:
     """Return a table; ``rows`` are HTML already."""
     kinds = {**dict.fromkeys(numbers, ' class="n"'), **dict.fromkeys(long, ' class="long"')}
-    head = "".join(f"<th{kinds.get(i, '')}>{_e(h)}</th>" for i, h in enumerate(heads))
+    head = "".join(f"<th{kinds.get(i, '')}>{_escape(h)}</th>" for i, h in enumerate(heads))
     body = "".join(
         "<tr>" + "".join(f"<td{kinds.get(i, '')}>{c}</td>" for i, c in enumerate(row)) + "</tr>"
         for row in rows
@@ -269,7 +277,7 @@ def _table(
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
 
 
-def _e(text: str) -> str:
+def _escape(text: str) -> str:
     return escape(printable(text), quote=True)
 
 

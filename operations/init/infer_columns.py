@@ -43,11 +43,11 @@ class _NoType(Exception):
     """No column type fits all values."""
 
 
-def propose(values: Iterable[bytes | None]) -> Proposal:
+def propose_columns(values: Iterable[bytes | None]) -> Proposal:
     """Return the columns of these records' values, in the order in which their fields appeared."""
     documents = [_document(value) for value in values]
     guess = _ColumnGuess()
-    columns = guess.fields([document for document in documents if document is not None], "")
+    columns = guess.guess_fields([document for document in documents if document is not None], "")
     others = documents.count(None)
     return Proposal(tuple(columns), tuple(guess.left_out), len(documents), others)
 
@@ -65,7 +65,9 @@ class _ColumnGuess:
         self.left_out: list[tuple[str, str]] = []
         self._columns = 0
 
-    def fields(self, objects: Iterable[Mapping[str, Any]], path: str) -> list[tuple[str, str]]:
+    def guess_fields(
+        self, objects: Iterable[Mapping[str, Any]], path: str
+    ) -> list[tuple[str, str]]:
         """Return name and type of what these objects hold, counting every depth together."""
         contents: dict[str, list[Any]] = {}
         for some in objects:
@@ -75,12 +77,14 @@ class _ColumnGuess:
         lowered: set[str] = set()
         for name, there in contents.items():
             try:
-                typed.append((name, self._field(name, there, f"{path}{name}", lowered)))
+                typed.append((name, self._guess_field_type(name, there, f"{path}{name}", lowered)))
             except _NoType as unclear:
                 self.left_out.append((f"{path}{name}", str(unclear)))
         return typed
 
-    def _field(self, name: str, contents: list[Any], path: str, lowered: set[str]) -> str:
+    def _guess_field_type(
+        self, name: str, contents: list[Any], path: str, lowered: set[str]
+    ) -> str:
         if not _NAME.fullmatch(name):
             raise _NoType("a column cannot have this name")
         if path == name and name.lower() in RESERVED:
@@ -90,11 +94,11 @@ class _ColumnGuess:
         if self._columns == COLUMNS_MAX:
             raise _NoType(f"there are {COLUMNS_MAX} columns already")
         self._columns += 1
-        kind = self._type(contents, path)
+        kind = self._guess_type(contents, path)
         lowered.add(name.lower())
         return kind
 
-    def _type(self, contents: Iterable[Any], path: str) -> str:
+    def _guess_type(self, contents: Iterable[Any], path: str) -> str:
         there = [content for content in contents if content is not None]
         kinds = {type(content) for content in there}
         if not kinds:
@@ -108,22 +112,24 @@ class _ColumnGuess:
         if kinds == {str}:
             return next((name for name, fits in _TIMES if all(map(fits, there))), "string")
         if kinds == {dict}:
-            return self._object(there, path)
+            return self._guess_object_type(there, path)
         if kinds == {list}:
-            return f"list<{self._type([each for some in there for each in some], f'{path}[]')}>"
+            return (
+                f"list<{self._guess_type([each for some in there for each in some], f'{path}[]')}>"
+            )
         if kinds <= {str, dict, list}:
             return "string"
         raise _NoType(
             "its values are of several kinds: " + ", ".join(sorted(map(_json_type_name, kinds)))
         )
 
-    def _object(self, objects: list[dict[str, Any]], path: str) -> str:
+    def _guess_object_type(self, objects: list[dict[str, Any]], path: str) -> str:
         if path.count(".") + path.count("[]") >= DEPTH_MAX:
             return "string"
         if len({name for some in objects for name in some}) > FIELDS_MAX:
             contents = [content for some in objects for content in some.values()]
-            return f"map<string, {self._type(contents, f'{path}[]')}>"
-        fields = self.fields(objects, f"{path}.")
+            return f"map<string, {self._guess_type(contents, f'{path}[]')}>"
+        fields = self.guess_fields(objects, f"{path}.")
         if not fields:
             raise _NoType("no field of it has a type")
         return f"struct<{', '.join(f'{name}: {kind}' for name, kind in fields)}>"

@@ -14,7 +14,7 @@ from headgate.data_plane.cdc.policy import Envelope
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.record_samples import newest_records
 from headgate.operations.init.infer_cdc import ProposedChanges, propose_changes
-from headgate.operations.init.infer_columns import Proposal, propose
+from headgate.operations.init.infer_columns import Proposal, propose_columns
 
 SAMPLE_RECORDS = 1_000
 
@@ -123,12 +123,12 @@ def init(
     ``ConfigurationError``; with a topic also ``Unreachable``, and nothing is written then.
     """
     path = folder / f"{name}.toml"
-    text, proposal = sink_file(name, folder, topic, kafka)
+    text, proposal = build_sink_file(name, folder, topic, kafka)
     settings = parse(text)  # refuses an invalid sink name before anything is written
     if topic is not None:
         Cluster(settings.kafka).brokers()  # its error names the address
         changes = propose_changes(newest_records(settings.kafka, topic, SAMPLE_RECORDS))
-        text, proposal = sink_file(name, folder, topic, kafka, changes=changes)
+        text, proposal = build_sink_file(name, folder, topic, kafka, changes=changes)
         parse(text)
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -140,7 +140,7 @@ def init(
     return path, proposal
 
 
-def sink_file(
+def build_sink_file(
     name: str,
     folder: Path,
     topic: str | None,
@@ -163,13 +163,13 @@ def sink_file(
     }
     if changes is None:
         return _TEMPLATE.format(**parts, **_APPENDED, columns=_COLUMNS), None
-    proposal = replace(propose(changes.rows), records=changes.looks.records)
-    texts, key = _changes(changes, proposal)
+    proposal = replace(propose_columns(changes.rows), records=changes.looks.records)
+    texts, key = _changes_settings(changes, proposal)
     columns = _columns(topic or name, proposal, key)
     return _TEMPLATE.format(**parts, **texts, columns=columns), proposal
 
 
-def _changes(
+def _changes_settings(
     changes: ProposedChanges, proposal: Proposal
 ) -> tuple[Mapping[str, str], Sequence[str]]:
     """Return the file's settings for changes, and the columns of their key."""

@@ -26,7 +26,7 @@ from headgate.operations.java import (
     require_java,
 )
 from headgate.operations.local_kafka.child_process import kill_child, start_child
-from headgate.runtime.early_signals import take_over
+from headgate.runtime.early_signals import take_over_signals
 
 __all__ = [
     "KAFKA_VERSION",
@@ -161,7 +161,7 @@ class EmbeddedKafka:
         draft = self._home / "data.draft"
         shutil.rmtree(draft, ignore_errors=True)
         config = self._configure(draft)
-        tool = ("kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(config))
+        tool = ("kafka.tools.StorageTool", "format", "-t", _random_cluster_id(), "-c", str(config))
         with self.log.open("ab") as log:
             formatted = subprocess.run(
                 self._java(*tool), stdout=log, stderr=subprocess.STDOUT, check=False
@@ -232,7 +232,7 @@ _QUICK = {
 }
 
 
-def _cluster_id() -> str:
+def _random_cluster_id() -> str:
     """Return a random id in Kafka's spelling; a leading dash would be read as an option."""
     return "h" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
 
@@ -278,7 +278,7 @@ def run_until_stopped(
     _require_free(port)
     stop = stop or threading.Event()
     if threading.current_thread() is threading.main_thread():
-        take_over(lambda *_: stop.set())
+        take_over_signals(lambda *_: stop.set())
     jars = fetch_broker_jars()
     with EmbeddedKafka(folder, jars, port=port) as broker:
         say(

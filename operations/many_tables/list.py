@@ -19,8 +19,8 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.table_history import Newest
-from headgate.operations.access.kafka_connection import source_topics
-from headgate.operations.access.tables import count_decided_rows, open_one_by_one, open_reader
+from headgate.operations.access.kafka_connection import open_source_topics
+from headgate.operations.access.tables import count_decided_rows, open_each_table, open_reader
 from headgate.runtime.sink_tables import Answer, TableAtRest
 from headgate.tables.iceberg.catalog import catalog_failure
 
@@ -78,15 +78,15 @@ def tables(settings: SinkSettings) -> TablesReport:
         history = opened.reader.history()
         record = history.record
         pending: dict[str, int] = {}
-        for pending_commit in opened.undelivered(record):
+        for pending_commit in opened.undelivered_commits(record):
             pending[pending_commit.table] = (
                 pending.get(pending_commit.table, 0) + pending_commit.records
             )
         decided = count_decided_rows(settings.quarantine, history)
         named = _names_of_topics(settings.tables, record)
         found = {
-            name: _table_or_error(name, table, pending.get(name, 0))
-            for name, table in open_one_by_one(opened, history, named)
+            name: _describe_table_or_error(name, table, pending.get(name, 0))
+            for name, table in open_each_table(opened, history, named)
         }
         suspended = {each.table: each for each in (record.suspended if record else ())}
         known = {*found, *pending, *suspended, *decided, *named, *history.filled}
@@ -121,7 +121,7 @@ def _missing_table(name: str, pending: int) -> FilledTable:
     return FilledTable(name, "missing", None, pending, None, None, None, reason)
 
 
-def _table_or_error(name: str, table: Answer, pending: int) -> FilledTable:
+def _describe_table_or_error(name: str, table: Answer, pending: int) -> FilledTable:
     """Return what a table says, or why it says nothing: then the others are asked all the same."""
     if isinstance(table, TableAtRest):
         try:
@@ -155,7 +155,7 @@ def check_routes(settings: SinkSettings) -> str:
 
     Raises as ``source_topics``.
     """
-    with source_topics(settings) as topics:
+    with open_source_topics(settings) as topics:
         known = sorted(topics.describe())
     notes = [
         *_describe_unrouted(settings.tables, known),

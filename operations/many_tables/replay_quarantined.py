@@ -51,14 +51,14 @@ from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.embedded_source import Record
 from headgate.operations.access.secondary_tables import (
     FilledTables,
+    build_table_start,
     record_of,
     require_many_tables,
     require_unkeyed,
-    table_start,
     with_schema_changes,
 )
 from headgate.operations.control.operator_claim import actor, announce
-from headgate.runtime.sink_tables import SinkTables, look_at_tables, require_catalog
+from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, require_catalog
 from headgate.tables.iceberg.catalog import naming_table
 
 PORTION = 10_000
@@ -115,7 +115,7 @@ def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Repla
     opening and writing tables raises. What was replayed by then is in the tables once.
     """
     require_replayable(settings, names)
-    with look_at_tables(settings) as tables:
+    with open_tables_read_only(settings) as tables:
         catalog = tables.supports_catalog().catalog
         session = _ReplaySession(settings, catalog)
         given = tuple(
@@ -159,9 +159,9 @@ class _ReplaySession:
             self._commit(view, files, records, until)
             bad = len(portion) - records
             given = ReplayedTable(name, given.records + records, given.left + bad)
-            places = self._still_there(name, portion, places)
+            places = self._find_remaining_places(name, portion, places)
 
-    def _still_there(
+    def _find_remaining_places(
         self, name: str, portion: Sequence[Place], places: Sequence[Place]
     ) -> Sequence[Place]:
         """Return the places that the quarantine holds by now.
@@ -190,7 +190,7 @@ class _ReplaySession:
         sink, branch = self._settings.name, self._settings.table.branch
         with naming_table(name):
             table = self._catalog.load_table(name)
-        view = self._tables.table(name).view_of_loaded(table)
+        view = self._tables.open_filled_table(name).view_of_loaded(table)
         if view.lineage is not Lineage.CONTAINS_TAG or view.record is None:
             raise ReplayRefused(
                 f"the quarantine {name} is not as sink {sink} left it: {view.lineage.value}",
@@ -229,7 +229,7 @@ class _ReplaySession:
         batch = Batch(
             number=1,
             transaction=self._quarantine.record.transaction,
-            table=table_start(self._tables.ledger, folder),
+            table=build_table_start(self._tables.ledger, folder),
             ranges=ranges,
             target_file_bytes=settings.coordinator.target_file_bytes,
             topic_ids=self._quarantine.record.topic_ids,
@@ -237,7 +237,10 @@ class _ReplaySession:
         )
         for _ in range(_TRIES):
             planning = SinkTables.in_catalog(settings, self._catalog).planning()
-            outcome = planning.written(batch, lambda plan: write_put_records(plan, batch, chunk))  # noqa: B023
+            outcome = planning.write_planned(
+                batch,
+                lambda plan: write_put_records(plan, batch, chunk),  # noqa: B023
+            )
             if not isinstance(outcome, BatchNeeds):
                 break
             batch = with_schema_changes(settings, self._catalog, batch, outcome)
@@ -254,7 +257,7 @@ class _ReplaySession:
 
         Nobody else replays.
         """
-        table = self._tables.table(view.table)
+        table = self._tables.open_filled_table(view.table)
         reason, before = "", record_of(view).replayed
         for _ in range(_TRIES):
             record = _with_replayed(record_of(view), records, until)

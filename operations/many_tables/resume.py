@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Resume
 from headgate.operations.access.secondary_tables import require_many_tables
 from headgate.operations.access.tables import open_reader
-from headgate.operations.control.pause import LOOKED_AT_S, default_patience_s, send_until
+from headgate.operations.control.pause import LOOKED_AT_S, default_patience_s, send_until_applied
 
 _GONE_HINT = (
     "restore it, and ask again; or name it, and the sink creates it again if tables.create says how"
@@ -59,7 +59,7 @@ def resume_tables(
             for name, before in wanted.items()
         )
 
-    record = send_until(settings, Resume(tuple(sorted(wanted))), answered, patience_s)
+    record = send_until_applied(settings, Resume(tuple(sorted(wanted))), answered, patience_s)
     left = [p for p in record.suspended if p.table in wanted and not p.resuming]
     still = [f"{suspended.table} stays suspended: {suspended.why}" for suspended in left]
     if still or refused:
@@ -111,7 +111,8 @@ def _find_unopened(
         with open_reader(settings) as tables:
             history = tables.reader.history()
             pending = {
-                pending_commit.table for pending_commit in tables.undelivered(history.record)
+                pending_commit.table
+                for pending_commit in tables.undelivered_commits(history.record)
             }
             there = recreated - set(tables.missing(recreated))
         for name in recreated - (there & history.filled.keys() - pending):

@@ -41,7 +41,7 @@ from headgate.operations.audit.records import (
 )
 from headgate.operations.control.operator_claim import actor, announce
 from headgate.runtime.maintenance.compaction import Rewriting, target_bytes
-from headgate.runtime.sink_tables import look_at_tables, require_catalog
+from headgate.runtime.sink_tables import open_tables_read_only, require_catalog
 from headgate.tables.iceberg.maintenance.compaction_plan import Choice
 from headgate.tables.iceberg.pending_manifests import portions_of
 from headgate.tables.iceberg.reader import IcebergReader
@@ -103,7 +103,7 @@ def rewrite_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Rewr
     storage raise. What was written again by then is in the tables once.
     """
     columns = require_rewritable(settings, names)
-    with look_at_tables(settings) as tables:
+    with open_tables_read_only(settings) as tables:
         catalog = tables.supports_catalog().catalog
         session = _RewriteSession(settings, catalog, columns)
         written = tuple(
@@ -148,7 +148,7 @@ class _RewriteSession:
         reason = ""
         for _ in range(_TRIES):
             table, view = self._tables.load_unchanged(name)
-            if not (pending_commits := self._not_rewritten(view)):
+            if not (pending_commits := self._find_not_rewritten(view)):
                 return RewrittenTable(name)
             files, left_out = self._write(table, pending_commits)
             rows = sum(file.records for file in files)
@@ -159,7 +159,9 @@ class _RewriteSession:
             record = replace(
                 record_of(view), records=rows, replayed=until, command=REREAD, actor=actor()
             )
-            outcome = self._tables.table(name).commit(CommitAttempt(view, record, tuple(files)))
+            outcome = self._tables.open_filled_table(name).commit(
+                CommitAttempt(view, record, tuple(files))
+            )
             if isinstance(outcome, Landed):
                 return RewrittenTable(name, rows, *left_out)
             reason = outcome.reason
@@ -174,7 +176,7 @@ class _RewriteSession:
             "run the command again: rows that are already there are not written twice",
         )
 
-    def _not_rewritten(self, view: TableView) -> tuple[PendingCommit, ...]:
+    def _find_not_rewritten(self, view: TableView) -> tuple[PendingCommit, ...]:
         """Return what expired for this table and was not written again yet.
 
         Raises ``RereadRefused`` for what nothing names any more, and ``RetryLater`` while a delayed
@@ -271,7 +273,7 @@ class _RewriteSession:
             )
         gone = self._find_deleted(reader, wanted, came, there)
         without = {at: there.get(at, BitMap64()) | gone.get(at, BitMap64()) for at in there | gone}
-        dead = self._places(reader, pending_commits, without) if without else {}
+        dead = self._find_positions(reader, pending_commits, without) if without else {}
         size_bytes = target_bytes(table, 0, self._settings.coordinator.target_file_bytes)
         try:
             portions = portions_of(
@@ -309,12 +311,12 @@ class _RewriteSession:
         listed = reader.history().deleted.of(record_of(self._tables.ledger).topic_ids)
         gone = {}
         for at, seen in wanted.partitions.items():
-            once = came.of(at).offsets | bitmap_of_ranges(listed.get(at, ()))
+            once = came.offsets_of(at).offsets | bitmap_of_ranges(listed.get(at, ()))
             if left := (seen.offsets & once) - there.get(at, BitMap64()):
                 gone[at] = left
         return gone
 
-    def _places(
+    def _find_positions(
         self,
         reader: IcebergReader,
         pending_commits: Sequence[PendingCommit],

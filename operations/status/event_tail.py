@@ -30,7 +30,7 @@ from headgate.control_protocol.events import (
     WriteStatus,
 )
 from headgate.operations.access.kafka_connection import read_control_tail
-from headgate.runtime.lifecycle_notices import control_log
+from headgate.runtime.lifecycle_notices import open_control_log
 
 RECORDS_READ = 2_000
 _TURN_MS = 500
@@ -45,7 +45,7 @@ def follow_events(settings: SinkSettings, number: int, *, follow: bool) -> Itera
     if not follow:
         yield from _newest(read_control_tail(settings, RECORDS_READ), number)
         return
-    with closing(control_log(settings)) as log:
+    with closing(open_control_log(settings)) as log:
         log.seek(log.end_offset())
         tail = read_control_tail(settings, RECORDS_READ)
         yield from _newest(tail, number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.operations.access.tables import error_of_missing_table
-from headgate.runtime.sink_tables import look_at_tables
+from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.start_checks import require_creatable
 
 
@@ -16,10 +16,10 @@ def find_start_error(settings: SinkSettings) -> HeadgateError | None:
     too if something does not answer: that is reported by itself.
     """
     try:
-        with look_at_tables(settings) as tables:
+        with open_tables_read_only(settings) as tables:
             tables.require_fit_table()
     except TableMissing:
-        return error_of_missing_table(settings) or _find_error_of_new(settings)
+        return error_of_missing_table(settings) or _find_new_table_error(settings)
     except RetryLater:
         return None
     except HeadgateError as error:
@@ -27,7 +27,7 @@ def find_start_error(settings: SinkSettings) -> HeadgateError | None:
     return None
 
 
-def _find_error_of_new(settings: SinkSettings) -> HeadgateError | None:
+def _find_new_table_error(settings: SinkSettings) -> HeadgateError | None:
     try:
         require_creatable(settings)
     except HeadgateError as error:

@@ -51,10 +51,10 @@ def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
 
 def _read_newest(tables: SinkTables) -> list[dict[str, Any]]:
     settings, name = tables.settings, tables.settings.quarantine.table
-    if isinstance(found := tables.of(name), SupportsDeadLetters):
+    if isinstance(found := tables.format_of(name), SupportsDeadLetters):
         unsent = found.unsent_rows(tables.spec(name), settings.name)
         return list(unsent.newest_rows(SHOWN, _COLUMNS))
-    with tables.at_rest(name) as secondary:
+    with tables.open_at_rest(name) as secondary:
         reader = secondary.reader
         commits = reader.history(Newest(_COMMITS_LOOKED_AT, _ANY_TIME_MS)).commits
         brought = [commit for commit in commits if commit.added_records]

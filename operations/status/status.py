@@ -26,7 +26,7 @@ from headgate.control_protocol.table_history import History, Newest, nothing_of
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.first_records import first_timestamps
-from headgate.operations.access.kafka_connection import read_control_tail, source_topics
+from headgate.operations.access.kafka_connection import open_source_topics, read_control_tail
 from headgate.operations.access.tables import describe_unusable_tables, error_at_start, open_reader
 from headgate.operations.status.deferred_partitions import (
     HeldPartition,
@@ -50,8 +50,8 @@ from headgate.runtime.health import (
     Heard,
     LastError,
     condition_from,
-    heard,
-    open_transaction,
+    find_open_transaction,
+    read_heard_events,
 )
 from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.telemetry.coordinator_progress import lag_gauges
@@ -113,8 +113,8 @@ def status(
     """
     notes = _Notes(settings)
     now_ms = time.time_ns() // 1_000_000
-    since_ms = now_ms - overdue_ms(settings.coordinator)
-    found = _table(settings, Newest(transactions, since_ms), notes)
+    since_ms = now_ms - overdue_threshold_ms(settings.coordinator)
+    found = _read_table_status(settings, Newest(transactions, since_ms), notes)
     history, wrong, record = found.history, found.wrong, found.history.record
     notes.texts += filter(None, [describe_weaker_guarantee(settings)])
     logs = _read_logs(settings, notes, unread_since_ms=since_ms)
@@ -124,10 +124,12 @@ def status(
     )
     # Brokers that did not answer once are not waited for again.
     envelopes = _read_events(settings, notes) if notes.reachable else []
-    heard_events = heard(
+    heard_events = read_heard_events(
         envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
     )
-    unheard = _note_unheard(settings, notes) if notes.reachable and heard_events.silent else 0
+    unheard = (
+        _note_silent_members(settings, notes) if notes.reachable and heard_events.silent else 0
+    )
     if not (wrong or record) and notes.reachable:
         wrong = _start_error(settings)
     error = wrong or notes.wrong or heard_events.error
@@ -145,7 +147,8 @@ def status(
             stopped=record is not None and record.stopped,
             unheard=unheard,
             overdue=record is None
-            and (heard_events.since_ms or now_ms) < now_ms - overdue_ms(settings.coordinator),
+            and (heard_events.since_ms or now_ms)
+            < now_ms - overdue_threshold_ms(settings.coordinator),
         )
     )
     report = StatusReport(
@@ -153,7 +156,7 @@ def status(
         condition=condition.value,
         table=settings.table.identifier,
         **_fields_of_record(history),
-        open_transaction=open_transaction(envelopes),
+        open_transaction=find_open_transaction(envelopes),
         pending_rows=sum(pending_commit.records for pending_commit in found.pending),
         partitions=partitions,
         held=held,
@@ -199,7 +202,7 @@ def _lag_ages(settings: SinkSettings, report: StatusReport, now_ms: int) -> Mapp
     return lag_ages(settings, lags, first, now_ms)
 
 
-def overdue_ms(coordinator: CoordinatorSettings) -> int:
+def overdue_threshold_ms(coordinator: CoordinatorSettings) -> int:
     """Return the wait after which records should be in the table, whoever died meanwhile."""
     times = coordinator
     return INTERVALS_MISSED * (times.commit_interval_ms + times.commit_timeout_ms)
@@ -230,12 +233,12 @@ class _TableStatus:
     bad: tuple[RejectedRecord, ...] = ()
 
 
-def _table(settings: SinkSettings, newest: Newest, notes: _Notes) -> _TableStatus:
+def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) -> _TableStatus:
     try:
         with open_reader(settings) as tables:
             history = tables.reader.history(newest)
             refused = error_at_start(settings, tables.reader)
-            pending = tables.undelivered(history.record)
+            pending = tables.undelivered_commits(history.record)
             gone = describe_unusable_tables(tables, history)
             notes.texts += map(settings.redacted, [*gone, MEND_TABLES] if gone else [])
             bad = _rejected_records(settings, tables, history, notes)
@@ -283,7 +286,7 @@ class _Notes:
     def reachable(self) -> bool:
         return self.exit_code == 0
 
-    def failed(self, what: str, error: HeadgateError) -> None:
+    def note_failure(self, what: str, error: HeadgateError) -> None:
         if isinstance(error, RetryLater | MissingRights):
             self.texts.append(f"{what} not known: {self._settings.redacted(str(error))}")
             self.exit_code = error.exit_code
@@ -335,11 +338,11 @@ def _read_logs(
     settings: SinkSettings, notes: _Notes, unread_since_ms: int | None = None
 ) -> Mapping[TopicPartition, _PartitionLog]:
     try:
-        with source_topics(settings) as topics:
+        with open_source_topics(settings) as topics:
             found = topics.describe()
             before = topics.offsets_at(unread_since_ms) if unread_since_ms else {}
     except (RetryLater, ConfigurationError) as error:
-        notes.failed("lag and participants are", error)
+        notes.note_failure("lag and participants are", error)
         return {}
     return {
         (at := TopicPartition(name, number)): _PartitionLog(log, before.get(at))
@@ -385,7 +388,7 @@ def _read_events(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
     try:
         envelopes = read_control_tail(settings, CONTROL_RECORDS_READ, refused)
     except (RetryLater, ConfigurationError) as error:
-        notes.failed("participants are", error)
+        notes.note_failure("participants are", error)
         return []
     for reason, count in sorted(refused.items()):
         notes.texts.append(f"{count} {_REFUSED[reason]}")
@@ -393,7 +396,7 @@ def _read_events(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
     return envelopes
 
 
-def _note_unheard(settings: SinkSettings, notes: _Notes) -> int:
+def _note_silent_members(settings: SinkSettings, notes: _Notes) -> int:
     """Return how many are in the group although nobody is heard, and note who they are."""
     group, topic = settings.source.group_id, settings.control.topic
     try:

@@ -98,7 +98,7 @@ class Rewriting:
         self._size_bytes = size_bytes
         self._stopped = stopped
         self._numbered = born and isinstance(table.metadata, TableMetadataV3)
-        self._shape = _shape(table, numbered=self._numbered)
+        self._shape = _file_shape(table, numbered=self._numbered)
         self._columns = schema_to_pyarrow(table.schema())
         folder = "compacted" if born else "reread"
         self._prefix = f"{sinks_folder(table, sink)}/{folder}/{uuid.uuid4()}"
@@ -148,17 +148,17 @@ class Rewriting:
         sorter = self._shape.sorter
         at_once = BUFFER_BYTES if sorter else self._shape.encoding.bytes_max
         runs: list[Positions] = []
-        for rows in self._runs(portion, at_once):
+        for rows in self._read_sorted_runs(portion, at_once):
             writing.write(key, rows)
             if sorter:
                 runs.append(sorter.order(rows).to_numpy().astype(np.int64))
-        return _places(runs) if sorter else None
+        return _row_numbers(runs) if sorter else None
 
-    def _runs(self, portion: Sequence[SmallFile], at_once: int) -> Iterator[pa.Table]:
+    def _read_sorted_runs(self, portion: Sequence[SmallFile], at_once: int) -> Iterator[pa.Table]:
         waiting: list[pa.Table] = []
         size_bytes = 0
         for file in portion:
-            for some in self._whole(file):
+            for some in self._read_all_live_rows(file):
                 waiting.append(some)
                 size_bytes += some.nbytes
                 if size_bytes >= at_once:
@@ -169,7 +169,7 @@ class Rewriting:
         if any(some.num_rows for some in waiting):
             yield pa.concat_tables(waiting)
 
-    def _whole(self, file: SmallFile) -> Iterator[pa.Table]:
+    def _read_all_live_rows(self, file: SmallFile) -> Iterator[pa.Table]:
         """Yield the file's live rows, as many as its manifest counts.
 
         Raises ``Unfit`` with its path.
@@ -178,7 +178,7 @@ class Rewriting:
         if len(dead) == file.records:
             return
         try:
-            for some in self._rows(file):
+            for some in self._read_live_rows(file):
                 here = dead[(dead >= rows) & (dead < rows + some.num_rows)] - rows
                 rows += some.num_rows
                 yield _without(some, here) if len(here) else some
@@ -190,7 +190,7 @@ class Rewriting:
             unfit.path = file.path
             raise unfit
 
-    def _rows(self, file: SmallFile) -> Iterator[pa.Table]:
+    def _read_live_rows(self, file: SmallFile) -> Iterator[pa.Table]:
         with self._shape.io.new_input(file.path).open() as stream:
             parquet = pq.ParquetFile(stream)
             position = 0
@@ -199,18 +199,20 @@ class Rewriting:
                 position += batch.num_rows
 
     def _fit(self, rows: pa.Table, file: SmallFile, position: int) -> pa.Table:
-        there = {_id(field): place for place, field in enumerate(rows.schema)}
-        columns = [self._column(rows, there, field) for field in self._columns]
+        there = {_field_id(field): place for place, field in enumerate(rows.schema)}
+        columns = [self._column_or_default(rows, there, field) for field in self._columns]
         schema = self._columns
         if self._numbered:
-            columns += _lineage(rows, there, file, position)
+            columns += _row_lineage_columns(rows, there, file, position)
             schema = self._shape.arrow_schema
         return pa.table(columns, schema=schema)
 
-    def _column(self, rows: pa.Table, there: dict[int, int], field: pa.Field) -> pa.ChunkedArray:
-        place = there.get(_id(field))
+    def _column_or_default(
+        self, rows: pa.Table, there: dict[int, int], field: pa.Field
+    ) -> pa.ChunkedArray:
+        place = there.get(_field_id(field))
         if place is None:
-            wanted = self._table.schema().find_field(_id(field))
+            wanted = self._table.schema().find_field(_field_id(field))
             if not field.nullable or wanted.initial_default is not None:
                 raise Unfit(f"older than column {field.name}")
             return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
@@ -242,7 +244,7 @@ class Rewriting:
         return PartitionKey(binary, folder)
 
 
-def _places(runs: Sequence[Positions]) -> Positions:
+def _row_numbers(runs: Sequence[Positions]) -> Positions:
     """Return, for each row read in sorted runs, its number among the rows written."""
     begins = np.cumsum([0, *(len(order) for order in runs)])
     read = [begin + order for begin, order in zip(begins, runs, strict=False)]
@@ -255,7 +257,7 @@ def _without(rows: pa.Table, places: Positions) -> pa.Table:
     return rows.filter(pa.array(kept))
 
 
-def _shape(table: Table, *, numbered: bool) -> FileShape:
+def _file_shape(table: Table, *, numbered: bool) -> FileShape:
     """Return the Parquet shape that the table asks for, with the configured size."""
     start = TableStart(
         ".".join(table.name()),
@@ -276,7 +278,7 @@ def _shape(table: Table, *, numbered: bool) -> FileShape:
     return shape
 
 
-def _lineage(
+def _row_lineage_columns(
     rows: pa.Table, there: dict[int, int], file: SmallFile, position: int
 ) -> list[pa.ChunkedArray]:
     """Return each row's id and last change, stored in the file or derived from its position."""
@@ -292,7 +294,7 @@ def _lineage(
     return columns
 
 
-def _id(field: pa.Field) -> int:
+def _field_id(field: pa.Field) -> int:
     return int((field.metadata or {}).get(_ID, -1))
 
 
@@ -301,10 +303,10 @@ def _shape_of(field: pa.Field) -> tuple[Any, ...]:
 
     A plain type has no shape: the cast decides whether it fits.
     """
-    return (field.name, _id(field), *_inside(field.type))
+    return (field.name, _field_id(field), *_type_shape(field.type))
 
 
-def _inside(kind: pa.DataType) -> tuple[Any, ...]:
+def _type_shape(kind: pa.DataType) -> tuple[Any, ...]:
     if kinds.is_struct(kind):
         return ("struct", *(_shape_of(kind.field(at)) for at in range(kind.num_fields)))
     if kinds.is_map(kind):

@@ -18,7 +18,7 @@ from headgate.control_protocol.log_event_names import LogEvent, about
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_history import Newest
 from headgate.runtime.maintenance.compaction import Rewriting, Stopped, target_bytes
-from headgate.runtime.sink_tables import look_at_tables
+from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.tables.iceberg.commit_lock import CommitLock
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
 from headgate.tables.iceberg.maintenance.compaction_plan import Choice, Wanted, choose_files
@@ -93,10 +93,10 @@ class Round:
             if self._tag not in table.metadata.refs:  # no commit of the sink could land either
                 self.done.left = ["did not compact: the table has no tag of this sink"]
                 return
-            choice = self._choice(table, born_max)
+            choice = self._choose_files(table, born_max)
             born_max = born_max or choice.sequence_number
             self.done.live_files = choice.live_files
-            self.done.left = [*choice.left, *self._unfit()]
+            self.done.left = [*choice.left, *self._unfit_file_reasons()]
             if not choice.portions:
                 return
             sources = sum(map(len, choice.portions))
@@ -104,7 +104,7 @@ class Round:
                 self.done.compacted_files, self.done.into_files = sources, len(choice.portions)
                 return
             try:
-                rewritten = self._rewriting(table).rewrite(choice, self._report)
+                rewritten = self._new_rewriting(table).rewrite(choice, self._report)
             except Stopped:
                 return
             self.unfit.update(rewritten.unfit)
@@ -118,17 +118,17 @@ class Round:
     def _tag(self) -> str:
         return tag_name(self.settings.name, self.settings.table.branch)
 
-    def _unfit(self) -> list[str]:
+    def _unfit_file_reasons(self) -> list[str]:
         reasons = Counter(self.unfit.values())
         return [f"{count} small files: {reason}" for reason, count in sorted(reasons.items())]
 
     def _report(self, done: int, total: int) -> None:
         self.on_progress(f"{self.table}: portions", done, total)
 
-    def _choice(self, table: Table, born_max: int | None = None) -> Choice:
+    def _choose_files(self, table: Table, born_max: int | None = None) -> Choice:
         """Choose the files; ``born_max`` is the head's sequence number when the round began."""
         wanted = Wanted(
-            self._size_bytes(table),
+            self._target_file_bytes(table),
             self.settings.maintenance.files_min,
             but=frozenset(self.unfit),
             dead_per_thousand=self.settings.maintenance.dead_per_thousand,
@@ -136,12 +136,12 @@ class Round:
         )
         return choose_files(table, self.settings.name, self.settings.table.branch, wanted)
 
-    def _size_bytes(self, table: Table) -> int:
+    def _target_file_bytes(self, table: Table) -> int:
         named = self.settings.maintenance.target_file_bytes
         return target_bytes(table, named, self.settings.coordinator.target_file_bytes)
 
-    def _rewriting(self, table: Table) -> Rewriting:
-        size_bytes = self._size_bytes(table)
+    def _new_rewriting(self, table: Table) -> Rewriting:
+        size_bytes = self._target_file_bytes(table)
         return Rewriting(table, self.settings.name, size_bytes, self.ending.is_set)
 
     def _commit(self, written: Written) -> bool:
@@ -202,7 +202,7 @@ class Round:
             self.table,
             ages,
             beside=self.beside,
-            deciding=partial(deciding_of, self.settings)
+            deciding=partial(read_deciding_tags, self.settings)
             if self.settings.has_foreign_quarantine
             else None,
         )
@@ -238,9 +238,9 @@ class Round:
             )
 
 
-def deciding_of(settings: SinkSettings) -> Deciding:
+def read_deciding_tags(settings: SinkSettings) -> Deciding:
     """Read what the primary table says to the maintenance of an Iceberg quarantine beside it."""
-    with look_at_tables(settings) as tables:
+    with open_tables_read_only(settings) as tables:
         history = tables.reader.history(_LAST)
         if not history.commits:
             history = tables.reader.history()

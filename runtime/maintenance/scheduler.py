@@ -73,12 +73,12 @@ class Maintenance:
         more = False
         while not self._ending.wait(0 if more else interval_s):
             try:
-                more = self._round(search=not more)
+                more = self._run_round(search=not more)
             except Exception as error:  # noqa: BLE001 - it is tried again an interval later
                 more = False
                 _log.warning("table maintenance is suspended for now: %s", error)
 
-    def _round(self, *, search: bool) -> bool:
+    def _run_round(self, *, search: bool) -> bool:
         """Give each table its turn; return whether one has more to do. ``search``: for orphans."""
         primary = None
         if not self._settings.has_foreign_quarantine:
@@ -94,16 +94,16 @@ class Maintenance:
             self._ended(Done(name, failed=str(error)), True)  # noqa: FBT003 - a callback
         there = list(places.locations)
         self._unfit = {name: self._unfit.get(name, {}) for name in there}
-        searched = self._next_searched(there) if search else ()
+        searched = self._next_for_orphan_search(there) if search else ()
         first = random.randrange(len(there)) if there else 0
         more = False
         for name in (*there[first:], *there[:first]):
             if self._ending.is_set():
                 return False
-            more |= self._turn(name, places, search=name in searched)
+            more |= self._maintain_table(name, places, search=name in searched)
         return more
 
-    def _next_searched(self, names: Sequence[str]) -> Sequence[str]:
+    def _next_for_orphan_search(self, names: Sequence[str]) -> Sequence[str]:
         """Return the tables whose orphans are looked for: those behind the last ones."""
         if len(names) <= ORPHANS_AT_ONCE:
             return names
@@ -113,7 +113,7 @@ class Maintenance:
         self._searched = found[-1]
         return found
 
-    def _turn(self, table: str, places: Locations, *, search: bool) -> bool:
+    def _maintain_table(self, table: str, places: Locations, *, search: bool) -> bool:
         commit_lock, coordinator = self._commit_locks.of(table), self._settings.coordinator
         calm_s = coordinator.commit_interval_ms / 2000
         patience_s = (coordinator.commit_interval_ms + coordinator.commit_timeout_ms) / 1000
@@ -121,7 +121,7 @@ class Maintenance:
             self._settings,
             self._catalog,
             table,
-            beside=places.beside(table),
+            beside=places.other_locations(table),
             unread=tuple(places.unread),
             quiet=partial(commit_lock.wait_for_a_commit, patience_s, calm_s),
             commit_lock=commit_lock,
@@ -148,7 +148,7 @@ class Maintenance:
 def begin_maintenance(tables: SinkTables, opening: ExitStack, ended: OnEnded | None) -> None:
     """Maintain a coordinator's tables beside its commits, if wanted; ``opening`` ends it."""
     settings = tables.settings
-    found = tables.maintained(
+    found = tables.maintained_format_of(
         settings.quarantine.table if settings.has_foreign_quarantine else tables.name
     )
     if settings.maintenance and found:
@@ -171,7 +171,7 @@ def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> lis
     return [
         name
         for name in dict.fromkeys(names)
-        if name != UNNAMED and is_wanted(settings.tables, name)
+        if name != UNNAMED and is_maintenance_wanted(settings.tables, name)
     ]
 
 
@@ -182,7 +182,7 @@ def suspension_reasons(primary: TableView | None) -> Mapping[str, str]:
     return {each.table: each.why for each in record.suspended} if record else {}
 
 
-def is_wanted(tables: TablesSettings, name: str) -> bool:
+def is_maintenance_wanted(tables: TablesSettings, name: str) -> bool:
     section = section_of(tables, name) if tables else None
     return section is None or section.maintain
 
@@ -194,7 +194,7 @@ class Locations:
     locations: Mapping[str, str] = field(default_factory=dict)
     unread: Mapping[str, HeadgateError] = field(default_factory=dict)
 
-    def beside(self, table: str) -> tuple[str, ...]:
+    def other_locations(self, table: str) -> tuple[str, ...]:
         """Return the locations of the others."""
         return tuple(at for name, at in self.locations.items() if name != table)
 

@@ -150,7 +150,7 @@ def on_source_logs(
 ) -> Progress:
     """Take the sources' logs."""
     known = replace(before, logs={**before.logs, **logs})
-    return replace(known, still_since_s=_still(known, before.still_since_s, now_s))
+    return replace(known, still_since_s=_still_since(known, before.still_since_s, now_s))
 
 
 def _with_offsets(after: Progress, stored: Mapping[TopicPartition, int], now_s: float) -> Progress:
@@ -160,10 +160,10 @@ def _with_offsets(after: Progress, stored: Mapping[TopicPartition, int], now_s: 
     }
     first = {at: ms for at, ms in after.first_ms.items() if stored.get(at) == after.stored.get(at)}
     moved = replace(after, stored=dict(stored), first_ms=first)
-    return replace(moved, still_since_s=_still(moved, kept, now_s))
+    return replace(moved, still_since_s=_still_since(moved, kept, now_s))
 
 
-def _still(
+def _still_since(
     after: Progress, since_s: Mapping[TopicPartition, float], now_s: float
 ) -> Mapping[TopicPartition, float]:
     """Return since when partitions stand still; one that nobody reads yet does not."""

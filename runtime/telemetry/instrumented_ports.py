@@ -67,10 +67,10 @@ class MeteredWriter:
             took_s = time.monotonic() - self._since_s
             self._observe(names.BATCH_DURATION, took_s, {"outcome": word})
         if isinstance(outcome, BatchWritten):
-            self._written(outcome)
+            self._count_outcome(outcome)
         return outcome
 
-    def _written(self, outcome: BatchWritten) -> None:
+    def _count_outcome(self, outcome: BatchWritten) -> None:
         counted: Counter[tuple[str, str, str]] = Counter()
         for at, found in outcome.partitions.items():
             records = found.records + found.deleted + found.quarantined + found.skipped
@@ -225,7 +225,7 @@ def settlement_outcome(event: Settlement) -> str:
     return "aborted" if isinstance(event, AbortCommit) else "acked"
 
 
-def coordinates(event: object) -> bool:
+def is_coordinator_event(event: object) -> bool:
     """Return whether an event shows a coordinator's progress."""
     return isinstance(event, StartCommit | Settlement)
 

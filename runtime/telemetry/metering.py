@@ -24,7 +24,7 @@ class Ports:
 
 
 @contextmanager
-def measure(settings: SinkSettings) -> Iterator[SinkMeters | None]:
+def open_otlp_meters(settings: SinkSettings) -> Iterator[SinkMeters | None]:
     """Yield meters that send over OTLP, if the sink file has a target; otherwise ``None``."""
     if not settings.telemetry.otlp_endpoint:
         yield None
@@ -44,7 +44,7 @@ def open_meters(settings: SinkSettings) -> Iterator[tuple[OpenTelemetry, SinkMet
         yield telemetry, meters
 
 
-def meter(
+def with_meters(
     ports: Ports, settings: SinkSettings, life: CoordinatorMeters, closing: ExitStack
 ) -> Ports:
     """Return the same ports, measured; and watch the sources until the coordinator's life ends."""
@@ -52,8 +52,10 @@ def meter(
     closing.callback(LagLookout(settings, life).close)
 
     def complain(text: str, next_try_ms: int | None) -> None:
-        life.trouble(text, next_try_ms)
+        life.note_failure(text, next_try_ms)
         ports.on_trouble(text, next_try_ms)
 
-    secondaries = life.secondaries(ports.secondaries) if ports.secondaries else None
-    return Ports(life.log(ports.log), life.table(ports.table), secondaries, complain)
+    secondaries = life.metered_secondaries(ports.secondaries) if ports.secondaries else None
+    return Ports(
+        life.metered_log(ports.log), life.metered_table(ports.table), secondaries, complain
+    )

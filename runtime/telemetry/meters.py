@@ -33,7 +33,7 @@ class Telemetry(Protocol):
     def observe(self, name: str, value: float, labels: Labels) -> None:
         """Record a value in a histogram."""
 
-    def show(self, gauges: Gauges) -> Callable[[], None]:
+    def register_gauges(self, gauges: Gauges) -> Callable[[], None]:
         """Ask these gauges at every collection, until the returned function is called."""
 
 
@@ -44,5 +44,5 @@ class NoTelemetry:
 
     def observe(self, name: str, value: float, labels: Labels) -> None: ...
 
-    def show(self, gauges: Gauges) -> Callable[[], None]:  # noqa: ARG002
+    def register_gauges(self, gauges: Gauges) -> Callable[[], None]:  # noqa: ARG002
         return lambda: None

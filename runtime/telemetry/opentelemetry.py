@@ -55,7 +55,7 @@ class OpenTelemetry:
             )
         ]
         if settings.otlp_endpoint:
-            readers.append(_otlp(settings))
+            readers.append(_otlp_reader(settings))
         self._provider = MeterProvider(
             readers, resource=Resource.create({"service.name": "headgate"}), shutdown_on_exit=False
         )
@@ -63,7 +63,7 @@ class OpenTelemetry:
         self._lock = threading.Lock()
         self._collecting = threading.Lock()
         self._found = threading.local()  # each reader collects in its own thread
-        self._instruments = self._create()
+        self._instruments = self._create_instruments()
 
     def count(self, name: str, amount: float, labels: Labels) -> None:
         self._instruments[name].add(amount, labels)
@@ -71,7 +71,7 @@ class OpenTelemetry:
     def observe(self, name: str, value: float, labels: Labels) -> None:
         self._instruments[name].record(value, labels)
 
-    def show(self, gauges: Gauges) -> Callable[[], None]:
+    def register_gauges(self, gauges: Gauges) -> Callable[[], None]:
         with self._lock:
             self._shown.append(gauges)
 
@@ -82,7 +82,7 @@ class OpenTelemetry:
 
         return hide
 
-    def text(self) -> bytes:
+    def prometheus_text(self) -> bytes:
         """Return everything in Prometheus's format (``CONTENT_TYPE``)."""
         from prometheus_client import generate_latest
 
@@ -93,7 +93,7 @@ class OpenTelemetry:
         """Send what is left, in bounded time."""
         self._provider.shutdown(timeout_millis=_SHUTDOWN_MS)
 
-    def _create(self) -> dict[str, Any]:
+    def _create_instruments(self) -> dict[str, Any]:
         meter = self._provider.get_meter("headgate")
         made: dict[str, Any] = {}
         for name, instrument in INSTRUMENTS.items():
@@ -116,11 +116,11 @@ class OpenTelemetry:
         from opentelemetry.metrics import Observation
 
         def observations(_: Any) -> Sequence[Any]:
-            return [Observation(g.value, dict(g.labels)) for g in self._now(name)]
+            return [Observation(g.value, dict(g.labels)) for g in self._current_gauges(name)]
 
         return observations
 
-    def _now(self, name: str) -> list[Gauge]:
+    def _current_gauges(self, name: str) -> list[Gauge]:
         """Return the gauges of one name.
 
         A collection's first name asks; the others use its result.
@@ -140,7 +140,7 @@ class OpenTelemetry:
 _FIRST_GAUGE = next(name for name, of in INSTRUMENTS.items() if of.kind is Kind.GAUGE)
 
 
-def _otlp(settings: TelemetrySettings) -> Any:
+def _otlp_reader(settings: TelemetrySettings) -> Any:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 

@@ -66,7 +66,7 @@ class MaintenanceMeters:
         self._lock = threading.Lock()
         self._gauges: dict[tuple[str, str], float] = {}
 
-    def ended(self, done: Done, failed: bool) -> None:  # noqa: FBT001 - a callback
+    def on_round_end(self, done: Done, failed: bool) -> None:  # noqa: FBT001 - a callback
         """Take the round of one table. ``failed``: a part of it raised."""
         table = {"table": done.table}
         outcome = "failed" if failed else "done"
@@ -94,12 +94,12 @@ _CALLS_MS_MAX = 120_000
 """Longer than a turn of bounded calls: Spark starting, or a coordinator being joined."""
 
 
-def window_ms(settings: CoordinatorSettings) -> int:
+def stall_window_ms(settings: CoordinatorSettings) -> int:
     """Return how long records may wait before a partition that does not move counts as stalled."""
     return INTERVALS_MISSED * (settings.commit_interval_ms + settings.commit_timeout_ms)
 
 
-def _well() -> None:
+def _no_problem() -> None:
     return None
 
 
@@ -112,11 +112,11 @@ class SinkMeters:
         self._lock = threading.Lock()
         self._life: CoordinatorMeters | None = None
         self._state: Callable[[], State] | None = None
-        self._unwell: Callable[[], Unwell | None] = _well
+        self._unwell: Callable[[], Unwell | None] = _no_problem
         self._draining, self._resting = False, ""
         self._turned_s = time.monotonic()
         self._turn_s_max = (settings.participant.release_timeout_ms + _CALLS_MS_MAX) / 1000
-        self._hide = telemetry.show(self._gauges)
+        self._hide = telemetry.register_gauges(self._gauges)
         self._handler = _ErrorCounter(
             settings.name, lambda code: self.count(names.ERRORS, 1, {"code": code})
         )
@@ -132,32 +132,32 @@ class SinkMeters:
     def observe(self, name: str, value: float, labels: Mapping[str, str]) -> None:
         self._telemetry.observe(name, value, {"sink": self._settings.name, **labels})
 
-    def drain(self) -> None:
+    def note_draining(self) -> None:
         """Note that this process was asked to end."""
         self._draining = True
 
-    def rest(self, why: str = "stopped by a person") -> None:
+    def note_waiting(self, why: str = "stopped by a person") -> None:
         """Note that this process has left the group, and waits."""
         self._resting, self._state = why, None
 
     @property
-    def draining(self) -> bool:
+    def is_draining(self) -> bool:
         return self._draining
 
     # ------------------------------------------------------------------------------- the process
 
-    def turned(self) -> None:
+    def on_turn(self) -> None:
         """Note that the participant's loop has made a turn."""
         self._turned_s = time.monotonic()
 
-    def not_live(self) -> str | None:
+    def find_liveness_problem(self) -> str | None:
         """Return why the process should be restarted, if it should."""
         still_s = time.monotonic() - self._turned_s
         if still_s > self._turn_s_max:
             return f"the participant's loop has not turned for {still_s:.0f} s"
         return None
 
-    def not_ready(self) -> str | None:
+    def find_readiness_problem(self) -> str | None:
         """Return why this participant does no work, if it does none."""
         if self._resting:
             return self._resting
@@ -169,30 +169,30 @@ class SinkMeters:
             return "no coordinator has been heard yet"
         if unwell := self._unwell():
             return str(unwell)
-        life = self.life
+        life = self.coordinator_life
         condition = life.condition() if life else Condition.RUNNING
-        error = life.error() if life else None
+        error = life.current_error() if life else None
         if EXIT_CODES[condition]:
             return f"{condition.value}: {error.code} {error.text}" if error else condition.value
         return None
 
-    def watched(self, unwell: Callable[[], Unwell | None]) -> None:
+    def set_problem_source(self, unwell: Callable[[], Unwell | None]) -> None:
         """Ask this for what ``headgate status`` would say, whenever a probe or a scrape asks."""
         self._unwell = unwell
 
     # ------------------------------------------------------------------------- the participant
 
-    def writer(self, writer: BatchWriter) -> BatchWriter:
+    def metered_writer(self, writer: BatchWriter) -> BatchWriter:
         return MeteredWriter(writer, self.count, self.observe)
 
-    def participants_log(self, log: ControlLog) -> ControlLog:
-        return MeteredLog(log, said=self._said)
+    def metered_log(self, log: ControlLog) -> ControlLog:
+        return MeteredLog(log, said=self._count_appended)
 
-    def follow(self, state: Callable[[], State]) -> None:
+    def set_state_source(self, state: Callable[[], State]) -> None:
         """Ask this for the participant's state whenever metrics are collected."""
         self._state, self._draining, self._resting = state, False, ""
 
-    def _said(self, envelope: Envelope) -> None:
+    def _count_appended(self, envelope: Envelope) -> None:
         kind = assignment_kind(envelope)
         if kind is not None:
             concerned = len(envelope.event.concerns)  # type: ignore[union-attr]
@@ -200,29 +200,29 @@ class SinkMeters:
 
     # ------------------------------------------------------------------------- the coordinator
 
-    def coordinator(self, life: Sender) -> CoordinatorMeters:
+    def start_coordinator_life(self, life: Sender) -> CoordinatorMeters:
         """Start to follow a coordinator's life in this process; the caller closes the result."""
         with self._lock:
             self._life = CoordinatorMeters(self, life, self._settings)
             return self._life
 
-    def ended(self, life: CoordinatorMeters) -> None:
+    def on_life_end(self, life: CoordinatorMeters) -> None:
         with self._lock:
             if self._life is life:
                 self._life = None
 
     @property
-    def life(self) -> CoordinatorMeters | None:
+    def coordinator_life(self) -> CoordinatorMeters | None:
         with self._lock:
             return self._life
 
     def _gauges(self) -> Iterable[Gauge]:
         sink = {"sink": self._settings.name}
-        life = self.life
-        for gauge in (*self._own(), *self._of_the_sink(life)):
+        life = self.coordinator_life
+        for gauge in (*self._participant_gauges(), *self._sink_gauges(life)):
             yield replace(gauge, labels={**sink, **gauge.labels})
 
-    def _of_the_sink(self, life: CoordinatorMeters | None) -> Iterable[Gauge]:
+    def _sink_gauges(self, life: CoordinatorMeters | None) -> Iterable[Gauge]:
         """Yield what the coordinator reports, if it is here; and what is wrong, whoever leads."""
         found = tuple(life.gauges()) if life else ()
         unwell = self._unwell()
@@ -232,7 +232,7 @@ class SinkMeters:
         code = (Gauge(names.ERROR_INFO, 1, {"code": unwell.code}),) if unwell.code else ()
         return (*coordinator_progress.state_gauges(unwell.condition), *code, *others)
 
-    def _own(self) -> Iterable[Gauge]:
+    def _participant_gauges(self) -> Iterable[Gauge]:
         yield Gauge(names.BUILD_INFO, 1, {"version": version("headgate")})
         digest = fingerprint(dict(agreed_settings(self._settings)))
         table = self._settings.table.identifier
@@ -251,14 +251,14 @@ class CoordinatorMeters:
         self._meters = meters
         self._sender = life
         self._settings = settings
-        self._window_s = window_ms(settings.coordinator) / 1000
+        self._window_s = stall_window_ms(settings.coordinator) / 1000
         self._lock = threading.Lock()
         self._progress = coordinator_progress.Progress()
         self._begun_ms = _wall_ms()
         self.maintenance = MaintenanceMeters(meters.count, _wall_ms)
 
     def close(self) -> None:
-        self._meters.ended(self)
+        self._meters.on_life_end(self)
 
     @property
     def progress(self) -> coordinator_progress.Progress:
@@ -266,32 +266,32 @@ class CoordinatorMeters:
             return self._progress
 
     def condition(self) -> Condition:
-        draining = self._meters.draining
+        draining = self._meters.is_draining
         return coordinator_progress.condition(
             self.progress, time.monotonic(), self._window_s, draining=draining
         )
 
-    def error(self) -> LastError | None:
+    def current_error(self) -> LastError | None:
         """Return what is wrong with the sink, as far as its coordinator knows."""
         return coordinator_progress.current_error(self.progress, time.monotonic(), self._window_s)
 
-    def log(self, log: ControlLog) -> ControlLog:
-        return MeteredLog(log, heard=self.heard)
+    def metered_log(self, log: ControlLog) -> ControlLog:
+        return MeteredLog(log, heard=self.on_event)
 
-    def table(self, table: PrimaryTable) -> PrimaryTable:
+    def metered_table(self, table: PrimaryTable) -> PrimaryTable:
         name = self._settings.table.identifier
         return MeteredPrimary(table, name, self._meters.count, self._meters.observe)
 
-    def secondaries(self, secondaries: AllSecondaryTables) -> AllSecondaryTables:
-        return MeteredSecondaries(secondaries, self._meters.count, self._delivered)
+    def metered_secondaries(self, secondaries: AllSecondaryTables) -> AllSecondaryTables:
+        return MeteredSecondaries(secondaries, self._meters.count, self._count_delivered)
 
-    def _delivered(self, table: str, record: CommitRecord) -> None:
+    def _count_delivered(self, table: str, record: CommitRecord) -> None:
         if record.valid_through_ms is not None:
             with self._lock:
                 fresh = {**self._progress.fresh_ms, table: record.valid_through_ms}
                 self._progress = replace(self._progress, fresh_ms=fresh)
 
-    def trouble(self, text: str, next_try_ms: int | None = None) -> None:
+    def note_failure(self, text: str, next_try_ms: int | None = None) -> None:
         """Note that the coordinator keeps failing at something."""
         found = CODE.search(text)
         code = found[0] if found else RetryLater.code
@@ -303,7 +303,7 @@ class CoordinatorMeters:
         with self._lock:
             self._progress = replace(self._progress, error=error)
 
-    def heard(self, envelope: Envelope) -> None:
+    def on_event(self, envelope: Envelope) -> None:
         """Take an event from the log; only this life's own count, and each settlement once.
 
         Participants' events count only for what they could not write.
@@ -348,7 +348,7 @@ class CoordinatorMeters:
             if table.snapshot_id and table.records:
                 self._meters.count(names.COMMITTED_ROWS, table.records, {"table": table.table})
 
-    def looked(
+    def on_source_logs(
         self, logs: Mapping[TopicPartition, OffsetRange], first_ms: Mapping[TopicPartition, int]
     ) -> None:
         """Take the sources' logs, and the timestamps of first unstored records."""
@@ -362,7 +362,7 @@ class CoordinatorMeters:
         if not now.epoch:
             return
         still = len(coordinator_progress.stalled_partitions(now, now_s, self._window_s))
-        current = replace(now, error=self.error())
+        current = replace(now, error=self.current_error())
         yield from coordinator_progress.sink_gauges(current, self.condition(), still, _wall_ms())
         if self._settings.tables:
             yield from coordinator_progress.table_gauges(now)

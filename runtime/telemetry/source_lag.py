@@ -48,21 +48,25 @@ class LagLookout:
         with closing(topics):
             while not self._ended.wait(self._settings.telemetry.interval_ms / 1000):
                 try:
-                    look(self._meters, lambda: readable_logs(topics), self._first)
+                    measure_lag_once(
+                        self._meters, lambda: readable_logs(topics), self._read_first_timestamps
+                    )
                 except HeadgateError as error:
                     _log.debug("lag could not be measured: %s", error)
 
-    def _first(self, places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    def _read_first_timestamps(
+        self, places: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int]:
         return first_timestamps(self._settings.kafka, self._settings.source.group_id, places)
 
 
-def look(
+def measure_lag_once(
     meters: CoordinatorMeters,
     logs: Callable[[], Mapping[TopicPartition, OffsetRange]],
     first: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
 ) -> None:
     """Look once. Answers for a partition that moved meanwhile do not count."""
-    meters.looked(logs(), {})
+    meters.on_source_logs(logs(), {})
     before = meters.progress
     places = {
         at: offset
@@ -71,7 +75,7 @@ def look(
     }
     found = first(places) if places else {}
     now = meters.progress
-    meters.looked({}, {at: ms for at, ms in found.items() if now.next_of(at) == places[at]})
+    meters.on_source_logs({}, {at: ms for at, ms in found.items() if now.next_of(at) == places[at]})
 
 
 def readable_logs(topics: KafkaSourceTopics) -> Mapping[TopicPartition, OffsetRange]:

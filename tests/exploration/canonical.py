@@ -6,7 +6,7 @@ by their ranks. Ranks are taken over everything in the world that is still compa
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 from exploration.small_table import Call, Table, Update, drafted_in
 from exploration.small_world import Member, Seat, World
@@ -27,6 +27,7 @@ from headgate.control_protocol.events import (
 from headgate.control_protocol.identifiers import Sender, TransactionId
 from headgate.control_protocol.ports import TableView
 from headgate.coordinator.state import HeardStatus, Recovery, ReplayWindow, Term
+from headgate.coordinator.state import Timer as CoordinatorTimer
 from headgate.participant.state import Need, OpenTransaction, State, Timer
 
 
@@ -138,20 +139,20 @@ class Canon:
             state.phase,
             state.identity.sender,
             self._cut(seat.position) if not seat.broken else -1,
-            self._in(self._epochs, state.highest_epoch),
-            state.superseded_ms is None,
+            self._in(self._epochs, state.watch.highest_epoch),
+            state.watch.superseded_ms is None,
             frozenset(
                 (sender, self._sequence(sender, number))
                 for sender, number in self._sayable
-                if state.windows.get(sender, ReplayWindow()).has(number)
+                if state.watch.windows.get(sender, ReplayWindow()).has(number)
             ),
-            state.retry_at_ms is None,
-            state.failures,
+            CoordinatorTimer.RETRY not in state.deadlines,
+            state.call.failures,
             frozenset((at, each.sender, each.times) for at, each in state.refused.items()),
-            state.asked,
+            state.call.asked,
             state.recovery and self._recovery(state.recovery),
-            state.term and self._term(state.term),
-            state.attempt and self._attempt(state.attempt),
+            state.term and self._term(state.term, state.deadlines),
+            state.call.attempt and self._attempt(state.call.attempt),
             tuple(map(self._attempt, seat.calls)),
             tuple((name, type(answer)) for name, answer in seat.answers),
             state.suspicion.doubted,
@@ -169,7 +170,7 @@ class Canon:
             self._numbers, transaction.number
         )
 
-    def _term(self, term: Term) -> Hashable:
+    def _term(self, term: Term, deadlines: Mapping[CoordinatorTimer, int]) -> Hashable:
         return (
             self._in(self._epochs, term.epoch),
             self._view(term.primary.view),
@@ -194,11 +195,12 @@ class Canon:
             (
                 term.delivery.asked,
                 term.started,
-                term.delivery.until_ms is None,
+                CoordinatorTimer.DELIVERY in deadlines,
                 term.primary.overtaken,
             ),
             tuple(self._answer(waiting.answer) for waiting in term.changes.proposals),
-            (term.changes.due_ms, term.changes.tables and self._event(None, term.changes.tables)),
+            deadlines.get(CoordinatorTimer.CHANGES),
+            term.changes.tables and self._event(None, term.changes.tables),
         )
 
     def _answer(self, answer: Answer) -> Hashable:

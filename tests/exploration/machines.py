@@ -34,7 +34,7 @@ from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten, Par
 from headgate.coordinator import actions as c
 from headgate.coordinator import machine as coordinating
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.state import Term
+from headgate.coordinator.state import Timer as CoordinatorTimer
 from headgate.participant import actions as p
 from headgate.participant import machine as participating
 from headgate.participant.schema_proposals import WAIT_MS
@@ -142,7 +142,7 @@ def coordinator_fed(
             if answer is not None:
                 inputs.append(answer)
         waits = state.phase in WAITS_TO_HEAR_ITSELF and not world.seats[index].calls
-        if waits and state.retry_at_ms is None:
+        if waits and CoordinatorTimer.RETRY not in state.deadlines:
             inputs.append(machine_io.Tick())  # as the driver does after every turn
     return _seat_in_abstract_time(world, index)
 
@@ -188,17 +188,9 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
     state = seat.state
     term = state.term and replace(
         state.term,
-        collection=replace(
-            state.term.collection,
-            end_due_ms=_abstract(state.term.collection.end_due_ms),
-            time_out_ms=_abstract(state.term.collection.time_out_ms),
-        ),
-        changes=replace(state.term.changes, due_ms=_evolve_due_ms(state.term)),
-        primary=replace(state.term.primary, committed_at_ms=NOW_MS),
         delivery=replace(
             state.term.delivery,
-            moved_at_ms=dict.fromkeys(state.term.delivery.secondaries, NOW_MS),
-            until_ms=state.term.delivery.until_ms and _abstract(state.term.delivery.until_ms),
+            moved_at_ms=dict.fromkeys(state.term.delivery.moved_at_ms, NOW_MS),
         ),
         progress=replace(
             state.term.progress,
@@ -210,19 +202,19 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
     state = replace(
         state,
         term=term,
-        failures=min(state.failures, FAILURES_TOLD_APART),
-        retry_at_ms=state.retry_at_ms and _abstract(state.retry_at_ms),
-        superseded_ms=None if state.superseded_ms is None else NOW_MS,
+        call=replace(state.call, failures=min(state.call.failures, FAILURES_TOLD_APART)),
+        watch=replace(
+            state.watch, superseded_ms=None if state.watch.superseded_ms is None else NOW_MS
+        ),
         wall_ahead_ms=0,
+        deadlines={
+            timer: min(_abstract(due_ms), LATE_MS // 2)
+            if timer is CoordinatorTimer.CHANGES
+            else _abstract(due_ms)
+            for timer, due_ms in state.deadlines.items()
+        },
     )
     return world.seated(index, replace(seat, state=state))
-
-
-def _evolve_due_ms(term: Term) -> int:
-    """What gathers, or waits, does so until the next tick that is late."""
-    if not term.changes.proposals:
-        return NOW_MS
-    return min(_abstract(term.changes.due_ms), LATE_MS // 2)
 
 
 def _abstract(time_ms: int) -> int:

@@ -50,6 +50,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.coordinator import actions as c
 from headgate.coordinator.phases import Phase as Coordinating
+from headgate.coordinator.state import Timer as CoordinatorTimer
 from headgate.participant import actions as p
 from headgate.participant.schema_proposals import WAIT_MS
 from headgate.participant.state import State as ParticipantState
@@ -243,7 +244,7 @@ def _timer_may_fire(world: World, bounds: Bounds, seat: Seat) -> bool:
         case phase if phase in WAITS_TO_HEAR_ITSELF:
             return not _coming(world, seat)
         case _:
-            return seat.state.retry_at_ms is not None
+            return CoordinatorTimer.RETRY in seat.state.deadlines
 
 
 def _crowded(world: World, bounds: Bounds) -> bool:

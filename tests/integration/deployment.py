@@ -41,7 +41,7 @@ from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.table_history import History
-from headgate.operations.access.kafka_connection import source_topics
+from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import (
     open_reader,
 )
@@ -49,7 +49,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
 from headgate.operations.demo.producer import produce
 from headgate.operations.status.status import status
-from headgate.runtime.sink_tables import look_at_tables
+from headgate.runtime.sink_tables import open_tables_read_only
 
 HEADGATE = Path(sys.executable).with_name("headgate")
 PATIENCE_S = 150.0
@@ -323,12 +323,12 @@ class Deployment:
     @contextmanager
     def table(self) -> Iterator[Table]:
         """The table as it is now, for somebody else's changes."""
-        with look_at_tables(self.settings) as tables:
+        with open_tables_read_only(self.settings) as tables:
             yield tables.supports_catalog().load(tables.name)
 
     @contextmanager
     def catalog(self) -> Iterator[Catalog]:
-        with look_at_tables(self.settings) as tables:
+        with open_tables_read_only(self.settings) as tables:
             yield tables.supports_catalog().catalog
 
     def metadata_files(self) -> set[str]:
@@ -351,7 +351,7 @@ class Deployment:
         record = self.record()
         if record is None:
             return None
-        with source_topics(self.settings) as topics:
+        with open_source_topics(self.settings) as topics:
             described = topics.describe()
         ends = {
             (topic, number): log.end
@@ -365,7 +365,7 @@ class Deployment:
     def pending(self) -> tuple[PendingCommit, ...]:
         """What the quarantine has not received yet."""
         with open_reader(self.settings) as tables:
-            return tables.undelivered(tables.reader.history().record)
+            return tables.undelivered_commits(tables.reader.history().record)
 
     def shares(self) -> list[int]:
         """How many partitions each living participant says that it owns, ascending."""

@@ -168,7 +168,7 @@ def _become(arguments: Sequence[str], log: Path) -> NoReturn:
 
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    early_signals.catch()
+    early_signals.catch_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
     nothing = os.open(os.devnull, os.O_RDONLY)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

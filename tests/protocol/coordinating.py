@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+from coordinator_states import checked
 from protocol.values import (
     COORDINATOR,
     GROUP,
@@ -125,13 +126,14 @@ class Coordinator:
     # ------------------------------------------------------------------------------- inputs
 
     def given(self, given: Input) -> None:
-        before = self.phase
-        self.state, self.actions = step(self.state, given, self.now_ms)
+        before = self.state
+        self.state, self.actions = step(before, given, self.now_ms)
+        checked(before, self.state)
         for action in self.actions:
             if isinstance(action, _Request):
                 self.pending = action
-        if self.phase is not before:
-            self.walk.append((before, self.phase))
+        if self.phase is not before.phase:
+            self.walk.append((before.phase, self.phase))
 
     def until(self, phase: Phase) -> None:
         """Ordinary things happen until it is there."""
@@ -170,7 +172,7 @@ class Coordinator:
 
     def looks(self, asked: Look | None = None, read: SecondariesRead | None = None) -> None:
         """What it asked for is answered; ``read``: with these secondary tables."""
-        asked = asked or self.state.asked
+        asked = asked or self.state.call.asked
         if asked is None:
             return
         self.pending = None

@@ -15,6 +15,7 @@ from headgate.control_protocol.ports import TopicState
 from headgate.coordinator.actions import CommitTable
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
+from headgate.coordinator.state import Timer
 
 
 def test_nothing_is_settled_while_the_outcome_is_unknown() -> None:
@@ -154,11 +155,11 @@ def test_a_settlement_of_ours_heard_twice_moves_nothing() -> None:
     coordinator = Coordinator.at(Phase.SETTLING)
     said = coordinator.only(Append)
     coordinator.hears_itself(said)
-    due_ms = coordinator.term.collection.end_due_ms
+    due_ms = coordinator.state.deadlines[Timer.END]
     coordinator.hears_itself(said)
 
     assert coordinator.phase is Phase.OPEN
-    assert coordinator.term.collection.end_due_ms == due_ms
+    assert coordinator.state.deadlines[Timer.END] == due_ms
 
 
 def answer(

@@ -22,7 +22,7 @@ from headgate.control_protocol.commit_record_codec import sink_of
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused
 from headgate.operations.audit.audit import audit
-from headgate.operations.audit.audited_table import check_chain
+from headgate.operations.audit.audited_table import check_commit_chain
 from headgate.operations.audit.files import check_commits, check_live_files
 from headgate.runtime.maintenance.rounds import Round
 from headgate.tables.iceberg.history import read_history, summary_of
@@ -61,7 +61,7 @@ def written(sink: Maintained) -> Written:
     """What a compaction has written, and not committed."""
     one = sink.round()
     table = sink.table
-    found = one._rewriting(table).rewrite(one._choice(table), lambda *_: None)
+    found = one._new_rewriting(table).rewrite(one._choose_files(table), lambda *_: None)
     assert found.written is not None
     return found.written
 
@@ -582,7 +582,7 @@ def test_the_audits_sentences_stay_true(sink: Maintained) -> None:
     reader = IcebergReader(sink.table, SinkName("trips"), "main")
     history, files = reader.history(), reader.live_files()
 
-    assert check_chain(history) == []
+    assert check_commit_chain(history) == []
     assert check_commits(reader, history, lambda *_: None) == []
     assert check_live_files(reader, files, lambda *_: None)[0] == []
     assert sum(file.records for file in files) == sink.next_offset

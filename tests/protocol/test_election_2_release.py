@@ -34,7 +34,7 @@ def unanswered(made: Coordinator, ms: int, *, peer: Sender | None = BOB) -> None
     end_ms = made.now_ms + ms
     while made.now_ms < end_ms and made.phase is not Phase.STOPPED:
         if peer is not None:
-            made.hears(ALIVE, peer, epoch=made.state.highest_epoch)
+            made.hears(ALIVE, peer, epoch=made.state.watch.highest_epoch)
         fails(made)
         made.waits(TURN_MS)
 
@@ -100,7 +100,7 @@ def test_so_is_that_rights_are_missing() -> None:
     """The primary table would go round among participants that all have the same."""
     made = Coordinator.at(Phase.RECOVERING)
     for _ in range(3 * PATIENCE_MS_MIN // TURN_MS):
-        made.hears(ALIVE, BOB, epoch=made.state.highest_epoch)
+        made.hears(ALIVE, BOB, epoch=made.state.watch.highest_epoch)
         fails(made, "HG-401 HG-103 the catalog refused the table")
         made.waits(TURN_MS)
     assert made.phase is Phase.RECOVERING
@@ -130,11 +130,11 @@ def test_the_only_participant_keeps_the_lead_and_says_so(peer: Sender | None) ->
 
 def test_who_was_heard_long_ago_or_gave_up_all_it_had_is_no_heir() -> None:
     made = Coordinator.at(Phase.RECOVERING)
-    made.hears(gain(P1), ALICE, epoch=made.state.highest_epoch)
+    made.hears(gain(P1), ALICE, epoch=made.state.watch.highest_epoch)
     unanswered(made, PATIENCE_MS_MIN // 2 + TURN_MS, peer=None)
-    made.hears(gain(P1), BOB, epoch=made.state.highest_epoch)
+    made.hears(gain(P1), BOB, epoch=made.state.watch.highest_epoch)
     gone = Presence(PresenceKind.LOST, frozenset({P1}), {})
-    made.hears(gone, BOB, epoch=made.state.highest_epoch)
+    made.hears(gone, BOB, epoch=made.state.watch.highest_epoch)
     unanswered(made, 3 * PATIENCE_MS_MIN, peer=None)
     assert made.phase is Phase.RECOVERING
 
@@ -152,8 +152,8 @@ def test_invented_participants_take_bounded_memory() -> None:
     made = Coordinator.at(Phase.RECOVERING)
     unanswered(made, PATIENCE_MS_MIN // 2 + TURN_MS, peer=None)
     for number in range(2 * PEERS_MAX):
-        made.hears(ALIVE, Sender(f"invented-{number}", "1"), epoch=made.state.highest_epoch)
-    assert len(made.state.peers) == PEERS_MAX
+        made.hears(ALIVE, Sender(f"invented-{number}", "1"), epoch=made.state.watch.highest_epoch)
+    assert len(made.state.watch.peers) == PEERS_MAX
 
 
 def test_the_one_that_takes_over_claims_and_goes_on_where_the_table_stands() -> None:

@@ -105,7 +105,7 @@ def test_it_claims_again_only_when_a_fresh_poll_shows_ownership() -> None:
 def test_x3_a_rival_that_speaks_is_challenged_once_per_wait() -> None:
     coordinator = superseded()
     for challenge in range(1, 4):
-        theirs = coordinator.state.highest_epoch
+        theirs = coordinator.state.watch.highest_epoch
         for passed_ms in (WAIT_MS // 2, WAIT_MS - WAIT_MS // 2 - 1, 1):
             assert coordinator.phase is Phase.FOLLOWING
             coordinator.now_ms += passed_ms

@@ -45,6 +45,7 @@ from headgate.coordinator.actions import (
 )
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.settings import RollbackPolicy
+from headgate.coordinator.state import Timer
 from headgate.participant.actions import CopyOffsets
 
 AT = offsets(10, 20)
@@ -100,7 +101,7 @@ def test_outcome_2_a_claim_that_is_refused_for_ever_waits_between_tries() -> Non
     coordinator.until(Phase.CLAIMING)
     for _ in range(20):  # no time passes: this is one call of the driver, which cannot be stopped
         coordinator.refused()
-        if coordinator.state.retry_at_ms is not None:
+        if Timer.RETRY in coordinator.state.deadlines:
             return
         coordinator.until(Phase.RECOVERING)
         coordinator.until(Phase.CLAIMING)
@@ -242,7 +243,7 @@ def test_epoch_4_before_its_term_a_higher_epoch_is_one_to_claim_above(phase: Pha
     coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH + 5)
 
     assert coordinator.phase is phase
-    assert coordinator.state.highest_epoch == EPOCH + 5
+    assert coordinator.state.watch.highest_epoch == EPOCH + 5
 
 
 def test_epoch_4_a_rival_that_collects_for_long_is_let_finish() -> None:

@@ -27,7 +27,13 @@ from headgate.coordinator.actions import (
     ManifestsStaged,
     SecondariesRead,
 )
-from headgate.coordinator.pending_delivery import AT_ONCE, LINGERING_MAX, TRIED_MAX, due_commits
+from headgate.coordinator.pending_delivery import (
+    AT_ONCE,
+    LINGERING_MAX,
+    TRIED_MAX,
+    due_commits,
+    with_unseen,
+)
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import DeliveryLinger
 from headgate.coordinator.state import Lingering
@@ -377,6 +383,7 @@ def filled(*names: str) -> Coordinator:
     made.state = replace(
         made.state, term=replace(made.term, primary=replace(made.term.primary, view=made.table))
     )
+    made.state = with_unseen(made.state)
     made.waits(SETTINGS.commit_interval_ms)
     return made
 

@@ -117,7 +117,7 @@ def test_that_it_is_younger_is_in_the_commit_that_first_names_it() -> None:
     said = status(number, {P0: (10, 12), P1: (20, 20)}, written_in=(EPOCH, number))
     coordinator.hears(said, ALICE, epoch=EPOCH, transaction=number)
     coordinator.until(Phase.COMMITTING)
-    written = coordinator.state.attempt
+    written = coordinator.state.call.attempt
     assert written is not None
     assert written.record.offsets == offsets(12, 20, 0)
     assert written.record.cohorts == {TOPIC: (2,)}

@@ -38,7 +38,7 @@ from headgate.coordinator.machine import WINDOWS_MAX
 from headgate.coordinator.outgoing_events import patience_ms
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
-from headgate.coordinator.state import WINDOW, ReplayWindow, State
+from headgate.coordinator.state import WINDOW, ReplayWindow, State, Timer
 from headgate.participant.state import Phase as Part
 
 EVERY_KIND = {kind.__name__ for kind in get_args(Event)}
@@ -101,13 +101,9 @@ def without_place(state: State) -> State:
     """
     if state.term is None:
         return state
+    progress = replace(state.term.progress, heard_to=ControlOffset(0))
     return replace(
-        state,
-        term=replace(
-            state.term,
-            progress=replace(state.term.progress, heard_to=ControlOffset(0)),
-            primary=replace(state.term.primary, look_soon=False),
-        ),
+        state.with_deadline(Timer.LOOK, None), term=replace(state.term, progress=progress)
     )
 
 
@@ -146,9 +142,9 @@ def test_a_gain_that_is_said_again_brings_no_end_forward() -> None:
     coordinator.hears(idle, ALICE, transaction=1)
     coordinator.waits(1)
     coordinator.until(Phase.OPEN)
-    due_ms = coordinator.term.collection.end_due_ms
+    due_ms = coordinator.state.deadlines[Timer.END]
     coordinator.hears(gain(P0, P1), ALICE, epoch=0, sequence=3)
-    assert coordinator.term.collection.end_due_ms == due_ms
+    assert coordinator.state.deadlines[Timer.END] == due_ms
     assert coordinator.term.collection.named_by_presence == frozenset()
     coordinator.hears(gain(P0, P1), ALICE, epoch=0, sequence=4)
     assert coordinator.term.collection.named_by_presence == {P0, P1}
@@ -170,11 +166,14 @@ def test_old_words_of_a_dead_participant_are_no_sign_of_an_heir() -> None:
     coordinator = Coordinator.at(Phase.OPEN)
     coordinator.hears(gain(kind=PresenceKind.ALIVE), BOB, sequence=9)
     long_ago_ms = coordinator.now_ms - patience_ms(SETTINGS)
-    coordinator.state = replace(coordinator.state, unanswered_since_ms=long_ago_ms)
+    coordinator.state = replace(
+        coordinator.state,
+        call=replace(coordinator.state.call, unanswered_since_ms=long_ago_ms),
+    )
     coordinator.hears(gain(kind=PresenceKind.ALIVE), BOB, sequence=9)
-    assert coordinator.state.peers == {}
+    assert coordinator.state.watch.peers == {}
     coordinator.hears(gain(kind=PresenceKind.ALIVE), BOB, sequence=10)
-    assert coordinator.state.peers.keys() == {BOB.member}
+    assert coordinator.state.watch.peers.keys() == {BOB.member}
 
 
 def test_what_was_overtaken_on_its_way_counts_and_once_only() -> None:
@@ -195,7 +194,7 @@ def test_what_many_say_takes_bounded_memory_and_the_newest_are_known() -> None:
     senders = [Sender("forged", f"{n:012x}") for n in range(WINDOWS_MAX + 10)]
     for sender in senders:
         coordinator.hears(gain(P1), sender, sequence=1)
-    assert len(coordinator.state.windows) == WINDOWS_MAX
+    assert len(coordinator.state.watch.windows) == WINDOWS_MAX
     before = without_place(coordinator.state)
     for sender in senders[-100:]:
         coordinator.hears(gain(P1), sender, sequence=1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.participating import Participant, started
@@ -20,6 +18,7 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import LEAP_MAX, ControlOffset, TransactionNumber
 from headgate.coordinator.phases import Phase
+from headgate.coordinator.state import Timer
 
 AT = offsets(10, 20)
 ALIVE = gain(kind=PresenceKind.ALIVE)
@@ -149,20 +148,14 @@ def test_a_gain_in_anothers_name_hides_no_later_one(leap: int, *, unheard: bool)
     if not unheard:
         participant.hears(gain(P0), ALICE, sequence=sequence)
     far_ms = coordinator.now_ms + 10**6
-    waits = replace(
-        coordinator.state,
-        term=replace(
-            coordinator.term, collection=replace(coordinator.term.collection, end_due_ms=far_ms)
-        ),
-    )
-    coordinator.state = waits
+    coordinator.state = coordinator.state.with_deadline(Timer.END, far_ms)
 
     participant.owns(P0)
     participant.owns(P0, P1)
     said = participant.state.said.unheard[-1]
     coordinator.hears(said.event, ALICE, sequence=said.sequence)
     assert (
-        coordinator.term.collection.end_due_ms == coordinator.now_ms + SETTINGS.rebalance_delay_ms
+        coordinator.state.deadlines[Timer.END] == coordinator.now_ms + SETTINGS.rebalance_delay_ms
     )
 
 

@@ -34,7 +34,7 @@ def test_a_coordinator_heeds_no_notice(
     term = replace(
         after.term, progress=replace(after.term.progress, heard_to=before.term.progress.heard_to)
     )
-    assert replace(after, term=term, highest_epoch=before.highest_epoch) == before
+    assert replace(after, term=term, watch=before.watch) == before
 
 
 @pytest.mark.parametrize("said", SAID)

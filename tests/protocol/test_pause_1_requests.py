@@ -100,7 +100,7 @@ def test_a_request_says_nothing_of_epochs() -> None:
     coordinator = Coordinator.at(Phase.OPEN)
     asks(coordinator, Pause(), (EPOCH + 5, 1))
     assert coordinator.phase is Phase.OPEN
-    assert coordinator.state.highest_epoch == EPOCH
+    assert coordinator.state.watch.highest_epoch == EPOCH
 
 
 @pytest.mark.parametrize("event", [Pause(), Resume()])

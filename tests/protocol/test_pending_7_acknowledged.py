@@ -57,6 +57,17 @@ def test_a_read_does_and_the_next_decision_names_what_is_left() -> None:
     assert {d.transaction for d in coordinator.attempt.record.pending_commits} == {at(EPOCH, 2)}
 
 
+def test_what_is_delivered_leaves_the_primary_tables_tag_as_young_as_it_was() -> None:
+    coordinator = asked(delivering())
+    primary = coordinator.term.primary.view.table
+    landed_ms = coordinator.term.delivery.moved_at_ms[primary]
+    coordinator.now_ms += 50
+    coordinator.delivers()
+    coordinator.follows()
+    moved = coordinator.term.delivery.moved_at_ms
+    assert moved == {primary: landed_ms, ONE: coordinator.now_ms, OTHER: coordinator.now_ms}
+
+
 def test_deliveries_that_do_not_come_hold_the_next_end_up_for_so_long() -> None:
     coordinator = asked(delivering(PATIENT))
     coordinator.unanswered()

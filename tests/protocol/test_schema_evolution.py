@@ -20,6 +20,7 @@ from headgate.control_protocol.schema_evolution import COLUMNS_MAX, Refusal
 from headgate.coordinator.actions import CallFailed, CommitTable, EvolveTable, TableEvolved
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS, REFUSED_MAX
+from headgate.coordinator.state import Timer
 from headgate.participant.actions import BatchEnded, ReadEndOffsets
 from headgate.participant.schema_proposals import WAIT_MS
 
@@ -315,7 +316,7 @@ def test_schema_3_the_answer_is_said_until_it_is_heard_and_then_end_comes_soon()
     coordinator.hears_itself()
     assert coordinator.phase is Phase.OPEN
     assert (
-        coordinator.term.collection.end_due_ms <= coordinator.now_ms + SETTINGS.rebalance_delay_ms
+        coordinator.state.deadlines[Timer.END] <= coordinator.now_ms + SETTINGS.rebalance_delay_ms
     )
 
 
@@ -380,13 +381,7 @@ def test_schema_4_commits_go_on_while_the_table_cannot_be_changed() -> None:
         coordinator.waits(SETTINGS.retry_backoff_max_ms)
         assert coordinator.wants(EvolveTable)
     coordinator.given(CallFailed("the catalog refuses it"))
-    coordinator.state = replace(
-        coordinator.state,
-        term=replace(
-            coordinator.term,
-            collection=replace(coordinator.term.collection, end_due_ms=coordinator.now_ms),
-        ),
-    )
+    coordinator.state = coordinator.state.with_deadline(Timer.END, coordinator.now_ms)
     coordinator.waits(1)
     assert coordinator.phase is Phase.PREPARING
 

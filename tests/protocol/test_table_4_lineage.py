@@ -190,14 +190,19 @@ def test_an_end_waits_for_a_catalog_that_does_not_answer_and_asks_the_same_again
     assert coordinator.phase is Phase.SETTLING
 
 
-def test_a_sink_that_commits_does_not_look() -> None:
+def test_a_sink_that_commits_looks_round_as_often_as_an_idle_one() -> None:
     settings = replace(LOOKS, tag_refresh_interval_ms=1)
     coordinator = Coordinator.at(Phase.OPEN, settings)
+    looks = []
     for _ in range(6):
         next_end(coordinator)
-        assert not coordinator.reads_primary
-        coordinator.pending = coordinator.only(Look)
+        looks.append(coordinator.reads_primary)
+        coordinator.pending = asked = coordinator.only(Look)
+        if asked.primary:
+            coordinator.reads()
         nobody_has_anything(coordinator)
+
+    assert looks == [False, False, True, False, False, True]
 
 
 def test_a_table_rolled_back_under_an_idle_sink_is_found() -> None:

@@ -30,6 +30,7 @@ from headgate.coordinator import actions as coordinator_actions
 from headgate.coordinator.actions import CommitTable
 from headgate.coordinator.outgoing_events import prefixes
 from headgate.coordinator.phases import Phase
+from headgate.coordinator.state import Timer
 from headgate.participant import actions as participant_actions
 
 ELSEWHERE = "s3://elsewhere/trips"
@@ -209,10 +210,7 @@ def test_an_epoch_takes_nothing_from_where_the_data_lay_before_it() -> None:
 def moved() -> Coordinator:
     """A look shows that the table's owner has moved its data."""
     coordinator = Coordinator.at(Phase.OPEN)
-    coordinator.state = replace(
-        coordinator.state,
-        term=replace(coordinator.term, primary=replace(coordinator.term.primary, look_soon=True)),
-    )
+    coordinator.state = coordinator.state.with_deadline(Timer.LOOK, coordinator.now_ms)
     coordinator.until(Phase.PREPARING)
     coordinator.reads(replace(coordinator.table, data_location=ELSEWHERE))
     return coordinator

@@ -32,6 +32,7 @@ from headgate.coordinator.driver import World as CoordinatorWorld
 from headgate.coordinator.phases import Phase as Coordinating
 from headgate.coordinator.service import is_leader
 from headgate.coordinator.state import NO_KEYS, Identity
+from headgate.coordinator.state import Timer as Due
 from headgate.participant.actions import Action, Input
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
@@ -253,14 +254,8 @@ class Node:
         state = coordinator.state
         if state is not before or self.coordinator_log.held:
             return True
-        times = [state.retry_at_ms]
-        times += (
-            [state.term.collection.end_due_ms]
-            if state.phase is Coordinating.OPEN and state.term
-            else []
-        )
-        collects = state.phase is Coordinating.COLLECTING and state.term
-        times += [state.term.collection.time_out_ms] if collects and state.term else []
+        due = {Coordinating.OPEN: Due.END, Coordinating.COLLECTING: Due.TIME_OUT}.get(state.phase)
+        times = [state.deadlines.get(Due.RETRY), state.deadlines.get(due) if due else None]
         self._nap("coordinator", times)
         return False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from simulation.invariants import broken
+from coordinator_states import broken
 from simulation.run import play
 
 from headgate.coordinator import driver

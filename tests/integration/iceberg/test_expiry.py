@@ -23,7 +23,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage
-from headgate.operations.audit.audited_table import check_chain
+from headgate.operations.audit.audited_table import check_commit_chain
 from headgate.operations.audit.files import check_commits, check_live_files
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.maintenance.snapshot_expiry import DUE_MIN
@@ -208,7 +208,7 @@ def test_the_audit_calls_an_expired_history_well(catalog: Catalog) -> None:
     history = reader.history()
     assert not history.complete
     assert len(history.commits) < 50
-    assert check_chain(history) == []
+    assert check_commit_chain(history) == []
     assert check_commits(reader, history, lambda *_: None) == []
     files_of_head = reader.live_files()
     assert len(files_of_head) == 50

@@ -25,7 +25,7 @@ from headgate.control_protocol.errors import HiveCannotSwap, HiveClientUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Landed
 from headgate.control_protocol.testing.contract.world import claimed, commit, record
-from headgate.operations.check.table import check_may_create
+from headgate.operations.check.table import check_create_rights
 from headgate.tables.iceberg.catalog import load_catalog, require_atomic_swap
 from headgate.tables.iceberg.java_catalog import UNLOCKED, JavaCatalog
 from headgate.tables.iceberg.table import IcebergTable
@@ -167,11 +167,11 @@ def test_check_asks_a_metastore_before_there_is_a_table_and_leaves_nothing_behin
 ) -> None:
     assert isinstance(hive.catalog, JavaCatalog)
     names = own_table(), f"{hive.name}_2"  # of a database that there is not, and of one
-    assert all("compares and sets" in check_may_create(hive.catalog, name) for name in names)
+    assert all("compares and sets" in check_create_rights(hive.catalog, name) for name in names)
     monkeypatch.setattr("headgate.tables.iceberg.java_catalog._EXPECTING", {})
     for name in names:
         with pytest.raises(HiveCannotSwap, match="does not compare and set"):
-            check_may_create(hive.catalog, name)
+            check_create_rights(hive.catalog, name)
     assert views_of(hive) == []
 
 
@@ -203,7 +203,7 @@ def test_hive_3_1_is_refused_before_there_is_a_table(
         load_catalog("lake", properties, SLOW_S, java_with_iceberg()) as catalog,
         pytest.raises(HiveCannotSwap, match="does not compare and set"),
     ):
-        check_may_create(catalog, own_table())
+        check_create_rights(catalog, own_table())
 
 
 @pytest.mark.soak

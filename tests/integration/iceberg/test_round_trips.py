@@ -217,7 +217,7 @@ def test_a_thousand_files_are_deleted_by_one_request(
         with files.new_output(f"{folder}/{number}").create() as stream:
             stream.write(b"x")
     proxy.forget()
-    assert sorted(path for path, _ in files.under(folder)) == [
+    assert sorted(path for path, _ in files.list_files(folder)) == [
         f"{folder}/{number}" for number in range(5)
     ]
     assert files.delete_many([f"{folder}/{number}" for number in range(1000)]) == {}

@@ -21,7 +21,7 @@ from postgres_server import PostgresServer
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.status.status import status
-from headgate.runtime.sink_tables import look_at_tables
+from headgate.runtime.sink_tables import open_tables_read_only
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
@@ -41,7 +41,7 @@ def keeping(
     sink.bad_every = 5
 
     def rows_aside() -> list[pa.Table]:
-        with look_at_tables(sink.settings) as tables:
+        with open_tables_read_only(sink.settings) as tables:
             name = sink.settings.quarantine.table
             table = tables.supports_catalog(name).load(name)
             assert table.scan().to_arrow().num_rows == -(-sink.produced // 5)

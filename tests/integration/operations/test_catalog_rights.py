@@ -63,9 +63,9 @@ def commands(role: str) -> list[str]:
 
 def rights(settings: SinkSettings) -> str:
     check = TableCheck(settings)
-    check.catalog()
-    check.table()
-    return check.rights()
+    check.check_catalog()
+    check.check_table()
+    return check.check_rights()
 
 
 def test_a_rest_catalog_is_asked_whether_it_takes_commits(

@@ -51,7 +51,7 @@ def settings(tmp_path: Path, object_store: ObjectStore, proxy: StoreProxy) -> Si
 
 def asked(settings: SinkSettings) -> TableCheck:
     check = TableCheck(settings)
-    check.table()
+    check.check_table()
     return check
 
 
@@ -59,7 +59,7 @@ def test_the_store_is_written_read_and_left_as_it_was(
     settings: SinkSettings, object_store: ObjectStore, tmp_path: Path
 ) -> None:
     before = object_store.keys(tmp_path.name)
-    said = asked(settings).storage()
+    said = asked(settings).check_storage()
     assert said.startswith(f"s3://{BUCKET}/{tmp_path.name}/db/trips/headgate-check-")
     assert said.endswith("was written, read and removed again")
     left = set(object_store.keys(tmp_path.name)) - set(before)
@@ -76,7 +76,7 @@ def test_what_the_store_refuses_is_named(
     check = asked(settings)
     proxy.refuse(methods, DENIED)
     with pytest.raises(MissingRights, match=f"cannot be {done}: the store refuses {operation}"):
-        check.storage()
+        check.check_storage()
 
 
 def test_wrong_keys_are_missing_rights_and_not_an_unreachable_catalog(
@@ -85,7 +85,7 @@ def test_wrong_keys_are_missing_rights_and_not_an_unreachable_catalog(
     monkeypatch.setattr(s3_file_io, "KEPT", KeptFiles())  # a process that has read nothing yet
     proxy.refuse(".*", s3_error(403, "SignatureDoesNotMatch"))
     with pytest.raises(MissingRights, match="GetObject is refused") as wrong:
-        TableCheck(settings).table()
+        TableCheck(settings).check_table()
     assert wrong.value.code == "HG-103"
 
 
@@ -94,22 +94,22 @@ def test_a_table_to_be_made_is_tried_in_the_warehouse(
 ) -> None:
     check = TableCheck(settings)
     assert f"/{settings.catalog.properties['warehouse'].rpartition('/')[2]}/headgate-check-" in (
-        check.storage()
+        check.check_storage()
     )
     proxy.refuse("POST|PUT", DENIED)
     with pytest.raises(MissingRights, match="PutObject"):
-        check.storage()
+        check.check_storage()
     elsewhere = replace(
         settings, catalog=replace(settings.catalog, properties=Properties({"warehouse": "trips"}))
     )
     with pytest.raises(NotChecked, match="the catalog says when it makes one"):
-        TableCheck(elsewhere).storage()
+        TableCheck(elsewhere).check_storage()
 
 
 def test_a_bucket_that_is_not_there(settings: SinkSettings) -> None:
     table = replace(settings.table, location="s3://absent-bucket/trips")
     with pytest.raises(Unreachable, match=r"NoSuchBucket"):
-        TableCheck(replace(settings, table=table)).storage()
+        TableCheck(replace(settings, table=table)).check_storage()
 
 
 @pytest.mark.wide
@@ -134,7 +134,7 @@ def test_executors_that_know_no_keys_are_told_before_the_first_batch(
 
         proxy.judge = signed_by_us
         check = asked(without)
-        assert "was written, read and removed" in check.storage()
+        assert "was written, read and removed" in check.check_storage()
         with pytest.raises(MissingRights, match=r"on executor .* the store refuses") as refused:
-            check.executors()
+            check.check_executors()
         assert "spark.executorEnv" in refused.value.hint

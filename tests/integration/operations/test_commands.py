@@ -35,7 +35,7 @@ from headgate.operations.access.kafka_connection import read_control_tail
 from headgate.operations.check.check import check
 from headgate.operations.cli.main import main
 from headgate.operations.control.pause import pause, resume
-from headgate.runtime.sink_tables import look_at_tables
+from headgate.runtime.sink_tables import open_tables_read_only
 
 pytestmark = pytest.mark.integration
 
@@ -62,7 +62,7 @@ def say(producer: Producer, settings: SinkSettings, *envelopes: Envelope) -> Non
 
 
 def read_history_of(settings: SinkSettings) -> CommitRecord:
-    with look_at_tables(settings) as tables:
+    with open_tables_read_only(settings) as tables:
         record = tables.reader.history().record
     assert record is not None
     return record

@@ -17,7 +17,7 @@ from quarantine_rows import QuarantineRows
 from headgate.control_protocol.errors import Unreachable
 from headgate.coordinator.dead_letters import Progress
 from headgate.kafka.dead_letter_topic import DeadLetterTopic
-from headgate.runtime.dead_letter_forwarder import Forwarder, forward
+from headgate.runtime.dead_letter_forwarder import Forwarder, send_unsent_rows
 
 pytestmark = pytest.mark.integration
 
@@ -92,11 +92,11 @@ def test_who_dies_before_progress_is_stored_sends_again_what_headers_tell_apart(
     quarantine.commit(1, 1, *range(300))
     dying = Dying({"bootstrap.servers": bootstrap}, topic, f"{topic}-dead-letters", lambda: False)
     with pytest.raises(Unreachable):
-        forward(quarantine.unsent(), dying)
+        send_unsent_rows(quarantine.unsent(), dying)
     dying.close()
     for _ in range(2):  # the second one finds nothing to do
         next_one = new_topic(bootstrap, topic)
-        forward(quarantine.unsent(), next_one)
+        send_unsent_rows(quarantine.unsent(), next_one)
         next_one.close()
 
     found = letters(bootstrap, topic)

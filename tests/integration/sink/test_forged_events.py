@@ -25,7 +25,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.runtime.lifecycle_notices import control_log
+from headgate.runtime.lifecycle_notices import open_control_log
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
@@ -34,7 +34,7 @@ FAR = 1_000_000_000
 
 def say(sink: Deployment, sender: Sender, *events: tuple[int, int, Event]) -> None:
     """Each with its epoch and transaction."""
-    log = control_log(sink.settings)
+    log = open_control_log(sink.settings)
     try:
         log.append(
             [

@@ -51,7 +51,7 @@ def test_both_roles_go_on_with_the_partitions_that_have_a_leader(
     own_kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = _properties(tmp_path / "kafka" / "data" / "meta.properties")["cluster.id"]
-    monkeypatch.setattr(broker, "_cluster_id", lambda: cluster)
+    monkeypatch.setattr(broker, "_random_cluster_id", lambda: cluster)
     kafka = {"bootstrap.servers": own_kafka.bootstrap}
     topics = KafkaSourceTopics(kafka, ["rows"], "group")
     member = KafkaGroupMember(kafka, ["rows"], "group", on_revoke=lambda _: None)

@@ -14,7 +14,7 @@ from headgate.control_protocol.ports import TableView
 from headgate.coordinator import epoch_claim, machine, outgoing_events
 from headgate.coordinator.outgoing_events import recover
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.state import HeardStatus, State
+from headgate.coordinator.state import HeardStatus, State, Timer
 
 FAMILY = Family()
 
@@ -24,7 +24,7 @@ def no_claim(right: Any, state: State, view: TableView, sources: Any, now_ms: in
     """An epoch begins without a commit: the first START is said at once."""
     claiming, (call,) = right(state, view, sources, now_ms)
     believed = replace(view, record=call.attempt.record)
-    return epoch_claim.begin_epoch(replace(claiming, attempt=None), believed, 0)
+    return epoch_claim.begin_epoch(claiming, believed, 0)
 
 
 @FAMILY.replaces("EPOCH-1", (epoch_claim, "next_epoch"))
@@ -42,7 +42,9 @@ def above_the_table_only() -> tuple[Planted, ...]:
         (
             machine,
             "begin_epoch",
-            lambda state, *given: begin(replace(state, highest_epoch=0), *given),
+            lambda state, *given: begin(
+                replace(state, watch=replace(state.watch, highest_epoch=0)), *given
+            ),
         ),
     )
 
@@ -121,13 +123,7 @@ def gain_names_nothing(right: Any, state: State, gained: Any, now_ms: int) -> An
 def end_not_soon(right: Any, state: State, gained: Any, now_ms: int) -> Any:
     """A gain waits for the interval."""
     after, actions = right(state, gained, now_ms)
-    return replace(
-        after,
-        term=replace(
-            after.term,
-            collection=replace(after.term.collection, end_due_ms=state.term.collection.end_due_ms),
-        ),
-    ), actions  # type: ignore[union-attr]
+    return after.with_deadline(Timer.END, state.deadlines[Timer.END]), actions
 
 
 @FAMILY.replaces("COMMIT-2", (machine, "_on_record_in_term"))
@@ -157,4 +153,4 @@ def claims_at_once(right: Any, state: State, now_ms: int) -> Any:
 @FAMILY.replaces("EPOCH-4", (machine, "_on_leadership"))
 def never_claims_again(right: Any, state: State, now_ms: int) -> Any:
     """Who was superseded never claims again."""
-    return (state, ()) if state.superseded_ms is not None else right(state, now_ms)
+    return (state, ()) if state.watch.superseded_ms is not None else right(state, now_ms)

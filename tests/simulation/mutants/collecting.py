@@ -48,7 +48,7 @@ def late_judged_twice(right: Any, state: State, said: Any) -> bool:
 @FAMILY.replaces("LOG-5", (machine, "is_repeated"))
 def high_water_mark(right: Any, state: State, said: Any) -> bool:
     """Only the highest number is known: what was overtaken on its way counts for nothing."""
-    window = state.windows.get(said.sender)
+    window = state.watch.windows.get(said.sender)
     return bool(right(state, said)) or (window is not None and said.sequence < window.highest)
 
 

@@ -12,6 +12,7 @@ from headgate.control_protocol.ports import EvolvedTable
 from headgate.coordinator import machine as coordinator
 from headgate.coordinator import schema_changes
 from headgate.coordinator.schema_changes import on_evolved
+from headgate.coordinator.state import Timer
 from headgate.participant import machine as participant
 
 FAMILY = Family()
@@ -21,9 +22,7 @@ FAMILY = Family()
 def failure_answers(right: Any, *given: Any) -> Any:
     """An update whose outcome is unknown is asked for no more, however often it is proposed."""
     state, actions = right(*given)
-    term = state.term
-    never = replace(term.changes, due_ms=2**62)
-    return replace(state, term=replace(term, changes=never)), actions
+    return state.with_deadline(Timer.CHANGES, 2**62), actions
 
 
 @FAMILY.replaces("SCHEMA-8", (coordinator, "retry_changes"))

@@ -58,7 +58,7 @@ def its_own_voice(_right: Any, *_: object) -> bool:
 @FAMILY.replaces("LOG-6", (machine, "is_repeated"))
 def silenced_by_a_number(right: Any, state: State, said: Any) -> bool:
     """Whoever is below the highest number is late, however far below."""
-    window = state.windows.get(said.sender)
+    window = state.watch.windows.get(said.sender)
     return bool(right(state, said)) or (window is not None and said.sequence < window.highest)
 
 

@@ -31,7 +31,7 @@ def answered_is_asked_again(right: Any, state: State, *given: Any) -> State:
         )
         state = replace(state, term=term)
     said, *rest = given
-    newest = replace(said, epoch=state.highest_epoch, transaction=TransactionNumber(2**40))
+    newest = replace(said, epoch=state.watch.highest_epoch, transaction=TransactionNumber(2**40))
     return right(state, newest, *rest)  # type: ignore[no-any-return]
 
 

@@ -15,6 +15,7 @@ from headgate.control_protocol.events import WriteStatus
 from headgate.coordinator import machine
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import State
+from headgate.coordinator.state import Timer as CoordinatorTimer
 from headgate.participant import machine as participant
 from headgate.participant.state import Timer
 
@@ -28,7 +29,7 @@ PARTICIPANT_STEP: tuple[Place, ...] = ((participant_driver, "step"), (participan
 def coordinator_says_once(right: Callable[..., Any], state: State, now_ms: int) -> Any:
     """The coordinator does not say again what it did not hear."""
     if state.phase in (Phase.STARTING, Phase.CLOSING, Phase.SETTLING):
-        return replace(state, retry_at_ms=None), ()
+        return state.with_deadline(CoordinatorTimer.RETRY, None), ()
     return right(state, now_ms)
 
 

@@ -66,8 +66,8 @@ def deletes_on_unknown(right: Any, self: FakeTable, attempt: Any) -> CommitOutco
 @FAMILY.replaces("OUTCOME-1", (machine, "on_commit_answer"))
 def unknown_is_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms: int) -> Any:
     """An unknown commit is taken for landed."""
-    if isinstance(outcome, Unknown) and state.attempt:
-        view = replace(state.attempt.base, record=state.attempt.record)
+    if isinstance(outcome, Unknown) and state.call.attempt:
+        view = replace(state.call.attempt.base, record=state.call.attempt.record)
         outcome = Landed(0, view)
     return right(state, outcome, now_ms)
 
@@ -78,7 +78,7 @@ def unknown_is_not_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms
     if isinstance(outcome, Unknown) and state.phase is Phase.COMMITTING:
         settlement = replace(state.term.progress.settlement, offsets=state.term.progress.offsets)
         term = replace(state.term, progress=replace(state.term.progress, settlement=settlement))
-        return machine.settle(replace(state, attempt=None, term=term), None)
+        return machine.settle(replace(state, term=term), None)
     return right(state, outcome, now_ms)
 
 

@@ -29,9 +29,9 @@ from headgate.control_protocol.table_format import Use
 from headgate.control_protocol.testing.contract.world import record
 from headgate.coordinator.settings import DeliveryLinger, RollbackPolicy
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
-from headgate.operations.control.resolve_stop import accept
+from headgate.operations.control.resolve_stop import accept_stop
 from headgate.operations.many_tables.list import tables
-from headgate.runtime.assembly import identity
+from headgate.runtime.assembly import build_identity
 from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.table_creation import AGAIN_S, TableMaker
@@ -201,7 +201,7 @@ def test_what_no_route_can_see_behind_a_transform_is_refused(
 def test_a_ledger_is_not_let_back_by_hand_either() -> None:
     for choice in ("HG-201=follow-table", "HG-202=restart", "HG-203=follow-table"):
         with pytest.raises(TablesUnfit, match="go back"):
-            accept(parse(FILE), [choice])
+            accept_stop(parse(FILE), [choice])
     assert parse(FILE).coordinator.on_rollback is RollbackPolicy.FAIL
 
 
@@ -241,7 +241,7 @@ def maker(local: LocalCatalog, settings: SinkSettings | None = None) -> TableMak
 
 
 def test_a_declared_table_is_made_for_its_topic(local: LocalCatalog) -> None:
-    maker(local).make(topics("shop.orders", "shop.a-b", "shop.undeclared"))
+    maker(local).create_named_tables(topics("shop.orders", "shop.a-b", "shop.undeclared"))
     table = local.catalog.load_table("db.orders")
     assert [field.name for field in table.schema().fields] == ["id", "ts"]
     assert [str(field.transform) for field in table.spec().fields] == ["day"]
@@ -264,14 +264,14 @@ def test_a_table_that_cannot_be_made_is_tried_again_and_holds_up_no_other(
     making = TableMaker(
         parse(FILE), SinkTables.in_catalog(parse(FILE), local.catalog), lambda: now_s[0]
     )
-    making.make(topics("shop.orders"))
+    making.create_named_tables(topics("shop.orders"))
     assert local.catalog.table_exists("db.orders")
     assert not local.catalog.table_exists("db.bare")
     monkeypatch.undo()
-    making.make(topics("shop.orders"))
+    making.create_named_tables(topics("shop.orders"))
     assert not local.catalog.table_exists("db.bare"), "not at once"
     now_s[0] += AGAIN_S
-    making.make(topics("shop.orders"))
+    making.create_named_tables(topics("shop.orders"))
     assert local.catalog.table_exists("db.bare")
 
 
@@ -287,13 +287,16 @@ def test_racing_creators_make_one_table(local: LocalCatalog) -> None:
     makers = [
         TableMaker(settings, SinkTables.in_catalog(settings, one), lambda: 0.0) for one in others
     ]
-    threads = [threading.Thread(target=one.make, args=[topics("shop.orders")]) for one in makers]
+    threads = [
+        threading.Thread(target=one.create_named_tables, args=[topics("shop.orders")])
+        for one in makers
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert local.catalog.table_exists("db.orders")
-    maker(local).make(topics("shop.orders"))
+    maker(local).create_named_tables(topics("shop.orders"))
     for other in others:
         other.close()
 
@@ -310,7 +313,7 @@ def test_only_so_many_tables_are_made_in_all(local: LocalCatalog) -> None:
     )
     wild = topics(*(f"shop.t{number}" for number in range(5)))
     for _ in range(3):
-        making.make(wild)
+        making.create_named_tables(wild)
         made = sum(local.catalog.table_exists(f"db.t{number}") for number in range(5))
         assert made == 3, "with db.bare, which is declared by its name"
         now_s[0] += 61
@@ -404,6 +407,6 @@ def test_a_start_refuses_a_server_that_has_no_such_call(tmp_path: Path) -> None:
 def test_the_coordinator_knows_paces_and_how_often_idle_tables_are_delivered() -> None:
     slow = FILE.replace('match = "db.bare"', 'match = "db.bare"\ndelivery_linger_ms = 300000')
     text = slow.replace("[tables]\n", "[tables]\nvalid_through_refresh_ms = 600000\n")
-    known = identity(parse(text), Sender("member", "life"))
+    known = build_identity(parse(text), Sender("member", "life"))
     assert known.paces == (DeliveryLinger("db.(orders|a_b)", 0), DeliveryLinger("db.bare", 300_000))
     assert known.refresh_ms == 600_000

@@ -142,9 +142,9 @@ class World:
         self.measured: list[SinkSettings] = []
         self.at_turn: Callable[[Opened], None] = lambda _: None
         monkeypatch.setattr(sink, "open_sink", self._opened)
-        monkeypatch.setattr(sink, "departing", self._departing)
+        monkeypatch.setattr(sink, "announcing_end", self._departing)
         monkeypatch.setattr(process, "may_work", lambda _: True)
-        monkeypatch.setattr(process, "say", lambda *said: self.said.append(said[2]))
+        monkeypatch.setattr(process, "append_event", lambda *said: self.said.append(said[2]))
 
     @contextmanager
     def _opened(self, settings: SinkSettings, *_: object) -> Iterator[Opened]:

@@ -13,7 +13,7 @@ from headgate.config.load import parse
 from headgate.config.shared_configuration import agreed_settings
 from headgate.control_protocol.events import DIGEST
 from headgate.control_protocol.identifiers import Sender
-from headgate.runtime.assembly import identity
+from headgate.runtime.assembly import build_identity
 
 FILE = sink_file_text(Path("/lake")).replace('[spark]\nwriter = "in-process"', "")
 
@@ -54,7 +54,7 @@ def test_what_is_read_and_where_it_goes_must_be_equal(before: str, now: str, nam
 
 
 def test_the_coordinator_knows_its_control_topics_name() -> None:
-    assert identity(parse(FILE), Sender("one", "life")).control_topic == "control"
+    assert build_identity(parse(FILE), Sender("one", "life")).control_topic == "control"
 
 
 def test_a_quarantine_names_its_table() -> None:

@@ -49,7 +49,7 @@ from headgate.operations.access.tables import (
 from headgate.operations.status.status import status
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.process import is_stopped
-from headgate.runtime.sink_tables import SinkTables, look_at_tables
+from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import HudiLocation
 
@@ -578,7 +578,7 @@ def test_a_delta_table_is_found_by_its_location(location: str) -> None:
 
 def test_hg151_commands_for_iceberg_alone_say_so() -> None:
     said = r"city\.trips is a table of format delta"
-    with look_at_tables(delta()) as tables:
+    with open_tables_read_only(delta()) as tables:
         needed = (
             tables.supports_catalog,
             tables.supports_maintenance,
@@ -632,7 +632,7 @@ def test_what_a_table_stamps_its_files_with_reaches_the_coordinator(
     topics = FakeTopics(FakeSource(), ())
     monkeypatch.setattr(HudiFormat, "open", lambda *_: table)
     with ExitStack() as opening:
-        found = SinkTables(hudi(), opening).coordinated(hudi(), topics, opening)
+        found = SinkTables(hudi(), opening).open_coordinator_ports(hudi(), topics, opening)
     assert found.new_token() == ("/lake/trips/*_7.parquet" if stamps else "")
     assert found.table.read() == table.read()
 

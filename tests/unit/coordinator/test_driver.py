@@ -67,7 +67,7 @@ def test_what_is_tried_in_vain_again_and_again_is_told() -> None:
     while len(tries) < 12:
         driver.run_once(0)
         driver.primary()
-        tries.append((driver.state.failures, len(told)))
+        tries.append((driver.state.call.failures, len(told)))
         clock.advance(SETTINGS.retry_backoff_max_ms)
 
     assert all(not said for failures, said in tries if failures < TRIES_IN_SILENCE and not told)
@@ -75,7 +75,7 @@ def test_what_is_tried_in_vain_again_and_again_is_told() -> None:
     text, next_try_ms = told[0]
     assert "commit not confirmed" in text
     assert f"tries again in {next_try_ms} ms" in text
-    assert driver.state.failures == 0
+    assert driver.state.call.failures == 0
 
 
 @pytest.mark.parametrize("lasts", [True, False])

@@ -90,7 +90,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     columns = {"id": "long not null", "zone": "string", "offset": "long"}
     ensure_table(catalog, "db.here", TableDeclaration(columns, partition_by=("zone",)))
     catalog.close()
-    monkeypatch.setattr(dry_run, "source_topics", lambda _: nullcontext(made))
+    monkeypatch.setattr(dry_run, "open_source_topics", lambda _: nullcontext(made))
     monkeypatch.setattr(write_batch, "chunks_of", made.chunks)
     return made
 
@@ -104,7 +104,7 @@ def test_many_tables_are_rehearsed_table_by_table(desk: Desk) -> None:
         ("db.here", True, 10, 1),
         ("db.rest", False, 10, 1),
     ]
-    assert (seen.bad, seen.unmatched, seen.wrong) == (1, 20, True)
+    assert (seen.bad_record_count, seen.unmatched, seen.needs_attention) == (1, 20, True)
     reasons = {misfit.reason.split(",")[0] for misfit in seen.misfits}
     assert "route: there is no table db.gone" in reasons
     assert any("db.HERE would go to db.here" in reason for reason in reasons)
@@ -129,7 +129,7 @@ def test_tables_that_would_be_made_are_shown_as_they_would_be(desk: Desk) -> Non
         ("db.here", True, 10),
     ]
     assert all(row["tip"] == row["id"] for table in seen.tables for row in table.rows)
-    assert (seen.bad, seen.unmatched, seen.wrong) == (0, 0, False)
+    assert (seen.bad_record_count, seen.unmatched, seen.needs_attention) == (0, 0, False)
     assert desk.files() == files
 
 
@@ -143,7 +143,12 @@ def test_ledger_2_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) -> N
     seen = try_records(settings, 1_000)
     assert seen.tables == ()
     assert any("HG-102 table db.rest no longer exists" in misfit.reason for misfit in seen.misfits)
-    assert (seen.bad, seen.unmatched, seen.diverted, seen.wrong) == (0, 0, 10, True)
+    assert (seen.bad_record_count, seen.unmatched, seen.diverted, seen.needs_attention) == (
+        0,
+        0,
+        10,
+        True,
+    )
 
 
 def test_a_dry_run_with_records_of_a_dropped_table_does_not_end_well(desk: Desk) -> None:
@@ -167,7 +172,7 @@ def test_tables_that_are_delivered_together_are_rehearsed_one_by_one(
     settings = load(desk.path)
     monkeypatch.setattr("headgate.config.sink_settings.check_sink", lambda *_: None)
     together = replace(settings, tables=replace(settings.tables, atomic=True))
-    assert not try_records(together, 1_000).wrong
+    assert not try_records(together, 1_000).needs_attention
 
 
 KEYED = """
@@ -190,7 +195,7 @@ def test_changes_are_rehearsed_as_rows_and_deletes(desk: Desk) -> None:
     desk.fill([{"op": "c", "after": row}, {"op": "d", "before": row}, {"op": "?", "after": row}])
     seen = try_records(load(desk.path), 1_000)
     (table,) = seen.tables
-    assert (table.records, table.deletes, seen.bad) == (1, 1, 1)
+    assert (table.records, table.deletes, seen.bad_record_count) == (1, 1, 1)
     assert [row["zone"] for row in table.rows] == ["a"]
     result = CliRunner().invoke(main, ["run", str(desk.path), "--dry-run"])
     assert "1 rows in 1 files" in result.stdout
@@ -226,7 +231,9 @@ type = "rest"
 uri = "http://127.0.0.1:1"
 """
     writers = {
-        backend: dry_run._keep_rejected(parse(text.replace("BACKEND", backend))).spark.writer
+        backend: dry_run._with_all_rejected_kept(
+            parse(text.replace("BACKEND", backend))
+        ).spark.writer
         for backend in ("java", "pyiceberg")
     }
     assert writers == {"java": "spark", "pyiceberg": "in-process"}

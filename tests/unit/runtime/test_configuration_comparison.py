@@ -34,8 +34,8 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.runtime.configuration_comparison import (
-    last_starter_with_other_file,
-    other_running_configuration,
+    find_last_other_starter,
+    find_other_configuration,
     require_same_configuration,
 )
 
@@ -74,7 +74,7 @@ def start(settings: SinkSettings = RUNNING) -> Envelope:
 
 
 def found(said: Sequence[Envelope], settings: SinkSettings = OTHER) -> OtherConfiguration | None:
-    return other_running_configuration(settings, said, NOW)[0]
+    return find_other_configuration(settings, said, NOW)[0]
 
 
 def test_config_1_what_differs_from_those_at_work_is_named() -> None:
@@ -128,15 +128,12 @@ def test_config_1_who_started_the_sink_with_another_file_is_named() -> None:
         return envelope(told, Sender("operator", "1"))
 
     assert (
-        last_starter_with_other_file(OTHER, [asked("start", RUNNING), asked("pause", OTHER)])
+        find_last_other_starter(OTHER, [asked("start", RUNNING), asked("pause", OTHER)])
         == "ann@desk"
     )
-    assert (
-        last_starter_with_other_file(RUNNING, [asked("start", OTHER), asked("start", RUNNING)])
-        == ""
-    )
+    assert find_last_other_starter(RUNNING, [asked("start", OTHER), asked("start", RUNNING)]) == ""
     older = envelope(Notice(NoticeKind.ASKED, text="start", actor="ann@desk"))
-    assert last_starter_with_other_file(OTHER, [older, asked("stop", RUNNING)]) == "", (
+    assert find_last_other_starter(OTHER, [older, asked("stop", RUNNING)]) == "", (
         "an older version's"
     )
 

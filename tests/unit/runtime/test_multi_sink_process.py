@@ -255,26 +255,26 @@ class Told:
     def __init__(self) -> None:
         self.statuses: list[str] = []
 
-    def turned(self, status: str) -> None:
+    def on_turn(self, status: str) -> None:
         self.statuses.append(status)
 
-    def stopping(self) -> None: ...
+    def on_stopping(self) -> None: ...
 
 
 def test_a_sink_that_hangs_is_not_covered_up_by_the_others() -> None:
     told = Told()
     turns = OfAll(told, ["trips", "zones"])
-    trips, zones = turns.of("trips"), turns.of("zones")
+    trips, zones = turns.manager_of("trips"), turns.manager_of("zones")
     for _ in range(3):
-        trips.turned("coordinates")
+        trips.on_turn("coordinates")
     assert told.statuses == []
-    zones.turned("takes part")
+    zones.on_turn("takes part")
     assert told.statuses == ["2 sinks at work"]
-    trips.turned("coordinates")
-    turns.ended("zones")
+    trips.on_turn("coordinates")
+    turns.on_sink_end("zones")
     assert told.statuses == ["2 sinks at work", "1 sinks at work"]
-    zones.turned("takes part")
+    zones.on_turn("takes part")
     assert len(told.statuses) == 2
-    turns.ended("trips")
-    turns.ended("zones")
+    turns.on_sink_end("trips")
+    turns.on_sink_end("zones")
     assert told.statuses[-1] == "0 sinks at work", "the process lives, and tries again"

@@ -71,7 +71,7 @@ class Sink:
         watch = Lookout(SETTINGS, sources, clock.monotonic_ms())
         world = World(
             FakeMember(FakeGroup(source, clock), "one"),
-            MeteredLog(FakeLog(self.server), heard=watch.heard),
+            MeteredLog(FakeLog(self.server), heard=watch.on_event),
             FakeBatchWriter(source, FakeStorage(), clock),
             self.service,
             clock,

@@ -123,7 +123,7 @@ def failing_with(error: Exception) -> Any:
 @pytest.mark.parametrize("opening", ["open_sink", "open_task"])
 def test_embedding_raises_redacted_errors(monkeypatch: pytest.MonkeyPatch, opening: str) -> None:
     settings = parse(LOGS_IN)
-    monkeypatch.setattr(assembly, "_ready", failing_with(Unreachable(f"refused {SECRET}")))
+    monkeypatch.setattr(assembly, "_prepare_tables", failing_with(Unreachable(f"refused {SECRET}")))
     made = (
         assembly.open_sink(settings)
         if opening == "open_sink"
@@ -212,7 +212,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[Notice]:
         def close(self) -> None: ...
 
     monkeypatch.setattr(lifecycle_notices, "control_topic_exists", lambda *_: True)
-    monkeypatch.setattr(lifecycle_notices, "control_log", lambda *_: Log())
+    monkeypatch.setattr(lifecycle_notices, "open_control_log", lambda *_: Log())
     return notices
 
 
@@ -227,7 +227,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[Notice]:
 def test_a_last_word_is_redacted(said: list[Notice], error: Exception, text: str) -> None:
     with (
         pytest.raises(type(error)),
-        lifecycle_notices.departing(parse(LOGS_IN), Sender("one", "life")),
+        lifecycle_notices.announcing_end(parse(LOGS_IN), Sender("one", "life")),
     ):
         raise error
     assert [notice.text for notice in said] == [text]

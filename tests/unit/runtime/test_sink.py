@@ -64,7 +64,7 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(participation, "open_sink", made.opened)
-    monkeypatch.setattr(participation, "departing", made.departing)
+    monkeypatch.setattr(participation, "announcing_end", made.departing)
     return made
 
 

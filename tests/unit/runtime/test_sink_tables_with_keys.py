@@ -60,7 +60,7 @@ def test_key_7_who_only_claims_reads_no_index(
     before = set(threading.enumerate())
     with ExitStack() as opening:
         topics = FakeTopics(FakeSource(), [])
-        coordinated = tables.coordinated(settings(tmp_path), topics, opening)
+        coordinated = tables.open_coordinator_ports(settings(tmp_path), topics, opening)
         table = coordinated.table if leads else tables.open_primary()
         assert isinstance(table.commit(world.attempt(())), Landed)
         for thread in set(threading.enumerate()) - before:

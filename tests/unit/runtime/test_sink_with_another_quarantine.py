@@ -59,8 +59,8 @@ def goes_on(shop: SinkInProcess) -> None:
 
 def checked(settings: SinkSettings, shop: SinkInProcess) -> str:
     check = TableCheck(settings)
-    check.sink_state()
-    return check.quarantine()
+    check.check_sink_state()
+    return check.check_quarantine()
 
 
 def audited(shop: SinkInProcess) -> AuditReport:
@@ -168,6 +168,6 @@ def test_a_table_of_its_own_kind_made_by_hand_that_cannot_be_the_quarantine(
     DeltaTable.create(lake / "orders_quarantine", columns)
     shop = SinkInProcess(kept_in(lake, OWN), value)
     with pytest.raises(TableUnfit, match="no column offset"):
-        TableCheck(shop.settings).quarantine()
+        TableCheck(shop.settings).check_quarantine()
     with pytest.raises(TableUnfit, match="no column offset"):
         shop.begin()

@@ -33,8 +33,8 @@ def said(heard: socket.socket) -> list[str]:
 def test_ready_once_then_stopping(heard: socket.socket) -> None:
     manager = ServiceManager()
     for _ in range(3):
-        manager.turned("takes part")
-    manager.stopping()
+        manager.on_turn("takes part")
+    manager.on_stopping()
     assert said(heard) == ["READY=1", "STOPPING=1"]
 
 
@@ -44,7 +44,7 @@ def test_the_watchdog_hears_of_every_turn_that_it_needs(
     monkeypatch.setenv("WATCHDOG_USEC", "3")
     manager = ServiceManager()
     for _ in range(3):
-        manager.turned("takes part")
+        manager.on_turn("takes part")
     assert said(heard)[:2] == ["READY=1", "WATCHDOG=1"]
 
 
@@ -53,5 +53,5 @@ def test_nobody_listens_and_nothing_happens(monkeypatch: pytest.MonkeyPatch, add
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     monkeypatch.setenv("WATCHDOG_USEC", "not a number")
     manager = ServiceManager()
-    manager.turned("takes part")
-    manager.stopping()
+    manager.on_turn("takes part")
+    manager.on_stopping()

@@ -116,7 +116,7 @@ class Shop:
         self.secondaries = SecondaryTables(
             partial(SinkTables.in_catalog(self.settings, catalog).open, use=Use.SECONDARY),
             threads=False,
-            make=self.maker.wanted,
+            make=self.maker.create_requested,
         )
         self.planning = SinkTables.in_catalog(self.settings, catalog).planning()
 
@@ -144,9 +144,11 @@ class Shop:
             folder="headgate/shop/3-a1/7",
             changed_tables=tuple(self.told.values()),
         )
-        self.maker.make({topic: TopicState(TopicId(topic), {}) for topic in topics})
+        self.maker.create_named_tables({topic: TopicState(TopicId(topic), {}) for topic in topics})
         chunk = chunk_of(records)
-        return self.planning.written(batch, lambda plan: write_put_records(plan, batch, chunk))
+        return self.planning.write_planned(
+            batch, lambda plan: write_put_records(plan, batch, chunk)
+        )
 
     def write(self, topics: Mapping[str, Sequence[Any]], rounds: int = 5) -> dict[str, list[Any]]:
         """By table what the files hold, once all that is asked for was answered."""
@@ -582,7 +584,7 @@ def test_topics_of_any_size_are_made_without_waiting_for_a_minute(
     shop: Shop,
 ) -> None:
     names = {f"shop.n{n}": TopicState(TopicId(str(n)), {}) for n in range(25)}
-    shop.maker.make(names)
+    shop.maker.create_named_tables(names)
     rows = shop.write({name: [{"id": 1}] for name in names})
     assert len(rows) == 25
 

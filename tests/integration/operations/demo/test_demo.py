@@ -19,9 +19,9 @@ from integration.readers import read_with_duckdb, read_with_pyiceberg
 
 from headgate.config.load import load
 from headgate.operations.demo.final_report import read_contents
-from headgate.operations.demo.trips import trips
+from headgate.operations.demo.trips import generate_trips
 from headgate.operations.demo.workspace import PARTITIONS
-from headgate.runtime.sink_tables import look_at_tables
+from headgate.runtime.sink_tables import open_tables_read_only
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -111,14 +111,14 @@ def assert_the_coordinator_was_killed(output: str, folder: Path) -> None:
 
 
 def assert_each_trip_is_there_once(folder: Path) -> None:
-    with look_at_tables(load(folder / "sink.toml")) as tables:
+    with open_tables_read_only(load(folder / "sink.toml")) as tables:
         where = tables.supports_catalog().load(tables.name).metadata_location
     duck = read_with_duckdb(where).select(["kafka_partition", "kafka_offset", "trip_id", "fare"])
     rows = sorted(zip(*(column.to_pylist() for column in duck.columns), strict=True))
     places = [(p, offset) for p, offset, _, _ in rows]
     each = RECORDS // PARTITIONS
     assert places == [(p, offset) for p in range(PARTITIONS) for offset in range(each)]
-    sent = [json.loads(trip) for trip in islice(trips(seed=1), RECORDS)]
+    sent = [json.loads(trip) for trip in islice(generate_trips(seed=1), RECORDS)]
     assert {(number, fare) for _, _, number, fare in rows} == {
         (trip["trip_id"], trip["fare"]) for trip in sent
     }

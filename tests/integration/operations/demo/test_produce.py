@@ -13,7 +13,7 @@ from integration.oracle import read_source
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.operations.demo import producer as producing
 from headgate.operations.demo.producer import create_topic, produce
-from headgate.operations.demo.trips import trips
+from headgate.operations.demo.trips import generate_trips
 
 pytestmark = pytest.mark.integration
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.integration
 def test_what_is_confirmed_is_there(bootstrap: str, topic_factory: Callable[..., str]) -> None:
     topic = topic_factory(4)
     seen: list[int] = []
-    confirmed = produce(bootstrap, topic, islice(trips(), 10_001), on_progress=seen.append)
+    confirmed = produce(bootstrap, topic, islice(generate_trips(), 10_001), on_progress=seen.append)
     assert confirmed == {0: 2_501, 1: 2_500, 2: 2_500, 3: 2_500}
     assert seen == sorted(seen)
     assert seen[-1] == 10_001
@@ -34,7 +34,7 @@ def test_a_full_queue_waits(
 ) -> None:
     monkeypatch.setitem(producing.PRODUCER_SETTINGS, "queue.buffering.max.messages", 100)
     topic = topic_factory(1)
-    assert produce(bootstrap, topic, islice(trips(), 1_000), partitions=1) == {0: 1_000}
+    assert produce(bootstrap, topic, islice(generate_trips(), 1_000), partitions=1) == {0: 1_000}
 
 
 def test_a_record_that_is_refused_is_an_error(

@@ -20,7 +20,7 @@ from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.audited_table import find_offset_moves
 from headgate.operations.audit.report import AuditReport, Verdict
-from headgate.operations.audit.source import find_passed_over
+from headgate.operations.audit.source import find_skipped_offsets
 from headgate.tables.iceberg.history import read_history
 
 ARROW_TOPIC = pa.schema([("topic", pa.string())])
@@ -424,7 +424,9 @@ def test_what_was_passed_over_and_then_fetched_is_not_missing(filled: FilledTabl
     filled.write(3, 1, {0: 18, 1: 15}, [])
     history = read_history(filled.table.refresh(), filled.record(1, 0, {}).sink, "main")
     moves = list(find_offset_moves(history))
-    assert {at.partition: list(gone) for at, gone in find_passed_over(history, moves).items()} == {
+    assert {
+        at.partition: list(gone) for at, gone in find_skipped_offsets(history, moves).items()
+    } == {
         0: [18, 19],
         1: [10, 11, 12, 13, 14],
     }

@@ -34,7 +34,7 @@ Beside = Callable[..., AuditReport]
 def beside(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> Beside:
     """The audit beside a source that holds these offsets of each partition, and no more."""
     monkeypatch.setattr(delete_rows, "announce", lambda *_: None)
-    monkeypatch.setattr(delete_rows, "wait_for_commits", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "commit_waiter", lambda *_: lambda: None)
     assert settings.source.start_at == "earliest"
 
     def audited(held: Offsets, *, of: SinkSettings = settings) -> AuditReport:
@@ -48,13 +48,13 @@ def beside(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> Beside:
             yield SimpleNamespace(describe=lambda: topics)
 
         known = {TopicPartition(TOPIC, at): BitMap64(offsets) for at, offsets in held.items()}
-        monkeypatch.setattr(auditing, "source_topics", source)
+        monkeypatch.setattr(auditing, "open_source_topics", source)
 
         def scanned(_: object, ranges: Mapping[TopicPartition, OffsetRange], *__: object) -> Any:
             asked = {at: BitMap64(range(span.begin, span.end)) for at, span in ranges.items()}
             return {at: known[at] & wanted for at, wanted in asked.items()}
 
-        monkeypatch.setattr(auditing, "scan_source", scanned)
+        monkeypatch.setattr(auditing, "find_source_offsets", scanned)
         return audit(of)
 
     return audited

@@ -59,9 +59,9 @@ def beside(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> Beside:
         def source(_: object) -> Iterator[Any]:
             yield SimpleNamespace(describe=lambda: topics)
 
-        monkeypatch.setattr(auditing, "source_topics", source)
+        monkeypatch.setattr(auditing, "open_source_topics", source)
         held = {AT: BitMap64(range(records))}
-        monkeypatch.setattr(auditing, "scan_source", lambda *_: held)
+        monkeypatch.setattr(auditing, "find_source_offsets", lambda *_: held)
         return audit(settings)
 
     return audited

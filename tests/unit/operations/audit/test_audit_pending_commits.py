@@ -72,7 +72,7 @@ class Owing:
         with open_reader(self.settings) as tables:
             return sum(
                 pending_commit.rows
-                for pending_commit in tables.undelivered(self.primary.read().record)
+                for pending_commit in tables.undelivered_commits(self.primary.read().record)
             )
 
 
@@ -104,7 +104,7 @@ def test_what_is_missing_beside_the_table_is_not_called_the_table(
         open_for_audit(owing.settings, asks_group=True) as reader,
     ):
         owing.catalog.drop_table(ASIDE)
-        with reader.at_rest(ASIDE):
+        with reader.open_at_rest(ASIDE):
             pass
     owing.catalog.drop_table("db.trips")
     with (

@@ -151,7 +151,7 @@ def test_a_table_that_is_the_fold_of_its_source_is_well(filled: Told, slice_byte
     evidence = filled.folded(slice_bytes=slice_bytes)
     assert counts(evidence) == {}
     assert (evidence.faults.rows, evidence.faults.records) == (20, 37)
-    assert not [*evidence.findings(), *evidence.unproven({})]
+    assert not [*evidence.findings(), *evidence.describe_unproven({})]
 
 
 def test_a_row_that_was_dropped_is_found(filled: Told) -> None:
@@ -162,7 +162,7 @@ def test_a_row_that_was_dropped_is_found(filled: Told) -> None:
     assert found.what == "row-lost"
     assert "topic/0@35" in found.evidence
     assert "topic/1@2" in found.evidence
-    assert evidence.count(TopicPartition("topic", 1), Fault.LOST) == 1
+    assert evidence.faulty_row_count(TopicPartition("topic", 1), Fault.LOST) == 1
 
 
 def test_a_row_that_others_may_have_deleted_before_all_that_is_left_is_unproven(
@@ -237,7 +237,7 @@ def test_what_the_log_no_longer_holds_is_unproven(filled: Told) -> None:
     """The row of 19 is of a retained record; others' are not, and 3 was deleted by one."""
     evidence = filled.folded({0: 33, 1: 1})
     assert counts(evidence) == {Fault.AGED: 18}
-    (said,) = evidence.unproven({})
+    (said,) = evidence.describe_unproven({})
     assert "18 rows are of records that the source no longer holds" in said
     filled.produce(gone(5))
     assert counts(filled.folded({0: 33, 1: 1})) == {Fault.AGED: 17, Fault.UNDELETED: 1}
@@ -248,7 +248,7 @@ def test_what_compaction_removed_is_unproven(filled: Told) -> None:
     filled.log = [record for record in filled.log if record.offset != 25]
     evidence = filled.folded()
     assert counts(evidence) == {Fault.VANISHED: 1}
-    (said,) = evidence.unproven({"topic": True})
+    (said,) = evidence.describe_unproven({"topic": True})
     assert "topic is compacted" in said
 
 
@@ -262,7 +262,7 @@ def test_keys_in_two_partitions_are_unproven(filled: Told) -> None:
     filled.produce(gone(40), put(40, partition=1))
     evidence = filled.folded()
     assert counts(evidence) == {Fault.CROSSED: 1}
-    assert "several partitions" in next(evidence.unproven({}))
+    assert "several partitions" in next(evidence.describe_unproven({}))
 
 
 def test_of_a_key_the_youngest_partition_has_the_last_record(told: Told) -> None:
@@ -326,7 +326,7 @@ def test_a_column_that_came_later_is_unproven_where_it_is_empty(told: Told) -> N
         update.add_column("more", StringType())
     evidence = told.folded()
     assert counts(evidence) == {Fault.NEW_COLUMN: 1}
-    assert "were added later (more)" in next(evidence.unproven({}))
+    assert "were added later (more)" in next(evidence.describe_unproven({}))
 
 
 NAN = float("nan")

@@ -63,8 +63,8 @@ def asked(sink: SinkSettings) -> HeadgateError | None:
     """What ``check`` says of the catalog and of a table that is not there."""
     check = TableCheck(sink)
     try:
-        check.catalog()
-        check.table()
+        check.check_catalog()
+        check.check_table()
     except HeadgateError as error:
         return error
     return None
@@ -151,10 +151,10 @@ def test_a_master_of_spark_that_does_not_answer_is_unreachable(master: str) -> N
 
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check = TableCheck(settings(tmp_path))
-    assert "may be written" in check.storage()
+    assert "may be written" in check.check_storage()
     monkeypatch.setattr(state, "_ROOM_BYTES_MIN", 1 << 80)
     with pytest.raises(WriteFailed, match="bytes left"):
-        check.storage()
+        check.check_storage()
 
 
 @pytest.mark.parametrize(

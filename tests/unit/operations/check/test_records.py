@@ -18,9 +18,13 @@ from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import EnvelopeUnfit, RecordsWouldStop
 from headgate.data_plane.cdc.policy import Tombstones
-from headgate.operations.check.records import describe_values, require_keys, shows_records
+from headgate.operations.check.records import (
+    can_describe_records,
+    describe_values,
+    require_readable_keys,
+)
 from headgate.operations.init.infer_cdc import propose_changes
-from headgate.operations.init.sink_file_template import sink_file
+from headgate.operations.init.sink_file_template import build_sink_file
 
 
 def encoded(*values: Any) -> list[bytes | None]:
@@ -83,16 +87,16 @@ def test_changes_that_are_appended_are_said_and_are_no_fault() -> None:
 def test_keys_that_are_records_need_their_format() -> None:
     keys = [b'{"id": 1}', None, b'{"id": 2}']
     with pytest.raises(EnvelopeUnfit, match="keys of all 2 records without a value") as error:
-        require_keys(settings(), "shop", keys)
+        require_readable_keys(settings(), "shop", keys)
     assert error.value.hint == 'set format.key_type = "json"'
-    require_keys(settings(), "shop", [*keys, b"3"])
-    require_keys(settings(), "shop", [b"\xff", b"1"])
-    require_keys(settings(), "shop", [])
-    require_keys(settings(key_type="json"), "shop", keys)
-    require_keys(settings("debezium"), "shop", keys)  # reads them as its values
-    require_keys(settings(keyed=False), "shop", keys)
+    require_readable_keys(settings(), "shop", [*keys, b"3"])
+    require_readable_keys(settings(), "shop", [b"\xff", b"1"])
+    require_readable_keys(settings(), "shop", [])
+    require_readable_keys(settings(key_type="json"), "shop", keys)
+    require_readable_keys(settings("debezium"), "shop", keys)  # reads them as its values
+    require_readable_keys(settings(keyed=False), "shop", keys)
     skipping = replace(settings().changes, tombstones=Tombstones.SKIP)
-    require_keys(replace(settings(), changes=skipping), "shop", keys)
+    require_readable_keys(replace(settings(), changes=skipping), "shop", keys)
 
 
 def test_schemas_beside_the_records_are_another_format() -> None:
@@ -164,7 +168,7 @@ def test_debezium_in_avro_is_known() -> None:
     values = [said("c", None, {"id": 1, "total": None, "placed_at": None})[1]]
     schema = json.dumps(ENVELOPE)
     avro = settings("debezium", type="avro", schema=schema)
-    assert shows_records(avro)
+    assert can_describe_records(avro)
     assert "1 debezium" in describe_values(avro, "shop", values)
     with pytest.raises(EnvelopeUnfit, match="1 debezium"):
         describe_values(settings("dms", type="avro", schema=schema), "shop", values)
@@ -179,8 +183,8 @@ def test_what_cannot_be_read_is_said_with_its_reason() -> None:
 
 
 def test_formats_without_fields_are_not_looked_at() -> None:
-    assert not shows_records(settings(keyed=False, type="string"))
-    assert shows_records(settings())
+    assert not can_describe_records(settings(keyed=False, type="string"))
+    assert can_describe_records(settings())
 
 
 # -------------------------------------------------------------------------------- headgate init
@@ -192,7 +196,7 @@ def begun(home: Path, kind: str, keys: list[bytes | None], *, enclosed: bool = F
     if enclosed:
         values = [v and {"schema": None, "payload": v} for v in values]
     records = list(zip(keys * len(values), encoded(*values), strict=False))
-    text, proposal = sink_file("shop", home, "topic", {}, changes=propose_changes(records))
+    text, proposal = build_sink_file("shop", home, "topic", {}, changes=propose_changes(records))
     assert proposal
     assert proposal.records == len(values)
     return text

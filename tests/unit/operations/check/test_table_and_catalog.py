@@ -65,12 +65,12 @@ def test_a_good_table_passes_every_question_and_nothing_changes(
     filled.good_start()
     before = tree(tmp_path)
     check = TableCheck(with_table(settings, columns=COLUMNS))
-    assert check.catalog() == "'default' (sql) opens"
-    assert check.table().startswith("db.trips exists")
-    assert check.columns() == "3 in the table, 3 of them declared here and equal"
-    assert check.files() == "as the table's properties ask"
-    assert check.sink_state() == "goes on after transaction 1.2 of group headgate-trips"
-    assert check.storage() == f"{tmp_path}/warehouse/db/trips may be written"
+    assert check.check_catalog() == "'default' (sql) opens"
+    assert check.check_table().startswith("db.trips exists")
+    assert check.check_columns() == "3 in the table, 3 of them declared here and equal"
+    assert check.check_files() == "as the table's properties ask"
+    assert check.check_sink_state() == "goes on after transaction 1.2 of group headgate-trips"
+    assert check.check_storage() == f"{tmp_path}/warehouse/db/trips may be written"
     assert tree(tmp_path) == before
 
 
@@ -90,57 +90,57 @@ def test_rights_are_asked_of_a_catalog_that_is_open(
         return "may be committed"
 
     monkeypatch.setattr(SqlCatalog, "close", close)
-    monkeypatch.setattr("headgate.operations.check.table.check_may_commit", asked)
+    monkeypatch.setattr("headgate.operations.check.table.check_commit_rights", asked)
     check = TableCheck(settings)
-    check.table()
-    assert check.rights() == "may be committed"
+    check.check_table()
+    assert check.check_rights() == "may be committed"
 
 
 def test_a_table_that_the_first_start_creates(settings: SinkSettings, tmp_path: Path) -> None:
     check = TableCheck(with_table(settings, create=True, columns=COLUMNS))
-    assert "the first start creates it" in check.catalog()
-    assert "the first start creates it" in check.table()
+    assert "the first start creates it" in check.check_catalog()
+    assert "the first start creates it" in check.check_table()
     assert not check.exists
-    assert "may be written" in check.storage()
+    assert "may be written" in check.check_storage()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sink.toml"]
 
 
 def test_a_missing_catalog_file_without_leave_to_create(settings: SinkSettings) -> None:
     with pytest.raises(TableMissing, match="does not exist yet"):
-        TableCheck(settings).catalog()
+        TableCheck(settings).check_catalog()
 
 
 def test_an_empty_catalog_is_not_touched(settings: SinkSettings, tmp_path: Path) -> None:
     (tmp_path / "catalog.db").touch()
     check = TableCheck(settings)
-    check.catalog()
+    check.check_catalog()
     with pytest.raises(TableMissing, match="the catalog is empty"):
-        check.table()
+        check.check_table()
     assert (tmp_path / "catalog.db").stat().st_size == 0
 
 
 def test_a_missing_table(filled: FilledTable, settings: SinkSettings) -> None:
     with pytest.raises(TableMissing, match=r"db\.other") as caught:
-        TableCheck(with_table(settings, identifier="db.other")).table()
+        TableCheck(with_table(settings, identifier="db.other")).check_table()
     assert "table.create" in caught.value.hint
 
 
 def test_an_unreadable_catalog(settings: SinkSettings, tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_bytes(b"this is no database at all" * 100)
     with pytest.raises(ConfigurationError, match="not a database"):
-        TableCheck(settings).table()
+        TableCheck(settings).check_table()
 
 
 def test_a_catalog_server_that_is_down(settings: SinkSettings) -> None:
     down = with_catalog(settings, type="rest", uri="http://127.0.0.1:1")
     with pytest.raises(Unreachable, match="cannot be opened"):
-        TableCheck(down).catalog()
+        TableCheck(down).check_catalog()
 
 
 def test_lost_table_metadata(filled: FilledTable, settings: SinkSettings) -> None:
     Path(filled.table.metadata_location.removeprefix("file://")).unlink()
     with pytest.raises(Unreachable, match="cannot be read"):
-        TableCheck(settings).table()
+        TableCheck(settings).check_table()
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_a_column_that_is_not_as_declared(
     filled: FilledTable, settings: SinkSettings, column: ColumnSettings, message: str
 ) -> None:
     check = TableCheck(with_table(settings, columns=(column,)))
-    check.table()
+    check.check_table()
     with pytest.raises(TableChanged) as caught:
-        check.columns()
+        check.check_columns()
     assert caught.value.message == message
 
 
@@ -167,19 +167,19 @@ def test_the_sink_name_under_another_group(filled: FilledTable, settings: SinkSe
     filled.good_start()
     other = replace(settings, source=replace(settings.source, group_id="other"))
     with pytest.raises(SinkNameTaken, match="'headgate-trips'"):
-        TableCheck(other).sink_state()
+        TableCheck(other).check_sink_state()
 
 
 def test_a_first_start(filled: FilledTable, settings: SinkSettings) -> None:
     filled.table.transaction().remove_properties("headgate.trips.claimed").commit_transaction()
-    assert TableCheck(settings).sink_state() == "a first start; it starts at earliest"
+    assert TableCheck(settings).check_sink_state() == "a first start; it starts at earliest"
 
 
 def test_a_deleted_tag(filled: FilledTable, settings: SinkSettings) -> None:
     filled.good_start()
     filled.table.manage_snapshots().remove_tag("headgate-trips").commit()
     with pytest.raises(TagMissing):
-        TableCheck(settings).sink_state()
+        TableCheck(settings).check_sink_state()
 
 
 def test_a_rolled_back_table_and_its_policy(filled: FilledTable, settings: SinkSettings) -> None:
@@ -187,9 +187,9 @@ def test_a_rolled_back_table_and_its_policy(filled: FilledTable, settings: SinkS
     second = filled.table.metadata.snapshots[1].snapshot_id
     filled.table.manage_snapshots().rollback_to_snapshot(second).commit()
     with pytest.raises((TableRolledBack, HistoryUndecidable)):
-        TableCheck(settings).sink_state()
+        TableCheck(settings).check_sink_state()
     policy = CoordinatorSettings(on_rollback=RollbackPolicy.FOLLOW_TABLE)
-    assert "1.1" in TableCheck(replace(settings, coordinator=policy)).sink_state()
+    assert "1.1" in TableCheck(replace(settings, coordinator=policy)).check_sink_state()
 
 
 # ------------------------------------------------------------------------------------------ rights
@@ -214,12 +214,12 @@ def test_storage_that_may_not_be_written(
     data = tmp_path / "warehouse" / "db" / "trips" / "data"
     data.mkdir()
     check = TableCheck(settings)
-    check.table()
+    check.check_table()
     open_to_all(tmp_path)
     data.chmod(0o555)
     try:
         with nobody(), pytest.raises(MissingRights, match="files cannot be written under"):
-            check.storage()
+            check.check_storage()
     finally:
         data.chmod(0o755)
 
@@ -239,14 +239,14 @@ def test_a_catalog_file_that_may_not_be_written(
     open_to_all(tmp_path)
     (tmp_path / "catalog.db").chmod(0o444)
     with nobody(), pytest.raises(MissingRights, match="may not be written"):
-        TableCheck(settings).catalog()
+        TableCheck(settings).check_catalog()
 
 
 def test_a_location_that_cannot_be_a_folder(settings: SinkSettings, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     check = TableCheck(with_catalog(settings, warehouse=f"file://{tmp_path}/file/warehouse"))
     with pytest.raises(MissingRights, match="is not a folder"):
-        check.storage()
+        check.check_storage()
 
 
 def test_properties_that_files_cannot_follow_are_told(
@@ -255,15 +255,15 @@ def test_properties_that_files_cannot_follow_are_told(
     with filled.table.transaction() as change:
         change.set_properties({"write.parquet.page-version": "v2"})
     check = TableCheck(settings)
-    check.table()
+    check.check_table()
     told = "not supported: write.parquet.page-version = v2: data pages are of version 1"
-    assert check.files() == told
+    assert check.check_files() == told
     with filled.table.transaction() as change:
         change.set_properties({"write.parquet.compression-codec": "lzo"})
     check = TableCheck(settings)
-    check.table()
+    check.check_table()
     with pytest.raises(ConfigurationError, match="lzo"):
-        check.files()
+        check.check_files()
 
 
 def test_key_1_a_key_that_the_table_cannot_have_is_told(
@@ -271,17 +271,17 @@ def test_key_1_a_key_that_the_table_cannot_have_is_told(
 ) -> None:
     """A column may be null in the table though the sink file, which declares none, cannot know."""
     check = TableCheck(with_table(settings, key=("topic",)))
-    check.table()
+    check.check_table()
     with pytest.raises(KeyUnfit, match="column 'topic' is not required"):
-        check.columns()
+        check.check_columns()
     with filled.table.update_schema(allow_incompatible_changes=True) as change:
         change.update_column("topic", required=True)
     with filled.table.transaction() as properties:
         properties.set_properties({"write.format.default": "orc"})
     check = TableCheck(with_table(settings, key=("topic",)))
-    check.table()
+    check.check_table()
     with pytest.raises(KeyUnfit, match="wants its files in orc"):
-        check.columns()
+        check.check_columns()
 
 
 @pytest.mark.parametrize("kind", ["orc", "avro"])
@@ -291,14 +291,14 @@ def test_a_tables_other_format_is_followed(
     with filled.table.transaction() as change:
         change.set_properties({"write.format.default": kind})
     check = TableCheck(settings)
-    check.table()
-    assert check.files() == "as the table's properties ask"
+    check.check_table()
+    assert check.check_files() == "as the table's properties ask"
     with filled.table.transaction() as change:
         change.set_properties({f"write.{kind}.compression-codec": "lzo"})
     check = TableCheck(settings)
-    check.table()
+    check.check_table()
     with pytest.raises(ConfigurationError, match="lzo"):
-        check.files()
+        check.check_files()
 
 
 def test_a_place_that_the_catalog_chooses_is_said_to_be_unchecked(
@@ -306,7 +306,7 @@ def test_a_place_that_the_catalog_chooses_is_said_to_be_unchecked(
 ) -> None:
     check = TableCheck(with_catalog(settings, warehouse="trips"))
     with pytest.raises(NotChecked, match="writing to trips was not tried"):
-        check.storage()
+        check.check_storage()
 
 
 # ------------------------------------------------------------------------------- what cannot work
@@ -315,18 +315,18 @@ def test_a_place_that_the_catalog_chooses_is_said_to_be_unchecked(
 def test_a_catalog_whose_folder_is_missing(settings: SinkSettings) -> None:
     absent = with_catalog(settings, uri="sqlite:////absent/lake/catalog.db")
     with pytest.raises(ConfigurationError, match="the folder /absent/lake does not exist"):
-        TableCheck(with_table(absent, create=True, columns=COLUMNS)).catalog()
+        TableCheck(with_table(absent, create=True, columns=COLUMNS)).check_catalog()
 
 
 def test_a_catalog_of_a_type_that_does_not_exist(settings: SinkSettings) -> None:
     with pytest.raises(CatalogRefused, match="is not a catalog that pyiceberg has"):
-        TableCheck(with_catalog(settings, type="sqll")).catalog()
+        TableCheck(with_catalog(settings, type="sqll")).check_catalog()
 
 
 def test_a_catalog_that_cannot_be_the_lock(settings: SinkSettings, tmp_path: Path) -> None:
     hive = with_catalog(settings, type="hive", uri="thrift://127.0.0.1:1")
     with pytest.raises(CatalogRefused, match="can lose a commit"):
-        TableCheck(with_table(hive, create=True, columns=COLUMNS)).catalog()
+        TableCheck(with_table(hive, create=True, columns=COLUMNS)).check_catalog()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sink.toml"]
 
 
@@ -342,7 +342,7 @@ def test_a_warehouse_that_is_none(settings: SinkSettings, warehouse: str, messag
     wanted = with_table(with_catalog(settings, warehouse=warehouse), create=True, columns=COLUMNS)
     check = TableCheck(wanted)
     with pytest.raises(ConfigurationError, match=message):
-        check.storage()
+        check.check_storage()
 
 
 def edited(filled: FilledTable, change: Callable[[dict[str, Any]], None]) -> None:
@@ -359,9 +359,9 @@ def test_a_partition_transform_that_nobody_here_knows(
     field = {"source-id": 3, "field-id": 1000, "name": "z", "transform": "zorder[4]"}
     edited(filled, lambda table: table["partition-specs"][0]["fields"].append(field))
     check = TableCheck(settings)
-    check.table()
+    check.check_table()
     with pytest.raises(TableChanged, match=r"partition field z: the transform .* is not known"):
-        check.columns()
+        check.check_columns()
 
 
 def test_a_column_that_cannot_hold_the_records_offset(
@@ -373,9 +373,9 @@ def test_a_column_that_cannot_hold_the_records_offset(
     edited(filled, dated)
     kind = ColumnSettings(name="offset", type="date", from_record=True)
     check = TableCheck(with_table(settings, columns=(kind,)))
-    check.table()
+    check.check_table()
     with pytest.raises(TableChanged, match="cannot hold the records' offset"):
-        check.columns()
+        check.check_columns()
 
 
 @pytest.mark.parametrize(
@@ -384,9 +384,9 @@ def test_a_column_that_cannot_hold_the_records_offset(
 def test_a_retention_below_one(filled: FilledTable, settings: SinkSettings, key: str) -> None:
     filled.table.transaction().set_properties({key: "-1"}).commit_transaction()
     check = TableCheck(settings)
-    check.table()
+    check.check_table()
     with pytest.raises(ConfigurationError, match="cannot be '-1'"):
-        check.columns()
+        check.check_columns()
 
 
 def test_an_interval_of_ages(settings: SinkSettings) -> None:
@@ -400,12 +400,12 @@ def test_the_quarantine_is_asked_for_and_so_at_a_start(
     filled.good_start()
     kept = replace(settings.quarantine, policy=Disposal.QUARANTINE, table="db.aside")
     settings = replace(settings, quarantine=kept)
-    assert "does not exist yet" in TableCheck(settings).quarantine()
+    assert "does not exist yet" in TableCheck(settings).check_quarantine()
     catalog.create_table("db.aside", Schema(NestedField(1, "topic", StringType())))
     tables = SinkTables.in_catalog(settings, catalog)
-    for ask in (TableCheck(settings).quarantine, tables.ready_quarantine):
+    for ask in (TableCheck(settings).check_quarantine, tables.prepare_quarantine):
         with pytest.raises(TableUnfit, match="no column partition, no column offset, no column"):
             ask()
     catalog.drop_table("db.aside")
-    tables.ready_quarantine()
-    assert "exists (iceberg, UUID" in TableCheck(settings).quarantine()
+    tables.prepare_quarantine()
+    assert "exists (iceberg, UUID" in TableCheck(settings).check_quarantine()

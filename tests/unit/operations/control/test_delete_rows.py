@@ -35,7 +35,7 @@ from headgate.operations.cli.main import main
 from headgate.operations.control import delete_rows
 from headgate.operations.control.delete_rows import Deleted, RowDeletion, carry_out, plan
 from headgate.operations.control.maintain import STEPS, maintain
-from headgate.operations.control.operator_claim import acting_as
+from headgate.operations.control.operator_claim import acting_as_operator
 from headgate.operations.control.rollback import find_removed_snapshots
 from headgate.tables.iceberg import row_deletion
 from headgate.tables.iceberg.history import summary_of
@@ -61,7 +61,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """On the control topic; and nobody waits for a good moment."""
     told: list[str] = []
     monkeypatch.setattr(delete_rows, "announce", lambda _, what: told.append(what))
-    monkeypatch.setattr(delete_rows, "wait_for_commits", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "commit_waiter", lambda *_: lambda: None)
     return told
 
 
@@ -105,7 +105,7 @@ def test_what_matches_goes_and_the_sink_goes_on(make: Make, version: str) -> Non
     sink.commits(3)
     asked = "offset in (1, 7) or offset >= 13"
 
-    with acting_as("alice"):
+    with acting_as_operator("alice"):
         assert deleted(sink, asked) == [Deleted("db.trips", 4, 3)]
 
     left = [offset for offset in range(15) if offset not in (1, 7, 13, 14)]
@@ -355,9 +355,9 @@ def audited(sink: Maintained, monkeypatch: pytest.MonkeyPatch) -> AuditReport:
     def source(_: object) -> Iterator[Any]:
         yield SimpleNamespace(describe=lambda: topics)
 
-    monkeypatch.setattr(auditing, "source_topics", source)
+    monkeypatch.setattr(auditing, "open_source_topics", source)
     held = {at: BitMap64(range(end))}
-    monkeypatch.setattr(auditing, "scan_source", lambda *_: held)
+    monkeypatch.setattr(auditing, "find_source_offsets", lambda *_: held)
     return audit(sink.settings)
 
 
@@ -405,7 +405,7 @@ def test_a_rollback_says_which_deleted_rows_it_would_bring_back(make: Make) -> N
 
     removed = find_removed_snapshots(past, head.snapshot_id, target.snapshot_id)
 
-    assert [text.partition(" (")[2] for text in removed.foreign] == [
+    assert [text.partition(" (")[2] for text in removed.foreign_snapshots] == [
         "1 deleted rows would be back)"
     ]
 

@@ -19,7 +19,7 @@ from headgate.operations.control.delete_rows import Deleted, RowDeletion, carry_
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SinkSettings:
     monkeypatch.setattr(delete_rows, "announce", lambda *_: None)
-    monkeypatch.setattr(delete_rows, "wait_for_commits", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "commit_waiter", lambda *_: lambda: None)
     return shop_settings(tmp_path, "")
 
 

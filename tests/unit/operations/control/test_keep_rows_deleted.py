@@ -39,7 +39,7 @@ from headgate.tables.iceberg.table import IcebergTable
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is told, and nobody waits for a good moment; the brokers are not there."""
     monkeypatch.setattr(delete_rows, "announce", lambda *_: None)
-    monkeypatch.setattr(delete_rows, "wait_for_commits", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "commit_waiter", lambda *_: lambda: None)
     for module in (rollback, set_offsets):
         monkeypatch.setattr(module, "require_stopped", lambda _: None)
 
@@ -230,7 +230,7 @@ def filled_sink(
         yield Log()
 
     for module in (rollback, set_offsets, accept):
-        monkeypatch.setattr(module, "source_topics", topics)
+        monkeypatch.setattr(module, "open_source_topics", topics)
     filled.good_start()
     assert settings.table.identifier == "db.trips"
     return filled
@@ -308,8 +308,8 @@ def test_a_rollback_by_others_is_not_followed_over_deleted_records(
     deleted(settings, "offset = 7 and partition = 0")
     filled_sink.table.refresh().manage_snapshots().rollback_to_snapshot(first).commit()
     with pytest.raises(DeletedBack, match="1 records"):
-        accept.accept(settings, ["HG-201=follow-table"])
-    assert accept.accept(settings, ["HG-201=follow-table"], deleted_back=True)
+        accept.accept_stop(settings, ["HG-201=follow-table"])
+    assert accept.accept_stop(settings, ["HG-201=follow-table"], deleted_back=True)
 
 
 @pytest.mark.parametrize("tagged", [True, False])
@@ -346,8 +346,8 @@ def test_a_table_that_is_gone_took_the_list_of_its_deletions_along(
     catalog.drop_table("db.trips")
     catalog.create_table("db.trips", SCHEMA)
     with pytest.raises(DeletedBack, match=r"the table that knew .* is gone"):
-        accept.accept(settings, ["HG-202=restart"])
-    assert accept.accept(settings, ["HG-202=restart"], deleted_back=True)
+        accept.accept_stop(settings, ["HG-202=restart"])
+    assert accept.accept_stop(settings, ["HG-202=restart"], deleted_back=True)
 
 
 def test_routed_tables_and_the_quarantine_are_looked_at_too(
@@ -357,8 +357,8 @@ def test_routed_tables_and_the_quarantine_are_looked_at_too(
     def topics(_: SinkSettings) -> Iterator[Source]:
         yield Source()
 
-    monkeypatch.setattr(rollback, "source_topics", topics)
-    monkeypatch.setattr(set_offsets, "source_topics", topics)
+    monkeypatch.setattr(rollback, "open_source_topics", topics)
+    monkeypatch.setattr(set_offsets, "open_source_topics", topics)
     monkeypatch.setattr(Source, "offsets_at", lambda *_: Offsets(), raising=False)
     settings = diverted.settings
     deleted(settings, None, "offset = 5")

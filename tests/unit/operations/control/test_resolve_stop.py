@@ -26,11 +26,10 @@ from headgate.control_protocol.testing import (
     FakeTable,
     FakeTopics,
 )
-from headgate.coordinator.actions import Looked
-from headgate.coordinator.driver import StartAt, describe_sources
+from headgate.coordinator.actions import Look
+from headgate.coordinator.driver import StartAt, answer_look
 from headgate.coordinator.epoch_claim import on_table_found, on_tables_found
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.recovery import record_to_resume
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity, State
 from headgate.operations.control.resolve_stop import (
@@ -76,10 +75,11 @@ class Sink:
     def claims(self, identity: Identity, settings: CoordinatorSettings = SETTINGS) -> None:
         """As the next start of the sink does it. Raises ``StopSink``."""
         view = self.table.read()
-        first = record_to_resume(view, settings) is None
-        sources = describe_sources(self.topics, StartAt(), first_start=first)
-        state, _ = on_table_found(State(identity, settings, phase=Phase.RECOVERING), view)
-        attempt = on_tables_found(state, Looked(sources=sources), 0)[0].attempt
+        state, (asked,) = on_table_found(State(identity, settings, phase=Phase.RECOVERING), view)
+        assert isinstance(asked, Look)
+        world = ClaimedSink(identity, self.table, self.topics, StartAt())
+        found = answer_look(asked, world, world.start_at, lambda: 0)
+        attempt = on_tables_found(state, found, 0)[0].call.attempt
         assert attempt is not None
         assert isinstance(self.table.commit(attempt), Landed)
 

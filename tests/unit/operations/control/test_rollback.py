@@ -45,7 +45,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Source:
     def topics(_: SinkSettings) -> Iterator[Source]:
         yield found
 
-    monkeypatch.setattr(rollback, "source_topics", topics)
+    monkeypatch.setattr(rollback, "open_source_topics", topics)
     monkeypatch.setattr(rollback, "require_stopped", lambda _: None)
     return found
 
@@ -66,7 +66,7 @@ def test_table_and_offsets_go_back_in_one_call(
 ) -> None:
     before = table.read()
     plan = plan_rollback(settings, "1.1")
-    assert (plan.dropped, plan.rows, plan.foreign) == (("1.2",), 10, ())
+    assert (plan.dropped, plan.removed_row_count, plan.foreign_snapshots) == (("1.2",), 10, ())
     assert rows(filled) == 20, "a plan changes nothing"
     carry_out(settings, plan)
     after = table.read()
@@ -101,7 +101,7 @@ def test_the_way_back_is_the_same_move(
 ) -> None:
     carry_out(settings, plan_rollback(settings, "1.1"))
     plan = plan_rollback(settings, "headgate.trips.before-2")
-    assert (plan.dropped, plan.rows) == (("2.0",), 0)
+    assert (plan.dropped, plan.removed_row_count) == (("2.0",), 0)
     carry_out(settings, plan)
     after = table.read()
     assert after.record is not None
@@ -195,7 +195,7 @@ def test_a_branch_shows_what_it_would_be_and_nothing_else_changes(
     assert table.read() == before
     assert rows(filled) == 20
     look = filled.table.metadata.refs["look"]
-    assert (look.snapshot_id, look.snapshot_ref_type.value) == (plan.target, "branch")
+    assert (look.snapshot_id, look.snapshot_ref_type.value) == (plan.target_snapshot_id, "branch")
     assert look.max_ref_age_ms == rollback.KEPT_MS
     assert filled.table.scan(snapshot_id=look.snapshot_id).to_arrow().num_rows == 10
     assert told == ["rollback --to-branch look"]

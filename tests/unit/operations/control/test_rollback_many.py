@@ -68,7 +68,7 @@ def shop(
     def topics(_: SinkSettings) -> Iterator[Source]:
         yield Source()
 
-    monkeypatch.setattr(rollback, "source_topics", topics)
+    monkeypatch.setattr(rollback, "open_source_topics", topics)
     monkeypatch.setattr(rollback, "require_stopped", lambda _: None)
     shop = Shop(catalog, settings)
     shop.commits({ORDERS: [0, 1], CLICKS: [2]})
@@ -85,7 +85,7 @@ def test_rollback_1_all_tables_go_back_and_the_ledger_last(
     shop: Shop, settings: SinkSettings
 ) -> None:
     plan = plan_rollback(settings, "1.1")
-    assert (plan.dropped, plan.rows) == (("1.3", "1.2"), 3)
+    assert (plan.dropped, plan.removed_row_count) == (("1.3", "1.2"), 3)
     assert f"{LATE}: to before its first rows; 1 rows leave it" in str(plan)
     assert shop.rows() == FULL, "a plan changes nothing"
     carry_out(settings, plan)

@@ -29,8 +29,8 @@ from headgate.operations.control import set_offsets as module
 from headgate.operations.control.set_offsets import (
     OffsetMove,
     OffsetPlan,
-    _require_not_added,
-    _resolve,
+    _require_not_added_partitions,
+    _resolve_offset,
     carry_out,
     record_for_claim,
 )
@@ -85,10 +85,10 @@ def test_key_8_of_a_keyed_table_no_partition_is_set_that_was_added(
     assert record is not None
     added = TopicPartition(TOPIC, 2)
     keyed = replace(settings, table=replace(settings.table, key=("id",)))
-    _require_not_added(settings, record, [ZERO, added])
-    _require_not_added(keyed, record, [ZERO, ONE, TopicPartition("another", 0)])
+    _require_not_added_partitions(settings, record, [ZERO, added])
+    _require_not_added_partitions(keyed, record, [ZERO, ONE, TopicPartition("another", 0)])
     with pytest.raises(ConfigurationError, match="trips/2: added to a topic of a keyed table"):
-        _require_not_added(keyed, record, [ZERO, added])
+        _require_not_added_partitions(keyed, record, [ZERO, added])
 
 
 def test_who_leads_unseen_is_fenced_by_it(
@@ -181,13 +181,13 @@ def test_words_and_numbers_mean_places_in_the_log(
 ) -> None:
     states = {TOPIC: TopicState(filled.topic_id, {0: OffsetRange(3, 20)})}
     record = filled.record(1, 0, {0: 5})
-    assert _resolve(ZERO, text, states, record) == offset
+    assert _resolve_offset(ZERO, text, states, record) == offset
     for beyond in ("2", "21"):
         with pytest.raises(ConfigurationError, match="not in the log"):
-            _resolve(ZERO, beyond, states, record)
+            _resolve_offset(ZERO, beyond, states, record)
     anew = {TOPIC: TopicState(TopicId("another"), {0: OffsetRange(3, 20)})}
     with pytest.raises(ConfigurationError, match="re-created"):
-        _resolve(ZERO, text, anew, record)
+        _resolve_offset(ZERO, text, anew, record)
 
 
 SIX = "2026-01-31T06:00:00Z"
@@ -201,7 +201,9 @@ def expanded(*wanted: str) -> dict[str, str]:
         assert time_ms == SIX_MS
         return Offsets({ZERO: 3, ONE: 9})
 
-    found = module._expand([module._parse(text) for text in wanted], described, offsets_at)
+    found = module._expand_to_partitions(
+        [module._parse(text) for text in wanted], described, offsets_at
+    )
     return {str(at): place for at, place in found.items()}
 
 

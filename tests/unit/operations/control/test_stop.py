@@ -16,7 +16,7 @@ from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
 from headgate.control_protocol.errors import ConfigurationError, RetryLater
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.operations.control import stop as module
-from headgate.operations.control.operator_claim import acting_as
+from headgate.operations.control.operator_claim import acting_as_operator
 from headgate.operations.control.stop import read_record, restart, start, stop
 from headgate.operations.http import operator_actions
 from headgate.runtime import process
@@ -53,16 +53,16 @@ def test_a_stop_is_stored_with_who_asked_and_ends_with_a_start(
     table: IcebergTable, settings: SinkSettings, told: list[str]
 ) -> None:
     before = read_record(settings)
-    with acting_as("ann@one"):
+    with acting_as_operator("ann@one"):
         done = stop(settings)
     record = table.read().record
     assert record == done.record
     assert (record.stopped, record.actor, record.command) == (True, "ann@one", "stop")
     assert (record.coordinator.member, record.transaction.epoch) == (OPERATOR, 2)
     assert (record.offsets, record.records, record.paused) == (before.offsets, 0, False)
-    with acting_as("bob@two"):
+    with acting_as_operator("bob@two"):
         assert stop(settings).record == record  # once is enough
-    with acting_as("cal@three"):
+    with acting_as_operator("cal@three"):
         started = start(settings)
     assert (started.stopped, started.actor, started.transaction.epoch) == (False, "cal@three", 3)
     assert start(settings) == started
@@ -164,7 +164,7 @@ def test_over_http_each_has_a_dry_run(
     rehearsed = move(settings, {}, True)
     assert table.read().record == before
     assert rehearsed["changes"] is (what != "start")
-    with acting_as("http 127.0.0.1"):
+    with acting_as_operator("http 127.0.0.1"):
         done = move(settings, {}, False)
     assert done["stopped"] is (what == "stop")
     assert done["by"] == ("http 127.0.0.1" if what == "stop" else None)
@@ -188,7 +188,7 @@ def test_a_process_rests_until_a_person_starts_the_sink(
         if len(turns) == 3:
             start(settings)
 
-    process.rest(settings, threading.Event(), turned)
+    process.wait_until_started(settings, threading.Event(), turned)
     assert len(turns) == 3
     assert process.may_work(settings)
 
@@ -201,7 +201,7 @@ def test_a_process_that_rests_ends_when_it_is_asked_to(
     ends = threading.Event()
     turned: Callable[[], None] = ends.set
     stop(settings)
-    process.rest(settings, ends, turned)
+    process.wait_until_started(settings, ends, turned)
 
 
 def test_who_left_the_lead_to_others_stays_away_until_the_table_can_be_read(
@@ -219,7 +219,7 @@ def test_who_left_the_lead_to_others_stays_away_until_the_table_can_be_read(
         return can_read(of)
 
     monkeypatch.setattr(process, "is_stopped", read)
-    process.stay_away(settings, threading.Event(), lambda: turns.append(1), 0)
+    process.wait_until_readable(settings, threading.Event(), lambda: turns.append(1), 0)
     assert len(turns) == 3
 
 

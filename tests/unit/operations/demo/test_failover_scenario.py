@@ -37,13 +37,13 @@ class Conversation:
 
 class Stream:
     records = RECORDS
-    confirmed = RECORDS
+    confirmed_count = RECORDS
     going = released = False
 
-    def go_on(self) -> None:
+    def lift_backlog_limit(self) -> None:
         self.going = True
 
-    def release(self) -> None:
+    def release_held_records(self) -> None:
         self.released = True
 
 
@@ -55,7 +55,7 @@ class Process:
         self.running = False
         return signal.SIGKILL
 
-    def check(self) -> None:
+    def require_running(self) -> None:
         if not self.running:
             raise HeadgateError(f"{self.pid} ended by itself")
 
@@ -111,13 +111,13 @@ def test_it_waits_for_the_moment(script: tuple[Envelope, ...]) -> None:
 
 def test_without_rows_on_their_way_nobody_dies() -> None:
     all_but_confirmed = said(LEADER, 1, 5, ack(RECORDS // 2, 200, RECORDS))
-    Stream.confirmed = RECORDS - 1  # one is still on its way into Kafka
+    Stream.confirmed_count = RECORDS - 1  # one is still on its way into Kafka
     try:
         script = (LEADS, *BOTH_READ, *commits(COMMITS_BEFORE_KILL), all_but_confirmed, END)
         with pytest.raises(AssertionError, match="more than was said"):
             played(*script)
     finally:
-        Stream.confirmed = RECORDS
+        Stream.confirmed_count = RECORDS
 
 
 def test_a_standstill_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,14 +27,14 @@ def test_one_that_ends_by_itself_shows_the_end_of_its_log(tmp_path: Path) -> Non
     with ParticipantProcess(tmp_path / "absent.toml", tmp_path / "p.log") as participant:
         participant._process.wait()
         with pytest.raises(HeadgateError, match=r"(?s)ended by itself with 2; .*absent\.toml"):
-            participant.check()
+            participant.require_running()
         assert not participant.running
 
 
 def test_a_killed_one_tells_the_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "HEADGATE", WAITS)
     with ParticipantProcess(tmp_path / "sink.toml", tmp_path / "p.log") as participant:
-        participant.check()
+        participant.require_running()
         assert participant.kill() == signal.SIGKILL
 
 

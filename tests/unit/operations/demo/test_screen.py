@@ -9,7 +9,7 @@ from unit.operations.demo.conversation import FIRST, P0, P1, SECOND, presence, s
 
 from headgate.control_protocol.events import EndCommit
 from headgate.operations.demo.control_topic_state import Observation
-from headgate.operations.demo.screen import Scene, Screen, draw
+from headgate.operations.demo.screen import Scene, Screen, render_scene
 
 
 def scene(**lives: bool) -> Scene:
@@ -23,7 +23,7 @@ def scene(**lives: bool) -> Scene:
 
 def shown(what: Scene) -> list[str]:
     console = Console(file=io.StringIO(), width=80, color_system=None)
-    console.print(draw(what))
+    console.print(render_scene(what))
     assert isinstance(console.file, io.StringIO)
     return [line.strip("│ ").rstrip() for line in console.file.getvalue().splitlines()]
 
@@ -51,11 +51,15 @@ def test_the_dead_are_named_and_read_nothing() -> None:
 def test_without_a_terminal_only_lines_are_written() -> None:
     output = io.StringIO()
     screen = Screen(Console(file=output, width=200))
-    with screen.playing(), screen.working("something"), screen.fetching("jars") as on_progress:
+    with (
+        screen.showing_scene(),
+        screen.showing_spinner("something"),
+        screen.showing_download("jars") as on_progress,
+    ):
         on_progress(1, 2)
         on_progress(2, 2)
-        screen.show(scene(first=True, second=True))
-        screen.say("commit", "1.1")
+        screen.show_scene(scene(first=True, second=True))
+        screen.show_line("commit", "1.1")
     lines = output.getvalue().split("\n")
     assert [line.split()[1:] for line in lines if line] == [["download", "jars"], ["commit", "1.1"]]
     assert "\x1b" not in output.getvalue()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.operations.demo.trips import FIRST_PICKUP, TRIP_COLUMNS, trips
+from headgate.operations.demo.trips import FIRST_PICKUP, TRIP_COLUMNS, generate_trips
 
 Trips = list[dict[str, Any]]
 
@@ -19,12 +19,12 @@ Trips = list[dict[str, Any]]
 @pytest.fixture(scope="module")
 def many() -> Trips:
     """Made when it is asked for: every worker imports this module."""
-    return [json.loads(trip) for trip in islice(trips(seed=3), 20_000)]
+    return [json.loads(trip) for trip in islice(generate_trips(seed=3), 20_000)]
 
 
 def test_equal_seeds_give_equal_bytes() -> None:
-    assert list(islice(trips(5), 2_500)) == list(islice(trips(5), 2_500))
-    assert list(islice(trips(5), 10)) != list(islice(trips(6), 10))
+    assert list(islice(generate_trips(5), 2_500)) == list(islice(generate_trips(5), 2_500))
+    assert list(islice(generate_trips(5), 10)) != list(islice(generate_trips(6), 10))
 
 
 def test_every_trip_has_the_declared_columns_and_its_number(many: Trips) -> None:
@@ -57,4 +57,4 @@ def test_the_shapes_are_a_citys(many: Trips) -> None:
 
 
 def test_a_trip_is_about_two_hundred_bytes() -> None:
-    assert 200 < mean(len(trip) for trip in islice(trips(), 1_000)) < 250
+    assert 200 < mean(len(trip) for trip in islice(generate_trips(), 1_000)) < 250

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from headgate.operations.http import gil_holding_sockets
-from headgate.operations.http.gil_holding_sockets import KeptSelector, KeptSocket, next_caller
+from headgate.operations.http.gil_holding_sockets import KeptSelector, KeptSocket, accept_connection
 
 TURNS = 20_000_000
 """After so many the busy thread gives up: a call that lets it in returns only then."""
@@ -63,7 +63,7 @@ def test_a_connection_is_accepted_read_answered_and_closed_without_letting_other
     with pair() as (listening, client):
         client.sendall(b"one")
         with nobody_else_runs():
-            taken = next_caller(listening)
+            taken = accept_connection(listening)
             said = taken.recv(100)
             for _ in range(1_000):  # who waits for the interpreter does not get it each time
                 with pytest.raises(BlockingIOError):
@@ -75,7 +75,7 @@ def test_a_connection_is_accepted_read_answered_and_closed_without_letting_other
         assert client.recv(100) == b"two"
         assert client.recv(100) == b""
         with pytest.raises(BlockingIOError):
-            next_caller(listening)
+            accept_connection(listening)
 
 
 def test_the_guard_of_this_test_sees_a_call_that_lets_others_in() -> None:
@@ -89,12 +89,12 @@ def test_a_caller_over_ipv6_is_named() -> None:
             listening, client = closing.enter_context(pair("::1"))
         except OSError:
             pytest.skip("there is no IPv6")
-        taken = closing.enter_context(next_caller(listening))
+        taken = closing.enter_context(accept_connection(listening))
         assert taken.getpeername() == client.getsockname()[:2]
 
 
 def test_who_has_gone_is_an_error_and_no_signal() -> None:
-    with pair() as (listening, client), next_caller(listening) as taken:
+    with pair() as (listening, client), accept_connection(listening) as taken:
         client.close()
         with pytest.raises(ConnectionError):
             for _ in range(1_000):
@@ -103,7 +103,7 @@ def test_who_has_gone_is_an_error_and_no_signal() -> None:
 
 def test_a_closed_socket_is_closed_once() -> None:
     with pair() as (listening, _):
-        taken = next_caller(listening)
+        taken = accept_connection(listening)
         taken.close()
         with next_caller_of(listening) as another:  # it has the number of the first
             taken.close()
@@ -114,7 +114,7 @@ def test_a_closed_socket_is_closed_once() -> None:
 
 @contextmanager
 def next_caller_of(listening: socket.socket) -> Iterator[KeptSocket]:
-    with socket.create_connection(listening.getsockname()), next_caller(listening) as taken:
+    with socket.create_connection(listening.getsockname()), accept_connection(listening) as taken:
         yield taken
 
 
@@ -132,8 +132,8 @@ def test_what_was_put_back_is_read_first_and_the_loop_is_told(
     read: Callable[[KeptSocket], bytes],
 ) -> None:
     selector = KeptSelector()
-    with pair() as (listening, client), next_caller(listening) as taken:
-        taken.unread(b"one", selector)
+    with pair() as (listening, client), accept_connection(listening) as taken:
+        taken.push_back(b"one", selector)
         assert selector.select(0) == []  # nobody waits for it yet
         key = selector.register(taken.fileno(), 1)
         assert selector.select(60) == [(key, 1)]
@@ -146,7 +146,7 @@ def test_what_was_put_back_is_read_first_and_the_loop_is_told(
 
 def test_a_loop_that_always_has_something_to_do_hears_of_others_all_the_same() -> None:
     selector = KeptSelector()
-    with pair() as (listening, client), next_caller(listening) as taken:
+    with pair() as (listening, client), accept_connection(listening) as taken:
         client.sendall(b"one")
         key = selector.register(taken.fileno(), 1)
         assert [(key, 1)] in [selector.select(0) for _ in range(10)]
@@ -160,9 +160,9 @@ def test_where_the_c_library_accepts_in_another_way_python_does(
     monkeypatch.setattr(gil_holding_sockets, "_HAS_ACCEPT4", False)
     with pair() as (listening, client):
         client.sendall(b"one")
-        with next_caller(listening) as taken:
+        with accept_connection(listening) as taken:
             assert taken.getpeername() == client.getsockname()
             select.select([taken], [], [], 10)
             assert taken.recv(10) == b"one"
         with pytest.raises(BlockingIOError):
-            next_caller(listening)
+            accept_connection(listening)

@@ -19,8 +19,13 @@ from headgate.config.reload import Reload
 from headgate.config.setting_types import Secret
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
 from headgate.operations.http import sink_views
-from headgate.operations.http.app import faced, follow, serve, shown
-from headgate.operations.http.sink_views import ServedSink, gauges, report_gauges, watching
+from headgate.operations.http.app import (
+    describe_reload,
+    follow_sink_files,
+    opened_server_meters,
+    serve,
+)
+from headgate.operations.http.sink_views import ServedSink, gauges, report_gauges, watching_sink
 from headgate.operations.status.report import StatusReport
 from headgate.runtime.health import EXIT_CODES, Condition, Unwell
 from headgate.runtime.telemetry import metric_catalog as names
@@ -71,10 +76,10 @@ def test_many_who_look_ask_once() -> None:
     asked = 0
 
     class Counted(MadeUp):
-        def _asked(self):  # type: ignore[no-untyped-def]
+        def _fetch_report(self):  # type: ignore[no-untyped-def]
             nonlocal asked
             asked += 1
-            return super()._asked()
+            return super()._fetch_report()
 
     sink = Counted(report())
     for _ in range(5):
@@ -139,7 +144,9 @@ def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
     file, stop = tmp_path / "trips.toml", threading.Event()
     file.write_text(MINIMAL)
     sink = ServedSink(parse(MINIMAL))
-    thread = threading.Thread(target=follow, args=([(sink, Reload(file, shown))], stop))
+    thread = threading.Thread(
+        target=follow_sink_files, args=([(sink, Reload(file, describe_reload))], stop)
+    )
     thread.start()
     yield sink, file
     stop.set()
@@ -185,7 +192,10 @@ def test_without_the_server_s_library_the_extra_is_named(monkeypatch: pytest.Mon
     monkeypatch.delitem(sys.modules, "headgate.operations.http.server", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     settings = replace(parse(MINIMAL), http=HttpSettings(listen="127.0.0.1:0"))
-    with pytest.raises(ConfigurationError, match="uvicorn") as refused, faced(settings):
+    with (
+        pytest.raises(ConfigurationError, match="uvicorn") as refused,
+        opened_server_meters(settings),
+    ):
         pytest.fail("it serves")
     assert "headgate[http]" in refused.value.hint
 
@@ -195,9 +205,9 @@ PATIENCE_S = 60.0
 
 def looked_at(sink: ServedSink) -> Unwell | None:
     """What the first look finds."""
-    with watching(sink, PATIENCE_S) as watch:
+    with watching_sink(sink, PATIENCE_S) as watch:
         deadline = time.monotonic() + PATIENCE_S
-        while (found := watch.unwell()) and found.condition is Condition.STARTING:
+        while (found := watch.find_problem()) and found.condition is Condition.STARTING:
             assert time.monotonic() < deadline
             time.sleep(0.001)
         return found
@@ -227,12 +237,12 @@ def test_a_look_that_never_ends_is_no_good_news(monkeypatch: pytest.MonkeyPatch)
     go_on = threading.Event()
 
     class Stuck(MadeUp):
-        def _asked(self) -> StatusReport | HeadgateError:
+        def _fetch_report(self) -> StatusReport | HeadgateError:
             go_on.wait(PATIENCE_S)
             return self.said
 
-    with watching(Stuck(report()), 0.0) as watch:
-        found = watch.unwell()
+    with watching_sink(Stuck(report()), 0.0) as watch:
+        found = watch.find_problem()
         assert found
         assert found.condition is Condition.UNKNOWN
         assert "no look at the sink has ended" in str(found)

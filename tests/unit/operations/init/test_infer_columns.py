@@ -12,16 +12,16 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from headgate.data_plane.formats.json.format import JsonRecords
-from headgate.operations.init.infer_columns import COLUMNS_MAX, FIELDS_MAX, propose
+from headgate.operations.init.infer_columns import COLUMNS_MAX, FIELDS_MAX, propose_columns
 from headgate.tables.iceberg.type_parser import parse_columns
 
 
 def proposed(*documents: Any) -> dict[str, str]:
-    return dict(propose([json.dumps(each).encode() for each in documents]).columns)
+    return dict(propose_columns([json.dumps(each).encode() for each in documents]).columns)
 
 
 def reason(*documents: Any) -> dict[str, str]:
-    return dict(propose([json.dumps(each).encode() for each in documents]).left_out)
+    return dict(propose_columns([json.dumps(each).encode() for each in documents]).left_out)
 
 
 def test_names_that_iceberg_keeps_for_itself_are_left_out_at_the_top() -> None:
@@ -91,7 +91,7 @@ def test_what_is_deep_is_text() -> None:
 
 
 def test_records_that_are_no_objects_are_counted() -> None:
-    proposal = propose([b'{"a": 1}', b"[1]", b"not json", None, b"[" * 100_000])
+    proposal = propose_columns([b'{"a": 1}', b"[1]", b"not json", None, b"[" * 100_000])
     assert (proposal.records, proposal.others) == (5, 4)
     assert proposal.columns == (("a", "long"),)
 
@@ -113,7 +113,7 @@ VALUES = st.recursive(
 @given(st.lists(st.dictionaries(st.sampled_from("xyXz"), VALUES, max_size=3), max_size=5))
 def test_every_record_fits_the_columns_that_were_proposed_from_it(documents: list[Any]) -> None:
     values = [json.dumps(document).encode() for document in documents]
-    proposal = propose(values)
+    proposal = propose_columns(values)
     if not proposal.columns:
         return
     schema = schema_to_pyarrow(Schema(*parse_columns(dict(proposal.columns))))

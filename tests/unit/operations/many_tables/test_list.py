@@ -168,7 +168,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> list[tuple[str, ...]]:
         assert holds(answer)
         return answer
 
-    monkeypatch.setattr(resume, "send_until", ask)
+    monkeypatch.setattr(resume, "send_until_applied", ask)
     return said
 
 
@@ -263,13 +263,13 @@ def test_replay_resumes_first_and_asks_for_open_tables_at_once(
 ) -> None:
     suspends(desk, one="HG-201 was rolled back")
     monkeypatch.setattr(resume.time, "sleep", lambda _: desk.decides())
-    answer = resume.send_until
+    answer = resume.send_until_applied
 
     def resuming(settings: SinkSettings, event: Resume, *more: Any) -> CommitRecord:
         record: CommitRecord = answer(settings, event, *more)
         return desk.decides(suspended=tuple(replace(p, resuming=True) for p in record.suspended))
 
-    monkeypatch.setattr(resume, "send_until", resuming)
+    monkeypatch.setattr(resume, "send_until_applied", resuming)
     told = desk.asks("resume", "db.one", "db.open", "--replay")
     assert told.stdout.splitlines() == [
         "resumed: db.one",

@@ -142,7 +142,7 @@ def test_following_shows_each_event_once_and_survives_a_new_log(
     tail = [said(START, 2), said(ACK, 1)]
     log = Log(tail)
     monkeypatch.setattr(module, "read_control_tail", lambda *_: tail)
-    monkeypatch.setattr(module, "control_log", lambda _: log)
+    monkeypatch.setattr(module, "open_control_log", lambda _: log)
     settings = replace(parse(MINIMAL), name=tail[0].sink)
     shown: list[Event] = []
     following = follow_events(settings, 50, follow=True)

@@ -29,7 +29,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     """They answer, and there is no control topic, and no note of a table."""
     monkeypatch.setattr(module, "_read_logs", lambda *_, **__: {})
     monkeypatch.setattr(module, "_read_events", lambda *_: [])
-    monkeypatch.setattr(module, "_note_unheard", lambda *_: 0)
+    monkeypatch.setattr(module, "_note_silent_members", lambda *_: 0)
     monkeypatch.setattr("headgate.operations.access.tables.require_never_filled", lambda *_: None)
 
 

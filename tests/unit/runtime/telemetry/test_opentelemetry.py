@@ -31,14 +31,14 @@ def telemetry() -> Iterator[OpenTelemetry]:
 def samples(telemetry: OpenTelemetry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(telemetry.text().decode())
+        for family in text_string_to_metric_families(telemetry.prometheus_text().decode())
         for sample in family.samples
     }
 
 
 def test_every_instrument_leaves_under_its_own_name(telemetry: OpenTelemetry) -> None:
     gauges = [n for n, of in INSTRUMENTS.items() if of.kind is Kind.GAUGE]
-    telemetry.show(lambda: [Gauge(name, 7, {"sink": "trips"}) for name in gauges])
+    telemetry.register_gauges(lambda: [Gauge(name, 7, {"sink": "trips"}) for name in gauges])
     for name, of in INSTRUMENTS.items():
         labels = {"sink": "trips", **dict.fromkeys(of.labels, "x")}
         if of.kind is Kind.COUNTER:
@@ -64,7 +64,7 @@ def test_hostile_label_values_stay_values(telemetry: OpenTelemetry) -> None:
 
 
 def test_a_series_that_nobody_shows_any_more_is_gone(telemetry: OpenTelemetry) -> None:
-    hide = telemetry.show(lambda: [Gauge(names.EPOCH, 4, {"sink": "trips"})])
+    hide = telemetry.register_gauges(lambda: [Gauge(names.EPOCH, 4, {"sink": "trips"})])
     assert samples(telemetry)[names.EPOCH, (("sink", "trips"),)] == 4
     hide()
     assert not any(name == names.EPOCH for name, _ in samples(telemetry))

@@ -57,7 +57,7 @@ from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumented_ports import MeteredPrimary
 from headgate.runtime.telemetry.meters import Gauges, Labels
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
-from headgate.runtime.telemetry.source_lag import look
+from headgate.runtime.telemetry.source_lag import measure_lag_once
 
 SETTINGS = parse(MINIMAL)
 LIFE = Sender("host-1", "life")
@@ -84,7 +84,7 @@ class Kept:
         assert value >= 0
         self.observed.append((name, _rest(labels)))
 
-    def show(self, gauges: Gauges) -> Callable[[], None]:
+    def register_gauges(self, gauges: Gauges) -> Callable[[], None]:
         self.shown.append(gauges)
         return lambda: self.shown.remove(gauges)
 
@@ -123,34 +123,34 @@ def ack(offset: int, rows: int = 5) -> AckCommit:
 
 
 def test_a_settlement_counts_once_however_often_it_is_heard(meters: SinkMeters, kept: Kept) -> None:
-    life = meters.coordinator(LIFE)
+    life = meters.start_coordinator_life(LIFE)
     for said in (start(), ack(15), ack(15)):
-        life.heard(envelope(said))
-    life.heard(envelope(replace(ack(15), reason="one did not answer"), 2))
+        life.on_event(envelope(said))
+    life.on_event(envelope(replace(ack(15), reason="one did not answer"), 2))
     assert kept.counts[names.COMMITTED_ROWS, "db.orders"] == 10
     assert kept.counts[names.INCOMPLETE_TRANSACTIONS, ""] == 1
     assert kept.observed == [(names.TRANSACTION_DURATION, "acked")] * 2
-    life.heard(envelope(AbortCommit(ControlOffset(9), Offsets({P0: 15, P1: 20})), 3))
+    life.on_event(envelope(AbortCommit(ControlOffset(9), Offsets({P0: 15, P1: 20})), 3))
     assert kept.observed[-1] == (names.TRANSACTION_DURATION, "aborted")
 
 
 def test_what_another_coordinator_says_is_counted_by_that_one(
     meters: SinkMeters, kept: Kept
 ) -> None:
-    life = meters.coordinator(LIFE)
-    life.heard(envelope(start(), sender=Sender("host-1", "another life")))
-    life.heard(envelope(ack(15), sender=Sender("host-2", "life")))
+    life = meters.start_coordinator_life(LIFE)
+    life.on_event(envelope(start(), sender=Sender("host-1", "another life")))
+    life.on_event(envelope(ack(15), sender=Sender("host-2", "life")))
     assert not any(name == names.COMMITTED_ROWS for name, _ in kept.counts)
     assert not any(name == names.EPOCH for name, _ in kept.gauges())
 
 
 def test_sink_wide_series_end_with_the_coordinators_life(meters: SinkMeters, kept: Kept) -> None:
-    life = meters.coordinator(LIFE)
-    life.heard(envelope(start()))
+    life = meters.start_coordinator_life(LIFE)
+    life.on_event(envelope(start()))
     assert kept.gauges()[names.EPOCH, ""] == 4
-    newer = meters.coordinator(replace(LIFE, incarnation="newer"))
+    newer = meters.start_coordinator_life(replace(LIFE, incarnation="newer"))
     life.close()  # the old life's end does not take the new one's series away
-    assert meters.life is newer
+    assert meters.coordinator_life is newer
     newer.close()
     assert {name for name, _ in kept.gauges()} == {names.BUILD_INFO, names.CONFIG_INFO}
     meters.close()
@@ -158,36 +158,36 @@ def test_sink_wide_series_end_with_the_coordinators_life(meters: SinkMeters, kep
 
 
 def test_lag_in_records_and_in_seconds(meters: SinkMeters, kept: Kept) -> None:
-    life = meters.coordinator(LIFE)
-    life.heard(envelope(start()))
+    life = meters.start_coordinator_life(LIFE)
+    life.on_event(envelope(start()))
     asked: list[Mapping[TopicPartition, int]] = []
 
     def first(places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         asked.append(places)
         return dict.fromkeys(places, 1000)
 
-    look(life, lambda: logs({P0: 17, P1: 20}), first)
+    measure_lag_once(life, lambda: logs({P0: 17, P1: 20}), first)
     told = kept.gauges()
     assert told[names.LAG_RECORDS, "orders"] == 7
     assert told[names.LAG_SECONDS, "orders"] > 1_000_000  # that record is of 1970
-    look(life, lambda: logs({P0: 18, P1: 20, P2: 9}), first)
+    measure_lag_once(life, lambda: logs({P0: 18, P1: 20, P2: 9}), first)
     told = kept.gauges()
     assert told[names.UNREAD_PARTITIONS, ""] == 1
     assert told[names.UNREAD_RECORDS, "orders"] == 9
     assert told[names.LAG_RECORDS, "orders"] == 8 + 9
     assert asked == [{P0: 10}, {P2: 0}], "a record is read once while its partition does not move"
-    life.heard(envelope(ack(18)))
+    life.on_event(envelope(ack(18)))
     assert kept.gauges()[names.LAG_RECORDS, "orders"] == 9, "what nobody reads yet waits"
-    life.heard(envelope(replace(ack(18), offsets=Offsets({P0: 18, P1: 20, P2: 9})), number=2))
+    life.on_event(envelope(replace(ack(18), offsets=Offsets({P0: 18, P1: 20, P2: 9})), number=2))
     told = kept.gauges()
     assert (told[names.LAG_RECORDS, "orders"], told[names.LAG_SECONDS, "orders"]) == (0, 0)
     assert told[names.UNREAD_PARTITIONS, ""] == 0
 
 
 def test_an_age_that_is_not_known_is_not_told(meters: SinkMeters, kept: Kept) -> None:
-    life = meters.coordinator(LIFE)
-    life.heard(envelope(start()))
-    look(life, lambda: logs({P0: 17, P1: 20}), lambda _: {})
+    life = meters.start_coordinator_life(LIFE)
+    life.on_event(envelope(start()))
+    measure_lag_once(life, lambda: logs({P0: 17, P1: 20}), lambda _: {})
     assert kept.gauges()[names.LAG_RECORDS, "orders"] == 7
     assert (names.LAG_SECONDS, "orders") not in kept.gauges()
 
@@ -195,27 +195,27 @@ def test_an_age_that_is_not_known_is_not_told(meters: SinkMeters, kept: Kept) ->
 def test_a_timestamp_of_a_partition_that_moved_meanwhile_does_not_count(
     meters: SinkMeters, kept: Kept
 ) -> None:
-    life = meters.coordinator(LIFE)
-    life.heard(envelope(start()))
+    life = meters.start_coordinator_life(LIFE)
+    life.on_event(envelope(start()))
 
     def slow(places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        life.heard(envelope(ack(17)))
+        life.on_event(envelope(ack(17)))
         return dict.fromkeys(places, 1000)
 
-    look(life, lambda: logs({P0: 18, P1: 20}), slow)
+    measure_lag_once(life, lambda: logs({P0: 18, P1: 20}), slow)
     assert life.progress.first_ms == {}
 
 
 def test_trouble_is_a_state_until_something_settles(meters: SinkMeters, kept: Kept) -> None:
-    life = meters.coordinator(LIFE)
-    life.heard(envelope(start()))
-    life.trouble("HG-401 the catalog does not answer; tries again in 500 ms")
+    life = meters.start_coordinator_life(LIFE)
+    life.on_event(envelope(start()))
+    life.note_failure("HG-401 the catalog does not answer; tries again in 500 ms")
     assert kept.gauges()[names.ERROR_INFO, "HG-401"] == 1
     assert kept.gauges()[names.STATE, "failing"] == 1
     error = life.progress.error
     assert error is not None
     assert error.text.startswith("the catalog"), "the code is told beside it"
-    life.heard(envelope(ack(18)))
+    life.on_event(envelope(ack(18)))
     assert (names.ERROR_INFO, "HG-401") not in kept.gauges()
     states = [v for (name, _), v in kept.gauges().items() if name == names.STATE]
     assert (sum(states), len(states)) == (1, len(Condition))
@@ -224,14 +224,14 @@ def test_trouble_is_a_state_until_something_settles(meters: SinkMeters, kept: Ke
 def test_a_participant_that_starves_is_one_until_a_transaction_is_whole(
     meters: SinkMeters, kept: Kept
 ) -> None:
-    life = meters.coordinator(LIFE)
-    life.heard(envelope(start()))
-    life.trouble("HG-407 host-2 is slower than a transaction")
-    life.heard(envelope(replace(ack(18), reason="status 3 of host-2: file of an earlier one")))
-    life.heard(envelope(start(), number=2))
+    life = meters.start_coordinator_life(LIFE)
+    life.on_event(envelope(start()))
+    life.note_failure("HG-407 host-2 is slower than a transaction")
+    life.on_event(envelope(replace(ack(18), reason="status 3 of host-2: file of an earlier one")))
+    life.on_event(envelope(start(), number=2))
     assert kept.gauges()[names.ERROR_INFO, "HG-407"] == 1
     assert kept.gauges()[names.STATE, "failing"] == 1
-    life.heard(envelope(ack(19), number=2))
+    life.on_event(envelope(ack(19), number=2))
     assert (names.ERROR_INFO, "HG-407") not in kept.gauges()
 
 
@@ -256,7 +256,7 @@ def test_batches_are_counted_per_topic_and_not_per_record(meters: SinkMeters, ke
 
         def close(self) -> None: ...
 
-    writer = meters.writer(Writer())
+    writer = meters.metered_writer(Writer())
     while outcomes:
         writer.outcome(0)
     assert dict(kept.counts) == {
@@ -272,7 +272,7 @@ def test_gains_and_losses_of_partitions(meters: SinkMeters, kept: Kept) -> None:
     class Log:
         def append(self, envelopes: object) -> None: ...
 
-    log = meters.participants_log(Log())  # type: ignore[arg-type]
+    log = meters.metered_log(Log())  # type: ignore[arg-type]
     gained = Presence(PresenceKind.GAINED, frozenset({P0, P1}), {})
     log.append([envelope(gained), envelope(Presence(PresenceKind.ALIVE, frozenset(), {}))])
     assert dict(kept.counts) == {(names.ASSIGNMENTS, "gained"): 2}
@@ -335,9 +335,9 @@ def test_a_paused_sink_does_not_stall() -> None:
 def test_rounds_of_maintenance_are_counted_and_the_last_good_one_is_dated() -> None:
     kept = Kept()
     meters = SinkMeters(kept, SETTINGS)
-    life = meters.coordinator(LIFE)
-    life.maintenance.ended(Done("db.a", live_files=7, compacted_files=5, orphans=2), False)
-    life.maintenance.ended(Done("db.b"), True)
+    life = meters.start_coordinator_life(LIFE)
+    life.maintenance.on_round_end(Done("db.a", live_files=7, compacted_files=5, orphans=2), False)
+    life.maintenance.on_round_end(Done("db.b"), True)
     assert kept.counts == {
         (names.MAINTENANCE_ROUNDS, "done,db.a"): 1,
         (names.MAINTENANCE_REWRITTEN, "db.a"): 5,
@@ -356,20 +356,22 @@ def test_rounds_of_maintenance_are_counted_and_the_last_good_one_is_dated() -> N
 def test_a_batch_that_fails_is_told_until_its_participant_writes_again(
     meters: SinkMeters, kept: Kept
 ) -> None:
-    life = meters.coordinator(LIFE)
-    life.heard(envelope(start()))
-    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4))))
+    life = meters.start_coordinator_life(LIFE)
+    life.on_event(envelope(start()))
+    meters.set_state_source(
+        lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
+    )
     other = Sender("host-2", "a life")
     failure = "HG-404 batch 6 of db.orders: KeyError"
-    life.heard(envelope(WriteStatus(1, unknown=frozenset({P0}), failure=failure), sender=other))
+    life.on_event(envelope(WriteStatus(1, unknown=frozenset({P0}), failure=failure), sender=other))
     told = kept.gauges()
     assert told[names.STATE, Condition.FAILING.value] == 1
     assert told[names.ERROR_INFO, "HG-404"] == 1
-    why = meters.not_ready()
+    why = meters.find_readiness_problem()
     assert why == "failing: HG-404 a batch could not be written: batch 6 of db.orders: KeyError"
-    life.heard(envelope(WriteStatus(2), sender=other))
+    life.on_event(envelope(WriteStatus(2), sender=other))
     assert (names.ERROR_INFO, "HG-404") not in kept.gauges()
-    assert meters.not_ready() is None
+    assert meters.find_readiness_problem() is None
 
 
 @pytest.mark.parametrize("leads", [False, True])
@@ -377,29 +379,35 @@ def test_what_the_command_would_say_is_told_whoever_coordinates(
     meters: SinkMeters, kept: Kept, leads: bool
 ) -> None:
     """A broker that is silent leaves no coordinator, and a deleted topic none either."""
-    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4))))
+    meters.set_state_source(
+        lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
+    )
     if leads:
-        meters.coordinator(LIFE).heard(envelope(start()))
-    assert meters.not_ready() is None
-    meters.watched(lambda: Unwell(Condition.UNKNOWN, "no broker answers", "HG-401"))
-    assert meters.not_ready() == "not known: no broker answers"
+        meters.start_coordinator_life(LIFE).on_event(envelope(start()))
+    assert meters.find_readiness_problem() is None
+    meters.set_problem_source(lambda: Unwell(Condition.UNKNOWN, "no broker answers", "HG-401"))
+    assert meters.find_readiness_problem() == "not known: no broker answers"
     told = kept.gauges()
     assert told[names.STATE, Condition.UNKNOWN.value] == 1
     assert sum(value for (name, _), value in told.items() if name == names.STATE) == 1
     assert told[names.ERROR_INFO, "HG-401"] == 1
-    meters.watched(lambda: None)
-    assert meters.not_ready() is None
+    meters.set_problem_source(lambda: None)
+    assert meters.find_readiness_problem() is None
     assert ((names.STATE, Condition.RUNNING.value) in kept.gauges()) is leads
 
 
 def test_who_has_left_the_lead_to_others_is_not_ready_and_says_why(meters: SinkMeters) -> None:
-    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4))))
-    meters.rest("HG-409 catalog and store have not answered")
-    assert meters.not_ready() == "HG-409 catalog and store have not answered"
-    meters.rest()
-    assert meters.not_ready() == "stopped by a person"
-    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4))))
-    assert meters.not_ready() is None
+    meters.set_state_source(
+        lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
+    )
+    meters.note_waiting("HG-409 catalog and store have not answered")
+    assert meters.find_readiness_problem() == "HG-409 catalog and store have not answered"
+    meters.note_waiting()
+    assert meters.find_readiness_problem() == "stopped by a person"
+    meters.set_state_source(
+        lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
+    )
+    assert meters.find_readiness_problem() is None
 
 
 def test_who_failed_and_is_silent_since_is_not_waited_for() -> None:
@@ -437,13 +445,13 @@ def test_key_10_what_records_did_to_the_rows_of_a_keyed_table_is_counted(
 def test_a_participant_that_an_error_ended_is_counted_by_who_hears_of_it(
     meters: SinkMeters, kept: Kept
 ) -> None:
-    life, other = meters.coordinator(LIFE), Sender("host-2", "ended")
+    life, other = meters.start_coordinator_life(LIFE), Sender("host-2", "ended")
     now_ms = time.time_ns() // 1_000_000
     told = envelope(Notice(NoticeKind.STOPPED, "HG-114", "another file"), sender=other)
-    life.heard(told)  # long ago: it was counted then
-    life.heard(replace(told, time_ms=now_ms + 1))
-    life.heard(replace(told, time_ms=now_ms + 1, event=Notice(NoticeKind.STOPPED)))
-    life.heard(replace(told, time_ms=now_ms + 1, sink=SinkName("another")))
+    life.on_event(told)  # long ago: it was counted then
+    life.on_event(replace(told, time_ms=now_ms + 1))
+    life.on_event(replace(told, time_ms=now_ms + 1, event=Notice(NoticeKind.STOPPED)))
+    life.on_event(replace(told, time_ms=now_ms + 1, sink=SinkName("another")))
     assert kept.counts[names.ENDED_PARTICIPANTS, "HG-114"] == 1
 
 
@@ -458,9 +466,9 @@ class Delivering:
 def test_of_many_tables_each_has_its_rows_and_its_freshness() -> None:
     kept = Kept()
     many = parse(MINIMAL.partition("[table]")[0] + '[tables]\nledger = "db.ledger"\n' + ROUTE)
-    life = SinkMeters(kept, many).coordinator(LIFE)
-    secondaries = life.secondaries(cast("AllSecondaryTables", Delivering()))
-    life.heard(envelope(replace(start(), suspended={"db.sick": "HG-208 it has no column id"})))
+    life = SinkMeters(kept, many).start_coordinator_life(LIFE)
+    secondaries = life.metered_secondaries(cast("AllSecondaryTables", Delivering()))
+    life.on_event(envelope(replace(start(), suspended={"db.sick": "HG-208 it has no column id"})))
     for number, (table, rows) in enumerate({"db.a": 5, "db.b": 0}.items(), 1):
         at = Offsets({P0: 15})
         delivered = replace(record(4, 1, at, valid_through_ms=1_000 * number), records=rows)
@@ -471,5 +479,5 @@ def test_of_many_tables_each_has_its_rows_and_its_freshness() -> None:
     assert gauges[names.TABLE_VALID_THROUGH, "db.a"] == 1
     assert gauges[names.TABLE_VALID_THROUGH, "db.b"] == 2
     assert gauges[names.SUSPENDED_TABLES, ""] == 1
-    life.heard(envelope(ack(15)))
+    life.on_event(envelope(ack(15)))
     assert kept.gauges()[names.SUSPENDED_TABLES, ""] == 0
