@@ -1,7 +1,7 @@
 # Everything that a contributor types; `make` alone lists it. ARGS go to the command behind a target;
 # WORKERS processes share the tests (0: none does) and a broker: one computes, the others wait most of the time.
 # FAST_WORKERS share those that all compute.
-# What fails beside others is run once more, alone (tests/second_run.py).
+# What fails beside others is run once more, alone (tests/support/second_run.py).
 # HUDI_WORKERS share those of Hudi tables, each with a JVM of its own.
 
 PYTHON ?= python3
@@ -15,7 +15,7 @@ WORKERS ?= 6
 FAST_WORKERS ?= 4
 TESTED = -m 'not wide and not soak' --numprocesses $(WORKERS) $(ARGS)
 WIDE = -m '(wide or hypothesis) and not soak' --hypothesis-profile all --numprocesses $(WORKERS) $(ARGS)
-AGAIN := $(BIN)/python tests/second_run.py
+AGAIN := $(BIN)/python tests/support/second_run.py
 HUDI_WORKERS ?= 2
 RELEASE := build/release
 IMAGE_EXTRAS := --extra avro --extra glue --extra metrics --extra postgres

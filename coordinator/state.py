@@ -514,7 +514,7 @@ class Term:
     """What one epoch of this coordinator holds; gone with the epoch.
 
     Each value has one owner, which alone changes it: tests/unit/coordinator/test_state_owners.py.
-    What is promised above the fields holds in every state (tests/coordinator_states.py).
+    What is promised above the fields holds in every state (tests/support/coordinator_states.py).
     """
 
     epoch: Epoch
@@ -709,7 +709,7 @@ class State:
     """Three constants, five values, and a few facts that outlive an epoch.
 
     Each has one owner, which alone changes it: tests/unit/coordinator/test_state_owners.py. What is
-    promised above the fields holds in every state (tests/coordinator_states.py).
+    promised above the fields holds in every state (tests/support/coordinator_states.py).
     """
 
     identity: Identity

@@ -10,19 +10,16 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import examples
 import pytest
-import shared_broker
-import spark_classes
-import workers
 from confluent_kafka.admin import AdminClient
-from hive_metastore import HIVE_2, Metastores
 from hypothesis import HealthCheck, settings
 from integration.iceberg.rest_server import rest_server
-from local_catalog import LocalCatalog, local_catalog
-from object_store import ObjectStore
-from postgres_server import PostgresServer
-from shared_broker import SharedBroker
+from support import examples, shared_broker, spark_classes, workers
+from support.hive_metastore import HIVE_2, Metastores
+from support.local_catalog import LocalCatalog, local_catalog
+from support.object_store import ObjectStore
+from support.postgres_server import PostgresServer
+from support.shared_broker import SharedBroker
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.native import kernels

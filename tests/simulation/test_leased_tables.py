@@ -16,7 +16,7 @@ import pytest
 from simulation.leased_hudi import KEPT_MAX, Failed, LeasedHudi, LeasedJava, Moment
 from simulation.leased_world import PARTITION, SINK, LeasedWorld, Process
 from simulation.node import Killed
-from verdicts import Violation
+from support.verdicts import Violation
 
 from headgate.control_protocol.errors import HudiForked
 from headgate.tables.hudi import lost_lock_detection

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from iceberg_files import write_files
 from integration.iceberg.sink_commits import SINK, SinkOnTable, record
 from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceberg
 from pyiceberg.catalog import Catalog
+from support.iceberg_files import write_files
 
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.events import TableStart

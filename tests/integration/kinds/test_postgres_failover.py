@@ -13,8 +13,8 @@ from integration.conftest import Deploy
 from integration.kinds.test_postgres import examined
 from integration.kinds.test_postgres_many_tables import EVERY, places, settings_at, source, value
 from integration.kinds.test_postgres_secondaries import keeping, locked
-from postgres_server import PostgresServer
 from sink_in_process import SinkInProcess
+from support.postgres_server import PostgresServer
 
 from headgate.operations.audit.audit import audit
 

@@ -27,8 +27,8 @@ from many_tables_of_a_kind import (
     source,
 )
 from many_tables_of_a_kind import value as without_headers
-from postgres_server import PostgresServer
 from sink_in_process import SinkInProcess
+from support.postgres_server import PostgresServer
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings

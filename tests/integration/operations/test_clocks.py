@@ -40,7 +40,7 @@ def shifted(away: str, tmp_path: Path) -> Shifted:
     if not (compiler := shutil.which("cc")):
         pytest.skip("there is no C compiler")
     library = tmp_path / "shifted_clock.so"
-    source = ROOT / "tests/shifted_clock.c"
+    source = ROOT / "tests/support/shifted_clock.c"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
 
     @contextmanager

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from integration.deployment import Deployment
-from security_page import given_out
+from support.security_page import given_out
 
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.cli.main import main

@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from changes_desk import PLACES, ChangesDesk
-from local_catalog import local_catalog
 from repository.tree import ROOT
+from support.changes_desk import PLACES, ChangesDesk
+from support.local_catalog import local_catalog
 
 from headgate.config.column_options import rules_of
 from headgate.config.load import parse

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from control_envelopes import EXAMPLES, envelope
 from protocol.coordinating import EPOCH, Coordinator
 from protocol.values import RIVAL, TOPIC_ID, offsets, record, topics, view
+from support.control_envelopes import EXAMPLES, envelope
 
 from headgate.control_protocol import commit_record_codec, message_encoding
 from headgate.control_protocol.events import StartCommit

@@ -16,7 +16,7 @@ from typing import Any
 
 import botocore.auth
 import pytest
-from token_kit import SECRET, TokenServer
+from support.token_kit import SECRET, TokenServer
 
 from headgate.control_protocol.errors import (
     ConfigurationError,

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from keyed_world import NAME, SINK, Event, KeyedWorld
-from local_catalog import local_catalog
+from support.keyed_world import NAME, SINK, Event, KeyedWorld
+from support.local_catalog import local_catalog
 from unit.operations.audit.test_keyed_tables import SINK_FILE
 
 from headgate.config.load import parse

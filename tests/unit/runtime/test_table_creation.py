@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from google.protobuf import descriptor_pb2
 from integration.registry.server import RegistryServer
-from local_catalog import LocalCatalog, local_catalog
+from support.local_catalog import LocalCatalog, local_catalog
 from unit.data_plane.formats.protobuf_worlds import field as protobuf_field
 
 from headgate.config.load import parse

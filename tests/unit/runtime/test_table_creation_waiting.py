@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from integration.readers import read_with_duckdb
-from local_catalog import LocalCatalog, local_catalog
 from sink_in_process import SinkInProcess
+from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.config.load import parse
 from headgate.control_protocol.identifiers import TopicPartition

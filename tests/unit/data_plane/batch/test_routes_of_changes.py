@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_catalog import local_catalog, lookup_in
 from pyiceberg.types import LongType, StringType
+from support.local_catalog import local_catalog, lookup_in
 from unit.data_plane.write.test_write_batch_multi_table import KEPT, SINK, Desk, rows_in, some
 
 from headgate.config.table_declaration import quarantine_declaration

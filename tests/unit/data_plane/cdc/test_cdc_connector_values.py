@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from changes_desk import ChangesDesk, Done, Message
-from local_catalog import local_catalog
+from support.changes_desk import ChangesDesk, Done, Message
+from support.local_catalog import local_catalog
 from unit.data_plane.formats.avro_worlds import encoded, physical
 
 from headgate.control_protocol.errors import SourceTruncated

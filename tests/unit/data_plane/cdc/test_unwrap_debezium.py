@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from changes_desk import ChangesDesk, Message
-from local_catalog import local_catalog
+from support.changes_desk import ChangesDesk, Message
+from support.local_catalog import local_catalog
 
 from headgate.control_protocol.errors import SourceTruncated
 from headgate.control_protocol.ports import BatchFailed

@@ -9,8 +9,8 @@ from typing import Any
 
 import fastavro
 import pytest
-from changes_desk import ChangesDesk, Message
-from local_catalog import local_catalog
+from support.changes_desk import ChangesDesk, Message
+from support.local_catalog import local_catalog
 from unit.data_plane.formats.avro_worlds import encoded, physical
 
 from headgate.data_plane.cdc.policy import Changes, Envelope

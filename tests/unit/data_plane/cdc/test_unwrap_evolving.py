@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from changes_desk import ChangesDesk, Message
-from local_catalog import LocalCatalog, local_catalog
+from support.changes_desk import ChangesDesk, Message
+from support.local_catalog import LocalCatalog, local_catalog
 from unit.data_plane.formats.avro_worlds import encoded, physical, record
 
 from headgate.control_protocol.errors import UnknownField

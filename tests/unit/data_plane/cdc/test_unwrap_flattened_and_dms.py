@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from changes_desk import ChangesDesk, Message
-from local_catalog import local_catalog
+from support.changes_desk import ChangesDesk, Message
+from support.local_catalog import local_catalog
 
 from headgate.data_plane.cdc.policy import PLACEHOLDER, Changes, Envelope
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from changes_desk import ChangesDesk, Message
-from local_catalog import local_catalog
+from support.changes_desk import ChangesDesk, Message
+from support.local_catalog import local_catalog
 from unit.data_plane.cdc.test_unwrap_debezium import connect
 from unit.data_plane.write.test_write_batch_mutated_records import mutated
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from changes_desk import ChangesDesk, Message
-from local_catalog import local_catalog
+from support.changes_desk import ChangesDesk, Message
+from support.local_catalog import local_catalog
 
 from headgate.control_protocol.errors import KeyUnfit, PoisonRecord
 from headgate.control_protocol.ports import BatchFailed

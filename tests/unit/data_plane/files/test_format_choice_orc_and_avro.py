@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from integration.data_plane.every_type import SCHEMA, TIME, arrow_rows, rows
-from local_catalog import local_catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
@@ -33,6 +32,7 @@ from pyiceberg.types import (
     TimestamptzNanoType,
     TimestamptzType,
 )
+from support.local_catalog import local_catalog
 
 from headgate.control_protocol.errors import ConfigurationError, WriteFailed
 from headgate.control_protocol.events import TableStart

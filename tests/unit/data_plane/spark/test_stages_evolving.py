@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from local_catalog import LocalCatalog, local_catalog
+from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import (

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from local_catalog import local_catalog
+from support.local_catalog import local_catalog
 from unit.data_plane.write.test_write_batch_multi_table import (
     BY_FIELD,
     BY_TOPIC,

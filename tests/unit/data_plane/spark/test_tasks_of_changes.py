@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from changes_desk import ChangesDesk, Message
-from local_catalog import local_catalog
+from support.changes_desk import ChangesDesk, Message
+from support.local_catalog import local_catalog
 
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchOutcome

@@ -6,8 +6,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from local_catalog import local_catalog
-from planted import (
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
+from pyspark import cloudpickle
+from support.local_catalog import local_catalog
+from support.planted import (
     PUBLIC,
     SECRETS,
     environment,
@@ -16,9 +19,6 @@ from planted import (
     section_toml,
     sections_with_secrets,
 )
-from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, StringType
-from pyspark import cloudpickle
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings

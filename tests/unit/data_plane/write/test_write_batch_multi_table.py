@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from local_catalog import LocalCatalog, local_catalog, lookup_in
 from pyiceberg.exceptions import ForbiddenError
+from support.local_catalog import LocalCatalog, local_catalog, lookup_in
 
 from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.errors import PoisonRecord, RecordUnmatched

@@ -20,7 +20,6 @@ from typing import Any
 
 import fastavro
 import pytest
-from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
@@ -51,6 +50,7 @@ from pyiceberg.types import (
     TimeType,
     UUIDType,
 )
+from support.local_catalog import LocalCatalog, local_catalog
 from unit.data_plane.formats import protobuf_worlds
 
 from headgate.config.table_declaration import quarantine_declaration

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from local_catalog import LocalCatalog
+from support.local_catalog import LocalCatalog
 from unit.data_plane.write.test_write_batch_mutated_records import PLAIN, WORLDS, Desk, World, local
 
 from headgate.control_protocol.ports import BatchWritten

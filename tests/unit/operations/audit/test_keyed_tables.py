@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from keyed_world import COLUMNS, NAME, SINK, Event, KeyedWorld
-from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from support.keyed_world import COLUMNS, NAME, SINK, Event, KeyedWorld
+from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.config.load import parse
 from headgate.config.maintenance_settings import MaintenanceSettings

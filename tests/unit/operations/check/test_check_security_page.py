@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from security_page import given_out
+from support.security_page import given_out
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings

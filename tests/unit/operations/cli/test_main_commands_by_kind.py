@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from local_catalog import local_catalog
-from maintained import Maintained, text
 from many_iceberg_tables import ADDED, KEYED, ManyTables
 from many_tables_of_a_kind import MANY, ONE, value
 from sink_in_process import SinkInProcess
+from support.local_catalog import local_catalog
+from support.maintained import Maintained, text
 from unit.runtime.test_sink_with_quarantine_of_another_format import text_of
 
 from headgate.config.load import parse

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from local_catalog import LocalCatalog
 from many_iceberg_tables import ADDED, ASIDE, KEYED, LEDGER, ManyTables
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from support.local_catalog import LocalCatalog
 
 from headgate.operations.cli.main import main
 from headgate.tables.iceberg.catalog import load_catalog

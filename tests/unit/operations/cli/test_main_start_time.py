@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from local_catalog import LocalCatalog
-from quarantine_rows import IDENTIFIER, QuarantineRows
+from support.local_catalog import LocalCatalog
+from support.quarantine_rows import IDENTIFIER, QuarantineRows
 from unit.operations.filled_table import FilledTable, sink_file_text
 
 from headgate.config.sink_settings import SinkSettings

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from keyed_world import NAME, SINK, Event, KeyedWorld
-from local_catalog import local_catalog
 from rich.console import Console
+from support.keyed_world import NAME, SINK, Event, KeyedWorld
+from support.local_catalog import local_catalog
 from unit.operations.audit.test_keyed_tables import SINK_FILE
 
 from headgate.config.cdc_settings import OnPartitionsAdded

@@ -19,7 +19,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import CommitTableResponse
 from pyiceberg.types import LongType
-from server_checks import ServerChecks
+from support.server_checks import ServerChecks
 
 from headgate.control_protocol.errors import CommitRejected, TagsDropped
 from headgate.control_protocol.identifiers import SinkName

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from threading import Lock
 from urllib.parse import unquote, urlsplit
 
-from store_proxy import Handler, Request, StoreProxy
+from support.store_proxy import Handler, Request, StoreProxy
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import shlex
 from itertools import pairwise
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "docs/guides/security.md"
+PAGE = Path(__file__).parents[2] / "docs/guides/security.md"
 Rights = dict[tuple[str, str, str], set[str]]
 
 

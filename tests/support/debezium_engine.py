@@ -28,7 +28,7 @@ _JARS = (
 )
 _PAGE = (ROOT / "docs/guides/upserts-and-deletes.md").read_text()
 CONNECTOR, ONE_TOPIC = re.findall(r"```properties\n(.*?)```", _PAGE, re.DOTALL)
-_MAIN = Path(__file__).with_name("integration") / "DebeziumToKafka.java"
+_MAIN = Path(__file__).parents[1] / "integration" / "DebeziumToKafka.java"
 
 
 def debezium_jars() -> Path:

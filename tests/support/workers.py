@@ -23,7 +23,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 DURATIONS = TESTS / "durations.json"
 """Seconds by scope, as ``make durations`` has measured them; a new test counts as ``NEW_S``."""

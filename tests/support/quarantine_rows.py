@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-from iceberg_files import write_files
-from local_catalog import LocalCatalog
+from support.iceberg_files import write_files
+from support.local_catalog import LocalCatalog
 
 from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.commit_record import CommitRecord

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow.parquet as pq
-from local_catalog import LocalCatalog
 from pyiceberg.io import FileIO
+from support.local_catalog import LocalCatalog
 
 from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.events import FileKind, TableStart, WrittenFile

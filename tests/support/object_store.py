@@ -26,12 +26,12 @@ class ObjectStore:
     def __enter__(self) -> Self:
         pytest.importorskip("moto.server")
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "object_store"],
+            [sys.executable, "-W", "ignore", "-m", "support.object_store"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            cwd=Path(__file__).parent,
+            cwd=Path(__file__).parents[1],
             env={**os.environ, "S3_UPLOAD_PART_MIN_SIZE": "1"},  # S3 asks for 5 MiB
         )
         assert self._process.stdout

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import second_run
+from support import second_run
 
 SCRIPT = second_run.__file__
 

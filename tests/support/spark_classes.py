@@ -16,7 +16,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from hive_metastore import pyspark_jars
+from support.hive_metastore import pyspark_jars
 
 from headgate.operations.java import cache_folder, java_command
 
@@ -46,7 +46,8 @@ def made_beside() -> subprocess.Popen[bytes] | None:
         return None
     nothing = subprocess.DEVNULL
     told = {"stdin": nothing, "stdout": nothing, "stderr": nothing}
-    return subprocess.Popen([sys.executable, __file__], **told)
+    command = [sys.executable, "-m", "support.spark_classes"]
+    return subprocess.Popen(command, cwd=Path(__file__).parents[1], **told)
 
 
 def make() -> None:

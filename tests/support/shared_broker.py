@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from docker_broker import docker_broker
+from support.docker_broker import docker_broker
 
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 

@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from entry_point import register
 from repository.tree import ROOT
+from support.entry_point import register
 
 PAGE = (ROOT / "docs/table-formats/writing-a-table-format.md").read_text()
 MODULE = "headgate_folder"

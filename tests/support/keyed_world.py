@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from iceberg_files import write_files
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import SetSnapshotRefUpdate
+from support.iceberg_files import write_files
 
 from headgate.control_protocol.commit_record import CommitRecord, KeyCounts
 from headgate.control_protocol.events import FileKind, WrittenFile

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import workers
+from support import workers
 
 WAITING = [f"tests/integration/operations/test_run.py::test_{n}" for n in range(8)]
 COMPUTING = [

@@ -10,8 +10,8 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from integration.readers import iceberg_jars
-from java_server import java_server
-from maven import maven_jars
+from support.java_server import java_server
+from support.maven import maven_jars
 
 from headgate.data_plane.spark.session import SparkOptions, open_jvm
 from headgate.operations.local_kafka.broker import free_port

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from keyed_world import NAME, SINK, Event, KeyedWorld, Row, keyed_table, shown
 from pyiceberg.catalog import Catalog
+from support.keyed_world import NAME, SINK, Event, KeyedWorld, Row, keyed_table, shown
 
 from headgate.control_protocol.commit_record import CommitRecord, PartitionCohorts, PendingCommit
 from headgate.control_protocol.identifiers import (

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import folder_kind
 import pytest
+from support import folder_kind
 
 from headgate.control_protocol.columns import Struct, changes, from_json, to_json
 from headgate.control_protocol.errors import Unreachable
