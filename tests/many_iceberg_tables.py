@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from local_catalog import LocalCatalog, local_catalog
+from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings

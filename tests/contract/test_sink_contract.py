@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import able_folder
-import folder_kind
 import pytest
 from contract.sink_worlds import (
     DeltaBesideIcebergWorld,
@@ -13,6 +11,7 @@ from contract.sink_worlds import (
     FolderSinkWorld,
     IcebergSinkWorld,
 )
+from support import able_folder, folder_kind
 
 from headgate.testing.contract import (
     CreatedTablesSinkContract,

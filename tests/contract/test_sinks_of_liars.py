@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import able_folder
-import folder_kind
 import pytest
 from contract.broken import NOTICED
 from contract.sink_worlds import DeltaSinkWorld, FolderSinkWorld, IcebergSinkWorld
+from support import able_folder, folder_kind
 
 from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.control_protocol.offsets import Offsets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulation.climate import Handover, Rates, Weather
 from simulation.world import World
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.events import Pause, Resume
 

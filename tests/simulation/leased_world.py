@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from simulation.leased_hudi import LEASE_MS, Failed, LeasedHudi, LeasedJava
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import HudiForked, RetryLater

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from participant_states import checked
 from simulation.climate import FOR_EVER_MS
 from simulation.faulty import (
     Dated,
@@ -21,6 +20,7 @@ from simulation.quarantine import ASIDE
 from simulation.real_catalog import RealCatalog
 from simulation.real_port import CatalogPort, real_table
 from simulation.together import FaultyJointDeliveries
+from support.participant_states import checked
 
 from headgate.control_protocol.errors import HeadgateError, LeadershipReleased
 from headgate.control_protocol.identifiers import Sender, TopicPartition

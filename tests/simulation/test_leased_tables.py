@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from simulation.leased_hudi import KEPT_MAX, Failed, LeasedHudi, LeasedJava, Moment
 from simulation.leased_world import PARTITION, SINK, LeasedWorld, Process
-from verdicts import Violation
+from support.verdicts import Violation
 
 from headgate.control_protocol.errors import HudiForked
 from headgate.tables.hudi import lost_lock_detection

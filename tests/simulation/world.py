@@ -37,7 +37,7 @@ from simulation.trouble import Trouble
 from simulation.unheard import Unheard
 from simulation.wedges import Wedge
 from simulation.whole import wholes
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.errors import HeadgateError, PoisonRecord
 from headgate.control_protocol.events import (

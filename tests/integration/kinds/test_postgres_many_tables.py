@@ -15,7 +15,7 @@ from integration.conftest import Deploy
 from integration.kinds.test_postgres import postgres
 from integration.kinds.test_postgres_secondaries import locked, run
 from many_tables_of_a_kind import CHANGES, EVERY, MANY, PLACES, changing, fold
-from postgres_server import PostgresServer
+from support.postgres_server import PostgresServer
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings

@@ -35,7 +35,7 @@ from integration.registry.test_asking import (
     reader,
     registered,
 )
-from token_kit import SECRET, TokenServer
+from support.token_kit import SECRET, TokenServer
 
 from headgate.control_protocol.errors import (
     ConfigurationError,

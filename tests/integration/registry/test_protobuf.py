@@ -198,7 +198,7 @@ def value(number: int) -> bytes:
 @pytest.mark.parametrize(
     ("format_name", "spark"),
     [
-        ("protobuf", IN_PROCESS),
+        pytest.param("protobuf", IN_PROCESS, marks=pytest.mark.wide),
         ("protobuf-registry", IN_PROCESS),
         pytest.param("protobuf", SPARK, marks=pytest.mark.soak),
         pytest.param("protobuf-registry", SPARK, marks=pytest.mark.wide),

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 from moto.server import ThreadedMotoServer
-from token_kit import TokenServer
+from support.token_kit import TokenServer
 
 from headgate.control_protocol.errors import (
     AuthenticationUnfit,

@@ -11,10 +11,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from local_catalog import local_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField
-from unit.config.test_schema_policy import IN_PROCESS, policy
+from support.local_catalog import local_catalog
+from unit.config.test_load_schema_policy import IN_PROCESS, policy
 from unit.data_plane.formats.connect.test_format import envelope, in_base64, logical, struct
 from unit.data_plane.formats.protobuf_worlds import World, field
 from unit.data_plane.write.test_missing_columns import SKIPS, Desk
