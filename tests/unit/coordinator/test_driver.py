@@ -158,7 +158,7 @@ def test_a_first_start_begins_where_it_is_told_and_the_next_where_the_record_end
         driver = CoordinatorDriver(IDENTITY, SETTINGS, world, where)
         while driver.state.phase is not Phase.OPEN:
             driver.run_once(0)
-            driver.primary()
+            driver.begin_to_lead()
             clock.advance(10)
         record = table.read().record
         assert record is not None
