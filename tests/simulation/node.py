@@ -86,6 +86,7 @@ class Node(Process):
         self.heard_ms = world.clock.now_ms
         self.busy = set()
         self._open = []
+        self.ports = []
         self._naps = {}
         self.member = f"{self.name}.{self.life}"
         self.coordinator = None

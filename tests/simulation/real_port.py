@@ -43,6 +43,7 @@ class CatalogPort(Struck):
         self._of(world, node)
         self._catalog, self._called = catalog, called
         self._tag = tag_name(world.sink)
+        self.closed = False
 
     def load_table(self, _: object) -> Table:
         self._reach()
@@ -58,9 +59,12 @@ class CatalogPort(Struck):
         return self._sent(call, self._fault())
 
     @property
-    def in_use(self) -> bool:
-        """Whether the coordinator that it belongs to still lives."""
-        return not self._node.gone and self in self._node.ports
+    def is_accountable(self) -> bool:
+        """Whether its coordinator lives, or had the time to end in good order: it was not killed.
+
+        A later life of the node does not know what an earlier one removed.
+        """
+        return self.closed or (not self._node.gone and self in self._node.ports)
 
     def _reach(self) -> None:
         if not self._catalog.reachable:

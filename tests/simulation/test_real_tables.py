@@ -10,6 +10,7 @@ from functools import cache
 
 import pytest
 from simulation.run import Tally, played
+from simulation.world import World
 
 SEEDS = 40
 SEEDS_AT_ONCE = 20
@@ -42,6 +43,25 @@ def test_a_seed_has_one_course() -> None:
     one, other = (played([seed], real=frozenset({seed})) for seed in (18, 18))
 
     assert (one.counts, one.struck) == (other.counts, other.struck)
+
+
+def test_a_killed_coordinator_accounts_for_no_ref_in_a_later_life_either() -> None:
+    """Nobody knows any more what it removed (seed 605120, over the real adapter)."""
+    world = World(1, real=True)
+    node, other, *_ = world.nodes
+    node.new_coordinator()
+    other.new_coordinator()
+    (port, *_), (closed, *_) = node.ports, other.ports
+    assert port.is_accountable
+
+    world.kill(node, "the test")
+    node.start()
+    node.close()
+    other.close()
+    other.new_coordinator()
+
+    assert not port.is_accountable
+    assert closed.is_accountable, "it had the time to look"
 
 
 def test_what_befalls_real_tables_has_really_struck() -> None:

@@ -42,7 +42,8 @@ class Whole:
         catalog = self._catalog
         gone = catalog.foreign.keys() - catalog.metadata.refs.keys() - catalog.untold
         gone = {name for name in gone if not catalog.foreign[name] & catalog.cleaned}
-        lost = sorted(name for name in gone if getattr(catalog.taken_along[name], "in_use", True))
+        by = catalog.taken_along
+        lost = sorted(name for name in gone if getattr(by[name], "is_accountable", True))
         if lost:
             raise Violation(Kind.LOSS, f"{self._catalog.table} lost the refs of others: {lost}")
 
