@@ -19,6 +19,7 @@ from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.tables.iceberg.maintenance import files_to_delete, snapshot_expiry, snapshot_removal
 from headgate.tables.iceberg.maintenance.unreferenced_files import unreachable_files
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.testing.node import Killed
 
 KEEP, DUE = 3, 4
 ASKED = {
@@ -205,6 +206,33 @@ def test_a_tag_taken_along_by_a_removal_that_lands_late_is_set_again(
         sink.commit(rows(91))
 
     assert ids_under(sink, "just-now") == [0, 1]
+    assert missing(sink) == []
+
+
+def test_a_tag_taken_along_is_lost_if_the_process_is_killed_then_and_no_file_is(
+    sink: SinkOnTable, server: ServerChecks
+) -> None:
+    """No later coordinator knows of it (seed 605120 of the simulation)."""
+
+    def around(send: Send) -> CommitTableResponse:
+        tag(sink, 2)
+        kept.update(referred(sink.loaded()))
+        send()
+        raise Killed
+
+    kept: set[str] = set()
+    server.around = around
+    with pytest.raises(Killed):
+        sink.commit(rows(90))
+    io = sink.loaded().io
+    assert all(io.new_input(path).exists() for path in kept)
+    sink.table = IcebergTable(server, "db.t", SINK, threads=False)  # type: ignore[arg-type]
+    sink.view = sink.table.read()
+    for number in range(91, 91 + 3 * DUE):
+        sink.commit(rows(number))
+
+    assert server.removals > 1
+    assert "just-now" not in sink.loaded().metadata.refs
     assert missing(sink) == []
 
 
