@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.log_event_names import LogEvent, about
+from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.participant.state import Phase, State
 
@@ -33,13 +33,13 @@ class FirstCommit:
                 f"commit at the latest; there is one every {self._interval_ms / 1000:g} s "
                 "(coordinator.commit_interval_ms)",
             )
-        if self._awaited and state.work.unannounced:
+        if self._awaited and state.work.has_unannounced:
             self._over = True
             self._say(state, _describe(state))
         self._over = self._over or bool(state.said.pending)
 
     def _say(self, state: State, text: str) -> None:
-        extra = about(LogEvent.COMMIT_AWAITED, epoch=state.term.epoch)
+        extra = log_extra(LogEvent.COMMIT_AWAITED, epoch=state.term.epoch)
         _log.info("sink %s: %s", self._sink, text, extra=extra)
 
 

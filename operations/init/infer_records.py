@@ -14,9 +14,9 @@ from functools import partial, reduce
 from typing import Any, cast
 
 from headgate.config.sections import FormatSettings
-from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct, Type, joined
+from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct, Type, join_columns
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.schema_evolution import grown, mapped
+from headgate.control_protocol.schema_evolution import grow_columns, large_objects_as_maps
 from headgate.data_plane.cdc.detection import ENVELOPE_FIELDS, EnvelopeCounts, count_envelopes
 from headgate.data_plane.cdc.policy import Envelope
 from headgate.data_plane.cdc.unwrap import ROW_PLACES
@@ -161,12 +161,14 @@ def _written_columns(
         made.decode(there, NOTHING)
     except UndecodableRecords as found:
         bad = found.bad
-    return reduce(joined, (wanted for _, wanted in writer.unknown_columns(there, bad)), Struct())
+    return reduce(
+        join_columns, (wanted for _, wanted in writer.unknown_columns(there, bad)), Struct()
+    )
 
 
 def _proposal_of(written: Struct, looks: EnvelopeCounts) -> Proposal:
     """Return what a new table takes of these columns, as with ``unknown_fields = "evolve"``."""
-    growth = grown(Struct(), mapped(written, Struct()), nanoseconds=False)
+    growth = grow_columns(Struct(), large_objects_as_maps(written, Struct()), nanoseconds=False)
     columns = [ProposedColumn(each.name, _type_text(each.type)) for each in growth.columns.fields]
     left_out = [(".".join(refusal.path), refusal.reason) for refusal in growth.refused]
     return Proposal(tuple(columns), tuple(left_out), looks.records, looks.unreadable)
