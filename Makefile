@@ -1,6 +1,7 @@
 # Everything that a contributor types; `make` alone lists it. ARGS go to the command behind a target;
-# WORKERS processes share the tests (0: none does): one computes, each of the others has a broker.
-# What fails beside others is run once more, alone (tests/second_run.py).
+# WORKERS processes share the tests (0: none does) and a broker: one computes, the others wait most of the time.
+# FAST_WORKERS share those that all compute.
+# What fails beside others is run once more, alone (tests/support/second_run.py).
 # HUDI_WORKERS share those of Hudi tables, each with a JVM of its own.
 
 PYTHON ?= python3
@@ -10,13 +11,14 @@ HUDI := build/hudi
 HUDI_TESTS := tests/hudi_tables
 HUDI_PYTEST := $(HUDI)/bin/python -m pytest -c $(HUDI_TESTS)/pytest.ini --rootdir $(HUDI_TESTS) --confcutdir $(HUDI_TESTS)
 FAST := not integration and not spark and not wide and not soak
-WORKERS ?= 4
+WORKERS ?= 6
+FAST_WORKERS ?= 4
 TESTED = -m 'not wide and not soak' --numprocesses $(WORKERS) $(ARGS)
 WIDE = -m '(wide or hypothesis) and not soak' --hypothesis-profile all --numprocesses $(WORKERS) $(ARGS)
-AGAIN := $(BIN)/python tests/second_run.py
+AGAIN := $(BIN)/python tests/support/second_run.py
 HUDI_WORKERS ?= 2
 RELEASE := build/release
-IMAGE_EXTRAS := --extra avro --extra glue --extra metrics --extra postgres
+IMAGE_EXTRAS := --extra glue --extra metrics --extra postgres --extra private-key
 LOCK := $(RELEASE)/bin/python -m uv pip compile --quiet --no-header --universal --generate-hashes --python-version 3.11
 # PySpark comes as its source: pip warns of the older way to build it.
 QUIETLY := --quiet --disable-pip-version-check --use-pep517
@@ -43,10 +45,10 @@ soak: $(VENV)/.dev ## The long tests: two million records, a zombie of a minute,
 	$(BIN)/pytest -m soak -s $(ARGS)
 
 search: $(VENV)/.dev ## The property tests with examples that no run has seen; once more, and others follow
-	$(BIN)/pytest -q -m '$(FAST)' --numprocesses $(WORKERS) --hypothesis-profile default $(ARGS) tests/unit tests/protocol
+	$(BIN)/pytest -q -m '$(FAST)' --numprocesses $(FAST_WORKERS) --hypothesis-profile default $(ARGS) tests/unit tests/protocol
 
 check: lint ## What needs no broker: lint, and the fast tests with layers and wheel among them
-	$(BIN)/pytest -q -m '$(FAST)' --numprocesses $(WORKERS) $(ARGS)
+	$(BIN)/pytest -q -m '$(FAST)' --numprocesses $(FAST_WORKERS) $(ARGS)
 
 lint: $(VENV)/.dev ## Format, lint, types
 	$(BIN)/ruff format --check .

@@ -22,10 +22,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import pyarrow as pa
-from counting_proxy import CountingProxy, kinds
-from iceberg_files import write_files
 from integration.sink_file import default_sections, toml
-from object_store import ObjectStore
+from support.counting_proxy import CountingProxy, kinds
+from support.iceberg_files import write_files
+from support.object_store import ObjectStore
 
 from headgate.config.load import load
 from headgate.config.table_declaration import declaration

@@ -23,11 +23,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
-from counting_proxy import CountingProxy
 from integration.deployment import Deployment
-from object_store import ObjectStore
 from round_trips import OURS
-from small_rest_catalog import SmallRestCatalog
+from support.counting_proxy import CountingProxy
+from support.object_store import ObjectStore
+from support.small_rest_catalog import SmallRestCatalog
 
 from headgate.operations.demo.producer import create_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars

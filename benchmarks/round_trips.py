@@ -21,11 +21,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import pyarrow as pa
-from counting_proxy import CountingProxy, Exchange, kinds, sequential, waits
-from iceberg_files import write_files
-from object_store import ObjectStore
 from pyiceberg.catalog import Catalog
-from small_rest_catalog import SmallRestCatalog
+from support.counting_proxy import CountingProxy, Exchange, kinds, sequential, waits
+from support.iceberg_files import write_files
+from support.object_store import ObjectStore
+from support.small_rest_catalog import SmallRestCatalog
 
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import SinkName

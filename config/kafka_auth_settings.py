@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from headgate.config.setting_types import Properties, SecretReference, Text
 from headgate.control_protocol.errors import AuthenticationUnfit
 from headgate.control_protocol.secret_references import REFERENCE
 from headgate.kafka.authentication import AUTH, require_kerberos
-from headgate.kafka.token_providers import region_of
+from headgate.kafka.token_providers import is_loopback, region_of
 
 if TYPE_CHECKING:
     from headgate.config.sections import SinkSections
@@ -50,6 +49,11 @@ class KafkaAuthSettings:
     client_secret: SecretReference = SecretReference()
     """Secret of the client, as ${file:PATH} or ${env:NAME}, read again for each token; with Spark
     ${file:PATH}, a file on each executor."""
+    private_key: SecretReference = SecretReference()
+    """Instead of a secret, for oidc: a private key in PEM, as ${file:PATH}, that signs an
+    assertion (RFC 7523) for each token."""
+    key_id: Text = ""
+    """How the token server calls that key (kid), if it asks for it."""
     assertion_file: Text = ""
     """Instead of a secret: a file with a signed assertion (RFC 7523) that somebody else renews."""
     scope: Text = ""
@@ -70,7 +74,10 @@ class KafkaAuthSettings:
     tenant: Text = ""
     """Tenant of Entra ID, for azure with a secret or an assertion."""
     principal: Text = ""
-    """For google: the service account's address; empty: the metadata server says it."""
+    """For google: the service account's address; empty: the metadata server or the key says it."""
+    key_file: Text = ""
+    """For google: the JSON file of a service account's key; empty: what
+    GOOGLE_APPLICATION_CREDENTIALS names, else the metadata server."""
     service_name: Text = "kafka"
     """First part of the brokers' Kerberos name."""
 
@@ -80,13 +87,7 @@ class KafkaAuthSettings:
     @property
     def description(self) -> str:
         """Return what clients need to know, as JSON: it holds references, never a secret."""
-        found = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            text = value.reference if isinstance(value, SecretReference) else value
-            if text and text != field.default:
-                found[field.name] = dict(text) if isinstance(text, Properties) else str(text)
-        return json.dumps(found, sort_keys=True)
+        return json.dumps(described(self), sort_keys=True)
 
     def in_kafka(self, kafka: Properties) -> Properties:
         """Return Kafka's settings with the description, by which every client is made."""
@@ -95,18 +96,29 @@ class KafkaAuthSettings:
         return kafka.with_value(AUTH, self.description)
 
 
+def described(settings: Any) -> dict[str, Any]:
+    """Return what is set, with references to secrets as they are written."""
+    found: dict[str, Any] = {}
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        text = value.reference if isinstance(value, SecretReference) else value
+        if text and text != field.default:
+            found[field.name] = dict(text) if isinstance(text, Properties) else str(text)
+    return found
+
+
 _TAKES: dict[AuthType, frozenset[str]] = {
     AuthType.NONE: frozenset(),
     AuthType.OIDC: frozenset(
         {
-            *("token_url", "client_id", "client_secret", "assertion_file", "scope", "audience"),
-            *("ca", "extensions"),
+            *("token_url", "client_id", "client_secret", "private_key", "key_id"),
+            *("assertion_file", "scope", "audience", "ca", "extensions"),
         }
     ),
     AuthType.TOKEN_FILE: frozenset({"path", "extensions"}),
     AuthType.AWS_MSK_IAM: frozenset({"region", "role_arn"}),
     AuthType.AZURE: frozenset({"tenant", "client_id", "client_secret", "assertion_file"}),
-    AuthType.GOOGLE: frozenset({"principal"}),
+    AuthType.GOOGLE: frozenset({"principal", "key_file"}),
     AuthType.KERBEROS: frozenset({"service_name"}),
 }
 _NEEDS: dict[AuthType, tuple[str, ...]] = {
@@ -123,7 +135,7 @@ def check_auth(settings: SinkSections) -> None:
         return
     _check_beside(settings)
     if auth.type is AuthType.OIDC:
-        _check_url(auth.token_url)
+        check_url(auth.token_url)
     if auth.type in (AuthType.OIDC, AuthType.AZURE):
         _check_client(settings)
     region = auth.region or region_of(settings.kafka.get("bootstrap.servers", ""))
@@ -176,7 +188,7 @@ def _check_beside(settings: SinkSections) -> None:
         _unfit(f'kafka."{both[0]}" and [kafka.auth] are both set', "keep one of them")
     protocol = settings.kafka.get("security.protocol", "SASL_SSL").upper()
     servers = settings.kafka.get("bootstrap.servers", "").split(",")
-    inside = all(_is_loopback(at.strip().rpartition(":")[0].rpartition("//")[2]) for at in servers)
+    inside = all(is_loopback(at.strip().rpartition(":")[0].rpartition("//")[2]) for at in servers)
     if protocol != "SASL_SSL" and not (protocol == "SASL_PLAINTEXT" and inside):
         _unfit(
             f'kafka."security.protocol" is {protocol}, and [kafka.auth] is set',
@@ -184,39 +196,56 @@ def _check_beside(settings: SinkSections) -> None:
         )
 
 
-def _check_url(url: str) -> None:
+def check_url(url: str, section: str = "kafka.auth") -> None:
+    """Raises ``AuthenticationUnfit`` for an address on an open line, or with more than that."""
     parts = urlsplit(url)
     if parts.username or parts.password or parts.query or parts.fragment:
-        _unfit("kafka.auth.token_url holds more than an address", "write https://HOST/PATH")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname)):
+        _unfit(f"{section}.token_url holds more than an address", "write https://HOST/PATH")
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname)):
         _unfit(
-            "kafka.auth.token_url is not https",
+            f"{section}.token_url is not https",
             "write https://...: the secret would travel on an open line",
         )
 
 
 def _check_client(settings: SinkSections) -> None:
     auth = settings.kafka_auth
-    if auth.client_secret and auth.assertion_file:
-        _unfit("kafka.auth.client_secret and .assertion_file are both set", "keep one of them")
-    if auth.type is AuthType.OIDC and not (auth.client_secret or auth.assertion_file):
-        _unfit("kafka.auth.client_secret is missing", "write it, or assertion_file")
+    check_client(auth, "kafka.auth", on_executors=settings.spark.writes)
+    if auth.type is AuthType.OIDC and not has_client(auth):
+        _unfit("kafka.auth.client_secret is missing", "write it, or private_key, or assertion_file")
     if auth.client_secret and auth.type is AuthType.AZURE and not (auth.tenant and auth.client_id):
         _unfit("kafka.auth.client_secret needs tenant and client_id", "write both")
-    found = REFERENCE.fullmatch(auth.client_secret.reference)
-    if settings.spark.writes and found and found[1] == "env":
-        _unfit(
-            "kafka.auth.client_secret refers to a variable, which executors of Spark do not have",
-            "write ${file:PATH}, a file that is on each executor: no secret travels in a plan",
-        )
 
 
-def _is_loopback(host: str | None) -> bool:
-    host = (host or "").strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+class ClientSettings(Protocol):
+    """What proves to a token server who asks."""
+
+    @property
+    def client_secret(self) -> SecretReference: ...
+    @property
+    def private_key(self) -> SecretReference: ...
+    @property
+    def assertion_file(self) -> str: ...
+
+
+def has_client(auth: ClientSettings) -> bool:
+    """Return whether anything proves who asks."""
+    return bool(auth.client_secret or auth.private_key or auth.assertion_file)
+
+
+def check_client(auth: ClientSettings, section: str, *, on_executors: bool) -> None:
+    """Raises ``AuthenticationUnfit`` for two proofs, and for one that executors do not have."""
+    names = ("client_secret", "private_key", "assertion_file")
+    given = [name for name in names if getattr(auth, name)]
+    if len(given) > 1:
+        _unfit(f"{section}.{given[0]} and .{given[1]} are both set", "keep one of them")
+    for name in ("client_secret", "private_key"):
+        found = REFERENCE.fullmatch(getattr(auth, name).reference)
+        if on_executors and found and found[1] == "env":
+            _unfit(
+                f"{section}.{name} refers to a variable, which executors of Spark do not have",
+                "write ${file:PATH}, a file that is on each executor: no secret travels in a plan",
+            )
 
 
 def _unfit(message: str, hint: str) -> None:

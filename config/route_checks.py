@@ -153,7 +153,9 @@ def refuse_without_tables(settings: SinkSections, what: str) -> None:
 
 _FORMATS = {
     CreateFrom.INFER: ("json",),
-    CreateFrom.REGISTRY: ("avro-registry", "avro", "protobuf-registry", "protobuf"),
+    CreateFrom.REGISTRY: (
+        *("avro-registry", "avro", "json-registry", "protobuf-registry", "protobuf"),
+    ),
     CreateFrom.CONNECT: ("connect-json",),
 }
 
@@ -172,7 +174,7 @@ def _check_creation(settings: SinkSections) -> None:
     if name not in _FORMATS[wanted] or not hasattr(made, "unknown_columns"):
         raise CreationUnfit(
             f'tables.create.schema = "{wanted}": the format {name} does not tell of columns so',
-            "infer is for json, registry for formats of Avro and Protobuf, connect for "
+            "infer is for json, registry for formats with schemas, connect for "
             "connect-json; or declare the columns",
         )
 

@@ -20,6 +20,7 @@ from headgate.config.kafka_auth_settings import KafkaAuthSettings
 from headgate.config.maintenance_settings import MaintenanceSettings
 from headgate.config.multi_table_settings import NO_TABLE, TablesSettings, with_ledger
 from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
+from headgate.config.registry_auth_settings import RegistryAuthSettings
 from headgate.config.setting_types import Properties, Secret, Text, TextOrNumber, resolve
 from headgate.config.table_settings import ColumnSettings, TableSettings
 from headgate.control_protocol.errors import ConfigurationError
@@ -113,8 +114,8 @@ class FormatSettings:
     format."""
 
     type: Text = "json"
-    """Format of the values: json, connect-json, avro, avro-registry, protobuf, protobuf-registry,
-    csv, string, bytes, or one that an installed package registers."""
+    """Format of the values: json, json-registry, connect-json, avro, avro-registry, protobuf,
+    protobuf-registry, csv, string, bytes, or one that an installed package registers."""
     options: Properties = Properties()
     """Options of the format. Every format accepts case-insensitive (false or true)."""
     key_type: Text = ""
@@ -122,6 +123,14 @@ class FormatSettings:
     column, bytes for any other; for table.key see docs/guides/upserts-and-deletes.md."""
     key_options: Properties = Properties()
     """Options of the key format."""
+    auth: RegistryAuthSettings = RegistryAuthSettings()
+    """Tokens for the schema registry."""
+
+    def __post_init__(self) -> None:
+        options = self.auth.in_options(self.options, self.type)
+        key_options = self.auth.in_options(self.key_options, self.key_type)
+        object.__setattr__(self, "options", options)
+        object.__setattr__(self, "key_options", key_options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +281,9 @@ class SinkSections:
         some = (*catalogs, self.spark.conf, self.telemetry.otlp_headers)
         tokens = (
             *(self.http.viewer_token.text, self.http.operator_token.text),
-            *(self.kafka_auth.client_secret.text, *_REMOTE_TOKEN.findall(self.spark.remote)),
+            *(self.kafka_auth.client_secret.text, self.kafka_auth.private_key.text),
+            *(self.format.auth.client_secret.text, self.format.auth.private_key.text),
+            *_REMOTE_TOKEN.findall(self.spark.remote),
         )
         keys = frozenset((*self.control.keys.texts, *filter(None, tokens)))
         read_with = self.redaction_of_records.secrets

@@ -13,6 +13,7 @@ from headgate.config.http_settings import check_http
 from headgate.config.kafka_auth_settings import check_auth
 from headgate.config.keyed_table_checks import check_keyed
 from headgate.config.maintenance_settings import check_maintenance
+from headgate.config.registry_auth_settings import check_registry_auth
 from headgate.config.route_checks import check_tables
 from headgate.config.table_declaration import check_declaration, check_types, transform_plan
 from headgate.config.table_formats import check_format
@@ -385,6 +386,7 @@ def _check_record_columns(
 def _check_format(settings: SinkSections) -> None:
     """Build the formats, which contacts nobody, and let them check their options."""
     wanted = settings.format
+    check_registry_auth(settings)
     record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
     used = (settings.tables or settings.table).record_columns.key or settings.keyed
     if (wanted.key_type or wanted.key_options) and not used:

@@ -513,8 +513,8 @@ class Progress:
 class Term:
     """What one epoch of this coordinator holds; gone with the epoch.
 
-    Each value has one owner, which alone changes it (tests/unit/coordinator/test_owners.py). What
-    is promised above the fields holds in every state (tests/coordinator_states.py).
+    Each value has one owner, which alone changes it: tests/unit/coordinator/test_state_owners.py.
+    What is promised above the fields holds in every state (tests/support/coordinator_states.py).
     """
 
     epoch: Epoch
@@ -708,8 +708,8 @@ class EpochWatch:
 class State:
     """Three constants, five values, and a few facts that outlive an epoch.
 
-    Each has one owner, which alone changes it (tests/unit/coordinator/test_owners.py); what is
-    promised above the fields holds in every state (tests/coordinator_states.py).
+    Each has one owner, which alone changes it: tests/unit/coordinator/test_state_owners.py. What is
+    promised above the fields holds in every state (tests/support/coordinator_states.py).
     """
 
     identity: Identity

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import confluent_kafka as kafka
+from confluent_kafka import Message
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.kafka.clients import new_consumer
@@ -21,8 +22,20 @@ _PARTITION_EOF = kafka.KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's 
 KeyAndValue = tuple[bytes | None, bytes | None]
 
 
+HeadersByName = Mapping[str, bytes | None]
+Reading = Callable[[KeyAndValue, HeadersByName], KeyAndValue]
+"""Returns a record's key and value as formats read them."""
+
+
+def _as_they_are(record: KeyAndValue, _: HeadersByName) -> KeyAndValue:
+    return record
+
+
 def newest_records(
-    kafka_config: Mapping[str, str], topic: str, records_max: int
+    kafka_config: Mapping[str, str],
+    topic: str,
+    records_max: int,
+    read: Reading = _as_they_are,
 ) -> list[KeyAndValue]:
     """Return up to ``records_max`` keys and values, equally many from each partition's end.
 
@@ -45,14 +58,17 @@ def newest_records(
             f"Kafka's client does not accept its settings: {error}", "correct --kafka"
         ) from error
     try:
-        return _read(consumer, topic, records_max)
+        return [
+            read((message.key(), message.value()), dict(message.headers() or ()))
+            for message in _read(consumer, topic, records_max)
+        ]
     except kafka.KafkaException as error:
         raise Unreachable(f"topic {topic} cannot be read: {error.args[0].str()}") from error
     finally:
         consumer.close()
 
 
-def _read(consumer: kafka.Consumer, topic: str, records_max: int) -> list[KeyAndValue]:
+def _read(consumer: kafka.Consumer, topic: str, records_max: int) -> list[Message]:
     described = consumer.list_topics(topic, timeout=ANSWER_S_MAX).topics[topic]
     if described.error is not None:
         raise ConfigurationError(
@@ -65,7 +81,7 @@ def _read(consumer: kafka.Consumer, topic: str, records_max: int) -> list[KeyAnd
         low, high = consumer.get_watermark_offsets(at, timeout=ANSWER_S_MAX)
         begins.append(kafka.TopicPartition(topic, number, max(low, high - each)))
     consumer.assign(begins)
-    found: list[KeyAndValue] = []
+    found: list[Message] = []
     ended: set[int | None] = set()
     patience = time.monotonic() + SILENCE_S_MAX
     while len(ended) < len(begins) and len(found) < records_max:
@@ -73,7 +89,7 @@ def _read(consumer: kafka.Consumer, topic: str, records_max: int) -> list[KeyAnd
             patience = time.monotonic() + SILENCE_S_MAX
             error = message.error()
             if error is None:
-                found.append((message.key(), message.value()))
+                found.append(message)
             elif error.code() == _PARTITION_EOF:
                 ended.add(message.partition())
             else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import calendar
+import ipaddress
 import json
 import os
 import re
@@ -33,6 +34,8 @@ from headgate.control_protocol.secret_references import (
     ReferenceUnreadable,
     read_reference,
 )
+from headgate.kafka.bounded_answers import AnswerTooLong, AnswerTooSlow, bounded_body
+from headgate.kafka.signed_assertions import signed_assertion
 
 if TYPE_CHECKING:
     import requests
@@ -42,6 +45,8 @@ _BODY_BYTES_MAX = 256 * 1024
 _TOKEN_CHARACTERS_MAX = 128 * 1024
 _QUOTED_CHARACTERS = 200
 _JWT_BEARER = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+_JWT_GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_SECTION = "kafka.auth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,22 @@ def provider_of(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
         "azure": _azure,
         "google": _google,
     }[settings["type"]]
-    return make(settings, servers)
+    fetch, where = make(settings, servers)
+    section = settings.get("section", _SECTION)
+    return fetch if section == _SECTION else _naming(section, fetch), where
+
+
+def _naming(section: str, fetch: Fetch) -> Fetch:
+    """Return what names another section than ours in its errors."""
+
+    def named() -> Token:
+        try:
+            return fetch()
+        except HeadgateError as error:
+            texts = (text.replace(_SECTION, section) for text in (error.message, error.hint))
+            raise type(error)(*texts) from None
+
+    return named
 
 
 # ---------------------------------------------------------------------------------- token endpoints
@@ -132,19 +152,30 @@ class _Endpoint:
         client = settings["client_id"]
         form = {"grant_type": "client_credentials", **self._asked}
         if "client_secret" in settings:
-            secret = _resolved(settings["client_secret"])
+            secret = _resolved(settings["client_secret"], "client_secret")
             if self._in_form:
                 form |= {"client_id": client, "client_secret": secret}
             else:
                 pair = f"{_form(client)}:{_form(secret)}".encode()
                 headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         else:
-            secret = _text_of_file(settings["assertion_file"], "kafka.auth.assertion_file")
+            secret = self._assertion(client)
             form |= {"client_id": client, "client_assertion_type": _JWT_BEARER}
             form["client_assertion"] = secret
         began_s = time.time()
         answer = _request("POST", self._url, headers, form, ca=self._ca, secret=secret)
         return _token_of(answer, began_s, settings.get("extensions", {}))
+
+    def _assertion(self, client: str) -> str:
+        """Return the newest assertion of the file; or one that is signed for this request."""
+        settings = self._settings
+        if "private_key" not in settings:
+            return _text_of_file(settings["assertion_file"], "kafka.auth.assertion_file")
+        pem = _resolved(settings["private_key"], "private_key")
+        claims = {"iss": client, "sub": client, "aud": self._url}
+        return signed_assertion(
+            pem, claims, "kafka.auth.private_key", key_id=settings.get("key_id", "")
+        )
 
 
 def _form(text: str) -> str:
@@ -218,14 +249,14 @@ def _text_of_file(path: str, key: str) -> str:
         raise TokenUnfit(f"{key}: {path} holds no token", "correct the path") from None
 
 
-def _resolved(reference: str) -> str:
+def _resolved(reference: str, key: str) -> str:
     """Return what a reference of the sink file stands for now, where this process runs."""
     match = REFERENCE.fullmatch(reference)
     assert match is not None, "the settings take nothing else"
     try:
         return read_reference(*match.groups())
     except ReferenceUnreadable as error:
-        raise TokenAway(f"kafka.auth.client_secret: {error} ({error.hint})") from None
+        raise TokenAway(f"kafka.auth.{key}: {error} ({error.hint})") from None
 
 
 # -------------------------------------------------------------------------------------------- AWS
@@ -306,16 +337,27 @@ def _assumed(session: Any, region: str, role: str) -> Any:
 # ----------------------------------------------------------------------------------------- Google
 
 
+_GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_GOOGLE_LIFE_S = 3600
+
+
 def _google(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
-    """Ask the metadata server, and wrap its token: brokers refuse a bare access token."""
+    """Ask by a key file, or the metadata server; wrap the token: brokers refuse a bare one."""
+    path = settings.get("key_file") or os.environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
     host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
     base = f"http://{host}/computeMetadata/v1/instance/service-accounts/default"
     flavor = {"Metadata-Flavor": "Google"}
 
+    def ask() -> tuple[Token, str]:
+        if path:
+            return _google_by_key(path)
+        given = _token_of(_get_json(f"{base}/token", flavor), time.time(), {})
+        return given, _get(f"{base}/email", flavor).decode().strip()
+
     def fetch() -> Token:
         began_s = time.time()
-        given = _token_of(_get_json(f"{base}/token", flavor), began_s, {})
-        principal = settings.get("principal") or _get(f"{base}/email", flavor).decode().strip()
+        given, address = ask()
+        principal = settings.get("principal") or address
         claims = {"exp": int(given.expires_s), "iat": int(began_s), "iss": "Google"}
         claims |= {"scope": "kafka", "sub": principal}
         parts = ({"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}, claims)
@@ -323,7 +365,33 @@ def _google(settings: Mapping[str, Any], _: str) -> tuple[Fetch, str]:
         wrapped = ".".join(base64.urlsafe_b64encode(t).rstrip(b"=").decode() for t in texts)
         return Token(wrapped, given.expires_s, principal)
 
-    return fetch, "Google's metadata server"
+    return fetch, f"Google, by the key file {path}" if path else "Google's metadata server"
+
+
+def _google_by_key(path: str) -> tuple[Token, str]:
+    """Return an access token for the key of a service account, and the account's address."""
+    try:
+        found = json.loads(_text_of_file(path, "kafka.auth.key_file"))
+        names = ("type", "client_email", "private_key", "private_key_id", "token_uri")
+        kind, address, pem, key_id, url = (str(found[name]) for name in names)
+    except (KeyError, TypeError, ValueError):
+        kind = address = pem = key_id = url = ""
+    if kind != "service_account":
+        raise TokenUnfit(
+            f"{path} is no key of a service account",
+            'name the JSON file of a key, with "type": "service_account"',
+        )
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not is_loopback(parts.hostname):
+        raise TokenUnfit(f"{path}: its token_uri is not https", "take the file as Google wrote it")
+    began_s = time.time()
+    claims = {"iss": address, "sub": address, "aud": url, "scope": _GOOGLE_SCOPE}
+    assertion = signed_assertion(
+        pem, claims, f"kafka.auth.key_file {path}", key_id=key_id, life_s=_GOOGLE_LIFE_S
+    )
+    form = {"grant_type": _JWT_GRANT, "assertion": assertion}
+    answer = _request("POST", url, {}, form, ca="", secret=assertion)
+    return _token_of(answer, began_s, {}), address
 
 
 # ------------------------------------------------------------------------------------------- HTTP
@@ -391,8 +459,14 @@ def _body(
                 stream=True,
                 verify=ca or None,
             ) as answer:
-                body = _bounded(answer, deadline_s)
+                body = bounded_body(answer, _BODY_BYTES_MAX, deadline_s)
                 status = answer.status_code
+        except AnswerTooLong:
+            raise TokenUnfit(
+                "the token server's answer is too long", "correct its address"
+            ) from None
+        except AnswerTooSlow:
+            raise TokenAway(f"its answer took longer than {REQUEST_S:.0f} s") from None
         except requests.RequestException as error:
             raise TokenAway(_reason(error)) from None
         except OSError as error:  # a file of authorities that is not there
@@ -402,17 +476,6 @@ def _body(
     if status != requests.codes.ok:
         raise _refusal(status, body, secret)
     return body
-
-
-def _bounded(answer: requests.Response, deadline_s: float) -> bytes:
-    body = bytearray()
-    for piece in answer.iter_content(16 * 1024):
-        body += piece
-        if len(body) > _BODY_BYTES_MAX:
-            raise TokenUnfit("the token server's answer is too long", "correct its address")
-        if time.monotonic() > deadline_s:
-            raise TokenAway(f"its answer took longer than {REQUEST_S:.0f} s")
-    return bytes(body)
 
 
 def _refusal(status: int, body: bytes, secret: str) -> HeadgateError:
@@ -444,6 +507,15 @@ def _reason(error: requests.RequestException) -> str:
     if isinstance(error, requests.ConnectionError):
         return "no connection"
     return type(error).__name__
+
+
+def is_loopback(host: str | None) -> bool:
+    """Return whether nothing that is sent to this host leaves the machine."""
+    host = (host or "").strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _host(url: str) -> str:

@@ -150,7 +150,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
             clock,
             settings.redaction,
         )
-        driver = OpenSink(_initial_state(settings, sender), world, service, watch)
+        driver = OpenSink(build_state(settings, sender), world, service, watch)
         say_started(settings, sender, log)
         yield SinkTask(driver, buffers, member)
         driver.close()
@@ -196,14 +196,15 @@ def open_sink(
             clock,
             settings.redaction,
         )
-        sink = OpenSink(_initial_state(settings, sender), world, service, watch, current=current)
+        sink = OpenSink(build_state(settings, sender), world, service, watch, current=current)
         if meters:
             meters.set_state_source(lambda: sink.state)
         say_started(settings, sender, log)
         yield sink
 
 
-def _initial_state(settings: SinkSettings, sender: Sender) -> State:
+def build_state(settings: SinkSettings, sender: Sender) -> State:
+    """Return what the participant's state machine begins with."""
     return State(
         settings.name,
         sender,
@@ -261,30 +262,38 @@ def _build_coordinator(
             from headgate.runtime.maintenance.scheduler import begin_maintenance
 
             begin_maintenance(found.tables, opening, on_ended)
-        start_ms = settings.source.start_at_ms
         complain = Complaints(settings, sender)
         ports = Ports(log, found.table, found.secondaries, complain)
         if measures:
             ports = with_meters(ports, settings, measures, opening)
-        driver = coordinator.CoordinatorDriver(
-            build_identity(settings, life),
-            settings.coordinator,
-            coordinator.World(
-                ports.log,
-                ports.table,
-                found.sources,
-                SystemClock(),
-                lambda: ensure_control_topic(settings.kafka, settings.control.topic),
-                settings.redaction,
-                log.topic_id,
-                ports.on_trouble,
-                ports.secondaries,
-                found.new_token,
-            ),
-            coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
-            limits=settings.limits,
+        world = coordinator.World(
+            ports.log,
+            ports.table,
+            found.sources,
+            SystemClock(),
+            lambda: ensure_control_topic(settings.kafka, settings.control.topic),
+            settings.redaction,
+            log.topic_id,
+            ports.on_trouble,
+            ports.secondaries,
+            found.new_token,
         )
+        driver = build_coordinator_driver(settings, life, world)
         return driver, opening.pop_all().close
+
+
+def build_coordinator_driver(
+    settings: SinkSettings, life: Sender, world: coordinator.World
+) -> coordinator.CoordinatorDriver:
+    """Return the coordinator of one life on these ports."""
+    start_ms = settings.source.start_at_ms
+    return coordinator.CoordinatorDriver(
+        build_identity(settings, life),
+        settings.coordinator,
+        world,
+        coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
+        limits=settings.limits,
+    )
 
 
 def build_identity(settings: SinkSettings, life: Sender) -> Identity:

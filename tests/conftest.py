@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import examples
 import pytest
-import spark_classes
-import workers
 from confluent_kafka.admin import AdminClient
-from docker_broker import docker_broker
-from hive_metastore import HIVE_2, Metastores
 from hypothesis import HealthCheck, settings
 from integration.iceberg.rest_server import rest_server
-from local_catalog import LocalCatalog, local_catalog
-from object_store import ObjectStore
-from postgres_server import PostgresServer
+from support import examples, shared_broker, spark_classes, workers
+from support.hive_metastore import HIVE_2, Metastores
+from support.local_catalog import LocalCatalog, local_catalog
+from support.object_store import ObjectStore
+from support.postgres_server import PostgresServer
+from support.shared_broker import SharedBroker
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.native import kernels
@@ -29,6 +27,7 @@ from headgate.operations.demo.producer import create_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, require_java
 
 TopicFactory = Callable[..., str]
+BROKER = pytest.StashKey[SharedBroker]()
 
 # A JVM of a test lives for seconds: what the second compiler would make faster is never run.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -52,10 +51,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """A background job of a shell ignores Ctrl-C, and so would every process of the tests."""
     kept = config.getoption("--keep-durations", default=False)
-    if kept and "PYTEST_XDIST_WORKER" not in os.environ:
-        config.pluginmanager.register(workers.Durations())
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        if kept:
+            config.pluginmanager.register(workers.Durations())
+        config.stash[BROKER] = SharedBroker()
+        config.add_cleanup(config.stash[BROKER].close)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage meanwhile: what is made here stays, and is looked through for nothing."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # what is deselected is gone by then
@@ -83,6 +96,8 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
     needed = any("tests/integration/" in nodeid for nodeid in ids)
     spark = any("tests/integration/spark/" in nodeid for nodeid in ids)
     _exit_without_java(needed=needed, spark=spark)
+    if needed:
+        node.config.stash[BROKER].start()
     if spark and (making := spark_classes.made_beside()):
         node.config.add_cleanup(making.wait)
 
@@ -94,7 +109,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def _exit_without_java(*, needed: bool, spark: bool) -> None:
     """Say once that Java is missing, before hundreds of tests say it each in its own way."""
-    if spark or (needed and "HEADGATE_TEST_BOOTSTRAP" not in os.environ):
+    if spark or (needed and shared_broker.OWN not in os.environ):
         try:
             require_java()
         except ConfigurationError as error:
@@ -103,15 +118,12 @@ def _exit_without_java(*, needed: bool, spark: bool) -> None:
 
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker: the one named by the environment, else one in Docker, else the embedded one."""
-    with ExitStack() as stack:
-        yield (
-            os.environ.get("HEADGATE_TEST_BOOTSTRAP")
-            or docker_broker(stack)
-            or stack.enter_context(
-                EmbeddedKafka(tmp_path_factory.mktemp("kafka"), fetch_broker_jars())
-            ).bootstrap
-        )
+    """A broker: the one named by the environment, else that which all workers share."""
+    if there := os.environ.get(shared_broker.OWN) or shared_broker.address():
+        yield there
+    else:
+        with shared_broker.broker(tmp_path_factory.mktemp("kafka")) as started:
+            yield started
 
 
 @pytest.fixture(params=["C", "Python"])

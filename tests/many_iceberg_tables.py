@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from local_catalog import LocalCatalog, local_catalog
-from sink_in_process import SinkInProcess
+from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.testing.sink_in_process import SinkInProcess
 
 LEDGER, KEYED, ADDED, ASIDE = "db.ledger", "db.orders", "db.returns", "db.rejected"
 KEYS = 5

@@ -3,33 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
-
-from sink_in_process import SinkInProcess
 
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.testing.contract.world import BEGIN
 
-ZONES = "abc"
-COLUMNS = '[{ name = "id", type = "long" }, { name = "zone", type = "string" }]'
-BEGIN = """
-name = "shop"
-[source]
-topics = ["shop.orders", "shop.returns", "events"]
-[kafka]
-"bootstrap.servers" = "127.0.0.1:9092"
-[spark]
-writer = "in-process"
-[coordinator]
-commit_interval_ms = 50
-commit_timeout_ms = 5000
-rebalance_delay_ms = 10
-election_timeout_ms = 50000
-delivery_timeout_ms = 1000
-retry_backoff_ms = 10
-retry_backoff_max_ms = 20
-[participant]
-end_offset_interval_ms = 10
-"""
 ONE = """
 [table]
 type = "delta"
@@ -75,17 +52,6 @@ per_thousand_max = 1000
 DECLARED = '[[tables.table]]\nmatch = "db.(orders|returns|zone_a)"\ncolumns = COLUMNS\n'
 PLACES = ("topic", "partition", "offset")
 EVERY = ("orders", "returns", "zone_a", "rejected")
-
-
-def value(at: TopicPartition, offset: int) -> bytes:
-    if offset % 10 == 7:
-        return b"{broken"
-    return json.dumps({"id": offset, "zone": ZONES[offset % 3]}).encode()
-
-
-def source(shop: SinkInProcess) -> list[tuple[Any, ...]]:
-    logs = shop.source.partitions.items()
-    return sorted((at.topic, at.partition, n) for at, log in logs for n in log.timestamps_ms)
 
 
 CHANGES = (

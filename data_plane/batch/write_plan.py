@@ -35,12 +35,14 @@ from headgate.data_plane.cdc.policy import Changes, Tombstones
 from headgate.data_plane.formats import field_names as names
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.formats.field_names import with_former_names
+from headgate.data_plane.formats.registry.frames import header_of, with_frames
 from headgate.data_plane.quarantine.already_quarantined import (
     RangesReadAgain,
     quarantined_offsets,
     rows_of_iceberg,
 )
 from headgate.data_plane.write.missing_columns import Evolution, evolution_of
+from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.table_creation import key_ids
@@ -119,6 +121,29 @@ class SourcePlan:
     def has_keys(self) -> bool:
         """Return whether a table that takes its records has a key."""
         return self.changes is not None or bool(self.routing and self.routing.keys)
+
+    @property
+    def id_headers(self) -> tuple[str, str]:
+        """Return the names of the headers that hold the ids of values' and keys' schemas; empty
+        where values and keys are whole."""
+        of_keys: Mapping[str, str] = self.key_format_options if self.key_format_name else {}
+        column = self.record_columns.get("key", "")
+        alike = self.changes and self.changes.reads_keys_like_values(self.format_name, column)
+        if alike and not self.key_format_name:
+            of_keys = self.format_options
+        return header_of(self.format_options, "value"), header_of(of_keys, "key")
+
+    def framed(self, chunk: Chunk) -> Chunk:
+        """Return the records as formats read them: behind the ids that their headers hold.
+
+        Only for reading: what is kept of a record is as it came.
+        """
+        of_values, of_keys = self.id_headers
+        if of_values:
+            chunk = replace(chunk, values=with_frames(chunk.values, chunk.headers, of_values))
+        if of_keys and chunk.keys is not None:
+            chunk = replace(chunk, keys=with_frames(chunk.keys, chunk.headers, of_keys))
+        return chunk
 
     @property
     def takes_tombstones(self) -> bool:

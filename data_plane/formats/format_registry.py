@@ -24,13 +24,14 @@ FormatFactory = Callable[[Mapping[str, str]], "RecordFormat"]
 
 _OURS = {
     "avro": ("avro.format", "AvroRecords"),
-    "avro-registry": ("avro.format", "RegistryAvroRecords"),
+    "avro-registry": ("registry.formats", "RegistryAvroRecords"),
     "bytes": ("text", "BytesRecords"),
     "connect-json": ("connect.format", "ConnectJsonRecords"),
     "csv": ("text", "CsvRecords"),
     "json": ("json.format", "JsonRecords"),
+    "json-registry": ("registry.formats", "RegistryJsonRecords"),
     "protobuf": ("protobuf.format", "ProtobufRecords"),
-    "protobuf-registry": ("protobuf.format", "RegistryProtobufRecords"),
+    "protobuf-registry": ("registry.formats", "RegistryProtobufRecords"),
     "string": ("text", "StringRecords"),
 }
 """Module and class: a format is imported when a sink names it, not by every command."""

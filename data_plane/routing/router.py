@@ -50,6 +50,7 @@ class RouteValues:
 
     def __init__(self, route: Route, source: SourcePlan) -> None:
         self._route = route
+        self._source = source
         options = ValueOptions.from_options(source.format_options)
         made = record_format(source.format_name, options.of_format)
         self._format: RecordFormat = made
@@ -67,6 +68,7 @@ class RouteValues:
             return _encode(
                 [_header(found or (), self._route.header) for found in chunk.headers or ()]
             )
+        chunk = self._source.framed(chunk)
         if self._route.record:
             codes, names = cast("NamedFormat", self._format).record_names(chunk.values)
             return Values(codes, names, {})

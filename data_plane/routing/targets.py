@@ -218,7 +218,7 @@ class NewTable:
         self._at = Destination(name)
         self._raw = raw
         self._records = 0
-        source = creation.source
+        source = self._source = creation.source
         options = ValueOptions.from_options(source.format_options)
         used = source.record_columns.values()
         finder = UnknownFieldFinder(_NO_COLUMNS, used, (), caseless=options.caseless)
@@ -234,6 +234,7 @@ class NewTable:
         self._records += len(chunk.offsets)
         self._needs.note_every_record(chunk)
         if self._format is not None:
+            chunk = self._source.framed(chunk)
             bad: Collection[int] = ()
             try:
                 self._format.decode(chunk.values, NOTHING)

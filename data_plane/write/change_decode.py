@@ -107,7 +107,7 @@ class ChangeReader:
     ) -> None:
         source, changes = plan.source, plan.source.changes
         assert changes is not None, "chosen for it"
-        self._changes, self._columns = changes, schema
+        self._source, self._changes, self._columns = source, changes, schema
         self._record_columns = RecordColumns(source, schema, list(batch.ranges))
         values = value_columns(source, schema, mapping, batch.table.table)
         options = ValueOptions.from_options(source.format_options)
@@ -143,6 +143,7 @@ class ChangeReader:
 
     def read(self, chunk: Chunk) -> Read:
         """Return the chunk's changes, and why its other records are none. Has no other effect."""
+        chunk = self._source.framed(chunk)
         opened, at, bad = self._unwrap(chunk)
         upserts, faults = opened.operations == Operation.UPSERT, Faults()
         keys = self._deleted_keys(chunk, opened, at, faults)

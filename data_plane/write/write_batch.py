@@ -348,7 +348,10 @@ def chunks_of(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
         batch.ranges,
         source.topic_ids,
         with_keys="key" in parts or source.handling.keeps_rejected or source.has_keys,
-        with_headers="headers" in parts or source.handling.keeps_rejected or by_header,
+        with_headers="headers" in parts
+        or source.handling.keeps_rejected
+        or by_header
+        or any(source.id_headers),
     )
     return read_ranges(request)
 

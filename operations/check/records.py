@@ -20,15 +20,21 @@ from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.data_plane.formats.column_options import FROM
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.data_plane.formats.record_format import DefaultingFormat
+from headgate.data_plane.formats.registry.frames import header_of, with_frame
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.data_plane.routing.keyed_routes import may_have_key
-from headgate.kafka.record_samples import newest_records
+from headgate.kafka.record_samples import HeadersByName, KeyAndValue, Reading, newest_records
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.dry_run import DryRun, try_records
 
 SAMPLE_RECORDS = 200
 _TOPICS_MAX = 3
-_FRAMED = {"connect-json": "a schema and a payload in each record", "avro-registry": "Avro"}
+_FRAME_BYTES = 5
+_FRAMED = {
+    "connect-json": "a schema and a payload in each record",
+    "avro-registry": "a schema's id in front, as Avro of a registry has it",
+    "json-registry": "a schema's id in front of JSON",
+}
 
 
 def can_describe_records(settings: SinkSettings) -> bool:
@@ -50,10 +56,22 @@ def check_records(settings: SinkSettings) -> str:
     names = [n for n in known if not settings.tables or may_have_key(routing, n)][:_TOPICS_MAX]
     descriptions = []
     for name in names:
-        records = newest_records(settings.kafka, name, SAMPLE_RECORDS)
+        records = newest_records(settings.kafka, name, SAMPLE_RECORDS, _reading(settings))
         descriptions.append(describe_values(settings, name, [value for _, value in records]))
         require_readable_keys(settings, name, [key for key, value in records if value is None])
     return "; ".join(descriptions)
+
+
+def _reading(settings: SinkSettings) -> Reading:
+    """Return what takes keys and values of messages as the sink's formats read them."""
+    of_values = header_of(settings.format.options, "value")
+    of_keys = header_of(settings.format.key_options, "key")
+
+    def read(record: KeyAndValue, headers: HeadersByName) -> KeyAndValue:
+        key, value = record
+        return with_frame(key, headers.get(of_keys)), with_frame(value, headers.get(of_values))
+
+    return read
 
 
 def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -> str:
@@ -226,7 +244,8 @@ def _guess_format(
         return None
     there = [value for value in values if value is not None]
     if there and all(value[:1] == b"\0" for value in there):
-        return "avro-registry"
+        is_json = all(value[_FRAME_BYTES : _FRAME_BYTES + 1] == b"{" for value in there)
+        return "json-registry" if is_json else "avro-registry"
     if there and looks.envelopes[Envelope.PLAIN] == len(there):
         enclosed = _count_envelopes(declared, "connect-json", values)
         return "connect-json" if enclosed.envelopes.total() == len(there) else None

@@ -9,8 +9,8 @@ from io import BytesIO
 
 import fastavro
 import pytest
-from control_envelopes import EXAMPLES, envelope
 from fastavro.schema import fingerprint, to_parsing_canonical_form
+from support.control_envelopes import EXAMPLES, envelope
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 
 import pytest
-from control_envelopes import EXAMPLES, envelope
 from fastavro.schema import fingerprint, to_parsing_canonical_form
+from support.control_envelopes import EXAMPLES, envelope
 
 from headgate.control_protocol import message_encoding
 from headgate.schemas import ControlSchema, control_schemas

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from control_envelopes import EXAMPLES, WRITTEN_FILE, envelope
+from support.control_envelopes import EXAMPLES, WRITTEN_FILE, envelope
 
 from headgate.control_protocol import commit_record_codec, message_encoding
 from headgate.control_protocol.commit_record import (

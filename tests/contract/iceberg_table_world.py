@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from iceberg_files import write_files
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import CommitTableResponse, Table
@@ -17,6 +16,7 @@ from pyiceberg.table.update import (
     RemoveSnapshotRefUpdate,
     SetSnapshotRefUpdate,
 )
+from support.iceberg_files import write_files
 
 from headgate.control_protocol.commit_record_codec import marker_property
 from headgate.control_protocol.events import WrittenFile

@@ -10,11 +10,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-import able_folder
-import folder_kind
 import pyarrow as pa
 import pyarrow.parquet as pq
 from contract.test_folder_table import ROWS_PER_FILE, FolderWorld
+from support import able_folder, folder_kind
 
 from headgate.control_protocol.commit_tokens import ANY
 from headgate.control_protocol.events import WrittenFile

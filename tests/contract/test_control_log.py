@@ -11,7 +11,7 @@ from typing import Protocol
 import confluent_kafka as kafka
 import pytest
 from confluent_kafka.admin import AdminClient
-from control_envelopes import EXAMPLES, envelope
+from support.control_envelopes import EXAMPLES, envelope
 
 from headgate.control_protocol import message_encoding
 from headgate.control_protocol.errors import LogDiscontinuity

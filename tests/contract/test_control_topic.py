@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from conftest import TopicFactory
-from control_envelopes import EXAMPLES, envelope
+from support.control_envelopes import EXAMPLES, envelope
 
 from headgate.control_protocol.errors import (
     AppendUnconfirmed,

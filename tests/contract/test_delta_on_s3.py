@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from contract.delta_table_world import DeltaWorld
-from object_store import BUCKET, ObjectStore
-from store_proxy import HANGS, RESETS, StoreProxy, s3_error
+from support.object_store import BUCKET, ObjectStore
+from support.store_proxy import HANGS, RESETS, StoreProxy, s3_error
 
 from headgate.control_protocol.errors import PutsUnconditional, Unreachable
 from headgate.control_protocol.identifiers import (

@@ -8,11 +8,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import able_folder
-import folder_kind
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support import able_folder, folder_kind
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import WrittenFile

@@ -16,12 +16,12 @@ import pytest
 from contract.iceberg_table_world import IcebergWorld
 from contract.test_secondaries import delivered, drafted
 from integration.iceberg.rest_server import LyingProxy, rest_server
-from keyed_pending_commits import PendingTable
-from keyed_world import NAME, SINK, Event
-from local_catalog import local_catalog
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import DEFAULT_ENDPOINTS
-from small_rest_catalog import SmallRestCatalog
+from support.keyed_pending_commits import PendingTable
+from support.keyed_world import NAME, SINK, Event
+from support.local_catalog import local_catalog
+from support.small_rest_catalog import SmallRestCatalog
 
 from headgate.control_protocol.errors import HeadgateError, JointCommitsMissing, NotAtomic
 from headgate.control_protocol.identifiers import SinkName

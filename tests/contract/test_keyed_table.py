@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from contract.iceberg_table_world import IcebergWorld
-from keyed_world import COLUMNS, NAME, Row, written
+from support.keyed_world import COLUMNS, NAME, Row, written
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.table_format import RowKey, TableSpec, Use

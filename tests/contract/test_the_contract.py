@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 from threading import Barrier
 
-import folder_kind
 import pytest
 from contract import broken_fake, broken_keys, broken_readers, broken_small
 from contract.broken import MUTANTS, NOTICED, own_tests, run
 from contract.test_folder_table import FolderWorld
+from support import folder_kind
 
 from headgate.control_protocol.testing import contract
 from headgate.control_protocol.testing.contract import CoreContract

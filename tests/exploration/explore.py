@@ -23,7 +23,7 @@ from exploration.canonical import canonical
 from exploration.small_world import Bounds, World, first_world
 from exploration.steps import complete, steps
 from simulation.quick import quick_copies
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 MAXIMUM = 10_000_000
 

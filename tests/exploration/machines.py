@@ -14,8 +14,8 @@ from exploration.small_world import (
     Held,
     World,
 )
-from participant_states import checked
-from verdicts import Kind, Violation
+from support.participant_states import checked
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol import machine_io
 from headgate.control_protocol.columns import Column, Struct

@@ -20,7 +20,7 @@ from exploration.small_table import (
     nothing_older_comes,
     rows_are_the_source,
 )
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.events import Envelope, LogRecord
 from headgate.control_protocol.identifiers import (

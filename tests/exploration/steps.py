@@ -26,7 +26,7 @@ from exploration.small_world import (
     new_member,
     new_seat,
 )
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol import machine_io
 from headgate.control_protocol.events import (

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from hudi_tables.bundle import fetched, with_s3
-from object_store import ObjectStore
+from support.object_store import ObjectStore
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 

@@ -19,10 +19,10 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from hudi_tables.bundle import with_s3
 from integration.sink_file import COORDINATES, Sections, default_sections, patient, toml
-from object_store import BUCKET, KEY, REGION, SECRET, ObjectStore
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from repository.tree import ROOT
+from support.object_store import BUCKET, KEY, REGION, SECRET, ObjectStore
 
 from headgate.config.load import load
 from headgate.config.table_formats import secondary_spec, table_spec

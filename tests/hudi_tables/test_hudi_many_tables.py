@@ -6,25 +6,13 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hudi_tables.world import ARCHIVED_SOON, QUICK, HudiWorld
-from many_tables_of_a_kind import (
-    BEGIN,
-    CHANGES,
-    COLUMNS,
-    DECLARED,
-    EVERY,
-    MANY,
-    PLACES,
-    changing,
-    fold,
-    source,
-    value,
-)
-from sink_in_process import SinkInProcess
+from many_tables_of_a_kind import CHANGES, DECLARED, EVERY, MANY, PLACES, changing, fold
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
@@ -40,6 +28,13 @@ from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.upsert_table import HudiKeyedJava
 from headgate.tables.hudi.write_client import HudiJava
+from headgate.testing.contract import (
+    ManyTablesSinkContract,
+    SuspensionSinkContract,
+)
+from headgate.testing.contract.world import BEGIN, COLUMNS, many_tables, source
+from headgate.testing.contract.world import some_bad as value
+from headgate.testing.sink_in_process import SinkInProcess
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
@@ -68,13 +63,6 @@ def said(lake: Path, bundle: Path, lock: dict[str, str], spark: Any) -> Settings
     return parsed
 
 
-@pytest.fixture
-def shop(said: Settings) -> Iterator[SinkInProcess]:
-    sink = SinkInProcess(said(), value)
-    yield sink
-    sink.die()
-
-
 def places(lake: Path, *names: str) -> list[tuple[Any, ...]]:
     """Where the records of all these tables are from, as hudi-rs reads them."""
     found = [row for name in names for row in by_rust(lake / name)]
@@ -95,70 +83,57 @@ def places_by_spark(spark: Any, lake: Path, *names: str) -> list[tuple[Any, ...]
     return sorted(found)
 
 
-def test_three_tables_and_what_no_route_takes(shop: SinkInProcess, lake: Path, spark: Any) -> None:
-    shop.begin()
-    shop.produce(30)
-    shop.until_settled()
-    assert places(lake, *EVERY) == places_by_spark(spark, lake, *EVERY) == source(shop)
-    assert len(places(lake, "zone_a")) == 9
-    states = {each.table: each.state for each in tables(shop.settings).tables}
-    assert states == dict.fromkeys(("db.orders", "db.returns", "db.zone_a"), "open")
-    assert not audit(shop.settings, with_source=False).findings
+class HudiSinkWorld:
+    """Tables below a folder, which one session fills."""
+
+    table = 'type = "hudi"'
+    quarantine = ""
+
+    def __init__(self, home: Path, bundle: Path, lock: dict[str, str]) -> None:
+        self.lake, self._bundle = home / "lake", bundle
+        self._properties = {**lock, **QUICK}
+
+    @property
+    def more(self) -> str:
+        return f'[catalog.properties]\n"spark.jars" = "{self._bundle}"\n'
+
+    def place(self, name: str) -> str:
+        given = self._properties.items()
+        inline = ", ".join(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in given)
+        return f'location = "{self.lake}/{name}"\nproperties = {{ {inline} }}'
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        return by_rust(self.lake / name)
+
+    @contextmanager
+    def locked(self, name: str) -> Iterator[None]:
+        place = HudiLocation.of(secondary_spec(parse(many_tables(self)), f"db.{name}"))
+        with HudiJava(place, place.config().schema)._lock():
+            yield
+
+    def take_away(self, name: str) -> None:
+        (self.lake / name).rename(self.lake.with_name("away"))
+
+    def bring_back(self, name: str) -> None:
+        shutil.rmtree(self.lake / name, ignore_errors=True)
+        self.lake.with_name("away").rename(self.lake / name)
+
+    @contextmanager
+    def damaged(self, name: str) -> Iterator[None]:
+        """Somebody has the table log its changes."""
+        properties = self.lake / name / ".hoodie" / "hoodie.properties"
+        sound = properties.read_text()
+        properties.write_text(f"{sound}hoodie.table.cdc.enabled=true\n")
+        yield
+        properties.write_text(sound)
 
 
-def test_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwhile(
-    shop: SinkInProcess, lake: Path, spark: Any, tmp_path: Path
-) -> None:
-    shop.begin()
-    shop.produce(30)
-    shop.until_settled()
-    place = HudiLocation.of(secondary_spec(shop.settings, "db.zone_a"))
-    with HudiJava(place, place.config().schema)._lock():  # nobody can deliver to it
-        shop.produce(30)
-        shop.until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
-        shop.die()
-    (lake / "returns").rename(tmp_path / "away")
-    shop.begin()
-    shop.until(lambda: "db.returns" in shop.suspended())
-    assert shop.suspended()["db.returns"].startswith("HG-102")
-    shop.produce(30)
-    shop.until_settled("db.returns")
-    assert tables(shop.settings).exit_code == 1
-    assert any(
-        "db.returns is suspended" in text
-        for text in audit(shop.settings, with_source=False).remarks
-    )
-    shutil.rmtree(lake / "returns", ignore_errors=True)
-    (tmp_path / "away").rename(lake / "returns")
-    shop.resume("db.returns")
-    shop.until(lambda: shop.record is not None and not shop.record.suspended)
-    shop.produce(30)
-    shop.until_settled()
-    assert places(lake, *EVERY) == places_by_spark(spark, lake, *EVERY) == source(shop)
-    assert len(places(lake, "returns")) > 60
-    assert not audit(shop.settings, with_source=False).findings
-
-
-def test_suspend_1_a_table_whose_columns_others_changed_is_suspended_and_all_others_go_on(
-    shop: SinkInProcess, lake: Path
-) -> None:
-    shop.begin()
-    shop.produce(30)
-    shop.until_settled()
-    properties = lake / "orders" / ".hoodie" / "hoodie.properties"
-    sound = properties.read_text()
-    properties.write_text(f"{sound}hoodie.table.cdc.enabled=true\n")
-    shop.produce(30)
-    shop.until(lambda: "db.orders" in shop.suspended())
-    assert "logs its changes" in shop.suspended()["db.orders"]
-    shop.until_settled("db.orders")
-    states = {each.table: each.state for each in tables(shop.settings).tables}
-    assert states == {"db.orders": "suspended", "db.returns": "open", "db.zone_a": "open"}
-    properties.write_text(sound)
-    shop.resume("db.orders")
-    shop.until(lambda: shop.record is not None and not shop.record.suspended)
-    shop.until_settled()
-    assert places(lake, *EVERY) == source(shop)
+class TestHudiSink(ManyTablesSinkContract, SuspensionSinkContract):
+    @pytest.fixture
+    def world(
+        self, tmp_path: Path, bundle: Path, lock: dict[str, str], spark: Any
+    ) -> HudiSinkWorld:
+        return HudiSinkWorld(tmp_path, bundle, lock)
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from hudi_tables.world import KINDS, ROWS_PER_FILE, HudiOnS3World, rows
-from object_store import BUCKET, ObjectStore
-from store_proxy import StoreProxy
+from support.object_store import BUCKET, ObjectStore
+from support.store_proxy import StoreProxy
 
 from headgate.control_protocol.errors import PutsUnconditional
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record

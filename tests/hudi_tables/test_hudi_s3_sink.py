@@ -16,7 +16,7 @@ from hudi_tables.sinks import (
     undelivered,
 )
 from hudi_tables.test_hudi_sink import started
-from object_store import ObjectStore
+from support.object_store import ObjectStore
 
 from headgate.config.load import load
 from headgate.config.table_formats import quarantine_spec

@@ -23,7 +23,7 @@ from hudi_tables.sinks import (
     undelivered,
 )
 from hudi_tables.world import ARCHIVED_SOON, QUICK
-from served_page import assert_served_without_rollback
+from support.served_page import assert_served_without_rollback
 
 from headgate.config.load import load
 from headgate.config.table_formats import quarantine_spec, secondary_spec

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hudi_tables.world import KINDS, HudiOnS3World, HudiWorld
-from object_store import ObjectStore
+from support.object_store import ObjectStore
 
 from headgate.control_protocol.testing.contract import (
     CommitTokenContract,

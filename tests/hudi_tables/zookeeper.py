@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyspark
-from java_server import java_server
+from support.java_server import java_server
 
 from headgate.operations.local_kafka.broker import free_port
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from counting_proxy import CountingProxy
 from integration.deployment import Deployment
 from integration.iceberg.rest_server import LyingProxy
 from integration.readers import IcebergSpark
 from integration.sink_file import Sections
-from object_store import ObjectStore
+from support.counting_proxy import CountingProxy
+from support.object_store import ObjectStore
 
 Deploy = Callable[..., Deployment]
 

@@ -31,9 +31,9 @@ from integration.sink_file import (
     record,
     toml,
 )
-from object_store import ObjectStore
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from support.object_store import ObjectStore
 
 from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings

@@ -15,9 +15,9 @@ from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
-from object_store import KEY, REGION, SECRET, ObjectStore
-from postgres_server import PostgresServer
 from pyiceberg.table import StaticTable
+from support.object_store import KEY, REGION, SECRET, ObjectStore
+from support.postgres_server import PostgresServer
 
 from headgate.operations.java import cache_folder, fetch_jars
 

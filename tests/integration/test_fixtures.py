@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import spark_classes
 from confluent_kafka.admin import AdminClient, ConfigResource
-from docker_broker import docker_broker
+from support import spark_classes
+from support.docker_broker import docker_broker
 
 pytestmark = pytest.mark.integration
 

@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime
 import pyarrow as pa
 import pytest
 from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceberg
-from local_catalog import LocalCatalog
 from pyiceberg.table import Table
+from support.local_catalog import LocalCatalog
 
 pytestmark = pytest.mark.integration
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from coordinator_states import checked
 from protocol.values import (
     COORDINATOR,
     GROUP,
@@ -21,6 +20,7 @@ from protocol.values import (
     topics,
     view,
 )
+from support.coordinator_states import checked
 
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from participant_states import checked
 from protocol.values import ALICE, COORDINATOR, SINK, TABLE, data_file, folder, log_record
+from support.participant_states import checked
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import (

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from delete_files import delete_by_equality, delete_first_row
 from integration.readers import read_with_duckdb
-from local_catalog import local_catalog
-from maintained import COLUMNS, SINK, Maintained, settings
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo
 from pyiceberg.types import LongType, StringType
+from support.delete_files import delete_by_equality, delete_first_row
+from support.local_catalog import local_catalog
+from support.maintained import COLUMNS, SINK, Maintained, settings
 
 from headgate.control_protocol.commit_record_codec import sink_in_summary
 from headgate.control_protocol.identifiers import SinkName

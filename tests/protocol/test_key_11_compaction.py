@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from integration.readers import read_with_duckdb, read_with_pyiceberg
-from keyed_world import NAME, SINK, Event, KeyedWorld, shown
-from local_catalog import local_catalog
-from maintained import settings
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.refs import MAIN_BRANCH
+from support.keyed_world import NAME, SINK, Event, KeyedWorld, shown
+from support.local_catalog import local_catalog
+from support.maintained import settings
 
 from headgate.runtime.maintenance.rounds import Round
 from headgate.tables.iceberg.maintenance.compaction_commit import MovedRows

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keyed_pending_commits import PRIMARY, PendingTable, Unfolded, walk
-from keyed_world import COLUMNS, NAME, SINK, Event, keyed_table
-from local_catalog import local_catalog
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.refs import MAIN_BRANCH
-from unit.operations.audit.test_keyed_table import SINK_FILE
+from support.keyed_pending_commits import PRIMARY, PendingTable, Unfolded, walk
+from support.keyed_world import COLUMNS, NAME, SINK, Event, keyed_table
+from support.local_catalog import local_catalog
+from unit.operations.audit.test_keyed_tables import SINK_FILE
 
 from headgate.config.load import parse
 from headgate.config.maintenance_settings import MaintenanceSettings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from control_envelopes import EXAMPLES, envelope
 from protocol.values import SINK
+from support.control_envelopes import EXAMPLES, envelope
 
 from headgate.control_protocol import message_encoding
 from headgate.control_protocol.events import Envelope

@@ -10,11 +10,11 @@ import random
 from typing import Any
 
 import pytest
-from control_envelopes import EXAMPLES
 from protocol.coordinating import EPOCH, Coordinator
 from protocol.participating import Participant
 from protocol.test_log_5_replays import experienced
 from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, SINK, offsets
+from support.control_envelopes import EXAMPLES
 
 from headgate.control_protocol import message_encoding
 from headgate.control_protocol.event_codec import NUMBER_MAX, to_form

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_catalog import local_catalog
-from maintained import COLUMNS, SINK, Maintained, settings
+from support.local_catalog import local_catalog
+from support.maintained import COLUMNS, SINK, Maintained, settings
 
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import MaintenanceUnfit

@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from integration.iceberg.sink_commits import SINK, SinkOnTable, record
-from local_catalog import local_catalog
 from protocol.suspension import ORDERS, announces, collecting, reads, table
 from pyiceberg.schema import Schema
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import DoubleType
+from support.local_catalog import local_catalog
 
 from headgate.control_protocol.errors import TableChanged
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber

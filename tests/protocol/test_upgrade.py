@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from unittest.mock import patch
 
-from local_catalog import LocalCatalog
 from protocol.quarantining import at_work, exactly_once, offsets_in
 from scenarios.stage import SINK, Stage
+from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.commit_record import CommitRecord

@@ -9,11 +9,11 @@ import sys
 import tomllib
 from pathlib import Path
 
-import postgres_example
 import pytest
-from postgres_server import PostgresServer
 from repository.test_dependencies import distribution
 from repository.tree import PROJECT, ROOT, imports, modules
+from support import postgres_example
+from support.postgres_server import PostgresServer
 
 from headgate.control_protocol.table_format import Capability
 

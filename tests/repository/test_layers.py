@@ -51,7 +51,6 @@ ADAPTERS = {
         "headgate.tables.iceberg.data_file",
     },
     "confluent_kafka": {
-        "headgate.data_plane.formats.schema_registry",
         "headgate.kafka",
         "headgate.operations.demo.producer",
     },

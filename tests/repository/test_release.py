@@ -20,8 +20,8 @@ from repository.tree import PROJECT, ROOT
 
 TOOLS, PYTHON = "build/release/.made", "build/release/bin/python"
 LOCKS = {
-    "requirements.lock": ("avro", "glue", "metrics", "postgres"),
-    "requirements-spark.lock": ("avro", "glue", "metrics", "postgres", "spark"),
+    "requirements.lock": ("glue", "metrics", "postgres", "private-key"),
+    "requirements-spark.lock": ("glue", "metrics", "postgres", "private-key", "spark"),
 }
 
 

@@ -8,11 +8,12 @@ table commit and what became of it, the state of the group's offsets, and the st
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from scenarios.script import brief, brief_offsets
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.events import Destination, Envelope, Resume
+from headgate.control_protocol.events import Destination, Envelope
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicPartition, tag_name
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
@@ -24,29 +25,21 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.testing import (
     FakeBatchWriter,
     FakeCatalog,
-    FakeClock,
-    FakeGroup,
-    FakeLog,
-    FakeLogServer,
-    FakeMember,
-    FakeSource,
     FakeTable,
     FakeTopics,
     SourceRecord,
 )
 from headgate.coordinator.driver import CoordinatorDriver, StartAt
-from headgate.coordinator.driver import World as CoordinatorWorld
-from headgate.coordinator.service import is_leader
+from headgate.coordinator.driver import World as CoordinatorPorts
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity
-from headgate.participant.driver import ParticipantDriver
-from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.state import State, Timer
 from headgate.tables.secondary_tables import SecondaryTables
+from headgate.testing.node import Node, NodeLog
+from headgate.testing.world import World
 
 SINK = SinkName("rides")
-TOPICS = ("trips",)
 TURN_MS = 10
 TURNS_MAX = 2_000
 COORDINATORS = CoordinatorSettings(
@@ -66,25 +59,17 @@ PARTICIPANTS = ParticipantSettings(
 )
 
 
-class Killed(BaseException):
-    """The process is gone, in the middle of what it did."""
-
-
-class Stage:
+class Stage(World):
     """``alice`` owns partition 0, and so leads; ``bob``, once he is there, owns the others."""
 
     def __init__(self, partitions: int = 2, settings: CoordinatorSettings = COORDINATORS) -> None:
+        super().__init__({"trips": partitions})
         self.settings = settings
-        self.clock = FakeClock()
-        self.log = FakeLogServer(self.clock)
         self.catalog = FakeCatalog(table="lake.trips")
         self.quarantine: FakeCatalog | None = None
         self.others: dict[str, FakeCatalog] = {}
         self.routed: tuple[str, ...] = ()
-        self.source = FakeSource()
-        self.source.create("trips", partitions)
-        self.group = FakeGroup(self.source, self.clock)
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, Player] = {}
         self.lines: list[str] = []
         self.committed: Mapping[TopicPartition, int] = {}
 
@@ -136,7 +121,7 @@ class Stage:
     def enter(self, *names: str) -> None:
         for name in names:
             life = self.nodes[name].life + 1 if name in self.nodes else 1
-            self.nodes[name] = Node(self, name, life)
+            self.nodes[name] = Player(self, name, life)
         self.share(*[name for name, node in self.nodes.items() if not node.gone])
 
     def share(self, *names: str) -> None:
@@ -164,12 +149,7 @@ class Stage:
 
     def operator_resumes(self, table: str) -> None:
         """As ``headgate tables resume`` says it."""
-        record = FakeTable(self.catalog, SINK).read().record
-        assert record is not None
-        newest, sender = record.transaction, Sender("operator", "1")
-        event = Resume((table,))
-        said = Envelope(SINK, newest.epoch, newest.number, sender, 1, 0, event)
-        FakeLog(self.log).append([said])
+        said = self.say_resume(FakeTable(self.catalog, SINK).read().record, table)
         self.lines.append(f"        operator: {brief(said)}")
 
     # -------------------------------------------------------------------------------- turns
@@ -206,9 +186,6 @@ class Stage:
 
     # ------------------------------------------------------------------------------- what is
 
-    def ends(self) -> dict[TopicPartition, int]:
-        return {at: log.end for at, log in self.source.partitions.items()}
-
     def lag(self) -> int:
         there = {(row.topic_id, row.partition, row.offset) for row in self.rows()}
         wanted = {
@@ -235,35 +212,27 @@ class Stage:
         return tag_name(SINK)
 
 
-class Node:
-    """One process: a participant with the coordinator inside."""
+class Player(Node):
+    """A process on the stage."""
 
     def __init__(self, stage: Stage, name: str, life: int) -> None:
-        self.stage, self.name, self.life = stage, name, life
+        super().__init__(stage, name, life)
+        self.stage = stage
         self.member = f"{name}.{life}"
-        self.gone = self.asleep = False
-        self.dies_at: str | None = None
-        self.coordinator: CoordinatorDriver | None = None
-        self.writer = FakeBatchWriter(stage.source, stage.catalog.storage, stage.clock, 0)
+        self.asleep = False
+        writer = FakeBatchWriter(stage.source, stage.catalog.storage, stage.clock, 0)
         if stage.secondaries:
-            self.writer.bad = lambda record: record.offset % 3 == 2
-            self.writer.route = lambda record: record.offset // 3
+            writer.bad = lambda record: record.offset % 3 == 2
+            writer.route = lambda record: record.offset // 3
             if stage.routed:
-                self.writer.bad = lambda _record: False
-                self.writer.takes = stage.place
-            self.writer.held = lambda: [
+                writer.bad = lambda _record: False
+                writer.takes = stage.place
+            writer.held = lambda: [
                 row for catalog in stage.secondaries.values() for row in catalog.records()
             ]
-        self.participant = ParticipantDriver(
-            State(SINK, Sender(name, str(life)), PARTICIPANTS, deadlines={Timer.ALIVE: 10**9}),
-            ParticipantWorld(
-                FakeMember(stage.group, self.member, self._release),
-                Scribe(self),
-                self.writer,
-                self,
-                stage.clock,
-            ),
-        )
+        self.writer = writer
+        initial = State(SINK, Sender(name, str(life)), PARTICIPANTS)
+        self.enter(replace(initial, deadlines={Timer.ALIVE: 10**9}), writer, log=Scribe(self))
 
     def turn(self) -> None:
         self._guarded(lambda: self.participant.run_once(0))
@@ -275,72 +244,50 @@ class Node:
             self._guarded(lambda: coordinator.run_once(0))
 
     def _guarded(self, turn: Callable[[], object]) -> None:
-        if self.gone or self.asleep:
-            return
-        try:
-            turn()
-        except Killed:
-            self.stage.kill(self.name)
-        except HeadgateError as error:
-            self.gone = True
-            self.stage.lines.append(f"        {self.name} stops: {error}")
+        if not (self.gone or self.asleep):
+            self.takes(turn)
 
-    def reaches(self, where: str) -> None:
-        if self.gone or self.dies_at == where:
-            raise Killed
+    def on_killed(self) -> None:
+        self.stage.kill(self.name)
 
-    def _release(self, partitions: frozenset[TopicPartition]) -> None:
-        self.participant.release(partitions)
+    def on_stopped(self, error: HeadgateError) -> None:
+        self.gone = True
+        self.stage.lines.append(f"        {self.name} stops: {error}")
 
-    # -- ports.Leadership
-
-    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        if not is_leader(partitions, TOPICS):
-            self.coordinator = None
-            return
-        if self.coordinator is None:
-            stage = self.stage
-            sender = Sender(self.name, f"{self.life}c")
-            world = CoordinatorWorld(
-                Scribe(self),
-                Clerk(self, stage.catalog, "table"),
-                FakeTopics(stage.source, TOPICS),
-                stage.clock,
-                secondaries=SecondaryTables(
-                    lambda name: Clerk(self, stage.secondaries[name], stage.called(name)),
-                    threads=False,
-                    required=stage.named if stage.routed else None,
-                ),
-            )
-            identity = Identity(
-                SINK,
-                "rides-group",
-                sender,
-                secondaries=stage.named,
-                routed=bool(stage.routed),
-            )
-            self.coordinator = CoordinatorDriver(identity, stage.settings, world, StartAt())
-        self.coordinator.begin_to_lead()
-
-    def failure(self) -> BaseException | None:
-        return None
-
-    def close(self) -> None:
-        self.coordinator = None
+    def new_coordinator(self) -> CoordinatorDriver:
+        stage = self.stage
+        ports = CoordinatorPorts(
+            Scribe(self),
+            Clerk(self, stage.catalog, "table"),
+            FakeTopics(stage.source, stage.topics),
+            stage.clock,
+            secondaries=SecondaryTables(
+                lambda name: Clerk(self, stage.secondaries[name], stage.called(name)),
+                threads=False,
+                required=stage.named if stage.routed else None,
+            ),
+        )
+        identity = Identity(
+            SINK,
+            "rides-group",
+            Sender(self.name, f"{self.life}c"),
+            secondaries=stage.named,
+            routed=bool(stage.routed),
+        )
+        return CoordinatorDriver(identity, stage.settings, ports, StartAt())
 
 
-class Scribe(FakeLog):
+class Scribe(NodeLog):
     """A node's log, which writes down what is said."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node.stage.log)
-        self._node, self._stage = node, node.stage
+    def __init__(self, node: Player) -> None:
+        super().__init__(node)
+        self._stage = node.stage
 
-    def append(self, envelopes: Sequence[Envelope]) -> None:
-        self._node.reaches("append")
+    def say(self, envelopes: Sequence[Envelope]) -> None:
         at = self._stage.log.end
         try:
-            super().append(envelopes)
+            super().say(envelopes)
             fate = ""
         except HeadgateError as error:
             fate = f"   <- {type(error).__name__}"
@@ -350,13 +297,12 @@ class Scribe(FakeLog):
                 place = f"{at + k:4}" if self._stage.log.end > at + k else "   ?"
                 who = f"{self._node.name}:".ljust(7)
                 self._stage.lines.append(f"{place}    {who} {brief(envelope)}{fate}".rstrip())
-        self._node.reaches("appended")
 
 
 class Clerk(FakeTable):
     """A node's table, which writes down every commit call and its answer."""
 
-    def __init__(self, node: Node, catalog: FakeCatalog, name: str) -> None:
+    def __init__(self, node: Player, catalog: FakeCatalog, name: str) -> None:
         super().__init__(catalog, SINK)
         self._node, self._stage, self._name = node, node.stage, name
 

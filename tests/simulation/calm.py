@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.events import (
     AbortCommit,
@@ -231,7 +231,7 @@ class Calm:
     def memory(self) -> None:
         """Whatever the weather: what the machines remember has a bound."""
         for node in self._world.nodes:
-            if node.dead:
+            if node.gone:
                 continue
             pending = len(node.participant.state.said.pending)
             if pending > PENDING_MAX:

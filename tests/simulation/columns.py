@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import TableStart, WrittenFile

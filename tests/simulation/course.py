@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulation.climate import Handover, Rates, Weather
 from simulation.world import World
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.events import Pause, Resume
 
@@ -87,7 +87,7 @@ class Course:
             events.rebalance()
 
     def _something_unheard(self) -> bool:
-        states = (node.participant.state for node in self._world.nodes if not node.dead)
+        states = (node.participant.state for node in self._world.nodes if not node.gone)
         return any(state.said.unheard or state.said.has_unconfirmed for state in states)
 
     def _something_new(self) -> None:

@@ -133,7 +133,7 @@ class Events:
         """In calm weather one partition moves, and not the one that elects."""
         world, dice = self._world, self._world.random
         world.struck["rebalance"] += 1
-        live = [node for node in world.nodes if not (node.dead or node.expelled or node.cut_off)]
+        live = [node for node in world.nodes if not (node.gone or node.expelled or node.cut_off)]
         wanted: dict[str, set[TopicPartition]] = {node.member: set() for node in live}
         if world.calm.on:
             self._move_one(wanted)
@@ -267,7 +267,7 @@ class Events:
         if not waiting:
             return
         said = self.envelope(waiting[0])
-        living = {(node.name, str(node.life)) for node in world.nodes if not node.dead}
+        living = {(node.name, str(node.life)) for node in world.nodes if not node.gone}
         sender = (said.sender.member, said.sender.incarnation.partition("c")[0])
         world.struck["event of a dead process arrives"] += sender not in living
         world.struck["event overtaken by others"] += 1

@@ -9,7 +9,7 @@ from typing import Any
 from simulation.branch import Branch, fell
 from simulation.keys import Keys, live_by_counts
 from simulation.quarantine import Quarantine
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit, Suspended
 from headgate.control_protocol.errors import Unreachable

@@ -22,7 +22,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 from simulation.keys import Keys
 from simulation.memory_io import MemoryIO, MemoryStorage
 from simulation.real_catalog import MAIN, LiveFile, RealCatalog
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.testing import SourceRecord

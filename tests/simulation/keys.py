@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from simulation.climate import EXPECTED, Climate
 from simulation.quarantine import OTHER, THIRD
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.commit_record import CommitRecord, cohort_of_partition
 from headgate.control_protocol.testing import SourceRecord

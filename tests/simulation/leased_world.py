@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from simulation.leased_hudi import LEASE_MS, Failed, LeasedHudi, LeasedJava
-from simulation.node import Killed
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import HudiForked, RetryLater
@@ -32,6 +31,7 @@ from headgate.control_protocol.testing.contract.world import record
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.table_properties import HudiLocation
+from headgate.testing.node import Killed
 
 TURNS = 60
 DEEP_MAX = 4

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from participant_states import checked
 from simulation.climate import FOR_EVER_MS
 from simulation.faulty import (
     Dated,
@@ -21,6 +20,7 @@ from simulation.quarantine import ASIDE
 from simulation.real_catalog import RealCatalog
 from simulation.real_port import CatalogPort, real_table
 from simulation.together import FaultyJointDeliveries
+from support.participant_states import checked
 
 from headgate.control_protocol.errors import HeadgateError, LeadershipReleased
 from headgate.control_protocol.identifiers import Sender, TopicPartition
@@ -28,17 +28,16 @@ from headgate.control_protocol.ports import SecondaryTable
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.control_protocol.testing import FakeTable
 from headgate.coordinator.driver import CoordinatorDriver
-from headgate.coordinator.driver import World as CoordinatorWorld
+from headgate.coordinator.driver import World as CoordinatorPorts
 from headgate.coordinator.phases import Phase as Coordinating
-from headgate.coordinator.service import is_leader
 from headgate.coordinator.state import NO_KEYS, Identity
 from headgate.coordinator.state import Timer as Due
 from headgate.participant.actions import Action, Input
 from headgate.participant.driver import ParticipantDriver
-from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.state import Phase as Participating
 from headgate.participant.state import State, Timer
 from headgate.tables.secondary_tables import SecondaryTables
+from headgate.testing.node import Node as Process
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -59,17 +58,15 @@ class CheckedParticipant(ParticipantDriver):
         return actions
 
 
-class Killed(BaseException):
-    """The process is gone, in the middle of whatever it did."""
-
-
-class Node:
+class Node(Process):
     """``busy`` holds the roles that are in the middle of a turn, further up the Python stack."""
 
+    driver = CheckedParticipant
+
     def __init__(self, world: World, number: int) -> None:
-        self.world, self.number, self.name = world, number, f"node{number}"
-        self.life = 0
-        self.dead = True
+        super().__init__(world, f"node{number}")
+        self.world, self.number = world, number
+        self.gone = True
         self.stopped_by: HeadgateError | None = None
         self.stalled_until_ms = 0
         self.heard_ms = 0
@@ -84,26 +81,18 @@ class Node:
     def start(self) -> None:
         world = self.world
         self.life += 1
-        self.dead = self.expelled = False
+        self.gone = self.expelled = False
         self.stalled_until_ms = 0
         self.heard_ms = world.clock.now_ms
         self.busy = set()
         self._open = []
         self._naps = {}
         self.member = f"{self.name}.{self.life}"
-        self.coordinator: CoordinatorDriver | None = None
+        self.coordinator = None
         self.log = FaultyLog(world, self, "participant")
         self.writer = FaultyWriter(world, self)
-        self.participant = CheckedParticipant(
-            State(world.sink, Sender(self.name, str(self.life)), world.climate.participants),
-            ParticipantWorld(
-                group=FaultyMember(world, self),
-                log=self.log,
-                writer=self.writer,
-                leadership=self,
-                clock=world.clock,
-            ),
-        )
+        initial = State(world.sink, Sender(self.name, str(self.life)), world.climate.participants)
+        self.enter(initial, self.writer, log=self.log, group=FaultyMember(world, self))
         world.note(f"{self.name} starts its life {self.life}")
 
     @property
@@ -116,31 +105,21 @@ class Node:
         """The world stands still meanwhile: who waits without a bound, would for ever."""
         if self.world.climate.participants.release_timeout_ms == FOR_EVER_MS:
             self.world.log.reachable = self.world.source.reachable = True
-        self.participant.release(partitions)
+        super().release(partitions)
 
-    # -- Leadership
-
-    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        if not is_leader(partitions, self.world.topics):
-            self.close()
-            return
-        if self.coordinator is None:
-            self.coordinator = self._new_coordinator()
+    def claims(self, coordinator: CoordinatorDriver) -> None:
         if "coordinator" not in self.busy:
-            self.coordinator.begin_to_lead()
-
-    def failure(self) -> BaseException | None:
-        return None
+            super().claims(coordinator)
 
     def close(self) -> None:
-        self.coordinator = None
+        super().close()
         opened, self._open = self._open, []
         for table in opened:
             table.close()
         for port in self.ports:
             port.closed = True
 
-    def _new_coordinator(self) -> CoordinatorDriver:
+    def new_coordinator(self) -> CoordinatorDriver:
         world = self.world
         world.incarnations += 1
         sender = Sender(self.name, f"{self.life}c{world.incarnations}")
@@ -160,7 +139,7 @@ class Node:
                 growth_ms=world.keys.growth_ms if world.keys else None,
             ),
             world.climate.coordinators,
-            CoordinatorWorld(
+            CoordinatorPorts(
                 self.coordinator_log,
                 Dated(world, FaultyTable(world, self, self._primary(), world.catalog)),
                 FaultyTopics(world, self),
@@ -209,7 +188,7 @@ class Node:
 
     def actors(self) -> list[Actor]:
         """Who may take a turn, and would not just find again that there is nothing to do."""
-        if self.dead or self.stalled_until_ms > self.world.clock.now_ms:
+        if self.gone or self.stalled_until_ms > self.world.clock.now_ms:
             return []
         actors: list[Actor] = []
         if "participant" not in self.busy and not self._naps_still("participant"):
@@ -269,18 +248,19 @@ class Node:
         life = self.life
         self.busy.add(role)
         try:
-            return bool(run())
-        except Killed:
-            return True
-        except LeadershipReleased as released:
-            self.world.leaves(self, released.away_ms)
-            return True
-        except HeadgateError as error:
-            self.dead = True
-            self.world.note(f"{self.name} stops: {error}")
-            if not self.world.mends(self, error):
-                self.stopped_by = error
-            return True
+            return self.takes(run)
         finally:
             if life == self.life:
                 self.busy.discard(role)
+
+    def on_killed(self) -> None:
+        """The world has noted it; or it was an earlier life that wanted to go on."""
+
+    def on_stopped(self, error: HeadgateError) -> None:
+        if isinstance(error, LeadershipReleased):
+            self.world.leaves(self, error.away_ms)
+            return
+        self.gone = True
+        self.world.note(f"{self.name} stops: {error}")
+        if not self.world.mends(self, error):
+            self.stopped_by = error

@@ -9,7 +9,7 @@ from simulation.branch import Branch, fell
 from simulation.columns import Columns
 from simulation.kept import Kept
 from simulation.keys import Keys, live_by_counts, nothing_is_added
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import StartCommit

@@ -31,9 +31,9 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
-from server_checks import as_on_the_wire
 from simulation.memory_io import MemoryIO, MemoryStorage
-from verdicts import Kind, Violation
+from support.server_checks import as_on_the_wire
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.testing import CommitFault, SourceRecord
 from headgate.tables.iceberg import manifests_v3

@@ -60,7 +60,7 @@ class CatalogPort(Struck):
     @property
     def in_use(self) -> bool:
         """Whether the coordinator that it belongs to still lives."""
-        return not self._node.dead and self in self._node.ports
+        return not self._node.gone and self in self._node.ports
 
     def _reach(self) -> None:
         if not self._catalog.reachable:

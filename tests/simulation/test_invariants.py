@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from coordinator_states import broken
 from simulation.run import play
+from support.coordinator_states import broken
 
 from headgate.coordinator import driver
 from headgate.coordinator.machine import step

@@ -36,6 +36,7 @@ def test_nothing_is_lost_or_doubled_beside_maintenance() -> None:
     assert set(STRUCK) - walk.struck.keys() == set()
 
 
+@pytest.mark.wide
 def test_a_kept_seed_has_one_course() -> None:
     seed = KEPT_FROM + 3
     one, other = (played([seed], real=frozenset({seed})) for _ in range(2))

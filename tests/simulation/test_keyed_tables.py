@@ -15,7 +15,7 @@ import pytest
 from simulation.climate import drawn
 from simulation.keys import Keys
 from simulation.run import Tally, played
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.testing import SourceRecord

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from simulation.leased_hudi import KEPT_MAX, Failed, LeasedHudi, LeasedJava, Moment
 from simulation.leased_world import PARTITION, SINK, LeasedWorld, Process
-from simulation.node import Killed
-from verdicts import Violation
+from support.verdicts import Violation
 
 from headgate.control_protocol.errors import HudiForked
 from headgate.tables.hudi import lost_lock_detection
@@ -24,6 +23,7 @@ from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import NOTE, NOTED, instant_of
 from headgate.tables.hudi.reserved_instants import Reservations
 from headgate.tables.hudi.write_client import Instant
+from headgate.testing.node import Killed
 
 SEEDS = 20
 STRUCK = (

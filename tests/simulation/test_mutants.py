@@ -11,7 +11,7 @@ from exploration.worlds import SMALL
 from protocol import rules
 from simulation.mutants import MUTANTS, UNSHOWN
 from simulation.mutants.notice import noticed, notices
-from verdicts import Kind
+from support.verdicts import Kind
 
 
 @pytest.mark.wide

@@ -59,7 +59,7 @@ class Unheard:
         if not self._dead:
             self._dead = True
             for node in world.nodes:
-                if node.coordinator and node.coordinator.state.term and not node.dead:
+                if node.coordinator and node.coordinator.state.term and not node.gone:
                     world.kill(node, "the table's end")
         self._lose()
 
@@ -81,5 +81,5 @@ class Unheard:
         return any(state.identity.sender == said.sender for state in opened)
 
     def _heard_by_all(self, place: int) -> bool:
-        living = [node for node in self._world.nodes if not node.dead]
+        living = [node for node in self._world.nodes if not node.gone]
         return all(node.log.position > place for node in living)

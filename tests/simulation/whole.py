@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from simulation.keyed_real import KeyedRealCatalog
 from simulation.real_catalog import RealCatalog, real_catalog
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 if TYPE_CHECKING:
     from simulation.world import World

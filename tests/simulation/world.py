@@ -26,7 +26,7 @@ from simulation.kept import Kept
 from simulation.keyed_fake import KeyedCatalog
 from simulation.keyed_real import KeyedRealCatalog, KeyedStorage
 from simulation.keys import Keys
-from simulation.node import Actor, Killed, Node
+from simulation.node import Actor, Node
 from simulation.oracle import Oracle
 from simulation.payday import ROUTED_KEYS, payday
 from simulation.quarantine import Quarantine, has_one
@@ -37,7 +37,7 @@ from simulation.trouble import Trouble
 from simulation.unheard import Unheard
 from simulation.wedges import Wedge
 from simulation.whole import wholes
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.errors import HeadgateError, PoisonRecord
 from headgate.control_protocol.events import (
@@ -55,13 +55,11 @@ from headgate.control_protocol.testing import (
     AppendFault,
     CommitFault,
     FakeCatalog,
-    FakeClock,
-    FakeGroup,
     FakeLog,
-    FakeLogServer,
-    FakeSource,
 )
 from headgate.coordinator.phases import Phase
+from headgate.testing.node import Killed
+from headgate.testing.world import World as Deployment
 
 SESSION_MS = 1_500
 STEP_MS_MAX = 60
@@ -78,7 +76,7 @@ _GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
 _UNSETTLED = (Phase.CLOSING, Phase.COLLECTING, Phase.COMMITTING, Phase.SETTLING)
 
 
-class World:
+class World(Deployment):
     def __init__(
         self, seed: int, *, real: bool = False, keyed: bool = False, stamped: bool = False
     ) -> None:
@@ -101,13 +99,8 @@ class World:
         if self.keys and routed:
             self.keys.of_routes(seed)
         self.rates = self.climate.rates
-        self.topics = ("source",)
-        self.clock = FakeClock()
-        self.log = FakeLogServer(self.clock)
+        super().__init__({"source": self.climate.partitions})
         self.catalog: Any = self._catalog(real=real)
-        self.source = FakeSource()
-        self.group = FakeGroup(self.source, self.clock)
-        self.source.create("source", self.climate.partitions)
         self.quarantine = (
             Quarantine(
                 seed,
@@ -221,14 +214,14 @@ class World:
 
     def strike(self, node: Node, life: int, where: str) -> None:
         """The node is about to call, or was just answered: a good moment to hit it."""
-        if node.dead or node.life != life:
+        if node.gone or node.life != life:
             raise Killed
         if self.chance(self.rates.kill):
             self.kill(node, where)
             raise Killed
         if self.deep < STALLS_DEEP_MAX and self.chance(self.rates.stall):
             self.stall(node, where)
-            if node.dead or node.life != life:
+            if node.gone or node.life != life:
                 raise Killed
 
     def strike_between(self, node: Node) -> None:
@@ -246,14 +239,14 @@ class World:
     def kill(self, node: Node, where: str) -> None:
         self.note("{} is killed at {}", node.name, where)
         self.struck[f"kill at {where}"] += 1
-        node.dead = True
+        node.gone = True
         self._restarts.append((self.clock.now_ms + self.random.randint(0, 3_000), node))
 
     def leaves(self, node: Node, away_ms: int) -> None:
         """ELECTION-2: its process leaves the group, and comes back once it can read the table."""
         self.note("{} leaves the lead to others", node.name)
         self.struck["lead released"] += 1
-        node.dead = True
+        node.gone = True
         if not self.wedge.cuts(node):
             self._restarts.append((self.clock.now_ms + away_ms, node))
         self.expel(node.member)
@@ -268,7 +261,7 @@ class World:
         long = until_ms - self.clock.now_ms == BEYOND_ALL_TIME_OUTS_MS
         self.struck[f"stall{' beyond all time-outs' if long else ''} at {where}"] += 1
         life, node.stalled_until_ms = node.life, until_ms
-        self._others_until(until_ms, lambda: not node.dead and node.life == life)
+        self._others_until(until_ms, lambda: not node.gone and node.life == life)
         self.note("{} wakes at {}", node.name, where)
 
     def _others_until(self, until_ms: int, as_long_as: object = lambda: True) -> None:
@@ -497,7 +490,7 @@ class World:
         """Who is silent for a session is expelled; who wakes joins again."""
         changed, now_ms = False, self.clock.now_ms
         for node in self.nodes:
-            if not (node.dead or node.stalled_until_ms > now_ms):
+            if not (node.gone or node.stalled_until_ms > now_ms):
                 node.heard_ms = now_ms
             expelled = now_ms - node.heard_ms > SESSION_MS
             if expelled and not node.expelled:

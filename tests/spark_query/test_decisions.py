@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
 from headgate.control_protocol.errors import BatchConflict, BatchGap, QuerySuperseded

@@ -86,6 +86,16 @@ class ConnectJsonRecords:
                 faults.note([row], reason)
         return collector.finish(faults)
 
+    def decode_payloads(
+        self, schema_text: str, payloads: Sequence[bytes], schema: pa.Schema
+    ) -> pa.RecordBatch:
+        """Return the rows of payloads that all have this schema. Raises as ``decode``."""
+        collector, faults = _RowCollector(schema), Faults()
+        rows = list(range(len(payloads)))
+        for row, reason in self._read(schema_text, list(payloads), rows, collector).items():
+            faults.note([row], reason)
+        return collector.finish(faults)
+
     def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         return paths.missing(Packed.pack(values), path, front=(_WHOLE,))
 

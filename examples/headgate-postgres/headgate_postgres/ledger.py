@@ -16,7 +16,12 @@ from typing import Any
 
 from psycopg import errors
 
-from headgate.control_protocol.commit_record_codec import decode, encode, filled_after, topics_of
+from headgate.control_protocol.commit_record_codec import (
+    decode,
+    encode,
+    filled_tables_after,
+    topics_in_summary,
+)
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
@@ -116,7 +121,7 @@ class Ledger:
             record=record,
             lineage=lineage if position is None else Lineage.CONTAINS_TAG,
             branch_record=record if last is None else decode(self._sink, last.properties),
-            others={sink: topics_of(sink, theirs) for sink, (_, theirs, _) in rows.items()},
+            others={sink: topics_in_summary(sink, theirs) for sink, (_, theirs, _) in rows.items()},
             filled=filled,
         )
 
@@ -150,7 +155,7 @@ class Ledger:
         base, record = attempt.base, attempt.record
         position, said = position_of(base.head or 0) + 1, json.dumps(encode(record))
         epoch, place = int(record.transaction.epoch), (facts.oid, self._sink)
-        filled = filled_after(record, base.filled, attempt.forgets)
+        filled = filled_tables_after(record, base.filled, attempt.forgets)
         if base.tag is None:
             told = (*place, position, epoch, said, json.dumps(filled))
             done = connection.execute(_CLAIM, told)

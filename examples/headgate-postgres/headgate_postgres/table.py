@@ -34,7 +34,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.table_format import RowKey, numbered
+from headgate.control_protocol.table_format import RowKey, number_files
 from headgate_postgres.columns import in_files, key_columns
 from headgate_postgres.ledger import Ledger, make_ledger
 from headgate_postgres.moving import Moving, written_as_the_table_is
@@ -147,7 +147,7 @@ class PostgresTable:
         record = attempt.record
         try:
             if attempt.files:
-                moving.copy(self._place.files, numbered(attempt))
+                moving.copy(self._place.files, number_files(attempt))
                 # From here on nobody alters or drops the table.
                 connection.execute(server.locking)
                 if server.facts(connection, self._place.key) != facts:
@@ -208,7 +208,7 @@ class PostgresTable:
     def _forget_files(self, record: CommitRecord | None) -> None:
         """Remove the files of a commit whose answer was lost, and which has landed."""
         attempt, self._unanswered = self._unanswered, None
-        if attempt and not attempt.record.primary and attempt.record.same_commit(record):
+        if attempt and not attempt.record.primary and attempt.record.is_same_commit(record):
             self._place.files.remove([file.path for file in attempt.files])
 
 

@@ -136,7 +136,7 @@ def uri() -> Iterator[str]:
     if named := os.environ.get("HEADGATE_POSTGRES_URI"):
         yield named
         return
-    servers = pytest.importorskip("postgres_server", reason="set HEADGATE_POSTGRES_URI")
+    servers = pytest.importorskip("support.postgres_server", reason="set HEADGATE_POSTGRES_URI")
     with servers.PostgresServer() as server:
         yield server.new_database().replace("+psycopg2", "")
 

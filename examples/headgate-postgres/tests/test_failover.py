@@ -17,7 +17,9 @@ from headgate.control_protocol.testing.contract.world import claimed, commit, la
 
 pytestmark = pytest.mark.wide
 
-servers = pytest.importorskip("postgres_server", reason="kills servers that it starts itself")
+servers = pytest.importorskip(
+    "support.postgres_server", reason="kills servers that it starts itself"
+)
 
 PATIENCE_S = 60
 

@@ -23,8 +23,10 @@ from headgate_postgres.table import PostgresTable
 
 pytestmark = pytest.mark.wide
 
-servers = pytest.importorskip("postgres_server", reason="stops servers that it starts itself")
-relays = pytest.importorskip("held_relay")
+servers = pytest.importorskip(
+    "support.postgres_server", reason="stops servers that it starts itself"
+)
+relays = pytest.importorskip("support.held_relay")
 
 COMMIT_S = 1.0
 PATIENCE_MS = 300

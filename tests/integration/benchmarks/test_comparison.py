@@ -23,6 +23,7 @@ def course(bootstrap: str, home: Path) -> Course:
     return Course(bootstrap, home, WORKLOADS["taxi"], interval_ms=1_000, cores=1, timeout_s=60)
 
 
+@pytest.mark.wide
 def test_a_backlog_is_measured(
     bootstrap: str, tmp_path: Path, unique_name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from local_catalog import local_catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
@@ -29,6 +28,7 @@ from pyiceberg.types import (
     StringType,
     TimestamptzType,
 )
+from support.local_catalog import local_catalog
 
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import (

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from integration.data_plane.every_type import SCHEMA, TIME, append, arrow_rows, rows, table_of
 from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceberg
-from local_catalog import LocalCatalog
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
@@ -23,6 +22,7 @@ from pyiceberg.table.sorting import (
 )
 from pyiceberg.transforms import IdentityTransform, TruncateTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StructType
+from support.local_catalog import LocalCatalog
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

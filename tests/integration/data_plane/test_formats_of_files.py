@@ -13,7 +13,6 @@ from integration.data_plane.every_type import SCHEMA, append, arrow_rows, rows, 
 from integration.data_plane.test_files_as_others_see_them import as_pyiceberg_has_it, comparable
 from integration.iceberg import test_partitions as partitioned
 from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceberg
-from local_catalog import LocalCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import (
@@ -25,6 +24,7 @@ from pyiceberg.types import (
     TimestampType,
     TimestamptzType,
 )
+from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.tables.iceberg.data_file import FileDetail

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from integration.data_plane.filling import produce
-from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -25,6 +24,7 @@ from pyiceberg.types import (
     StringType,
     StructType,
 )
+from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.control_protocol.errors import ConfigurationError, PoisonRecord
 from headgate.control_protocol.events import TableStart

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from integration.data_plane.filling import produce, topic_id
-from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestamptzType
+from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.control_protocol.errors import PoisonRecord, TableChanged, TopicRecreated, WriteFailed
 from headgate.control_protocol.events import TableStart

@@ -12,7 +12,7 @@ import confluent_kafka as kafka
 import pytest
 from integration.oracle import assert_exactly_once, read_source
 from integration.readers import read_with_duckdb
-from local_catalog import LocalCatalog
+from support.local_catalog import LocalCatalog
 
 from headgate import ConsumerSteering, SinkTask, open_task, partitions_of, records_of
 from headgate.config.load import parse

@@ -15,8 +15,8 @@ from integration.deployment import Deployment
 from integration.faults.stuck_catalog import StuckCatalog, StuckProxy
 from integration.faults.vending import VendingCatalog
 from integration.iceberg.rest_server import LyingProxy, rest_server
-from postgres_server import PostgresServer
 from pyiceberg.exceptions import CommitFailedException
+from support.postgres_server import PostgresServer
 
 if TYPE_CHECKING:
     from integration.faults.stores import StoreOfChaos

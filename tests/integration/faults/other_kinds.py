@@ -15,8 +15,8 @@ from integration.faults.catalogs import OUTAGE_S, PAUSED_IN_COMMIT, Fault
 from integration.faults.stores import StoreOfChaos
 from integration.readers import read_delta_with_duckdb
 from integration.sink_file import COORDINATES
-from object_store import BUCKET
-from store_proxy import HANGS, RESETS, StoreProxy, s3_error
+from support.object_store import BUCKET
+from support.store_proxy import HANGS, RESETS, StoreProxy, s3_error
 
 from headgate.tables.delta.locations import storage_options
 

@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-import postgres_example
 import pyarrow as pa
 import pytest
 from integration.deployment import Deployment
@@ -17,7 +16,8 @@ from integration.faults.catalogs import OUTAGE_S, PAUSED_IN_COMMIT, Fault
 from integration.faults.stuck_catalog import StuckRow
 from integration.readers import read_postgres
 from integration.sink_file import COLUMNS, COORDINATES
-from postgres_server import PostgresServer
+from support import postgres_example
+from support.postgres_server import PostgresServer
 
 PLACES = ("topic", "partition", "offset")
 PAST_LOCKS_S = 12.0

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from integration.deployment import Deployment
 from integration.faults.catalogs import OUTAGE_S, Fault
 from integration.faults.vending import VendedKeys
-from object_store import ObjectStore
-from store_proxy import CUTS, HANGS, RESETS, Answer, Request, StoreProxy, s3_error
+from support.object_store import ObjectStore
+from support.store_proxy import CUTS, HANGS, RESETS, Answer, Request, StoreProxy, s3_error
 
 from headgate.tables.storage.s3_file_io import S3_PART_BYTES
 

@@ -11,7 +11,7 @@ from typing import Self
 import psycopg2
 from integration.deployment import Deployment
 from integration.iceberg.rest_server import LyingProxy
-from postgres_server import PostgresServer
+from support.postgres_server import PostgresServer
 
 
 class StuckCatalog:

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import pytest
 from integration.conftest import Deploy
 from integration.deployment import Deployment
-from object_store import ObjectStore
-from store_proxy import HANGS, Answer, StoreProxy, s3_error
+from support.object_store import ObjectStore
+from support.store_proxy import HANGS, Answer, StoreProxy, s3_error
 
 from headgate.control_protocol.errors import LeadershipReleased
 from headgate.operations.audit.audit import audit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from integration.conftest import Deploy
 from integration.faults.stuck_catalog import StuckCatalog
-from postgres_server import PostgresServer
+from support.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.integration
 

@@ -69,6 +69,7 @@ def test_skipped_ones_are_counted(deploy: Deploy) -> None:
     history = sink.history()
     assert history
     assert sum(commit.record.skipped for commit in history.commits) == 10
+    assert audit(sink.settings).skipped_records == 10
     assert sink.own_rows().num_rows == 90
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 
-from object_store import ObjectStore
-from small_rest_catalog import SmallRestCatalog
-from store_proxy import Answer, Request, s3_error
+from support.object_store import ObjectStore
+from support.small_rest_catalog import SmallRestCatalog
+from support.store_proxy import Answer, Request, s3_error
 
 LIFE_S = 40.0
 EXPIRED = s3_error(400, "ExpiredToken")

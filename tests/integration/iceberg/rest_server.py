@@ -11,8 +11,8 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import ClassVar, Self
 
-from java_server import java_server
-from maven import maven_jars
+from support.java_server import java_server
+from support.maven import maven_jars
 
 from headgate.operations.local_kafka.broker import free_port
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from iceberg_files import write_files
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from support.iceberg_files import write_files
 
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import (

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from contract.iceberg_table_world import IcebergWorld
 from contract.test_sink_table import own_table
-from object_store import BUCKET, ObjectStore
-from store_proxy import HANGS, StoreProxy, s3_error
+from support.object_store import BUCKET, ObjectStore
+from support.store_proxy import HANGS, StoreProxy, s3_error
 from unit.data_plane.write.test_in_process_writer import SOURCE
 
 from headgate.control_protocol.errors import Unreachable

@@ -15,11 +15,11 @@ import pytest
 from integration.iceberg.rest_server import LyingProxy
 from integration.iceberg.sink_commits import SINK, SinkOnTable, record
 from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceberg
-from local_catalog import LocalCatalog
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import CommitTableResponse
 from pyiceberg.table.update import RemoveSnapshotsUpdate
+from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage

@@ -11,9 +11,9 @@ from integration.iceberg.interrupted import InterruptedCatalog
 from integration.iceberg.rest_server import LyingProxy
 from integration.iceberg.sink_commits import SINK, SinkOnTable, record
 from integration.readers import read_with_duckdb
-from local_catalog import LocalCatalog
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
+from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.ports import (

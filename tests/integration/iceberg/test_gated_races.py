@@ -16,9 +16,9 @@ import pytest
 from contract.iceberg_table_world import IcebergWorld
 from contract.test_sink_table import own_table
 from integration.iceberg.races import a_sleeper_undoes_nothing, of_two_one_lands
-from object_store import ObjectStore
-from postgres_server import PostgresServer
 from pyiceberg.catalog import Catalog
+from support.object_store import ObjectStore
+from support.postgres_server import PostgresServer
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.iceberg.catalog import load_catalog

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from contract.iceberg_table_world import IcebergWorld
 from contract.test_sink_table import own_table
-from hive_metastore import HIVE_2, HIVE_3, HIVE_4, Metastores, java_for, java_with_iceberg
 from integration.iceberg.held_swaps import HeldSwaps
 from integration.iceberg.races import (
     Committer,
@@ -20,6 +19,7 @@ from integration.iceberg.races import (
     slept_through_an_heirs_commit,
 )
 from pyiceberg.table.update import SetPropertiesUpdate
+from support.hive_metastore import HIVE_2, HIVE_3, HIVE_4, Metastores, java_for, java_with_iceberg
 
 from headgate.control_protocol.errors import HiveCannotSwap, HiveClientUnfit
 from headgate.control_protocol.identifiers import SinkName

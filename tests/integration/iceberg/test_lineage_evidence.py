@@ -6,7 +6,7 @@ import pytest
 from integration.iceberg.sink_commits import SinkOnTable
 from integration.iceberg.test_expiry import COLUMNS, Spark, rows
 from integration.readers import IcebergSpark
-from local_catalog import LocalCatalog
+from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol.ports import Lineage
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from integration.iceberg.sink_commits import SinkOnTable, record
 from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceberg
-from local_catalog import LocalCatalog
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.update import SetSnapshotRefUpdate
+from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol.errors import StopSink, TableChanged
 from headgate.control_protocol.identifiers import tag_name

@@ -18,10 +18,10 @@ from integration.readers import (
     read_with_duckdb,
     read_with_pyiceberg,
 )
-from local_catalog import LocalCatalog
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.transforms import DayTransform
+from support.local_catalog import LocalCatalog
 
 from headgate.tables.iceberg.data_file import FileDetail
 

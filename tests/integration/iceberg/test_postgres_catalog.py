@@ -12,9 +12,9 @@ import pytest
 from integration.iceberg.interrupted import InterruptedCatalog
 from integration.iceberg.sink_commits import SINK, SinkOnTable
 from integration.readers import read_with_duckdb
-from postgres_server import PostgresServer
 from pyiceberg.catalog import Catalog
 from sqlalchemy.exc import DBAPIError
+from support.postgres_server import PostgresServer
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.ports import CommitAttempt, Unknown

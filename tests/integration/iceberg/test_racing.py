@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from integration.iceberg.sink_commits import SINK, SinkOnTable, record
 from integration.readers import read_with_duckdb, read_with_pyiceberg
-from local_catalog import LocalCatalog
-from postgres_server import PostgresServer
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.snapshots import Snapshot
+from support.local_catalog import LocalCatalog
+from support.postgres_server import PostgresServer
 
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import decode

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from contract.iceberg_table_world import IcebergWorld
 from contract.test_sink_table import own_table
-from counting_proxy import CountingProxy, Exchange, kinds, sequential, waits
-from object_store import BUCKET, ObjectStore
-from small_rest_catalog import SmallRestCatalog
+from support.counting_proxy import CountingProxy, Exchange, kinds, sequential, waits
+from support.object_store import BUCKET, ObjectStore
+from support.small_rest_catalog import SmallRestCatalog
 from unit.data_plane.write.test_in_process_writer import SOURCE
 
 from headgate.control_protocol.events import TableStart
@@ -217,7 +217,7 @@ def test_a_thousand_files_are_deleted_by_one_request(
         with files.new_output(f"{folder}/{number}").create() as stream:
             stream.write(b"x")
     proxy.forget()
-    assert sorted(path for path, _ in files.under(folder)) == [
+    assert sorted(path for path, _ in files.list_files(folder)) == [
         f"{folder}/{number}" for number in range(5)
     ]
     assert files.delete_many([f"{folder}/{number}" for number in range(1000)]) == {}

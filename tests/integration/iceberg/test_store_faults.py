@@ -18,8 +18,18 @@ import pyarrow as pa
 import pytest
 from contract.iceberg_table_world import IcebergWorld
 from contract.test_sink_table import own_table
-from object_store import BUCKET, ObjectStore
-from store_proxy import CUTS, HANGS, RESETS, STOPS, TRICKLES, Answer, Request, StoreProxy, s3_error
+from support.object_store import BUCKET, ObjectStore
+from support.store_proxy import (
+    CUTS,
+    HANGS,
+    RESETS,
+    STOPS,
+    TRICKLES,
+    Answer,
+    Request,
+    StoreProxy,
+    s3_error,
+)
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import TableStart, WrittenFile

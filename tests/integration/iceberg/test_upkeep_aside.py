@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from contract.iceberg_table_world import IcebergWorld
 from contract.test_sink_table import own_table
-from counting_proxy import CountingProxy, kinds
-from object_store import ObjectStore
 from pyiceberg.table.update import SetPropertiesUpdate
+from support.counting_proxy import CountingProxy, kinds
+from support.object_store import ObjectStore
 
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.iceberg.maintenance import snapshot_expiry

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from iceberg_files import write_files
 from integration.iceberg.sink_commits import SINK, SinkOnTable, record
 from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceberg
 from pyiceberg.catalog import Catalog
+from support.iceberg_files import write_files
 
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.events import TableStart
@@ -46,7 +46,7 @@ class World:
     sql: Callable[[str], pa.Table]
 
 
-@pytest.fixture(params=["sql", "rest"])
+@pytest.fixture(params=["sql", pytest.param("rest", marks=pytest.mark.wide)])
 def world(
     request: pytest.FixtureRequest, tmp_path: Path, unique_name: str, iceberg_spark: IcebergSpark
 ) -> Iterator[World]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import postgres_example
 import pytest
-from postgres_server import PostgresServer
+from support import postgres_example
+from support.postgres_server import PostgresServer
 
 
 @pytest.fixture

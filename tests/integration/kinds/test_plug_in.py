@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import able_folder
-import folder_kind
 import pyarrow.dataset as ds
 import pytest
 from click.testing import CliRunner
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.sink_file import record
-from served_page import assert_served_without_rollback
+from support import able_folder, folder_kind
+from support.served_page import assert_served_without_rollback
 
 from headgate.operations.access.tables import open_reader
 from headgate.operations.cli.main import main

@@ -14,7 +14,7 @@ from integration.deployment import Deployment
 from integration.faults.stuck_catalog import StuckRow
 from integration.readers import read_postgres
 from integration.sink_file import COLUMNS, COORDINATES, Sections
-from postgres_server import PostgresServer
+from support.postgres_server import PostgresServer
 
 from headgate.operations.cli.main import main
 

@@ -10,10 +10,10 @@ from integration.conftest import Deploy
 from integration.kinds.test_postgres import examined, postgres, rows
 from integration.kinds.test_postgres_many_tables import EVERY, places, settings_at, value
 from integration.kinds.test_postgres_secondaries import keeping
-from postgres_server import PostgresServer
-from sink_in_process import SinkInProcess
+from support.postgres_server import PostgresServer
 
 from headgate.control_protocol.errors import TableRecreated
+from headgate.testing.sink_in_process import SinkInProcess
 
 pytestmark = [
     pytest.mark.integration,

@@ -13,10 +13,10 @@ from integration.conftest import Deploy
 from integration.kinds.test_postgres import examined
 from integration.kinds.test_postgres_many_tables import EVERY, places, settings_at, source, value
 from integration.kinds.test_postgres_secondaries import keeping, locked
-from postgres_server import PostgresServer
-from sink_in_process import SinkInProcess
+from support.postgres_server import PostgresServer
 
 from headgate.operations.audit.audit import audit
+from headgate.testing.sink_in_process import SinkInProcess
 
 pytestmark = [
     pytest.mark.integration,

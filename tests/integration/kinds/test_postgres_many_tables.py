@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,8 @@ from confluent_kafka import Producer
 from integration.conftest import Deploy
 from integration.kinds.test_postgres import postgres
 from integration.kinds.test_postgres_secondaries import locked, run
-from many_tables_of_a_kind import (
-    BEGIN,
-    CHANGES,
-    COLUMNS,
-    DECLARED,
-    EVERY,
-    MANY,
-    PLACES,
-    changing,
-    fold,
-    source,
-)
-from many_tables_of_a_kind import value as without_headers
-from postgres_server import PostgresServer
-from sink_in_process import SinkInProcess
+from many_tables_of_a_kind import CHANGES, EVERY, MANY, PLACES, changing, fold
+from support.postgres_server import PostgresServer
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
@@ -37,6 +24,15 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.many_tables.list import tables
 from headgate.operations.status.status import status
+from headgate.testing.contract import (
+    CreatedTablesSinkContract,
+    ManyTablesSinkContract,
+    QuarantineSinkContract,
+    SinkContract,
+)
+from headgate.testing.contract.world import BEGIN, COLUMNS, source
+from headgate.testing.contract.world import some_bad as without_headers
+from headgate.testing.sink_in_process import SinkInProcess
 
 pytestmark = [
     pytest.mark.integration,
@@ -87,30 +83,40 @@ def test_three_tables_and_what_no_route_takes(shop: SinkInProcess, server: Postg
     assert not audit(shop.settings, with_source=False).findings
 
 
-def test_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwhile(
-    shop: SinkInProcess, server: PostgresServer
-) -> None:
-    shop.begin()
-    shop.produce(30)
-    shop.until_settled()
-    with locked(server, "db.zone_a"):
-        shop.produce(30)
-        shop.until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
-        shop.die()
-    run(server, "ALTER TABLE db.returns RENAME TO away")
-    shop.begin()
-    shop.until(lambda: "db.returns" in shop.suspended())
-    assert shop.suspended()["db.returns"].startswith("HG-102")
-    shop.produce(30)
-    shop.until_settled("db.returns")
-    assert tables(shop.settings).exit_code == 1
-    run(server, "ALTER TABLE db.away RENAME TO returns")
-    shop.resume("db.returns")
-    shop.until(lambda: shop.record is not None and not shop.record.suspended)
-    shop.produce(30)
-    shop.until_settled()
-    assert places(server, *EVERY) == source(shop)
-    assert not audit(shop.settings, with_source=False).findings
+class PostgresSinkWorld:
+    table = 'type = "postgres"'
+    quarantine = ""
+
+    def __init__(self, server: PostgresServer, home: Path) -> None:
+        self._server, self._staging = server, home / "staging"
+
+    @property
+    def more(self) -> str:
+        uri = f"postgresql://headgate@{self._server.host}/postgres"
+        return f'[catalog.properties]\nuri = "{uri}"\n'
+
+    def place(self, name: str) -> str:
+        return f'location = "{self._staging}/{name}"'
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        return [row for (row,) in self._server.ask(f"SELECT to_jsonb(t) FROM db.{name} t")]
+
+    def locked(self, name: str) -> AbstractContextManager[None]:
+        return locked(self._server, f"db.{name}")
+
+    def take_away(self, name: str) -> None:
+        run(self._server, f"ALTER TABLE db.{name} RENAME TO away")
+
+    def bring_back(self, name: str) -> None:
+        run(self._server, f"ALTER TABLE db.away RENAME TO {name}")
+
+
+class TestPostgresSink(
+    SinkContract, QuarantineSinkContract, ManyTablesSinkContract, CreatedTablesSinkContract
+):
+    @pytest.fixture
+    def world(self, server: PostgresServer, tmp_path: Path) -> PostgresSinkWorld:
+        return PostgresSinkWorld(server, tmp_path)
 
 
 @pytest.mark.wide
@@ -148,23 +154,6 @@ def elsewhere(server: PostgresServer, statement: str) -> None:
     with closing(psycopg2.connect(uri)) as connection:
         connection.autocommit = True
         connection.cursor().execute(statement)
-
-
-def test_create_1_tables_of_fields_are_made_of_what_records_show(
-    server: PostgresServer, tmp_path: Path
-) -> None:
-    text = (BEGIN + MANY).replace('"declared"', '"infer"').replace(DECLARED, "")
-    sink = SinkInProcess(settings_at([server], tmp_path / "staging", text), value)
-    try:
-        for _ in range(2):
-            sink.begin()
-            sink.produce(30)
-            sink.until_settled()
-        assert places(server, *EVERY, "zone_b", "zone_c") == source(sink)
-        comment = "SELECT obj_description('db.zone_a'::regclass)"
-        assert server.ask(comment) == [('{"headgate.raw-name": "db.zone_a"}',)]
-    finally:
-        sink.die()
 
 
 @pytest.mark.wide

@@ -10,7 +10,7 @@ from integration.deployment import Deployment
 from integration.faults.stuck_catalog import StuckRow
 from integration.faults.test_pauses import takes_over
 from integration.kinds.test_postgres import examined, postgres, rows
-from postgres_server import PostgresServer
+from support.postgres_server import PostgresServer
 
 pytestmark = [
     pytest.mark.integration,

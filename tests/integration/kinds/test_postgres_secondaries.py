@@ -21,7 +21,7 @@ from integration.kinds.test_delta_secondaries import (
 from integration.kinds.test_postgres import examined, postgres
 from integration.readers import read_postgres
 from integration.sink_file import COLUMNS, COORDINATES, KEPT
-from postgres_server import PostgresServer
+from support.postgres_server import PostgresServer
 
 from headgate.operations.audit.audit import audit
 from headgate.operations.status.status import status

@@ -16,7 +16,7 @@ from integration.kinds.test_postgres import postgres
 from integration.readers import read_delta_with_duckdb, read_postgres, read_with_duckdb
 from integration.sink.test_dead_letters import offsets
 from integration.sink_file import COLUMNS, COORDINATES, Sections
-from postgres_server import PostgresServer
+from support.postgres_server import PostgresServer
 
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main

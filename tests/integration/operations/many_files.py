@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from iceberg_files import write_files
-from local_catalog import local_catalog
+from support.iceberg_files import write_files
+from support.local_catalog import local_catalog
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed

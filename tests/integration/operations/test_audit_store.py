@@ -12,8 +12,8 @@ from urllib.parse import unquote
 import pytest
 from contract.iceberg_table_world import ROWS_PER_FILE, IcebergWorld
 from contract.test_sink_table import own_table
-from counting_proxy import CountingProxy, kinds
-from object_store import BUCKET, ObjectStore
+from support.counting_proxy import CountingProxy, kinds
+from support.object_store import BUCKET, ObjectStore
 
 from headgate.control_protocol.identifiers import Epoch, SinkName
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record

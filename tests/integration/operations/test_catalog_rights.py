@@ -12,10 +12,10 @@ import psycopg2
 import pyarrow as pa
 import pytest
 from integration.iceberg.rest_server import LyingProxy
-from postgres_server import PostgresServer
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from repository.tree import ROOT
+from support.postgres_server import PostgresServer
 from unit.operations.filled_table import sink_file_text
 
 from headgate.config.catalog_settings import CatalogSettings

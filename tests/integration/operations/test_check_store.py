@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from integration.spark.cluster import standalone_cluster
-from object_store import BUCKET, KEY, ObjectStore
-from store_proxy import Answer, Request, StoreProxy, s3_error
+from support.object_store import BUCKET, KEY, ObjectStore
+from support.store_proxy import Answer, Request, StoreProxy, s3_error
 from unit.operations.filled_table import sink_file_text
 
 from headgate.config.load import load

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from integration.operations.test_rights import CLUSTER, NOBODY, GuardedKafka, Rules
-from token_kit import SECRET, KafkaWithTokens, TokenServer
+from support.token_kit import SECRET, KafkaWithTokens, TokenServer
 from unit.operations.filled_table import sink_file_text
 
 from headgate.kafka.cluster import Cluster

@@ -143,6 +143,16 @@ def test_a_recreated_topic(filled: FilledTable, sink_file: Path) -> None:
     assert answers(result)["stored offsets"]["code"] == "HG-206"
 
 
+def test_the_same_file_under_another_name(filled: FilledTable, sink_file: Path) -> None:
+    filled.commit(filled.record(1, 0, {0: 0, 1: 0}))
+    sink_file.write_text(sink_file.read_text().replace('name = "trips"', 'name = "copy"'))
+    result = headgate("check", sink_file, "--json")
+    assert result.exit_code == 2
+    answer = answers(result)["stored offsets"]
+    assert answer["code"] == "HG-113"
+    assert "table.shared_with" in answer["hint"]
+
+
 def test_status_shows_lag_and_who_is_alive(
     filled: FilledTable,
     sink_file: Path,

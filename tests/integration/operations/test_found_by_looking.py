@@ -17,7 +17,7 @@ from integration.conftest import Deploy
 from integration.deployment import Deployment, Participant
 from integration.operations.test_face import asked
 from integration.sink_file import COLUMNS
-from small_rest_catalog import SmallRestCatalog, _Handler
+from support.small_rest_catalog import SmallRestCatalog, _Handler
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.demo.producer import create_topic

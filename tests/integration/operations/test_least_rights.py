@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from integration.deployment import Deployment
-from security_page import given_out
+from support.security_page import given_out
 
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.cli.main import main
@@ -223,7 +223,18 @@ def viewing(file: Path) -> None:
     assert "Traceback" not in text
 
 
-@pytest.mark.parametrize("right", counting("trips-sink"), ids=str)
+SHOWN = {(SOURCE, OP.READ), (MEMBERS, OP.READ), (CONTROL, OP.WRITE)}
+"""By test_rights.py, each on a topic and a group that lack it."""
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        pytest.param(right, marks=pytest.mark.wide) if right[1:] in SHOWN else right
+        for right in counting("trips-sink")
+    ],
+    ids=str,
+)
 def test_each_right_that_is_taken_away_is_named(
     kafka: GuardedKafka, sink: Deployment, right: tuple[ResourceType, str, AclOperation]
 ) -> None:

@@ -11,6 +11,7 @@ import json
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -77,7 +78,14 @@ class Subjects:
             raise Refused(40402, f"Version {which} not found.")
         number = known[place - 1]
         assert number is not None
-        return {"subject": subject, "version": place, "id": number, **self.schema(number)}
+        shown = {"subject": subject, "version": place, "id": number}
+        return {**shown, "guid": guid_of(number), **self.schema(number)}
+
+    def by_guid(self, guid: str) -> dict[str, Any]:
+        for number in self.ids.values():
+            if guid_of(number) == guid:
+                return {"guid": guid, **self.schema(number)}
+        raise Refused(40403, f"Schema {guid} not found")
 
     def lookup(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
         for place in range(1, len(self.versions.get(subject, [])) + 1):
@@ -85,6 +93,15 @@ class Subjects:
             if found["schema"] == body.get("schema"):
                 return found
         raise Refused(40403, "Schema not found")
+
+
+def guid_of(number: int) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, str(number)))
+
+
+def _registered(subjects: Subjects, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    number = subjects.register(name, body)
+    return {"id": number, "guid": guid_of(number)}
 
 
 class RegistryServer:
@@ -154,6 +171,7 @@ _NAME = r"([^/]+)"
 _ROUTES: dict[str, Callable[..., Any]] = {
     r"GET /schemas/types": lambda *_: ["JSON", "PROTOBUF", "AVRO"],
     r"GET /schemas/ids/(\d+)": lambda subjects, _, number: subjects.schema(int(number)),
+    r"GET /schemas/guids/([0-9a-f-]{36})": lambda subjects, _, guid: subjects.by_guid(guid),
     r"GET /schemas/ids/(\d+)/schema": lambda subjects, _, number: json.loads(
         subjects.schema(int(number))["schema"]
     ),
@@ -170,9 +188,9 @@ _ROUTES: dict[str, Callable[..., Any]] = {
     rf"GET /subjects/{_NAME}/versions/(\d+|latest)": lambda subjects, _, name, which: (
         subjects.version(name, which)
     ),
-    rf"POST /subjects/{_NAME}/versions": lambda subjects, body, name: {
-        "id": subjects.register(name, body)
-    },
+    rf"POST /subjects/{_NAME}/versions": lambda subjects, body, name: _registered(
+        subjects, name, body
+    ),
     rf"POST /subjects/{_NAME}": lambda subjects, body, name: subjects.lookup(name, body),
     rf"DELETE /subjects/{_NAME}/versions/(\d+|latest)": lambda subjects, _, name, which: (
         _delete_version(subjects, name, which)

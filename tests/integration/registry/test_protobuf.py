@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -112,12 +113,60 @@ def test_what_has_no_schema_is_a_bad_record_and_no_other_is(
     assert "message indexes" in caught.value.bad[6]
 
 
-def test_a_registry_that_has_text_only_stops_the_sink_by_name(
+def test_a_registry_that_has_texts_only_is_read_by_their_compiler(
     troubled: RegistryServer,
 ) -> None:
+    """Imports of each other, of what comes with every compiler, and a file that is broken."""
+    shared = 'syntax = "proto3"; package s; message Shared { int64 x = 1; }'
+    registered_schema(troubled.url, "shared", Schema(shared, "PROTOBUF"))
+    text = """
+        syntax = "proto3";
+        import "inner/shared.proto";
+        import "google/protobuf/timestamp.proto";
+        message First { int32 a = 1; }
+        message Outer { s.Shared s = 1; google.protobuf.Timestamp at = 2; }
+    """
+    reference = SchemaReference("inner/shared.proto", "shared", 1)
+    number = registered_schema(troubled.url, "p", Schema(text, "PROTOBUF", [reference]))
+    broken = registered_schema(troubled.url, "b", Schema("message M { int64 }", "PROTOBUF"))
+    columns = pa.schema([("s", pa.struct([("x", pa.int64())])), ("at", pa.timestamp("us", "UTC"))])
+    values = [
+        framed(number, b"\x02\x02", b"\x0a\x02\x08\x05\x12\x02\x08\x07"),
+        framed(broken, b"\0", b""),
+    ]
+    with pytest.raises(UndecodableRecords) as caught:
+        reader(troubled.url).decode(values, columns)
+    ((row),) = caught.value.rest.to_pylist()
+    assert (row["s"], row["at"].timestamp()) == ({"x": 5}, 7)
+    assert caught.value.bad[1].startswith(f"the schema {broken}: protoc refuses it")
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/cron.proto", "/etc/x.proto", "google/protobuf/any.proto"]
+)
+def test_a_text_cannot_leave_its_folder_by_the_names_of_its_imports(
+    troubled: RegistryServer, name: str
+) -> None:
+    registered_schema(troubled.url, "shared", Schema('syntax = "proto3";', "PROTOBUF"))
+    schema = Schema(
+        f'syntax = "proto3"; import "{name}"; message M {{ int64 x = 1; }}',
+        "PROTOBUF",
+        [SchemaReference(name, "shared", 1)],
+    )
+    number = registered_schema(troubled.url, "p", schema)
+    with pytest.raises(UndecodableRecords) as caught:
+        reader(troubled.url).decode([framed(number, b"\0", b"")], COLUMNS)
+    assert name[:20] in caught.value.bad[0]
+
+
+def test_without_a_compiler_a_text_stops_the_sink_by_name(
+    troubled: RegistryServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "grpc_tools.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     text = 'syntax = "proto3"; message M { int64 x = 1; }'
     number = registered_schema(troubled.url, "p", Schema(text, "PROTOBUF"))
-    with pytest.raises(DescriptorUnfit, match=r"HG-119.*as text.*format=serialized"):
+    with pytest.raises(DescriptorUnfit, match=r"HG-119.*as text.*headgate\[protobuf-text\]"):
         reader(troubled.url).decode([framed(number, b"\0", b"")], COLUMNS)
 
 
@@ -149,7 +198,7 @@ def value(number: int) -> bytes:
 @pytest.mark.parametrize(
     ("format_name", "spark"),
     [
-        ("protobuf", IN_PROCESS),
+        pytest.param("protobuf", IN_PROCESS, marks=pytest.mark.wide),
         ("protobuf-registry", IN_PROCESS),
         pytest.param("protobuf", SPARK, marks=pytest.mark.soak),
         pytest.param("protobuf-registry", SPARK, marks=pytest.mark.wide),

@@ -10,13 +10,16 @@ from typing import Any, Self
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.registry.server import RegistryServer
 from unit.data_plane.formats.avro_worlds import record
+
+from headgate.operations.audit.audit import audit
 
 pytestmark = pytest.mark.integration
 
@@ -164,3 +167,42 @@ def test_an_id_that_the_registry_does_not_know_stops_the_sink_before_its_record(
     sink.start()
     line = sink.stopped_by_itself("HG-207")
     assert "partition 1 offset 5: the registry does not know the schema 999" in line
+
+
+def test_json_with_its_id_in_a_header_goes_whole_to_table_and_quarantine(
+    deploy: Deploy, troubled: RegistryServer
+) -> None:
+    """What is kept of a bad record is as it came: without the frame that its header held."""
+    columns = {"columns": {"id": "long", "name": "string"}}
+    options = {"registry.url": troubled.url, "framing": "confluent-header"}
+    sink = deploy(
+        {
+            "format": {"type": "json-registry"},
+            "format.options": options,
+            "table.columns": columns,
+            "quarantine": {"policy": "quarantine", "per_thousand_max": 1_000},
+        }
+    )
+    schema = {"title": "Row", "type": "object", "properties": {"id": {"type": "integer"}}}
+    producer = Producer({"bootstrap.servers": sink.bootstrap})
+    with SchemaRegistryClient({"url": troubled.url}) as client:
+        told = {"schema.id.serializer": header_schema_id_serializer, "validate": False}
+        write = JSONSerializer(json.dumps(schema), client, conf=told)
+        for number in range(100):
+            at = SerializationContext(sink.topics[0], MessageField.VALUE, [])
+            row = {"id": "none" if number == 7 else number, "name": f"n{number}"}
+            value = write(row, at)
+            producer.produce(sink.topics[0], value, partition=number % 2, headers=at.headers)
+    assert producer.flush(30) == 0
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    report = audit(sink.settings)
+    assert report.findings == ()
+    assert report.total("in_quarantine") == 1
+    assert sorted(row["id"] for row in sink.rows().to_pylist()) == [
+        number for number in range(100) if number != 7
+    ]
+    with sink.catalog() as catalog:
+        (kept,) = catalog.load_table(sink.settings.quarantine.table).scan().to_arrow().to_pylist()
+    assert json.loads(kept["value"]) == {"id": "none", "name": "n7"}

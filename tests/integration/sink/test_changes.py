@@ -15,11 +15,11 @@ from typing import Any
 import confluent_kafka as kafka
 import pyarrow as pa
 import pytest
-from iceberg_files import write_files
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.readers import read_with_duckdb, read_with_pyiceberg
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from support.iceberg_files import write_files
 
 from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Landed

@@ -11,8 +11,8 @@ import confluent_kafka as kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 from integration.conftest import Deploy
-from local_catalog import LocalCatalog
-from quarantine_rows import QuarantineRows
+from support.local_catalog import LocalCatalog
+from support.quarantine_rows import QuarantineRows
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.coordinator.dead_letters import Progress

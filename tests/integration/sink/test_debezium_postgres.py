@@ -11,12 +11,12 @@ from typing import Any
 
 import psycopg2.extensions
 import pytest
-from debezium_engine import Debezium
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.readers import read_with_duckdb
 from integration.registry.server import RegistryServer
-from postgres_server import PostgresServer
+from support.debezium_engine import Debezium
+from support.postgres_server import PostgresServer
 
 from headgate.operations.audit.audit import audit
 

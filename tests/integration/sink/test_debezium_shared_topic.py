@@ -15,13 +15,13 @@ from typing import Any
 import psycopg2.extensions
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from debezium_engine import ONE_TOPIC, Debezium
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.readers import read_with_duckdb
 from integration.sink.test_debezium_postgres import server
 from integration.tables.test_keyed_routes import keyed_routes
-from postgres_server import PostgresServer
+from support.debezium_engine import ONE_TOPIC, Debezium
+from support.postgres_server import PostgresServer
 
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import State

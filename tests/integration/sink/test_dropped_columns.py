@@ -41,7 +41,9 @@ CHANGES: dict[str, tuple[Change, str]] = {
 }
 
 
-@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize(
+    "how", [h if h == "dropped" else pytest.param(h, marks=pytest.mark.wide) for h in CHANGES]
+)
 def test_a_change_of_columns_stops_the_sink_before_its_next_commit(
     deploy: Deploy, how: str
 ) -> None:
@@ -65,6 +67,7 @@ def test_a_change_of_columns_stops_the_sink_before_its_next_commit(
         assert words in sink.stopped_by_itself("HG-208")
 
 
+@pytest.mark.wide
 def test_a_column_that_is_added_or_made_optional_stops_nothing(deploy: Deploy) -> None:
     sink = deploy(COLUMNS)
     sink.start()

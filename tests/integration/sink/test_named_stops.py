@@ -80,6 +80,7 @@ def test_f67_f68_f69_a_table_that_contradicts_what_the_sink_knows(
     assert record is None or record.transaction.epoch == 1, "nothing is claimed over it"
 
 
+@pytest.mark.wide
 def test_two_commits_of_others_and_an_expiry_stop_nobody(deploy: Deploy) -> None:
     sink = deploy()
     sink.start()
@@ -123,7 +124,10 @@ def test_what_stopped_the_sink_is_accepted_once_by_a_command(deploy: Deploy) -> 
     sink.stopped_by_itself("HG-201")
 
 
-@pytest.mark.parametrize(("happens", "code"), [(roll_back, "HG-201"), (drop, "HG-102")])
+@pytest.mark.parametrize(
+    ("happens", "code"),
+    [(roll_back, "HG-201"), pytest.param(drop, "HG-102", marks=pytest.mark.wide)],
+)
 def test_the_same_happens_to_a_running_sink(
     deploy: Deploy, happens: Callable[[Deployment], None], code: str
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_catalog_or_warehouse_that_is_none(
     assert sink.settings.control.topic not in admin.list_topics(timeout=10).topics
 
 
+@pytest.mark.wide
 def test_a_column_of_another_type(deploy: Deploy) -> None:
     sink = deploy()
     sink.start()

@@ -98,6 +98,8 @@ def test_a_change_is_rolled_out_one_participant_after_the_other(deploy: Deploy) 
     sink.produce(300)
     sink.wait_until_lag_zero()
     assert not last.said("HG-114"), "the older one goes on"
+    checked = CliRunner().invoke(main, ["check", str(sink.sink_file)])
+    assert (checked.exit_code, "HG-114" in checked.stdout) == (2, True), checked.stdout
 
     changed(sink, last)
     sink.wait_until(sink.all_share, "both take part again")

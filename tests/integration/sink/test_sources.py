@@ -58,7 +58,6 @@ def test_gaps_of_aborted_transactions_and_of_compaction(
     assert [partition.next_offset for partition in report.partitions] == [306, 306]
 
 
-@pytest.mark.wide
 def test_hc37_two_topics_into_one_table(deploy: Deploy) -> None:
     sink = deploy(topics=2)
     sink.start(2)

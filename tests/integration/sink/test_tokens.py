@@ -11,7 +11,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from integration.deployment import Deployment
-from token_kit import SECRET, KafkaWithTokens, TokenServer
+from support.token_kit import SECRET, KafkaWithTokens, TokenServer
 
 from headgate.operations.cli.main import main
 from headgate.operations.demo.producer import create_topic

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hive_metastore import iceberg_jars
+from support.hive_metastore import iceberg_jars
 
 from headgate.operations.check.check import State, check
 

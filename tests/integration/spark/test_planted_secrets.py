@@ -21,8 +21,8 @@ from integration.deployment import HEADGATE, Deployment
 from integration.sink_file import Sections
 from integration.spark.cluster import standalone_cluster
 from integration.spark.connect_port import connect_port
-from planted import TAG, needle, places, reference, variable
 from repository.tree import ROOT
+from support.planted import TAG, needle, places, reference, variable
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -19,9 +19,9 @@ from confluent_kafka import Producer
 from integration.oracle import assert_exactly_once, read_source
 from integration.spark.connect_port import connect_port
 from integration.spark.spark_process import SparkProcess
-from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.table.sorting import NullOrder
 from pyiceberg.transforms import IdentityTransform
+from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.operations.demo.producer import create_topic
 

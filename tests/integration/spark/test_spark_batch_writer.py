@@ -23,9 +23,9 @@ from integration.readers import read_with_pyiceberg
 from integration.spark.cluster import standalone_cluster
 from integration.spark.connect_port import connect_port
 from integration.spark.spark_process import SparkProcess
-from local_catalog import LocalCatalog, local_catalog
-from object_store import BUCKET, ObjectStore
 from pyiceberg.transforms import BucketTransform
+from support.local_catalog import LocalCatalog, local_catalog
+from support.object_store import BUCKET, ObjectStore
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.iceberg.catalog import load_catalog
@@ -186,7 +186,7 @@ def test_what_tasks_are_given_has_no_secret_of_the_catalog(
 ) -> None:
     """Every function that Spark packed for its workers is searched.
 
-    Files on a disk need no keys; which ones travel for a store, ``test_payloads`` asks.
+    Files on a disk need no keys; which ones travel for a store, ``test_tasks_payloads`` asks.
     """
     topic = topic_factory(1)
     fill(topic, 0, 5)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from integration.deployment import HEADGATE, Deployment
 from integration.spark.test_planted_secrets import RECORDER
-from token_kit import SECRET, KafkaWithTokens, TokenServer
+from support.token_kit import SECRET, KafkaWithTokens, TokenServer
 
 from headgate.operations.demo.producer import create_topic
 

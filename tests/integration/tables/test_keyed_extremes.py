@@ -8,16 +8,16 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
-import keyed_world
 import numpy as np
 import pyarrow as pa
 import pytest
 from integration.readers import read_with_duckdb, read_with_pyiceberg
-from keyed_world import NAME, SINK, Event, KeyedWorld, shown
-from local_catalog import local_catalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import FileFormat
 from pyiceberg.types import LongType
+from support import keyed_world
+from support.keyed_world import NAME, SINK, Event, KeyedWorld, shown
+from support.local_catalog import local_catalog
 
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.native.kernels import Words

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from delete_files import delete_by_equality
 from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceberg
-from keyed_world import NAME, SINK, Event, KeyedWorld, Row, Source, shown
-from local_catalog import LocalCatalog
+from support.delete_files import delete_by_equality
+from support.keyed_world import NAME, SINK, Event, KeyedWorld, Row, Source, shown
+from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.ports import Landed, Refused

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from integration.readers import read_snapshot_with_duckdb
-from keyed_world import Event, KeyedWorld, shown
-from local_catalog import local_catalog
+from support.keyed_world import Event, KeyedWorld, shown
+from support.local_catalog import local_catalog
 
 from headgate.tables.iceberg.maintenance import snapshot_expiry
 from headgate.tables.iceberg.manifests_v3 import live_entries, read_manifest_list

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from integration.readers import read_with_duckdb, read_with_pyiceberg
-from keyed_world import NAME, Event, KeyedWorld, keyed_table, shown
-from local_catalog import local_catalog
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import CommitTableResponse
+from support.keyed_world import NAME, Event, KeyedWorld, keyed_table, shown
+from support.local_catalog import local_catalog
 
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import (

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from delete_files import delete_first_row
 from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceberg
-from keyed_world import COLUMNS, NAME, SINK, Event, KeyedWorld, Source, keyed_table, shown
-from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import CommitTableResponse
+from support.delete_files import delete_first_row
+from support.keyed_world import COLUMNS, NAME, SINK, Event, KeyedWorld, Source, keyed_table, shown
+from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyChanged, KeyIndexFull

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keyed_world import NAME, SINK, Event, KeyedWorld
-from local_catalog import local_catalog
+from support.keyed_world import NAME, SINK, Event, KeyedWorld
+from support.local_catalog import local_catalog
 
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.ports import Landed, Unknown

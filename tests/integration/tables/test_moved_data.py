@@ -50,6 +50,7 @@ def test_a_table_whose_data_its_owner_moves_is_filled_at_the_new_place(deploy: D
     assert_exactly_once(rows, read_source(sink.bootstrap, *sink.topics), columns=COORDINATES)
 
 
+@pytest.mark.wide
 def test_of_many_tables_the_moved_one_and_all_others_are_filled(
     deploy: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +73,7 @@ def test_of_many_tables_the_moved_one_and_all_others_are_filled(
     assert counts["db.orders"] == counts[tables[-1]] == 300
 
 
+@pytest.mark.wide
 def test_records_that_name_ledger_and_quarantine_are_bad_and_stop_nothing(deploy: Deploy) -> None:
     """ROUTE-5: so in each batch, also once the participant knows those tables."""
     sink = routed(deploy)

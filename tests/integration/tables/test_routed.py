@@ -94,7 +94,6 @@ def test_the_coordinator_is_killed_between_decision_and_delivery(
     assert len(report.epochs) >= 2
 
 
-@pytest.mark.wide
 def test_routes_are_edited_between_a_kill_and_a_restart(deploy: Deploy) -> None:
     """What was decided stays where it was decided to; what was not goes by the new routes."""
     sink = routed(deploy)

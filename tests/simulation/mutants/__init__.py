@@ -52,9 +52,9 @@ UNSHOWN = {
     "ROUTE-1": "routes are the writers' own: unit/data_plane/batch/test_routes.py",
     **dict.fromkeys(("ROUTE-2", "ROUTE-3"), "as ROUTE-1"),
     "ROUTE-6": "what a batch costs is the writers': "
-    "unit/data_plane/write/test_multi_table_write.py",
-    "ROUTE-7": "as ROUTE-6: unit/data_plane/spark/test_multi_table_stages.py",
-    "ROUTE-5": "as ROUTE-1: unit/data_plane/write/test_multi_table_write.py",
+    "unit/data_plane/write/test_write_batch_multi_table.py",
+    "ROUTE-7": "as ROUTE-6: unit/data_plane/spark/test_stages_multi_table.py",
+    "ROUTE-5": "as ROUTE-1: unit/data_plane/write/test_write_batch_multi_table.py",
     "PENDING-1": "a claim of a secondary table besides costs a call, and no row; its tag is the "
     "lock of deliveries, whose mutants are those of PENDING-5 and PENDING-6: "
     "protocol/test_pending_1_primary.py",
@@ -62,7 +62,7 @@ UNSHOWN = {
     "unit/operations/control/test_rollback_many.py",
     "QUARANTINE-1": "what a quarantine lost is nothing that happens there: "
     "protocol/test_quarantine_1_claims.py",
-    "ROUTE-4": "who counts new tables is no machine: unit/runtime/test_tables_of_records.py",
+    "ROUTE-4": "who counts new tables is no machine: unit/runtime/test_table_creation.py",
     **dict.fromkeys(
         ("CREATE-1", "CREATE-2", "CREATE-3", "CREATE-4"),
         "the simulation makes no tables: protocol/test_create_tables.py",

@@ -32,7 +32,7 @@ from simulation.quarantine import has_one
 from simulation.run import play
 from simulation.trouble import has_trouble
 from simulation.wedges import WEDGED_FROM, wedge_of
-from verdicts import Kind, Violation
+from support.verdicts import Kind, Violation
 
 ENOUGH = 3
 

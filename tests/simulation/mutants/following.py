@@ -36,7 +36,7 @@ def decides_without_its_drafts(right: Any, state: Any, given: ManifestsStaged, n
 def decides_on_a_fresh_read(right: Any, self: FakeTable, attempt: Any) -> CommitOutcome:
     """What was judged is decided on the primary table as it is now, whoever has claimed it
     since."""
-    decides = attempt.record.primary is None and not attempt.record.claim
+    decides = attempt.record.primary is None and not attempt.record.is_claim
     return right(self, replace(attempt, base=self.read()) if decides else attempt)
 
 

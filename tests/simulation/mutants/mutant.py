@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from participant_states import unchecked
+from support.participant_states import unchecked
 
 from headgate.coordinator import machine
 

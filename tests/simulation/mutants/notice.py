@@ -11,7 +11,7 @@ from exploration.explore import MAXIMUM, explore
 from simulation.mutants.mutant import Mutant
 from simulation.mutants.worlds import PRODUCT_STATES_MAX, WORLDS
 from simulation.run import play
-from verdicts import Violation
+from support.verdicts import Violation
 
 FILE = Path(__file__).with_name("noticed.json")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_catalog import local_catalog
 from many_tables import ROWS, Shop, SlowCatalog, make_tables, report
 from pyiceberg.catalog import Catalog
-from small_rest_catalog import SmallRestCatalog
+from support.local_catalog import local_catalog
+from support.small_rest_catalog import SmallRestCatalog
 
 from headgate.coordinator.settings import DeliveryLinger
 from headgate.tables.iceberg.catalog import load_catalog

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import pytest
 from integration.iceberg.rest_server import LyingProxy
-from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.schema import Schema
-from small_rest_catalog import SmallRestCatalog
+from support.local_catalog import LocalCatalog, local_catalog
+from support.small_rest_catalog import SmallRestCatalog
 
 from headgate.config.load import parse
 from headgate.config.route_checks import pick_partition

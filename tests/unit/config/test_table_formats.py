@@ -7,10 +7,9 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import able_folder
-import folder_kind
 import pytest
 from repository.tree import ROOT
+from support import able_folder, folder_kind
 
 from headgate.config.load import parse
 from headgate.config.shared_configuration import agreed_settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from control_envelopes import EXAMPLES, envelope
+from support.control_envelopes import EXAMPLES, envelope
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.event_reader import Listener

@@ -7,9 +7,9 @@ from io import BytesIO
 
 import fastavro
 import pytest
-from control_envelopes import ENVELOPES, EXAMPLES, envelope
 from hypothesis import given
 from hypothesis import strategies as st
+from support.control_envelopes import ENVELOPES, EXAMPLES, envelope
 
 from headgate.control_protocol import message_encoding
 from headgate.control_protocol.event_codec import PARTS_MAX, to_form

@@ -7,9 +7,9 @@ import struct
 from dataclasses import replace
 
 import pytest
-from control_envelopes import EXAMPLES, P0, STATUSES, WRITTEN_FILE, envelope
 from hypothesis import given
 from hypothesis import strategies as st
+from support.control_envelopes import EXAMPLES, P0, STATUSES, WRITTEN_FILE, envelope
 
 from headgate.control_protocol import message_encoding
 from headgate.control_protocol.errors import StopSink

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from protocol.coordinating import IDENTITY, SETTINGS
+from protocol.values import P0
 
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import AbortCommit
@@ -139,3 +140,30 @@ def test_a_coordinators_stop_and_its_events_are_redacted() -> None:
     (said,) = driver._envelopes(OutgoingEvent(Epoch(1), TransactionNumber(1), aborted))
     assert isinstance(said.event, AbortCommit)
     assert said.event.reason == "no log-in with ***"
+
+
+@pytest.mark.parametrize(("start_at", "offset"), [("earliest", 2), ("latest", 9), (70, 6)])
+def test_a_first_start_begins_where_it_is_told_and_the_next_where_the_record_ends(
+    start_at: str | int, offset: int
+) -> None:
+    source, clock, catalog = FakeSource(), FakeClock(), FakeCatalog()
+    source.create("trips", 1)
+    source.produce(P0, 6, timestamp_ms=10)
+    source.produce(P0, 3, timestamp_ms=90)
+    source.expire(P0, 2)
+
+    def begun(where: StartAt) -> int:
+        table = FakeTable(catalog, IDENTITY.sink)
+        world = World(FakeLog(FakeLogServer(clock)), table, FakeTopics(source, ("trips",)), clock)
+        driver = CoordinatorDriver(IDENTITY, SETTINGS, world, where)
+        while driver.state.phase is not Phase.OPEN:
+            driver.run_once(0)
+            driver.begin_to_lead()
+            clock.advance(10)
+        record = table.read().record
+        assert record is not None
+        return record.offsets[P0]
+
+    assert begun(StartAt(start_at)) == offset
+    source.produce(P0, 5, timestamp_ms=95)
+    assert begun(StartAt("latest")) == offset, "the place is stored"

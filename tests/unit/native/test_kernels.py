@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import cimpl
-from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from headgate.data_plane.formats.avro.decoder import Buffer, Cursors
 from headgate.data_plane.formats.json import bad_record_search, columns

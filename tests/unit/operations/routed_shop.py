@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from iceberg_files import write_files
 from pyiceberg.catalog import Catalog
+from support.iceberg_files import write_files
 from unit.operations.filled_table import ARROW, SCHEMA, catalog_properties
 
 from headgate.config.load import parse

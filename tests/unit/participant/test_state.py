@@ -10,9 +10,9 @@ from typing import Any, get_type_hints
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from participant_states import checked, unchecked
 from protocol.participating import Participant
 from protocol.values import P0, P1, offsets
+from support.participant_states import checked, unchecked
 
 import headgate.participant
 from headgate.control_protocol.machine_io import LogTruncated

@@ -34,6 +34,7 @@ def topics(kafka: EmbeddedKafka) -> set[str]:
     return set(admin.list_topics(timeout=30).topics)
 
 
+@pytest.mark.wide
 def test_data_and_address_survive_a_kill(own_kafka: EmbeddedKafka) -> None:
     address = own_kafka.bootstrap
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_catalog import local_catalog
-from unit.data_plane.write.test_multi_table_write import BY_TOPIC, Desk, some
+from support.local_catalog import local_catalog
+from unit.data_plane.write.test_write_batch_multi_table import BY_TOPIC, Desk, some
 
 from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.ports import Batch, BatchOutcome

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from local_catalog import local_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import (
@@ -22,6 +21,7 @@ from pyiceberg.types import (
     StructType,
     UUIDType,
 )
+from support.local_catalog import local_catalog
 
 from headgate.control_protocol.events import TableStart
 from headgate.data_plane.batch.write_plan import SourcePlan, plan_for

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from entry_point import register
+from support.entry_point import register
 from unit.config.test_load import MINIMAL, refusal, sink
 
 from headgate.data_plane.formats.format_registry import format_names, record_format

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
+from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.commit_record import CommitRecord

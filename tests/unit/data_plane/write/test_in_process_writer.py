@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from local_catalog import LocalCatalog, local_catalog
+from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.control_protocol.errors import MissingRights, PoisonRecord, RemoteSigning
 from headgate.control_protocol.events import TableStart

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import (
@@ -26,6 +25,7 @@ from pyiceberg.types import (
     StringType,
     StructType,
 )
+from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.control_protocol import message_encoding
 from headgate.control_protocol.columns import describe_changes

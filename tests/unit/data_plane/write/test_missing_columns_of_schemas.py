@@ -8,14 +8,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
-from local_catalog import local_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField
-from unit.config.test_schema_policy import IN_PROCESS, policy
+from support.local_catalog import local_catalog
+from unit.config.test_load_schema_policy import IN_PROCESS, policy
 from unit.data_plane.formats.connect.test_format import envelope, in_base64, logical, struct
 from unit.data_plane.formats.protobuf_worlds import World, field
 from unit.data_plane.write.test_missing_columns import SKIPS, Desk
@@ -28,8 +27,7 @@ from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.data_plane.formats.connect import schema_inference as connect_schema_inference
 from headgate.data_plane.formats.protobuf import schema_inference as protobuf_schema_inference
 from headgate.data_plane.formats.protobuf.descriptors import Types, files_of, types_of
-from headgate.data_plane.formats.protobuf.format import RegistryProtobufRecords
-from headgate.data_plane.formats.schema_registry import NoSuchSchema
+from headgate.data_plane.formats.registry.schemas import SchemaRegistry
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 
 PRICE = logical("bytes", "Decimal", scale="2")
@@ -169,7 +167,7 @@ def test_a_registrys_new_message_brings_its_columns(desk: Desk) -> None:
     known = {1: (old, "row.proto"), 2: (new, "row.proto")}
     desk.source = evolving("protobuf-registry", **{"registry.url": "http://127.0.0.1:1"})
     values = [_framed(1, _row(1)), _framed(2, _row(2, 5)), _framed(1, _row(3)), b"\1nothing"]
-    with patch.object(RegistryProtobufRecords, "_writer", _writer_of(known)):
+    with patch.object(SchemaRegistry, "protobuf", lambda _, front: known[front[-1]]):
         needs = desk.write(*values)
         assert isinstance(needs, BatchNeeds)
         assert {c.name: c.type for c in needs.columns.fields}["tip"] == "long"
@@ -194,16 +192,6 @@ def _row(number: int, tip: int = 0) -> bytes:
 
 def _framed(schema: int, message: bytes) -> bytes:
     return b"\0" + schema.to_bytes(4, "big") + b"\0" + message
-
-
-def _writer_of(known: dict[int, tuple[Types, str]]) -> Any:
-    def writer(_: Any, front: bytes) -> Any:
-        if front[:1] != b"\0":
-            raise NoSuchSchema("no front")
-        types, file = known[int.from_bytes(front[1:5], "big")]
-        return types, types.at(file, [0])
-
-    return writer
 
 
 def test_a_message_that_holds_itself_ends_where_it_begins_again() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from local_catalog import LocalCatalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, UUIDType
+from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol.events import TableStart
 from headgate.data_plane.batch.write_plan import SourcePlan, plan_for

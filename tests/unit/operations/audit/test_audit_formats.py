@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from integration.data_plane.every_type import append
-from local_catalog import local_catalog
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
+from support.local_catalog import local_catalog
 
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.operations.audit.records import scan_records

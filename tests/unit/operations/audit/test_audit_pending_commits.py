@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from iceberg_files import write_files
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from support.iceberg_files import write_files
 from unit.operations.filled_table import ARROW, SINK, TOPIC, FilledTable
 
 from headgate.config.sink_settings import SinkSettings

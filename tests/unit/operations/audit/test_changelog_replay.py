@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from keyed_world import NAME, SINK, Event, KeyedWorld
-from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.types import StringType
 from pyroaring import BitMap64
-from unit.operations.audit.test_keyed_table import SINK_FILE
+from support.keyed_world import NAME, SINK, Event, KeyedWorld
+from support.local_catalog import LocalCatalog, local_catalog
+from unit.operations.audit.test_keyed_tables import SINK_FILE
 
 from headgate.config.load import parse
 from headgate.control_protocol.commit_record import PartitionCohorts

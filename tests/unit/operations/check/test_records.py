@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from integration.registry.server import RegistryServer
-from unit.data_plane.cdc.test_debezium_in_avro import ENVELOPE, said
+from unit.data_plane.cdc.test_unwrap_debezium_in_avro import ENVELOPE, said
 from unit.data_plane.formats.avro_worlds import encoded as avro_encoded
 from unit.data_plane.formats.avro_worlds import record
-from unit.operations.audit.test_keyed_table import SINK_FILE
+from unit.operations.audit.test_keyed_tables import SINK_FILE
 
 from headgate.config.load import parse
 from headgate.config.quarantine_settings import QuarantineSettings

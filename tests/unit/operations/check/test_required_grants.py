@@ -9,7 +9,7 @@ from typing import Self
 
 import pytest
 from click.testing import CliRunner
-from security_page import given_out
+from support.security_page import given_out
 from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse

@@ -73,8 +73,13 @@ def test_it_handles_signals_before_it_imports_anything_heavy(tmp_path: Path, nam
         assert [library for library in HEAVY if library in loaded] == []
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        *((name, 0) for name in COMMANDS),
+        *(pytest.param(name, 1, marks=pytest.mark.wide) for name in COMMANDS),
+    ],
+)
 def test_asked_at_any_early_moment_it_ends_in_order(tmp_path: Path, name: str, seed: int) -> None:
     with started(COMMANDS[name], tmp_path) as (process, sink):
         wait_for_handler(process)

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
-from entry_point import register
+from support.entry_point import register
 from unit.operations.filled_table import TOPIC, FilledTable
 
 from headgate.config.load import load

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from delete_files import delete_first_row
 from integration.readers import read_with_duckdb
-from local_catalog import LocalCatalog, local_catalog
-from maintained import COLUMNS, Maintained, settings, text
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import parser
 from pyroaring import BitMap64
-from quarantine_rows import IDENTIFIER, QuarantineRows
+from support.delete_files import delete_first_row
+from support.local_catalog import LocalCatalog, local_catalog
+from support.maintained import COLUMNS, Maintained, settings, text
+from support.quarantine_rows import IDENTIFIER, QuarantineRows
 
 from headgate.control_protocol.errors import (
     DeletionRefused,

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from keyed_world import NAME, SINK, Event, KeyedWorld
-from local_catalog import local_catalog
 from rich.console import Console
-from unit.operations.audit.test_keyed_table import SINK_FILE
+from support.keyed_world import NAME, SINK, Event, KeyedWorld
+from support.local_catalog import local_catalog
+from unit.operations.audit.test_keyed_tables import SINK_FILE
 
 from headgate.config.cdc_settings import OnPartitionsAdded
 from headgate.config.load import parse

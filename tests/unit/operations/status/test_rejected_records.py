@@ -8,10 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from local_catalog import LocalCatalog
 from pyiceberg.types import StringType
-from quarantine_rows import IDENTIFIER, QuarantineRows
 from rich.console import Console
+from support.local_catalog import LocalCatalog
+from support.quarantine_rows import IDENTIFIER, QuarantineRows
 from unit.operations.filled_table import FilledTable
 
 from headgate.config.sink_settings import SinkSettings

@@ -51,6 +51,18 @@ def test_a_first_start_that_the_warehouse_refuses(settings: SinkSettings, wareho
     assert report.last_error.code == "HG-100"
 
 
+def test_a_start_that_a_table_which_was_rolled_back_refuses(
+    filled: FilledTable, sink_file: Path
+) -> None:
+    filled.good_start()
+    before = filled.table.metadata.snapshots[-2].snapshot_id
+    filled.table.manage_snapshots().rollback_to_snapshot(before).commit()
+    result = CliRunner().invoke(main, ["status", str(sink_file), "--json"])
+    said = json.loads(result.stdout)
+    assert (said["condition"], result.exit_code) == ("failed", 1)
+    assert said["last_error"]["code"] == "HG-201"
+
+
 def test_one_that_nothing_refuses_never_started(
     made: None, settings: SinkSettings, tmp_path: Path
 ) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from local_catalog import local_catalog
-from maintained import Maintained, settings, text
+from support.local_catalog import local_catalog
+from support.maintained import Maintained, settings, text
 
 from headgate.control_protocol.table_format import Use
 from headgate.operations.cli.main import main

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from local_catalog import LocalCatalog
-from quarantine_rows import IDENTIFIER, QuarantineRows
+from support.local_catalog import LocalCatalog
+from support.quarantine_rows import IDENTIFIER, QuarantineRows
 
 from headgate.control_protocol.errors import TableMissing
 from headgate.coordinator.dead_letters import Progress

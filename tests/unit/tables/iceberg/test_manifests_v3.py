@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from iceberg_files import write_files
 from integration.iceberg.sink_commits import SinkOnTable, record
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table.metadata import TableMetadataV3
+from support.iceberg_files import write_files
 
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.identifiers import SinkName

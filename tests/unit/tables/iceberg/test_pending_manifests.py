@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from iceberg_files import write_files
 from integration.iceberg.sink_commits import SINK, SinkOnTable, record
-from local_catalog import local_catalog
 from pyiceberg.io import InputFile
+from support.iceberg_files import write_files
+from support.local_catalog import local_catalog
 
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import Unreachable

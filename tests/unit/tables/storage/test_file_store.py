@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from object_store import BUCKET, ObjectStore
+from support.object_store import BUCKET, ObjectStore
 
 from headgate.tables.storage.file_store import Folder, name_below, open_folder
 

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting import epoch_times

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from unit.data_plane.formats.json_tables import COLUMNS, document, plain_rows
 
 from headgate.data_plane.formats.json import columns, values

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from headgate.data_plane.formats.json import paths
 from headgate.native.byte_arrays import Packed

@@ -7,9 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from unit.data_plane.formats.protobuf_worlds import SCALARS, World
 
 pytestmark = pytest.mark.usefixtures("either_loops")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
+from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.tables.iceberg.commit_request import AssertNumberFree
 from headgate.tables.iceberg.maintenance import files_to_delete

@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from integration.iceberg.sink_commits import SINK, SinkOnTable, record
-from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import SetPartitionStatisticsUpdate, SetSnapshotRefUpdate
-from server_checks import ServerChecks
+from support.local_catalog import LocalCatalog, local_catalog
+from support.server_checks import ServerChecks
 
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.tables.iceberg.maintenance import files_to_delete, snapshot_expiry, snapshot_removal

@@ -10,14 +10,14 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from local_catalog import local_catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import LongType, NestedField
-from server_checks import ServerChecks, as_on_the_wire
+from support.local_catalog import local_catalog
+from support.server_checks import ServerChecks, as_on_the_wire
 
 from headgate.tables.iceberg.maintenance import snapshot_removal
 from headgate.tables.iceberg.maintenance.snapshot_removal import SnapshotRemoval

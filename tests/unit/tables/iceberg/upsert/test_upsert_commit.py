@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from contract.iceberg_table_world import LyingCatalog
-from keyed_world import Event, KeyedWorld, keyed_table, shown
-from local_catalog import local_catalog
 from pyiceberg.table import CommitTableResponse
+from support.keyed_world import Event, KeyedWorld, keyed_table, shown
+from support.local_catalog import local_catalog
 
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.ports import Unknown

@@ -1,0 +1,115 @@
+"""Defines ``[format.auth]``: by which tokens the schema registry is asked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from headgate.config.kafka_auth_settings import check_client, check_url, described, has_client
+from headgate.config.setting_types import Properties, SecretReference, Text
+from headgate.control_protocol.errors import AuthenticationUnfit
+
+if TYPE_CHECKING:
+    from headgate.config.sections import SinkSections
+
+_OPTION = "registry.auth"
+"""The option that carries the description to the registry's client."""
+
+_SECTION = "format.auth"
+
+
+class RegistryAuthType(StrEnum):
+    """Where a token for the registry comes from; or that there is none."""
+
+    NONE = "none"
+    OIDC = "oidc"
+    TOKEN_FILE = "token-file"  # noqa: S105 - the name of a way, not a secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryAuthSettings:
+    """How a schema registry is asked that wants tokens; passwords and certificates are options of
+    the format."""
+
+    type: RegistryAuthType = RegistryAuthType.NONE
+    """Where tokens come from; none: format.options say how the registry is asked, if at all."""
+    token_url: Text = ""
+    """The token endpoint, for oidc: https, or a loopback address."""
+    client_id: Text = ""
+    """Who asks for the token."""
+    client_secret: SecretReference = SecretReference()
+    """Secret of the client, as ${file:PATH} or ${env:NAME}, read again for each token; with Spark
+    ${file:PATH}, a file on each executor."""
+    private_key: SecretReference = SecretReference()
+    """Instead of a secret: a private key in PEM that signs an assertion (RFC 7523) for each token.
+    """
+    key_id: Text = ""
+    """How the token server calls that key (kid), if it asks for it."""
+    assertion_file: Text = ""
+    """Instead of a secret: a file with a signed assertion that somebody else renews."""
+    scope: Text = ""
+    """Scope to ask for."""
+    audience: Text = ""
+    """Audience to ask for, where the server takes one."""
+    ca: Text = ""
+    """File with the authorities that the token endpoint's certificate is checked against; empty:
+    those of Python's requests."""
+    path: Text = ""
+    """The file with the token, for token-file."""
+
+    def __bool__(self) -> bool:
+        return self.type is not RegistryAuthType.NONE
+
+    def in_options(self, options: Properties, format_name: str) -> Properties:
+        """Return a format's options with the description, if it is one that asks a registry."""
+        if not self or not format_name.endswith("-registry"):
+            return options.without(_OPTION) if _OPTION in options else options
+        found = {**described(self), "section": _SECTION}
+        return options.with_value(_OPTION, json.dumps(found, sort_keys=True))
+
+
+_OF_OIDC = frozenset(
+    {
+        *("token_url", "client_id", "client_secret", "private_key", "key_id", "assertion_file"),
+        *("scope", "audience", "ca"),
+    }
+)
+_TAKES = {
+    RegistryAuthType.NONE: frozenset[str](),
+    RegistryAuthType.OIDC: _OF_OIDC,
+    RegistryAuthType.TOKEN_FILE: frozenset({"path"}),
+}
+_NEEDS = {RegistryAuthType.OIDC: ("token_url", "client_id"), RegistryAuthType.TOKEN_FILE: ("path",)}
+
+
+def check_registry_auth(settings: SinkSections) -> None:
+    """Raises ``AuthenticationUnfit``. It asks nobody."""
+    auth = settings.format.auth
+    for field in fields(auth):
+        known = field.name == "type" or field.name in _TAKES[auth.type]
+        if not known and getattr(auth, field.name) != field.default:
+            raise AuthenticationUnfit(
+                f'{_SECTION}.{field.name} is set, and {_SECTION}.type is "{auth.type}"',
+                "remove it, or correct the type",
+            )
+    for name in _NEEDS.get(auth.type, ()):
+        if not getattr(auth, name):
+            raise AuthenticationUnfit(
+                f"{_SECTION}.{name} is missing", f'type "{auth.type}" needs it'
+            )
+    names = (settings.format.type, settings.format.key_type)
+    if auth and not any(name.endswith("-registry") for name in names):
+        raise AuthenticationUnfit(
+            f"[{_SECTION}] is set, and no format asks a registry",
+            "remove it, or set format.type to avro-registry, json-registry or protobuf-registry",
+        )
+    if auth.type is RegistryAuthType.OIDC:
+        check_url(auth.token_url, _SECTION)
+        if not has_client(auth):
+            raise AuthenticationUnfit(
+                f"{_SECTION}.client_secret is missing",
+                "write it, or private_key, or assertion_file",
+            )
+        check_client(auth, _SECTION, on_executors=settings.spark.writes)

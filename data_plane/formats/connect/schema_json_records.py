@@ -1,0 +1,112 @@
+"""Reads JSON objects whose writer left a JSON Schema in a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.control_protocol.columns import Column, ListOf, Struct, Type
+from headgate.data_plane.formats.connect.format import ConnectJsonRecords
+from headgate.data_plane.formats.connect.json_schema import JsonSchema
+from headgate.data_plane.formats.connect.schema_inference import with_all_digits
+from headgate.data_plane.formats.json.format import JsonRecords
+from headgate.data_plane.formats.record_format import UndecodableRecords
+from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
+from headgate.native.byte_arrays import Packed
+
+
+class SchemaJsonRecords(JsonRecords):
+    """Reads values as ``JsonRecords``, unless their schema says what they cannot.
+
+    Unknown fields are those of the schema, and those that values have beyond it: JSON Schemas are
+    open unless they say otherwise.
+    """
+
+    def __init__(self, schema: JsonSchema) -> None:
+        super().__init__()
+        self._schema = schema
+        self._columns: UnknownFieldFinder | None = None
+        self._typed = ConnectJsonRecords({}) if schema.connect else None
+
+    def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        if self._typed is None:
+            return super().decode(values, schema)
+        packed = Packed.pack(values)
+        try:
+            return self._typed.decode_payloads(self._schema.connect, list(packed), schema)
+        except UndecodableRecords as error:
+            if self._schema.counted:
+                raise  # read as plain JSON, its numbers would be other times
+            known, bad = error.rest, error.bad
+        # Connect's converter can write decimals as numbers too, under the same schema.
+        rows = np.array(sorted(bad), np.int64)
+        try:
+            read, left = super().decode(Packed(packed.array.take(pa.array(rows))), schema), rows
+            still: dict[int, str] = {}
+        except UndecodableRecords as error:
+            read, left = error.rest, np.delete(rows, list(error.bad))
+            still = {int(rows[row]): bad[int(rows[row])] for row in error.bad}
+        first = np.delete(np.arange(len(packed), dtype=np.int64), rows)
+        order = np.argsort(np.concatenate([first, left]))
+        together = pa.concat_batches([known, read]).take(pa.array(order))
+        if still:
+            raise UndecodableRecords(still, together)
+        return together
+
+    def unknown_columns(
+        self, values: Sequence[bytes], bad: Collection[int], /
+    ) -> Iterable[UnknownColumns]:
+        assert self._finder is not None, "nobody watches"
+        wanted = _without_optional(self._finder.of_columns(self._schema.columns))
+        if wanted.fields and len(values):
+            yield np.arange(len(values), dtype=np.int64), with_all_digits(wanted)
+        if self._typed is not None:
+            self._marks = None
+        for rows, shown in super().unknown_columns(values, bad):
+            beyond = _beyond(shown, self._schema.columns)
+            if beyond.fields:
+                yield rows, beyond
+
+
+def _without_optional(wanted: Struct) -> Struct:
+    """Leave out columns that are only to become optional: a schema that does not name a field says
+    nothing of it."""
+    kept = (replace(each, type=_inside(each.type)) for each in wanted.fields if each.required)
+    return Struct(tuple(each for each in kept if each.type != Struct()))
+
+
+def _inside(kind: Type) -> Type:
+    match kind:
+        case Struct():
+            return _without_optional(kind)
+        case ListOf(element):
+            return ListOf(replace(element, type=_inside(element.type)))
+        case _:
+            return kind
+
+
+def _beyond(shown: Struct, declared: Struct) -> Struct:
+    """Return what values show, without what the schema declares."""
+    known = {column.name: column.type for column in declared.fields}
+    found: list[Column] = []
+    for column in shown.fields:
+        if column.name not in known:
+            found.append(column)
+        elif (kind := _beyond_type(column.type, known[column.name])) is not None:
+            found.append(replace(column, type=kind))
+    return Struct(tuple(found))
+
+
+def _beyond_type(shown: Type, declared: Type) -> Type | None:
+    match shown, declared:
+        case Struct(), Struct():
+            left = _beyond(shown, declared)
+            return left if left.fields else None
+        case ListOf(item), ListOf(known):
+            kind = _beyond_type(item.type, known.type)
+            return None if kind is None else ListOf(replace(item, type=kind))
+        case _:
+            return None

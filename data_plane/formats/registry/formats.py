@@ -1,0 +1,128 @@
+"""Implements the formats ``avro-registry``, ``json-registry`` and ``protobuf-registry``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from headgate.data_plane.formats.avro.format import AvroWriter
+from headgate.data_plane.formats.avro.schema import defaulted_fields
+from headgate.data_plane.formats.connect.schema_json_records import SchemaJsonRecords
+from headgate.data_plane.formats.format_registry import take_options
+from headgate.data_plane.formats.json.format import JsonRecords
+from headgate.data_plane.formats.protobuf.format import ProtobufWriter
+from headgate.data_plane.formats.registry.client import NoSuchSchema
+from headgate.data_plane.formats.registry.framed_records import FramedRecords
+from headgate.data_plane.formats.registry.frames import (
+    FRAMING,
+    FRAMINGS,
+    by_frame,
+    by_message_frame,
+    id_of,
+    indexes_of,
+)
+from headgate.data_plane.formats.registry.schemas import SchemaRegistry
+from headgate.native.kernels import Integers
+
+_PREFIX = "registry."
+SCHEMA, USE, IGNORE = "schema", "use", "ignore"
+
+
+def _take(
+    options: Mapping[str, str], further: Mapping[str, Sequence[str]] | None = None
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the registry's options, and the rest. Raises ``ValueError``."""
+    choices = {FRAMING: FRAMINGS, **(further or {})}
+    own = {name: value for name, value in options.items() if not name.startswith(_PREFIX)}
+    taken = take_options(own, {name: values[0] for name, values in choices.items()})
+    for name, values in choices.items():
+        if taken[name] not in values:
+            raise ValueError(f"{name} cannot be {taken[name]!r}: it is one of {', '.join(values)}")
+    of_registry = {
+        name.removeprefix(_PREFIX): value for name, value in options.items() if name not in own
+    }
+    return of_registry, taken
+
+
+def _id_of(frame: bytes) -> bytes:
+    """Return the schema's id. Raises ``NoSuchSchema``."""
+    found = id_of(frame)
+    if not found:
+        raise NoSuchSchema(
+            "does not begin with a zero byte and a schema id of four bytes, nor with a one and a "
+            "GUID (format.options framing says where producers put it)"
+        )
+    return found
+
+
+class RegistryAvroRecords(FramedRecords):
+    """Reads the id of the writer's schema, and an Avro value.
+
+    Options ``registry.*`` say how the registry is asked (``registry.url`` is required). An id that
+    the registry does not know makes its records bad; a registry that does not answer fails the
+    batch, which is retried.
+    """
+
+    keeps_nulls = "value.converter.ignore.default.for.nullables=true"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        of_registry, _ = _take(options)
+        registry = SchemaRegistry.of(of_registry)
+        super().__init__(by_frame, lambda frame: AvroWriter(registry.avro(_id_of(frame))))
+
+    def defaulted_fields(self, values: Sequence[bytes]) -> list[str]:
+        """Return what the writers' schemas say (``avro.schema.defaulted_fields``)."""
+        found = (defaulted_fields(reader.kind) for _, reader in self.readers(values))
+        return [*dict.fromkeys(name for names in found for name in names)]
+
+    def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
+        """Do the same as ``AvroRecords``; without a schema in the registry there is no name."""
+        codes, names = np.full(len(values), -1, np.int64), list[str]()
+        for rows, reader in self.readers(values):
+            if reader.kind.called:
+                codes[rows] = len(names)
+                names.append(reader.kind.called)
+        return codes, names
+
+
+class RegistryJsonRecords(FramedRecords):
+    """Reads the id of a JSON Schema, and a JSON object.
+
+    Values are read as the format ``json`` does. The schema says what they cannot: which text is a
+    decimal of Kafka Connect, and which columns there are. With ``schema = "ignore"`` nobody is
+    asked.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        of_registry, taken = _take(options, {SCHEMA: (USE, IGNORE)})
+        registry = SchemaRegistry.of(of_registry)
+        plain = JsonRecords()
+
+        def open_writer(frame: bytes) -> JsonRecords | SchemaJsonRecords:
+            front = _id_of(frame)
+            if taken[SCHEMA] == IGNORE:
+                return plain
+            return SchemaJsonRecords(registry.json(front))
+
+        super().__init__(by_frame, open_writer)
+
+
+class RegistryProtobufRecords(FramedRecords):
+    """Reads the id of a schema, message indexes, and the message.
+
+    The indexes locate the message type in its file.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        of_registry, _ = _take(options)
+        registry = SchemaRegistry.of(of_registry)
+
+        def open_writer(frame: bytes) -> ProtobufWriter:
+            front = _id_of(frame)
+            if len(frame) == len(front):
+                raise NoSuchSchema("has a schema id, and no message indexes behind it")
+            types, file = registry.protobuf(front)
+            return ProtobufWriter(types, types.at(file, indexes_of(frame)))
+
+        super().__init__(by_message_frame, open_writer)

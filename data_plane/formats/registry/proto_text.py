@@ -1,0 +1,89 @@
+"""Compiles the text of a ``.proto`` into descriptors, with protoc in a process of its own.
+
+Texts are strangers': a process that is bounded in time and memory reads them, in an empty folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from headgate.control_protocol.errors import DescriptorUnfit, Unreachable
+from headgate.control_protocol.redaction import printable
+from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, files_of
+
+COMPILE_S_MAX = 20
+_MEMORY_BYTES_MAX = 2 * 1024**3
+_OUT_BYTES_MAX = 16 * 1024 * 1024
+_QUOTED_CHARACTERS = 300
+MAIN = "headgate.schema.proto"
+"""The file's name while it is compiled; none of its imports can have it."""
+
+_NAME = re.compile(r"[\w.+-]+(/[\w.+-]+)*\.proto")
+_COMPILE = f"""
+import importlib.resources, resource, sys
+try:
+    from grpc_tools import protoc
+except ImportError:
+    sys.exit(77)
+resource.setrlimit(resource.RLIMIT_AS, ({_MEMORY_BYTES_MAX}, {_MEMORY_BYTES_MAX}))
+resource.setrlimit(resource.RLIMIT_FSIZE, ({_OUT_BYTES_MAX}, {_OUT_BYTES_MAX}))
+known = importlib.resources.files("grpc_tools") / "_proto"
+sys.exit(protoc.main(["protoc", "-I.", f"-I{{known}}", "--include_imports", *sys.argv[1:]]))
+"""
+_NO_COMPILER = 77
+
+
+def compile_text(text: str, imports: Mapping[str, str]) -> list[bytes]:
+    """Return the descriptors of the imports, and last of the text itself.
+
+    ``imports``: texts by the names that they are imported by. Raises ``UnfitTypes`` for a text that
+    is not right, ``DescriptorUnfit`` without a compiler, ``Unreachable`` if it does not finish.
+    """
+    with tempfile.TemporaryDirectory(prefix="headgate-proto-") as name:
+        folder = Path(name)
+        for at, content in {**imports, MAIN: text}.items():
+            _require_inside(at)
+            path = folder / at
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8", errors="surrogatepass")
+        ended = _run(folder)
+        if ended.returncode == _NO_COMPILER:
+            raise DescriptorUnfit(
+                "the schema registry gives a .proto as text, and there is no compiler for it",
+                "pip install 'headgate[protobuf-text]', on Spark's workers too",
+            )
+        if ended.returncode:
+            said = printable(ended.stderr.decode(errors="replace").strip().replace("\n", "; "))
+            raise UnfitTypes(f"protoc refuses it: {said[:_QUOTED_CHARACTERS]}")
+        with contextlib.suppress(OSError):
+            return files_of((folder / "out.desc").read_bytes())
+    raise UnfitTypes("protoc wrote nothing")
+
+
+def _require_inside(name: str) -> None:
+    if not _NAME.fullmatch(name) or ".." in PurePosixPath(name).parts or len(name) > 200:
+        raise UnfitTypes(f"it imports {printable(name)[:60]!r}, which is no name of a .proto file")
+    if name.startswith("google/protobuf/"):
+        raise UnfitTypes(f"it brings a {name} of its own")
+
+
+def _run(folder: Path) -> subprocess.CompletedProcess[bytes]:
+    told = [sys.executable, "-c", _COMPILE, "--descriptor_set_out=out.desc", MAIN]
+    try:
+        return subprocess.run(  # noqa: S603 - our own program; texts are in files
+            told,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=COMPILE_S_MAX,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Unreachable(f"protoc has not compiled a schema within {COMPILE_S_MAX} s") from None

@@ -1,0 +1,112 @@
+"""A sink of many tables, of which a ledger decides: what befalls one of them, and who dies."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
+from headgate.operations.audit.audit import audit
+from headgate.operations.many_tables.list import tables
+from headgate.testing.contract.world import (
+    EACH,
+    ManyTablesSinkWorld,
+    RoutedSinkWorld,
+    SuspensionSinkWorld,
+    begins_again,
+    begun,
+    goes_on,
+    holds_each_record_once,
+    many_tables,
+    opened,
+    places,
+    some_bad,
+)
+from headgate.testing.sink_in_process import SinkInProcess
+
+EVERY = ("orders", "returns", "zone_a", "rejected")
+
+
+def states(sink: SinkInProcess) -> dict[str, str]:
+    """Return each table's state, as ``headgate tables`` says it."""
+    return {each.table: str(each.state) for each in tables(sink.settings).tables}
+
+
+def without_suspended(sink: SinkInProcess) -> bool:
+    return sink.record is not None and not sink.record.suspended
+
+
+class ManyTablesSinkContract:
+    """The tests take a fixture ``world``, a ``ManyTablesSinkWorld``."""
+
+    def test_each_record_is_in_its_table_and_what_no_route_takes_is_rejected(
+        self, world: ManyTablesSinkWorld
+    ) -> None:
+        with begun(many_tables(world), some_bad) as sink:
+            begins_again(sink)
+            holds_each_record_once(sink, world, *EVERY)
+            assert {topic for topic, *_ in places(world, "orders")} == {"shop.orders"}
+            assert {n % 3 for _, _, n in places(world, "zone_a")} == {0}
+            assert states(sink) == dict.fromkeys(("db.orders", "db.returns", "db.zone_a"), "open")
+
+    def test_a_coordinator_dies_between_two_tables_and_one_is_gone_meanwhile(
+        self, world: ManyTablesSinkWorld
+    ) -> None:
+        with begun(many_tables(world), some_bad) as sink:
+            with world.locked("zone_a"):
+                sink.produce(EACH)
+                sink.until(lambda: sink.pending() == {"db.zone_a"} and sink.lag() == 0)
+                sink.die()
+            world.take_away("returns")
+            sink.begin()
+            sink.until(lambda: "db.returns" in sink.suspended())
+            assert sink.suspended()["db.returns"].startswith("HG-102")
+            goes_on(sink, "db.returns")
+            assert tables(sink.settings).exit_code == 1
+            remarks = audit(sink.settings, with_source=False).remarks
+            assert any("db.returns is suspended" in remark for remark in remarks)
+            world.bring_back("returns")
+            sink.resume("db.returns")
+            sink.until(lambda: without_suspended(sink))
+            goes_on(sink)
+            holds_each_record_once(sink, world, *EVERY)
+
+
+class SuspensionSinkContract:
+    """The tests take a fixture ``world``, a ``SuspensionSinkWorld``."""
+
+    def test_a_table_that_cannot_be_filled_is_suspended_and_all_others_go_on(
+        self, world: SuspensionSinkWorld
+    ) -> None:
+        with begun(many_tables(world), some_bad) as sink:
+            with world.damaged("orders"):
+                sink.produce(EACH)
+                sink.until(lambda: "db.orders" in sink.suspended())
+                sink.until_settled("db.orders")
+                assert {name: state for name, state in states(sink).items() if state != "open"} == {
+                    "db.orders": "suspended"
+                }
+            sink.resume("db.orders")
+            sink.until(lambda: without_suspended(sink))
+            sink.until_settled()
+            holds_each_record_once(sink, world, *EVERY)
+
+
+class CreatedTablesSinkContract:
+    """The tests take a fixture ``world``, a ``RoutedSinkWorld``."""
+
+    @pytest.mark.parametrize("step", ["", "change", "changed"])
+    def test_tables_of_a_field_are_made_of_what_records_show(
+        self, world: RoutedSinkWorld, step: str
+    ) -> None:
+        """``step``: at which a process dies that makes them."""
+        with opened(many_tables(world, inferred=True), some_bad) as sink:
+            sink.produce(EACH)
+            if step:
+                sink.until_killed(step)
+                sink.begin()
+            sink.until_settled()
+            begins_again(sink)
+            holds_each_record_once(sink, world, *EVERY, "zone_b", "zone_c")
+            assert set(world.rows("zone_b")[0]) >= {"id", "zone"}
+            kept = sink.tables.file_schema("db.zone_b").properties
+            assert kept.get(RAW_NAME_PROPERTY) == "db.zone_b"

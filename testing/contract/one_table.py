@@ -1,0 +1,234 @@
+"""A sink of one table, and its quarantine: each record is there once, whenever a process dies."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from headgate.config.load import parse
+from headgate.control_protocol.errors import TableRolledBack, TagMissing
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.ports import Landed
+from headgate.operations.audit.audit import audit
+from headgate.operations.status.status import status
+from headgate.testing.contract.world import (
+    EACH,
+    QuarantineSinkWorld,
+    RollbackSinkWorld,
+    SinkWorld,
+    TagSinkWorld,
+    begins_again,
+    begun,
+    goes_on,
+    good,
+    holds_each_record_once,
+    one_table,
+    places,
+    some_bad,
+    source,
+    with_quarantine,
+)
+
+ASIDE = "orders_quarantine"
+STEPS = (
+    *("append StartCommit", "appended StartCommit", "append WriteStatus", "appended WriteStatus"),
+    *("append EndCommit", "appended EndCommit", "commit", "committed"),
+    *("append AckCommit", "appended AckCommit"),
+)
+
+
+class SinkContract:
+    """The tests take a fixture ``world``, a ``SinkWorld``."""
+
+    def test_each_record_is_there_once_over_many_lives(self, world: SinkWorld) -> None:
+        with begun(one_table(world)) as sink:
+            for _ in range(2):
+                begins_again(sink)
+            holds_each_record_once(sink, world, "orders")
+
+    @pytest.mark.parametrize("step", STEPS)
+    def test_a_death_at_a_step_of_a_transaction_loses_and_doubles_nothing(
+        self, world: SinkWorld, step: str
+    ) -> None:
+        with begun(one_table(world)) as sink:
+            sink.produce(EACH)
+            sink.until_killed(step)
+            begins_again(sink)
+            holds_each_record_once(sink, world, "orders")
+
+    @pytest.mark.parametrize("step", ["claim", "claimed"])
+    def test_a_death_in_a_claim_loses_and_doubles_nothing(
+        self, world: SinkWorld, step: str
+    ) -> None:
+        with begun(one_table(world)) as sink:
+            sink.begin()
+            sink.until_killed(step)
+            begins_again(sink)
+            holds_each_record_once(sink, world, "orders")
+
+    @pytest.mark.parametrize("did_land", [True, False])
+    def test_a_commit_whose_answer_is_lost_is_found_out(
+        self, world: SinkWorld, *, did_land: bool
+    ) -> None:
+        with begun(one_table(world)) as sink:
+            sink.lost_answers.append(did_land)
+            goes_on(sink)
+            assert not sink.lost_answers
+            begins_again(sink)
+            holds_each_record_once(sink, world, "orders")
+
+    def test_a_commit_that_arrives_when_another_life_goes_on_does_not_land(
+        self, world: SinkWorld
+    ) -> None:
+        with begun(one_table(world)) as sink:
+            sink.produce(EACH)
+            late = sink.until_killed("commit")
+            sink.pause()
+            begins_again(sink)
+            assert not isinstance(late(), Landed)
+            goes_on(sink)
+            holds_each_record_once(sink, world, "orders")
+
+    def test_the_table_tells_a_new_life_all_when_the_control_topic_is_lost(
+        self, world: SinkWorld
+    ) -> None:
+        with begun(one_table(world)) as sink:
+            sink.produce(EACH)
+            sink.until_killed("committed")
+            sink.log.recreate()
+            begins_again(sink)
+            holds_each_record_once(sink, world, "orders")
+
+
+class EvolutionSinkContract:
+    """The tests take a fixture ``world``, a ``SinkWorld`` of a format whose tables get columns."""
+
+    @pytest.mark.parametrize("step", ["", "evolve", "evolved", "commit", "committed"])
+    def test_a_column_that_records_need_is_there_before_them(
+        self, world: SinkWorld, step: str
+    ) -> None:
+        text = one_table(world, more='[table.schema]\nunknown_fields = "evolve"\n')
+        with begun(text, _with_tips) as sink:
+            sink.produce(EACH)
+            if step:
+                sink.until_killed(step)
+                sink.begin()
+            goes_on(sink)
+            holds_each_record_once(sink, world, "orders")
+        tips = {row["offset"]: row["tip"] for row in world.rows("orders")}
+        assert tips == {n: None if n < EACH else f"{n}" for n in range(len(tips))}
+
+
+def _with_tips(at: TopicPartition, offset: int) -> bytes:
+    """Records have one more field from some time on."""
+    more = {"tip": f"{offset}"} if offset >= EACH else {}
+    return json.dumps({**json.loads(good(at, offset)), **more}).encode()
+
+
+class QuarantineSinkContract:
+    """The tests take a fixture ``world``, a ``QuarantineSinkWorld``."""
+
+    def test_bad_records_are_in_the_quarantine_and_all_others_in_the_table(
+        self, world: QuarantineSinkWorld
+    ) -> None:
+        with begun(with_quarantine(world), some_bad) as sink:
+            begins_again(sink)
+            holds_each_record_once(sink, world, "orders", ASIDE)
+            assert {n % 10 for _, _, n in places(world, ASIDE)} == {7}
+            assert 7 not in {n % 10 for _, _, n in places(world, "orders")}
+
+    @pytest.mark.parametrize(
+        "step", ["stage", "staged", "commit", "committed", "deliver", "delivered"]
+    )
+    def test_a_death_at_a_step_of_a_delivery_loses_and_doubles_nothing(
+        self, world: QuarantineSinkWorld, step: str
+    ) -> None:
+        with begun(with_quarantine(world), some_bad) as sink:
+            sink.produce(EACH)
+            sink.until_killed(step)
+            begins_again(sink)
+            holds_each_record_once(sink, world, "orders", ASIDE)
+
+    @pytest.mark.parametrize("did_land", [True, False])
+    def test_a_delivery_whose_answer_is_lost_is_found_out(
+        self, world: QuarantineSinkWorld, *, did_land: bool
+    ) -> None:
+        with begun(with_quarantine(world), some_bad) as sink:
+            sink.lost_deliveries.append(did_land)
+            goes_on(sink)
+            assert not sink.lost_deliveries
+            begins_again(sink)
+            holds_each_record_once(sink, world, "orders", ASIDE)
+
+    def test_a_delivery_that_arrives_when_another_life_goes_on_does_not_land(
+        self, world: QuarantineSinkWorld
+    ) -> None:
+        with begun(with_quarantine(world), some_bad) as sink:
+            sink.produce(EACH)
+            late = sink.until_killed("deliver")
+            sink.pause()
+            begins_again(sink)
+            assert not isinstance(late(), Landed)
+            goes_on(sink)
+            holds_each_record_once(sink, world, "orders", ASIDE)
+
+    def test_whoever_comes_next_delivers_what_a_dead_coordinator_decided(
+        self, world: QuarantineSinkWorld
+    ) -> None:
+        with begun(with_quarantine(world), some_bad) as sink:
+            before = len(places(world, ASIDE))
+            with world.locked(ASIDE):
+                sink.produce(EACH)
+                sink.until(lambda: sink.lag() == 0 and sink.pending() == {f"db.{ASIDE}"})
+                assert len(places(world, ASIDE)) == before
+                assert status(sink.settings).pending_rows == before
+                remarks = audit(sink.settings, with_source=False).remarks
+                assert any("are pending for the quarantine" in remark for remark in remarks)
+                sink.die()
+            begins_again(sink)
+            holds_each_record_once(sink, world, "orders", ASIDE)
+
+
+class RollbackSinkContract:
+    """The tests take a fixture ``world``, a ``RollbackSinkWorld``."""
+
+    def test_a_table_that_its_owner_set_back_stops_the_sink_by_name(
+        self, world: RollbackSinkWorld
+    ) -> None:
+        with begun(one_table(world)) as sink:
+            before, held = world.version("orders"), places(world, "orders")
+            goes_on(sink)
+            sink.die()
+            world.restore("orders", before)
+            with pytest.raises(TableRolledBack):
+                begins_again(sink)
+            assert places(world, "orders") == held
+
+    def test_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(
+        self, world: RollbackSinkWorld
+    ) -> None:
+        with begun(with_quarantine(world), some_bad) as sink:
+            before = world.version("orders")
+            goes_on(sink)
+            sink.die()
+            world.restore("orders", before)
+            follows = with_quarantine(world, coordinator='on_rollback = "follow-table"')
+            begins_again(sink, parse(follows))
+            assert places(world, "orders", ASIDE) == source(sink)
+
+
+class TagSinkContract:
+    """The tests take a fixture ``world``, a ``TagSinkWorld``."""
+
+    def test_a_sink_whose_tag_is_gone_stops_by_name_and_follows_the_table_if_told_to(
+        self, world: TagSinkWorld
+    ) -> None:
+        with begun(one_table(world)) as sink:
+            sink.die()
+            world.delete_tag("orders")
+            with pytest.raises(TagMissing):
+                begins_again(sink)
+            follows = one_table(world, coordinator='on_tag_missing = "follow-table"')
+            begins_again(sink, parse(follows))
+            holds_each_record_once(sink, world, "orders")

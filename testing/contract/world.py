@@ -1,0 +1,198 @@
+"""What the contract's tests need of a table format, and the sink files that they run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+from headgate.config.load import parse
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.operations.audit.audit import audit
+from headgate.testing.sink_in_process import SinkInProcess, Value
+
+Place = tuple[str, int, int]
+"""Of a record: its topic, partition and offset."""
+
+EACH = 20
+"""So many records for each topic, time and again."""
+
+ZONES = "abc"
+
+
+class SinkWorld(Protocol):
+    """Where the tables of one format are: ``orders`` and others of the namespace ``db``."""
+
+    @property
+    def table(self) -> str:
+        """Return the lines of ``[table]`` or ``[tables]`` that choose the format."""
+
+    @property
+    def more(self) -> str:
+        """Return the sections for the end of the sink file, such as ``[catalog.properties]``."""
+
+    def place(self, name: str) -> str:
+        """Return the lines that say where a table is made; the name may be ``{table}``."""
+
+    def rows(self, name: str) -> Sequence[dict[str, Any]]:
+        """Return the rows of a table, as a reader finds them that is not headgate's."""
+
+
+class RoutedSinkWorld(SinkWorld, Protocol):
+    @property
+    def quarantine(self) -> str:
+        """Return more lines for ``[quarantine]``, and sections of it."""
+
+
+class QuarantineSinkWorld(RoutedSinkWorld, Protocol):
+    def locked(self, name: str) -> AbstractContextManager[None]:
+        """Keep everybody from committing to a table meanwhile."""
+
+
+class ManyTablesSinkWorld(QuarantineSinkWorld, Protocol):
+    def take_away(self, name: str) -> None:
+        """Let there be no table of this name, as if it was dropped or renamed."""
+
+    def bring_back(self, name: str) -> None: ...
+
+
+class SuspensionSinkWorld(RoutedSinkWorld, Protocol):
+    def damaged(self, name: str) -> AbstractContextManager[None]:
+        """Make a table one that no sink can fill meanwhile, although it is there."""
+
+
+class RollbackSinkWorld(QuarantineSinkWorld, Protocol):
+    def version(self, name: str) -> Any: ...
+
+    def restore(self, name: str, version: Any) -> None:
+        """Set a table back, as its owner does."""
+
+
+class TagSinkWorld(SinkWorld, Protocol):
+    def delete_tag(self, name: str) -> None:
+        """Remove the sink's tag from a table, as its owner might."""
+
+
+BEGIN = """
+name = "shop"
+[source]
+topics = ["shop.orders", "shop.returns", "events"]
+[kafka]
+"bootstrap.servers" = "127.0.0.1:9092"
+[spark]
+writer = "in-process"
+[coordinator]
+commit_interval_ms = 50
+commit_timeout_ms = 5000
+rebalance_delay_ms = 10
+election_timeout_ms = 50000
+delivery_timeout_ms = 1000
+retry_backoff_ms = 10
+retry_backoff_max_ms = 20
+[participant]
+end_offset_interval_ms = 10
+"""
+COLUMNS = '[{ name = "id", type = "long" }, { name = "zone", type = "string" }]'
+_PARTS = """
+[{section}.record_columns]
+topic = "topic"
+partition = "partition"
+offset = "offset"
+"""
+_DECLARED = f'[[tables.table]]\nmatch = "db.(orders|returns|zone_a)"\ncolumns = {COLUMNS}\n'
+
+
+def one_table(world: SinkWorld, *, coordinator: str = "", more: str = "") -> str:
+    """Return the sink file of the table ``orders``, which takes every record."""
+    begin = BEGIN.replace("[coordinator]", f"[coordinator]\n{coordinator}")
+    return (
+        f"{begin}\n[table]\n{world.table}\n"
+        f'identifier = "db.orders"\n{world.place("orders")}\ncreate = true\ncolumns = {COLUMNS}\n'
+        f"{_PARTS.format(section='table')}{more}\n{world.more}"
+    )
+
+
+def with_quarantine(world: QuarantineSinkWorld, *, coordinator: str = "") -> str:
+    """Return the same, with ``orders_quarantine`` for bad records."""
+    aside = '[quarantine]\npolicy = "quarantine"\nper_thousand_max = 1000\n'
+    return one_table(world, coordinator=coordinator, more=aside + world.quarantine)
+
+
+def many_tables(world: RoutedSinkWorld, *, inferred: bool = False) -> str:
+    """Return the sink file of ``orders``, ``returns``, ``zone_a`` and the quarantine
+    ``rejected``.
+
+    ``inferred``: no columns are declared, and there are ``zone_b`` and ``zone_c`` as well.
+    """
+    return (
+        f"{BEGIN}\n[tables]\n{world.table}\n"
+        'ledger = "db.ledger"\nvalid_through_refresh_ms = 3600000\n[tables.create]\n'
+        f'schema = "{"infer" if inferred else "declared"}"\n{world.place("{table}")}\n'
+        '[[tables.route]]\ntopic = "^shop\\\\.(?P<name>.+)$"\nto = "db.{name}"\n'
+        '[[tables.route]]\ntopic = "events"\nfield = "zone"\nto = "db.zone_{field}"\n'
+        f"{'' if inferred else _DECLARED}{_PARTS.format(section='tables')}"
+        '[quarantine]\npolicy = "quarantine"\ntable = "db.rejected"\nper_thousand_max = 1000\n'
+        f"{world.quarantine}\n{world.more}"
+    )
+
+
+def good(_at: TopicPartition, offset: int) -> bytes:
+    return json.dumps({"id": offset, "zone": ZONES[offset % 3]}).encode()
+
+
+def some_bad(at: TopicPartition, offset: int) -> bytes:
+    return b"{broken" if offset % 10 == 7 else good(at, offset)
+
+
+@contextmanager
+def opened(text: str, value: Value = good) -> Iterator[SinkInProcess]:
+    """Yield a sink in its first life, which has done nothing yet."""
+    sink = SinkInProcess(parse(text), value)
+    try:
+        sink.begin()
+        yield sink
+    finally:
+        sink.die()
+
+
+@contextmanager
+def begun(text: str, value: Value = good) -> Iterator[SinkInProcess]:
+    """Yield a sink whose first life has filled its tables once."""
+    with opened(text, value) as sink:
+        goes_on(sink)
+        yield sink
+
+
+def goes_on(sink: SinkInProcess, *but: str) -> None:
+    """Let records come, until they are delivered to all tables but these."""
+    sink.produce(EACH)
+    sink.until_settled(*but)
+
+
+def begins_again(sink: SinkInProcess, settings: SinkSettings | None = None) -> None:
+    """Let a new life find what the last one left, and go on."""
+    sink.settings = settings or sink.settings
+    sink.begin()
+    goes_on(sink)
+
+
+def places(world: SinkWorld, *names: str) -> list[Place]:
+    """Return where the rows of these tables are from, sorted."""
+    found = (row for name in names for row in world.rows(name))
+    return sorted((row["topic"], row["partition"], row["offset"]) for row in found)
+
+
+def source(sink: SinkInProcess) -> list[Place]:
+    """Return the place of each record, sorted."""
+    logs = sink.source.partitions.items()
+    return sorted(
+        (at.topic, at.partition, offset) for at, log in logs for offset in log.timestamps_ms
+    )
+
+
+def holds_each_record_once(sink: SinkInProcess, world: SinkWorld, *names: str) -> None:
+    """Assert it, by somebody else's reader, and that audit finds nothing."""
+    assert places(world, *names) == source(sink)
+    assert not audit(sink.settings, with_source=False).findings

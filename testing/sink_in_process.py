@@ -1,0 +1,347 @@
+"""A sink of any format in one process: real machines, writers and tables, and no Kafka.
+
+The control log, the group and the source are in memory; what a record says is up to the test.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_formats import plugin_format
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
+from headgate.control_protocol.errors import HeadgateError, TableMissing
+from headgate.control_protocol.identifiers import Epoch, Sender, TopicPartition
+from headgate.control_protocol.ports import (
+    AllSecondaryTables,
+    Batch,
+    BatchOutcome,
+    Changed,
+    CommitAttempt,
+    CommitOutcome,
+    EvolvedTable,
+    PrimaryTable,
+    Staging,
+    TableView,
+    Unknown,
+    Want,
+)
+from headgate.control_protocol.table_format import TableFormat
+from headgate.control_protocol.testing import FakeTopics
+from headgate.coordinator.driver import CoordinatorDriver
+from headgate.coordinator.driver import World as CoordinatorPorts
+from headgate.data_plane.write.in_process_writer import chunk_of
+from headgate.data_plane.write.write_batch import write_put_records
+from headgate.kafka.embedded_source import Record
+from headgate.participant.driver import ParticipantDriver
+from headgate.participant.state import Timer
+from headgate.runtime.assembly import build_coordinator_driver, build_state
+from headgate.runtime.maintenance.scheduler import begin_maintenance
+from headgate.runtime.sink_tables import SinkTables
+from headgate.testing.node import Killed, Node, NodeLog
+from headgate.testing.world import World
+
+TURN_MS = 10
+_PATIENCE_S = 120.0
+
+Value = Callable[[TopicPartition, int], bytes | None]
+
+
+class SinkInProcess(World):
+    """One life of a participant with its coordinator after the other, on tables that stay.
+
+    ``lost_answers`` hit the next commits of rows to the sink's table, in order, one each: whether
+    it lands although nobody learns of it. ``lost_deliveries``: so, of deliveries.
+    """
+
+    def __init__(
+        self, settings: SinkSettings, value: Value, key: Value = lambda _, __: None
+    ) -> None:
+        super().__init__(dict.fromkeys(settings.source.topics, 1))
+        self.settings = settings
+        self.value = value
+        self.key = key
+        self.lives = 0
+        self.produced = 0
+        self.lost_answers = deque[bool]()
+        self.lost_deliveries = deque[bool]()
+        self.life: Life | None = None
+        self._paused = ExitStack()
+
+    def produce(self, count: int) -> None:
+        """So many records more for each topic."""
+        for topic in self.settings.source.topics:
+            self.source.produce(TopicPartition(topic, 0), count, 1_000)
+            self.produced += count
+
+    def begin(self) -> None:
+        """A new life, whose predecessor may have died in the middle of anything."""
+        self._end()
+        self.lives += 1
+        self.life = Life(self)
+        self.life.start()
+
+    def die(self) -> None:
+        """End this life, and all that were paused."""
+        self._end()
+        self._paused.close()
+
+    def pause(self) -> None:
+        """Let this life stand still: it does not learn that another one begins."""
+        if self.life is not None:
+            self._paused.push(self.life.opened.pop_all())
+        self._end()
+
+    def _end(self) -> None:
+        if self.life is not None:
+            self.life.end()
+
+    @property
+    def table(self) -> PrimaryTable:
+        return self._alive.table
+
+    @property
+    def tables(self) -> SinkTables:
+        return self._alive.tables
+
+    @property
+    def coordinator(self) -> CoordinatorDriver:
+        coordinator = self._alive.coordinator
+        assert coordinator is not None
+        return coordinator
+
+    @property
+    def participant(self) -> ParticipantDriver:
+        return self._alive.participant
+
+    @property
+    def _alive(self) -> Life:
+        assert self.life is not None, "begin() starts a life"
+        return self.life
+
+    @property
+    def kind(self) -> TableFormat:
+        kind = plugin_format(self.settings)
+        assert kind is not None
+        return kind
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Turns, until that is so."""
+        until_s = time.monotonic() + _PATIENCE_S
+        while not done():
+            assert time.monotonic() < until_s, f"for ever: {self.pending()}, {self.lag()} behind"
+            self.turn()
+
+    def turn(self) -> None:
+        self.clock.advance(TURN_MS)
+        self.participant.run_once(0)
+        self.coordinator.run_once(0)
+
+    def until_settled(self, *but: str) -> None:
+        """Everything is read, decided, and delivered, but to these tables."""
+        self.until(lambda: self.lag() == 0 and self.pending() <= set(but))
+
+    def until_killed(self, step: str) -> Callable[[], CommitOutcome]:
+        """Turns, until the process is about to take this step, or has taken it: it is gone then.
+
+        Return the commit that it was about to make, or had made, as it would still arrive.
+        """
+        life = self._alive
+        life.dies_at = step
+        try:
+            self.until(lambda: False)
+        except Killed:
+            life.gone = True
+            return life.under_way
+        raise AssertionError("unreachable")  # pragma: no cover - ``until`` does not return
+
+    @property
+    def record(self) -> CommitRecord | None:
+        return self.table.read().record
+
+    def lag(self) -> int:
+        stored = self.record.offsets if self.record else {}
+        return sum(end - stored.get(at, 0) for at, end in self.ends().items())
+
+    def pending(self) -> set[str]:
+        """The tables that are pending something, as the coordinator knows it."""
+        term = self.coordinator.state.term
+        return {pending_commit.table for pending_commit in term.delivery.pending} if term else set()
+
+    def suspended(self) -> dict[str, str]:
+        """Why those tables take nothing that are suspended."""
+        suspended = self.record.suspended if self.record else ()
+        return {each.table: each.why for each in suspended if not each.resuming}
+
+    def resume(self, *tables: str) -> None:
+        """As ``headgate tables resume`` says it."""
+        self.say_resume(self.record, *tables)
+
+
+class Life(Node):
+    """One life of the process, on tables that it opens itself."""
+
+    def __init__(self, sink: SinkInProcess) -> None:
+        super().__init__(sink, "member", sink.lives)
+        self.sink = sink
+        self.member = f"{self.name}-{self.life}"
+        self.opened = ExitStack()
+        self.under_way: Callable[[], CommitOutcome] = lambda: Unknown("no commit was made")
+
+    def start(self) -> None:
+        sink = self.sink
+        self.tables = self._ready()
+        self.assigned(frozenset(sink.source.partitions))
+        sink.group.assign({self.member: frozenset(sink.source.partitions)})
+        initial = build_state(sink.settings, Sender(self.member, "p"))
+        self.enter(replace(initial, deadlines={Timer.ALIVE: 10**9}), _Writer(sink, self.tables))
+
+    def _ready(self) -> SinkTables:
+        """As ``SinkTables.prepare_tables``, which asks brokers whether a missing table was filled."""
+        tables = SinkTables(self.sink.settings, self.opened)
+        tables.primary.create(tables.spec(tables.name))
+        tables.require_fit_table()
+        if self.sink.settings.quarantine.keeps_rejected:
+            tables.prepare_quarantine()
+        return tables
+
+    def end(self) -> None:
+        self.opened.close()
+        self.sink.group.expel(self.member)
+
+    def new_coordinator(self) -> CoordinatorDriver:
+        sink, settings = self.sink, self.sink.settings
+        topics = FakeTopics(sink.source, settings.source.topics)
+        found = self.tables.open_coordinator_ports(settings, topics, self.opened)
+        begin_maintenance(found.tables, self.opened, None)
+        self.table = found.table
+        ports = CoordinatorPorts(
+            NodeLog(self),
+            _Primary(self, found.table),
+            found.sources,
+            sink.clock,
+            secondaries=_Secondaries(self, found.secondaries),
+            stamp=found.new_token,
+        )
+        return build_coordinator_driver(settings, Sender(self.member, "c"), ports)
+
+
+class _Primary:
+    """``PrimaryTable`` of a life, which may die at each call, and not get an answer."""
+
+    def __init__(self, life: Life, table: PrimaryTable) -> None:
+        self._life, self._table = life, table
+
+    def read(self) -> TableView:
+        return self._table.read()
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        life, lost = self._life, self._life.sink.lost_answers
+        life.under_way = lambda: self._table.commit(attempt)
+        before, after = ("claim", "claimed") if attempt.record.is_claim else ("commit", "committed")
+        life.reaches(before)
+        fate = lost.popleft() if lost and not attempt.record.is_claim else None
+        outcome = Unknown("it was lost") if fate is False else self._table.commit(attempt)
+        life.reaches(after)
+        return outcome if fate is None else Unknown("the answer was lost")
+
+    def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
+        self._life.reaches("evolve")
+        evolved = self._table.evolve(base, columns)
+        self._life.reaches("evolved")
+        return evolved
+
+    def close(self) -> None:
+        """The life closes what it has opened."""
+
+
+class _Secondaries:
+    """``AllSecondaryTables`` of a life, as ``_Primary``."""
+
+    def __init__(self, life: Life, tables: AllSecondaryTables) -> None:
+        self._life, self._tables = life, tables
+
+    def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
+        return self._tables.describe(tables)
+
+    def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+        return self._tables.missing(tables)
+
+    def stage(
+        self, drafts: Sequence[Staging]
+    ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
+        self._life.reaches("stage")
+        staged = self._tables.stage(drafts)
+        self._life.reaches("staged")
+        return staged
+
+    def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+        self._life.reaches("change")
+        changed = self._tables.change(wants)
+        self._life.reaches("changed")
+        return changed
+
+    def deliver(
+        self, deliveries: Sequence[CommitAttempt], timeout_ms: int
+    ) -> Mapping[str, CommitOutcome | HeadgateError]:
+        life, lost = self._life, self._life.sink.lost_deliveries
+
+        def arrives() -> CommitOutcome:
+            outcome, *_ = self._tables.deliver(deliveries, timeout_ms).values()
+            assert not isinstance(outcome, HeadgateError), outcome
+            return outcome
+
+        life.under_way = arrives
+        life.reaches("deliver")
+        fate = lost.popleft() if lost else None
+        unknown = dict.fromkeys((each.base.table for each in deliveries), Unknown("it was lost"))
+        outcomes = unknown if fate is False else self._tables.deliver(deliveries, timeout_ms)
+        life.reaches("delivered")
+        return outcomes if fate is None else unknown
+
+    def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None:
+        self._tables.delete_undecided_files(before, pending)
+
+    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
+        self._tables.acknowledge(pending_commits)
+
+    def close(self) -> None:
+        """The life closes what it has opened."""
+
+
+class _Writer:
+    """``BatchWriter`` that has written when it is asked."""
+
+    def __init__(self, sink: SinkInProcess, tables: SinkTables) -> None:
+        self._sink = sink
+        self._planning = tables.planning()
+        self._batch: Batch | None = None
+
+    def submit(self, batch: Batch) -> None:
+        self._batch = batch
+
+    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+        del timeout_ms
+        batch, self._batch = self._batch, None
+        if batch is None:
+            return None
+        source, value, key = self._sink.source, self._sink.value, self._sink.key
+        records = [
+            [
+                Record(at.topic, at.partition, n, 1_000, value(at, n), key(at, n), [])
+                for n in (record.offset for record in source.records(at, span))
+            ]
+            for at, span in batch.ranges.items()
+        ]
+        chunk = chunk_of(records)
+        return self._planning.write_planned(
+            batch, lambda plan: write_put_records(plan, batch, chunk)
+        )
+
+    def close(self) -> None:
+        """Nothing is held."""
