@@ -65,7 +65,7 @@ def is_sql(settings: CatalogSettings) -> bool:
     return str(properties.get("type", "sql")).lower() == "sql" and scheme in SQL_SCHEMES
 
 
-def require_locations(settings: SinkSettings) -> None:
+def require_catalog_location(settings: SinkSettings) -> None:
     """Refuse the catalog of the sink's table, if it has one. Raises as ``require_location``."""
     if settings.table.type == ICEBERG:
         require_location(settings.catalog)

@@ -76,7 +76,7 @@ class ChangesSettings:
         """Return whether keys may move between old partitions unless these are multiplied."""
         return self.on_partitions_added is not OnPartitionsAdded.WAIT_ANY
 
-    def of(self, key: tuple[str, ...]) -> Changes | None:
+    def changes_of_key(self, key: tuple[str, ...]) -> Changes | None:
         """Return how records change the rows of a table with this key; ``None`` without a key."""
         if not key:
             return None

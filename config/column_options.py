@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.config.table_declaration import column_type
+from headgate.config.table_declaration import arrow_field_of
 from headgate.control_protocol.errors import ColumnRuleUnfit, ColumnRuleUnknownToFormat
-from headgate.data_plane.formats.column_options import ColumnRule, is_moment, is_text, path_of
+from headgate.data_plane.formats.column_options import (
+    ColumnRule,
+    is_text,
+    is_time_or_timestamp,
+    path_of,
+)
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 
 if TYPE_CHECKING:
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
 _NO_RULE = ColumnRule()
 
 
-def rules_of(settings: SinkSections) -> dict[str, ColumnRule]:
+def decoded_column_rules(settings: SinkSections) -> dict[str, ColumnRule]:
     """Return the rules by column, for columns that records are decoded into.
 
     Raises ``ColumnRuleUnfit``.
@@ -47,13 +52,15 @@ def rules_of_columns(section: str, columns: Sequence[ColumnSettings]) -> dict[st
     return {name: rule for name, rule in found.items() if rule != _NO_RULE}
 
 
-def check_columns(section: str, columns: Sequence[ColumnSettings], settings: SinkSections) -> None:
+def require_valid_column_rules(
+    section: str, columns: Sequence[ColumnSettings], settings: SinkSections
+) -> None:
     """Raises ``ColumnRuleUnfit``, ``ColumnRuleUnknownToFormat``."""
     rules = rules_of_columns(section, columns)
     for column in columns:
         if column.name in rules:
-            _check(section, column, rules[column.name])
-            _check_format(section, column, rules[column.name], settings)
+            _require_valid_rule(section, column, rules[column.name])
+            _require_rule_known_to_format(section, column, rules[column.name], settings)
 
 
 def _rule(section: str, column: ColumnSettings) -> ColumnRule:
@@ -64,14 +71,14 @@ def _rule(section: str, column: ColumnSettings) -> ColumnRule:
     return ColumnRule(path, column.unit, column.as_text, column.value, column.default)
 
 
-def check_rules(settings: SinkSections) -> None:
+def require_valid_rules(settings: SinkSections) -> None:
     """Raises ``ColumnRuleUnfit``, ``ColumnRuleUnknownToFormat``."""
-    rules = rules_of(settings)
+    rules = decoded_column_rules(settings)
     if not rules:
         return
     section = "transform.columns" if settings.transform.columns else "table.columns"
     columns = settings.transform.columns or settings.table.columns
-    check_columns(section, columns, settings)
+    require_valid_column_rules(section, columns, settings)
     filled = {column.name for column in columns if not column.from_record}
     if all(name in rules and rules[name].value is not None for name in filled):
         raise ColumnRuleUnfit(
@@ -80,11 +87,11 @@ def check_rules(settings: SinkSections) -> None:
         )
 
 
-def _check(section: str, column: ColumnSettings, rule: ColumnRule) -> None:
+def _require_valid_rule(section: str, column: ColumnSettings, rule: ColumnRule) -> None:
     # imports Arrow: only for files with rules
     from headgate.data_plane.formats.casting.epoch_times import DIGITS
 
-    kind = column_type(column.name, column.type)
+    kind = arrow_field_of(column.name, column.type)
     if column.from_record:
         raise _unfit_error(section, column, "is from_record and has a rule", "keep one of them")
     if rule.value is not None and rule.options_used():
@@ -96,7 +103,7 @@ def _check(section: str, column: ColumnSettings, rule: ColumnRule) -> None:
         )
     if rule.unit and rule.unit not in DIGITS:
         raise _unfit_error(section, column, f"unit cannot be {rule.unit!r}", "use s, ms, us or ns")
-    if rule.unit and not is_moment(kind.type):
+    if rule.unit and not is_time_or_timestamp(kind.type):
         raise _unfit_error(
             section,
             column,
@@ -107,14 +114,14 @@ def _check(section: str, column: ColumnSettings, rule: ColumnRule) -> None:
         raise _unfit_error(section, column, f"is as_text, but is {column.type}", "make it a string")
     for name, value in (("value", rule.value), ("default", rule.default)):
         try:
-            rule.constant(value, kind)
+            rule.convert_constant(value, kind)
         except ValueError as error:
             raise _unfit_error(
                 section, column, f"{name}: {error}", "write one that it takes"
             ) from None
 
 
-def _check_format(
+def _require_rule_known_to_format(
     section: str, column: ColumnSettings, rule: ColumnRule, settings: SinkSections
 ) -> None:
     name = settings.format.type

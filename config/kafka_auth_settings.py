@@ -85,15 +85,15 @@ class KafkaAuthSettings:
         return self.type is not AuthType.NONE
 
     @property
-    def description(self) -> str:
+    def client_description(self) -> str:
         """Return what clients need to know, as JSON: it holds references, never a secret."""
         return json.dumps(described(self), sort_keys=True)
 
-    def in_kafka(self, kafka: Properties) -> Properties:
+    def kafka_settings_with_auth(self, kafka: Properties) -> Properties:
         """Return Kafka's settings with the description, by which every client is made."""
         if not self:
             return kafka.without(AUTH) if AUTH in kafka else kafka
-        return kafka.with_value(AUTH, self.description)
+        return kafka.with_value(AUTH, self.client_description)
 
 
 def described(settings: Any) -> dict[str, Any]:
@@ -127,32 +127,32 @@ _NEEDS: dict[AuthType, tuple[str, ...]] = {
 }
 
 
-def check_auth(settings: SinkSections) -> None:
+def require_valid_auth(settings: SinkSections) -> None:
     """Raises ``AuthenticationUnfit``, ``KerberosMissing``. It asks nobody."""
     auth = settings.kafka_auth
-    _check_keys(auth)
+    _require_keys_of_type(auth)
     if not auth:
         return
-    _check_beside(settings)
+    _require_no_other_auth(settings)
     if auth.type is AuthType.OIDC:
         check_url(auth.token_url)
     if auth.type in (AuthType.OIDC, AuthType.AZURE):
-        _check_client(settings)
+        _require_client_credential(settings)
     region = auth.region or region_of(settings.kafka.get("bootstrap.servers", ""))
     if auth.type is AuthType.AWS_MSK_IAM and not region:
-        _unfit(
+        _raise_unfit(
             "kafka.auth.region is missing, and the brokers' name does not say it",
             'write region = "eu-central-1", or the region of your cluster',
         )
     if auth.type is AuthType.KERBEROS:
         require_kerberos()
         if not _SERVICE.fullmatch(auth.service_name):
-            _unfit(
+            _raise_unfit(
                 f"kafka.auth.service_name cannot be {auth.service_name!r}",
                 "use small letters, digits and '-'",
             )
     if auth.extensions.secret_names:
-        _unfit(
+        _raise_unfit(
             f'kafka.auth.extensions."{min(auth.extensions.secret_names)}" refers to a secret',
             "write it as it is: brokers need it as an identifier, and it travels to executors",
         )
@@ -162,35 +162,35 @@ def check_auth(settings: SinkSections) -> None:
             or name == "auth"
             or not _EXTENSION_VALUE.fullmatch(value)
         ):
-            _unfit(
+            _raise_unfit(
                 f"kafka.auth.extensions cannot have {name!r} with this value",
                 "a name has letters only and is not auth; a value has printable ASCII",
             )
 
 
-def _check_keys(auth: KafkaAuthSettings) -> None:
+def _require_keys_of_type(auth: KafkaAuthSettings) -> None:
     for field in fields(auth):
         if field.name == "type" or field.name in _TAKES[auth.type]:
             continue
         if getattr(auth, field.name) != field.default:
-            _unfit(
+            _raise_unfit(
                 f'kafka.auth.{field.name} is set, and kafka.auth.type is "{auth.type}"',
                 "remove it, or correct the type",
             )
     for name in _NEEDS.get(auth.type, ()):
         if not getattr(auth, name):
-            _unfit(f"kafka.auth.{name} is missing", f'type "{auth.type}" needs it')
+            _raise_unfit(f"kafka.auth.{name} is missing", f'type "{auth.type}" needs it')
 
 
-def _check_beside(settings: SinkSections) -> None:
+def _require_no_other_auth(settings: SinkSections) -> None:
     both = sorted(_OWN_MECHANISM & settings.kafka.keys())
     if both:
-        _unfit(f'kafka."{both[0]}" and [kafka.auth] are both set', "keep one of them")
+        _raise_unfit(f'kafka."{both[0]}" and [kafka.auth] are both set', "keep one of them")
     protocol = settings.kafka.get("security.protocol", "SASL_SSL").upper()
     servers = settings.kafka.get("bootstrap.servers", "").split(",")
     inside = all(is_loopback(at.strip().rpartition(":")[0].rpartition("//")[2]) for at in servers)
     if protocol != "SASL_SSL" and not (protocol == "SASL_PLAINTEXT" and inside):
-        _unfit(
+        _raise_unfit(
             f'kafka."security.protocol" is {protocol}, and [kafka.auth] is set',
             "leave it out for SASL_SSL: a token on an open line is a password",
         )
@@ -200,21 +200,23 @@ def check_url(url: str, section: str = "kafka.auth") -> None:
     """Raises ``AuthenticationUnfit`` for an address on an open line, or with more than that."""
     parts = urlsplit(url)
     if parts.username or parts.password or parts.query or parts.fragment:
-        _unfit(f"{section}.token_url holds more than an address", "write https://HOST/PATH")
+        _raise_unfit(f"{section}.token_url holds more than an address", "write https://HOST/PATH")
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname)):
-        _unfit(
+        _raise_unfit(
             f"{section}.token_url is not https",
             "write https://...: the secret would travel on an open line",
         )
 
 
-def _check_client(settings: SinkSections) -> None:
+def _require_client_credential(settings: SinkSections) -> None:
     auth = settings.kafka_auth
-    check_client(auth, "kafka.auth", on_executors=settings.spark.writes)
+    check_client(auth, "kafka.auth", on_executors=settings.spark.is_writer)
     if auth.type is AuthType.OIDC and not has_client(auth):
-        _unfit("kafka.auth.client_secret is missing", "write it, or private_key, or assertion_file")
+        _raise_unfit(
+            "kafka.auth.client_secret is missing", "write it, or private_key, or assertion_file"
+        )
     if auth.client_secret and auth.type is AuthType.AZURE and not (auth.tenant and auth.client_id):
-        _unfit("kafka.auth.client_secret needs tenant and client_id", "write both")
+        _raise_unfit("kafka.auth.client_secret needs tenant and client_id", "write both")
 
 
 class ClientSettings(Protocol):
@@ -238,15 +240,15 @@ def check_client(auth: ClientSettings, section: str, *, on_executors: bool) -> N
     names = ("client_secret", "private_key", "assertion_file")
     given = [name for name in names if getattr(auth, name)]
     if len(given) > 1:
-        _unfit(f"{section}.{given[0]} and .{given[1]} are both set", "keep one of them")
+        _raise_unfit(f"{section}.{given[0]} and .{given[1]} are both set", "keep one of them")
     for name in ("client_secret", "private_key"):
         found = REFERENCE.fullmatch(getattr(auth, name).reference)
         if on_executors and found and found[1] == "env":
-            _unfit(
+            _raise_unfit(
                 f"{section}.{name} refers to a variable, which executors of Spark do not have",
                 "write ${file:PATH}, a file that is on each executor: no secret travels in a plan",
             )
 
 
-def _unfit(message: str, hint: str) -> None:
+def _raise_unfit(message: str, hint: str) -> None:
     raise AuthenticationUnfit(message, hint)

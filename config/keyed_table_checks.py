@@ -18,7 +18,7 @@ from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.data_plane.cdc.routable_fields import field_to_use_instead
 from headgate.data_plane.formats.column_options import FROM, path_of
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
-from headgate.data_plane.routing.keyed_routes import may_have_key, may_precede_key
+from headgate.data_plane.routing.keyed_routes import may_have_key, may_precede_keyed_table
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _ENCLOSED = frozenset({"connect-json", "avro-registry", "protobuf-registry"})
 """Formats that put a schema, or its id, next to each key: the bytes are not the key's text."""
 
 
-def check_keyed(settings: SinkSections) -> None:
+def require_valid_keyed_tables(settings: SinkSections) -> None:
     """Raises ``KeyUnfit`` for settings that do not go together with a table's key."""
     from headgate.data_plane.cdc.unavailable_values import placeholder_of
 
@@ -45,12 +45,12 @@ def check_keyed(settings: SinkSections) -> None:
             f"changes.unavailable_placeholder: {error}",
             "give it the text of the connector's unavailable.value.placeholder, or leave it out",
         ) from None
-    if not settings.keyed:
-        _require_append(changes)
+    if not settings.has_keyed_table:
+        _require_no_change_settings(changes)
     elif settings.tables:
-        _check_routed(settings)
+        _require_valid_routed_keys(settings)
     else:
-        _check_table(settings, settings.table)
+        _require_valid_keyed_table(settings, settings.table)
         if settings.quarantine.tombstones is not Disposal.FAIL:
             raise KeyUnfit(
                 "quarantine.tombstones is set together with table.key",
@@ -58,12 +58,12 @@ def check_keyed(settings: SinkSections) -> None:
             )
 
 
-def _check_routed(settings: SinkSections) -> None:
+def _require_valid_routed_keys(settings: SinkSections) -> None:
     tables = settings.tables
     routing = tables.routing
     for number, route in enumerate(routing.routes):
-        if route.by_value and may_precede_key(routing, number):
-            _check_route(settings, route, number + 1)
+        if route.by_value and may_precede_keyed_table(routing, number):
+            _require_one_table_per_key(settings, route, number + 1)
     for each in tables.table:
         if not each.key:
             continue
@@ -80,13 +80,13 @@ def _check_routed(settings: SinkSections) -> None:
             ),
         )
         try:
-            _check_table(settings, table)
+            _require_valid_keyed_table(settings, table)
         except KeyUnfit as error:
             where = f"tables.table {each.match!r}"
             raise KeyUnfit(f"{where}: {error.message}", error.hint) from None
 
 
-def _check_route(settings: SinkSections, route: Route, number: int) -> None:
+def _require_one_table_per_key(settings: SinkSections, route: Route, number: int) -> None:
     """All records of a key have to go to one table, those that delete it too."""
     changes = settings.changes
     where = f"route {number} looks at the value of records that may be of a table with a key"
@@ -103,15 +103,15 @@ def _check_route(settings: SinkSections, route: Route, number: int) -> None:
         )
 
 
-def _check_table(settings: SinkSections, table: TableSettings) -> None:
+def _require_valid_keyed_table(settings: SinkSections, table: TableSettings) -> None:
     if table.columns:
         from headgate.tables.iceberg.table_creation import key_ids
 
         key_ids(declared_table(table).schema(), table.key)
-    _check_envelope(settings, table)
-    _check_coordinates(settings, table)
-    _check_policies(settings, table)
-    _check_message_keys(settings, table)
+    _require_readable_envelope(settings, table)
+    _require_coordinate_columns(settings, table)
+    _require_supported_policies(settings, table)
+    _require_message_key_format(settings, table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def find_added_partitions(
     ]
 
 
-def _require_append(changes: ChangesSettings) -> None:
+def _require_no_change_settings(changes: ChangesSettings) -> None:
     """Refuse settings of row changes without a key, because they would have no effect."""
     for each in fields(changes):
         if getattr(changes, each.name) != each.default:
@@ -152,7 +152,7 @@ def _require_append(changes: ChangesSettings) -> None:
             )
 
 
-def _check_envelope(settings: SinkSections, table: TableSettings) -> None:
+def _require_readable_envelope(settings: SinkSections, table: TableSettings) -> None:
     """Check that the row can be found inside the record, and its former key next to it."""
     envelope, wanted = settings.changes.envelope, settings.format
     made = record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
@@ -170,7 +170,7 @@ def _check_envelope(settings: SinkSections, table: TableSettings) -> None:
             )
 
 
-def _check_coordinates(settings: SinkSections, table: TableSettings) -> None:
+def _require_coordinate_columns(settings: SinkSections, table: TableSettings) -> None:
     places, topics = table.record_columns, settings.source.topics
     section = "tables" if settings.tables else "table"
     if not (places.partition and places.offset):
@@ -193,7 +193,7 @@ def _check_coordinates(settings: SinkSections, table: TableSettings) -> None:
             )
 
 
-def _check_policies(settings: SinkSections, table: TableSettings) -> None:
+def _require_supported_policies(settings: SinkSections, table: TableSettings) -> None:
     """Name each setting that keyed tables do not support."""
     from headgate.data_plane.cdc.unwrap import ROW_PLACES
 
@@ -232,9 +232,9 @@ def _check_policies(settings: SinkSections, table: TableSettings) -> None:
         )
 
 
-def _check_message_keys(settings: SinkSections, table: TableSettings) -> None:
+def _require_message_key_format(settings: SinkSections, table: TableSettings) -> None:
     """Require a key format: a tombstone is recognized by its message's key."""
-    changes = settings.changes.of(table.key)
+    changes = settings.changes.changes_of_key(table.key)
     if changes is None or changes.tombstones is not Tombstones.DELETE:
         return
     values, own = settings.format, table.record_columns.key

@@ -66,19 +66,19 @@ def parse(text: str) -> SinkSettings:
     if isinstance(kafka, dict):
         if isinstance(kafka.get("auth"), dict):
             document["kafka.auth"] = kafka.pop("auth")
-        _check_kafka_keys(kafka)
+        _require_quoted_kafka_keys(kafka)
     source = document.get("source")
     if isinstance(source, dict) and isinstance(source.get("start_at"), datetime):
         source["start_at"] = source["start_at"].isoformat()
     try:
         # As JSON: only there does a strict check take lists for tuples, and texts for choices.
         plain = json.dumps(_as_json(document, SinkSettings))
-        return _adapter().validate_json(plain, strict=True)
+        return _settings_adapter().validate_json(plain, strict=True)
     except ValidationError as error:
         raise _first_error(error, document) from None
 
 
-def _check_kafka_keys(kafka: Mapping[str, Any]) -> None:
+def _require_quoted_kafka_keys(kafka: Mapping[str, Any]) -> None:
     for key, value in kafka.items():
         if isinstance(value, dict):
             raise ConfigurationError(
@@ -87,7 +87,7 @@ def _check_kafka_keys(kafka: Mapping[str, Any]) -> None:
                 f'"{_dotted_key(key, value)}" = ...',
             )
         if kafka_keys.refusal_of_key(key) == "":
-            raise _unknown_key(f'kafka."{key}"', key, kafka_keys.ALLOWED)
+            raise _unknown_key_error(f'kafka."{key}"', key, kafka_keys.ALLOWED)
 
 
 def _dotted_key(key: str, value: Any) -> str:
@@ -106,7 +106,7 @@ def _shorten(text: str) -> str:
 
 
 @functools.cache
-def _adapter() -> TypeAdapter[SinkSettings]:
+def _settings_adapter() -> TypeAdapter[SinkSettings]:
     """Return what builds the settings, made once: a waiting command loads its file often."""
     for section in {SinkSettings, *_sections(SinkSettings)}:
         forbid = ConfigDict(extra="forbid", hide_input_in_errors=True)
@@ -116,9 +116,9 @@ def _adapter() -> TypeAdapter[SinkSettings]:
 
 def _sections(section: type) -> Iterator[type]:
     for key in keys_of(section).values():
-        if key.inner:
-            yield key.inner
-            yield from _sections(key.inner)
+        if key.inner_section:
+            yield key.inner_section
+            yield from _sections(key.inner_section)
 
 
 def _as_json(value: Any, hint: Any) -> Any:
@@ -141,7 +141,7 @@ def _as_json(value: Any, hint: Any) -> Any:
 def _first_error(error: ValidationError, document: Mapping[str, Any]) -> Exception:
     """Return the first mistake in our words. Pydantic's show values, which may be secrets."""
     every = error.errors(include_url=False, include_input=False)
-    first = min(every, key=lambda each: _order_of_errors(each, document))
+    first = min(every, key=lambda each: _error_sort_key(each, document))
     kind, where, raised = first["type"], first["loc"], first.get("ctx", {}).get("error")
     if raised and not isinstance(raised, ReferenceRefused | WrongType):
         return typing.cast("Exception", raised)  # from code of ours that is wrong, not the file
@@ -152,9 +152,9 @@ def _first_error(error: ValidationError, document: Mapping[str, Any]) -> Excepti
     keys = _keys_at(parents)
     at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)[1:]
     if kind == "unexpected_keyword_argument":
-        return _unknown_key(at, str(last), keys)
+        return _unknown_key_error(at, str(last), keys)
     if kind.startswith("missing"):
-        return ConfigurationError(f"{at} is missing", keys[str(last)].sentence)
+        return ConfigurationError(f"{at} is missing", keys[str(last)].description)
     value = value[last]
     if raised and raised.key is not None:
         at, value = f'{at}."{raised.key}"', value[raised.key]
@@ -165,9 +165,7 @@ def _first_error(error: ValidationError, document: Mapping[str, Any]) -> Excepti
     return _wrong_type_error(at, raised.expected if raised else _EXPECTED[kind], value)
 
 
-def _order_of_errors(
-    error: Mapping[str, Any], document: Mapping[str, Any]
-) -> list[tuple[int, int]]:
+def _error_sort_key(error: Mapping[str, Any], document: Mapping[str, Any]) -> list[tuple[int, int]]:
     """Sort by section, and in it: unknown keys, for they explain missing ones; those; the rest."""
     found: list[tuple[int, int]] = []
     at: Any = document
@@ -184,30 +182,35 @@ def _keys_at(where: Iterable[str | int]) -> Mapping[str, Key]:
     """Return the keys of the section at this place of the file."""
     section: Any = SinkSettings
     for part in where:
-        section = keys_of(section)[part].inner if isinstance(part, str) else section
+        section = keys_of(section)[part].inner_section if isinstance(part, str) else section
     return keys_of(section) if section else {}
 
 
 def _not_a_choice(at: str, value: Any, choices: Sequence[str]) -> ConfigurationError:
     return ConfigurationError(
-        f"{at} cannot be {value!r}", f"it is one of {', '.join(choices)}{_nearest(value, choices)}"
+        f"{at} cannot be {value!r}",
+        f"it is one of {', '.join(choices)}{_suggest_nearest(value, choices)}",
     )
 
 
-def _unknown_key(at: str, key: str, known: Collection[str]) -> ConfigurationError:
+def _unknown_key_error(at: str, key: str, known: Collection[str]) -> ConfigurationError:
     homes = " or ".join(f"[{section}]" for section in _sections_with(key))
     close = difflib.get_close_matches(key, known, n=1, cutoff=_VERY_CLOSE)
-    hint = f"{key} stands in {homes}" if homes and not close else _nearest(key, known).lstrip("; ")
+    hint = (
+        f"{key} stands in {homes}"
+        if homes and not close
+        else _suggest_nearest(key, known).lstrip("; ")
+    )
     return ConfigurationError(f"{at} is not a known key", hint or "see docs/reference/settings.md")
 
 
 def _sections_with(key: str) -> list[str]:
     """Return the sections with a key of this name, in case it stands in the wrong one."""
     sections = keys_of(SinkSettings).values()
-    return [s.name for s in sections if s.inner and key in keys_of(s.inner)]
+    return [s.name for s in sections if s.inner_section and key in keys_of(s.inner_section)]
 
 
-def _nearest(word: Any, known: Collection[str]) -> str:
+def _suggest_nearest(word: Any, known: Collection[str]) -> str:
     matches = difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)
     return f"; did you mean {matches[0]}?" if matches else ""
 

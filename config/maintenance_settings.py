@@ -41,7 +41,7 @@ class MaintenanceSettings:
         return self.compact or self.orphans
 
 
-def check_maintenance(settings: MaintenanceSettings, claim_age_max_ms: int) -> None:
+def require_valid_maintenance(settings: MaintenanceSettings, claim_age_max_ms: int) -> None:
     """Raise ``MaintenanceUnfit`` for what cannot be done, or would delete what is still needed."""
     if settings.interval_ms < _INTERVAL_MS_MIN:
         raise MaintenanceUnfit(

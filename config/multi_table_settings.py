@@ -32,7 +32,7 @@ class CreateFrom(StrEnum):
     CONNECT = "connect"
 
     @property
-    def from_records(self) -> bool:
+    def takes_columns_from_records(self) -> bool:
         """Return whether records, or their schema, determine the columns."""
         return self in (CreateFrom.INFER, CreateFrom.REGISTRY, CreateFrom.CONNECT)
 
@@ -180,11 +180,11 @@ class TablesSettings:
                 for route in self.route
             ),
             self.max,
-            tuple((each.match, each.key) for each in self.table) if self.keyed else (),
+            tuple((each.match, each.key) for each in self.table) if self.has_keyed_table else (),
         )
 
     @property
-    def keyed(self) -> bool:
+    def has_keyed_table(self) -> bool:
         """Return whether some tables have a key."""
         return any(each.key for each in self.table)
 
@@ -195,7 +195,7 @@ class TablesSettings:
         return tuple(DeliveryLinger(each.match, each.delivery_linger_ms) for each in self.table)
 
     @property
-    def primary(self) -> TableSettings:
+    def primary_table(self) -> TableSettings:
         """Return the ledger, as the table that the sink commits to first."""
         note = ColumnSettings(
             name="note", type="string", doc="No rows: the snapshots say what was decided."
@@ -220,15 +220,15 @@ NO_TABLE = TableSettings(identifier="")
 """Takes the place of a missing [table]."""
 
 
-def with_ledger(table: TableSettings, tables: TablesSettings) -> TableSettings:
+def resolve_primary_table(table: TableSettings, tables: TablesSettings) -> TableSettings:
     """Return the primary table. Raises ``ConfigurationError`` unless there is exactly one."""
     if not tables:
         if table == NO_TABLE:
             raise ConfigurationError("table is missing", "The table to fill.")
         return table
-    if table not in (NO_TABLE, tables.primary):
+    if table not in (NO_TABLE, tables.primary_table):
         raise TablesUnfit(
             "both table and tables.ledger are set",
             "a sink fills one table, or those of its routes: keep one of the two sections",
         )
-    return tables.primary
+    return tables.primary_table

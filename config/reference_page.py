@@ -57,11 +57,11 @@ def _sections(kind: type, at: str) -> Iterator[tuple[str, type, str]]:
     """Yield every section below a dataclass: heading, its dataclass, a sentence."""
     for key in keys_of(kind).values():
         name = f"{at}.{key.name}" if at else key.name
-        section = Properties if name == "kafka" else key.inner
+        section = Properties if name == "kafka" else key.inner_section
         if section is None:
             continue
         listed = typing.get_origin(key.hint) is tuple
-        yield (f"[[{name}]]" if listed else f"[{name}]"), section, key.sentence
+        yield (f"[[{name}]]" if listed else f"[{name}]"), section, key.description
         if section is not Properties:
             yield from _sections(section, name)
 
@@ -69,20 +69,20 @@ def _sections(kind: type, at: str) -> Iterator[tuple[str, type, str]]:
 def _table(kind: type) -> list[str]:
     lines = ["| key | type | default | unit | |", "|---|---|---|---|---|"]
     for key in keys_of(kind).values():
-        if key.name == "kafka" or key.inner:
+        if key.name == "kafka" or key.inner_section:
             continue
         cells = (
             f"`{key.name}`",
-            _type_words(key.hint),
+            _describe_type(key.hint),
             _default(key),
             key.unit or "-",
-            key.sentence.replace("<", "\\<"),
+            key.description.replace("<", "\\<"),
         )
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
-def _type_words(hint: Any) -> str:
+def _describe_type(hint: Any) -> str:
     if isinstance(hint, typing.NewType):
         hint = hint.__supertype__
     if hint == Constant:

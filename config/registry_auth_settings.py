@@ -112,4 +112,4 @@ def check_registry_auth(settings: SinkSections) -> None:
                 f"{_SECTION}.client_secret is missing",
                 "write it, or private_key, or assertion_file",
             )
-        check_client(auth, _SECTION, on_executors=settings.spark.writes)
+        check_client(auth, _SECTION, on_executors=settings.spark.is_writer)

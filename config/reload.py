@@ -54,8 +54,9 @@ def describe_when_adopted(before: SinkSettings, now: SinkSettings) -> str:
 
 
 class Reload:
-    """One sink file, and its content when it was last read. A signal handler may call ``request``.
+    """One sink file, and its content when it was last read.
 
+    A signal handler may call ``request_reload``.
     ``describe`` says when new settings apply, and raises a ``HeadgateError`` for invalid ones.
     """
 
@@ -70,7 +71,7 @@ class Reload:
         self._due_s = time.monotonic() + LOOKED_AT_S
         self._requested = threading.Event()
 
-    def request(self) -> None:
+    def request_reload(self) -> None:
         """Read it again even if it is unchanged: a secret that it refers to may have changed."""
         self._requested.set()
 

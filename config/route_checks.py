@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.config.catalog_settings import Backend
-from headgate.config.column_options import check_columns, rules_of_columns
+from headgate.config.column_options import require_valid_column_rules, rules_of_columns
 from headgate.config.multi_table_settings import (
     CreateFrom,
     OneTableSettings,
     OnMissing,
     TablesSettings,
 )
-from headgate.config.table_declaration import check_declaration
+from headgate.config.table_declaration import require_valid_declaration
 from headgate.config.table_settings import ICEBERG, ColumnSettings, TableSettings
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -41,7 +41,7 @@ ONE_NAME = re.compile(r"[\w.-]+")
 _ONE_OF = re.compile(r"[^(),\s|]+(?:\|[^(),\s|]+)+")
 
 
-def check_tables(settings: SinkSections) -> None:
+def require_valid_tables(settings: SinkSections) -> None:
     """Raises ``ConfigurationError`` for settings that do not go together with many tables."""
     tables = settings.tables
     if not tables:
@@ -52,20 +52,20 @@ def check_tables(settings: SinkSections) -> None:
         raise TablesUnfit("tables.route is missing", "say which records go to which table")
     for number, route in enumerate(tables.routing.routes, start=1):
         require_valid_route(route, f"route {number}")
-        _check_own(settings, route, number)
+        _require_not_own_table(settings, route, number)
         if settings.transform:
-            _check_behind_transform(route, number)
+            _require_route_by_table_column(route, number)
         else:
-            _check_inputs(settings, number)
-    _check_others(settings)
-    _check_limits(settings)
-    _check_creation(settings)
-    _check_places(settings)
+            _require_readable_route_input(settings, number)
+    _require_fitting_policies(settings)
+    _require_valid_limits(settings)
+    _require_column_source(settings)
+    _require_distinct_locations(settings)
     for each in tables.table:
-        _check_one(settings, each)
+        _require_valid_section(settings, each)
 
 
-def _check_own(settings: SinkSections, route: Route, number: int) -> None:
+def _require_not_own_table(settings: SinkSections, route: Route, number: int) -> None:
     """ROUTE-5: refuse a route that leads nowhere but into one of the sink's own tables."""
     own = [settings.tables.ledger]
     own += [settings.quarantine.table] if settings.quarantine.keeps_rejected else []
@@ -76,7 +76,7 @@ def _check_own(settings: SinkSections, route: Route, number: int) -> None:
         )
 
 
-def _check_inputs(settings: SinkSections, number: int) -> None:
+def _require_readable_route_input(settings: SinkSections, number: int) -> None:
     route = settings.tables.routing.routes[number - 1]
     made = record_format(
         settings.format.type, ValueOptions.from_options(settings.format.options).of_format
@@ -98,7 +98,7 @@ def _check_inputs(settings: SinkSections, number: int) -> None:
             )
 
 
-def _check_behind_transform(route: Route, number: int) -> None:
+def _require_route_by_table_column(route: Route, number: int) -> None:
     """Refuse routes by value, header or record name, which a transform's rows no longer have."""
     if route.header or route.record or route.field not in ("", TABLE_COLUMN):
         seen = route.header or route.record or route.field
@@ -109,7 +109,7 @@ def _check_behind_transform(route: Route, number: int) -> None:
         )
 
 
-def _check_transform(settings: SinkSections) -> None:
+def _require_declared_transform(settings: SinkSections) -> None:
     if not settings.transform.columns:
         raise TablesUnfit(
             "transform.columns are missing: with many tables, nothing else says how values are "
@@ -125,9 +125,9 @@ def _check_transform(settings: SinkSections) -> None:
         )
 
 
-def _check_others(settings: SinkSections) -> None:
+def _require_fitting_policies(settings: SinkSections) -> None:
     if settings.transform:
-        _check_transform(settings)
+        _require_declared_transform(settings)
     policies = settings.coordinator
     for name, value, lets_go_back in (
         ("on_rollback", policies.on_rollback, RollbackPolicy.FOLLOW_TABLE),
@@ -135,10 +135,10 @@ def _check_others(settings: SinkSections) -> None:
         ("on_table_recreated", policies.on_table_recreated, TableRecreatedPolicy.RESTART),
     ):
         if value is lets_go_back:
-            refuse_without_tables(settings, f"coordinator.{name} = {value}")
+            require_no_routed_tables(settings, f"coordinator.{name} = {value}")
 
 
-def refuse_without_tables(settings: SinkSections, what: str) -> None:
+def require_no_routed_tables(settings: SinkSections, what: str) -> None:
     """PENDING-9: refuse to go back, since the tables hold what a ledger would forget.
 
     Raises ``TablesUnfit``.
@@ -160,10 +160,10 @@ _FORMATS = {
 }
 
 
-def _check_creation(settings: SinkSections) -> None:
+def _require_column_source(settings: SinkSections) -> None:
     """CREATE-1: check that undeclared columns have a source."""
     wanted, name = settings.tables.create.schema, settings.format.type
-    if not wanted.from_records:
+    if not wanted.takes_columns_from_records:
         return
     if settings.transform:
         raise CreationUnfit(
@@ -179,7 +179,7 @@ def _check_creation(settings: SinkSections) -> None:
         )
 
 
-def _check_places(settings: SinkSections) -> None:
+def _require_distinct_locations(settings: SinkSections) -> None:
     """Refuse two tables in one place: each would take the other one's files for its own."""
     tables = settings.tables
     names = [route.to for route in tables.routing.routes]
@@ -205,10 +205,10 @@ def _check_places(settings: SinkSections) -> None:
                     f"{where}: location = {location!r} is the same for several tables",
                     f"write {{{part}}} into it",
                 )
-    _check_quarantine(settings, [location for _, location in places if location])
+    _require_own_quarantine_location(settings, [location for _, location in places if location])
 
 
-def _check_quarantine(settings: SinkSections, places: Collection[str]) -> None:
+def _require_own_quarantine_location(settings: SinkSections, places: Collection[str]) -> None:
     tables, quarantine = settings.tables, settings.quarantine
     for place in places if quarantine.location else ():
         if tables.location_of(quarantine.table, place) == quarantine.location.rstrip("/"):
@@ -223,12 +223,12 @@ def _check_quarantine(settings: SinkSections, places: Collection[str]) -> None:
                 )
 
 
-def _check_limits(settings: SinkSections) -> None:
+def _require_valid_limits(settings: SinkSections) -> None:
     tables = settings.tables
     if tables.max < 1 or tables.new_per_minute_max < 1:
         raise ConfigurationError("tables.max or tables.new_per_minute_max is below 1", "raise it")
-    _check_linger(settings)
-    _check_atomic(settings)
+    _require_linger_below_expiry(settings)
+    _require_atomic_possible(settings)
     if tables.create.schema is CreateFrom.OFF and (
         tables.create.partition_by or any(each.partition_by for each in tables.table)
     ):
@@ -248,7 +248,7 @@ PACE_PART = 8
 that a failed delivery has time."""
 
 
-def _check_atomic(settings: SinkSections) -> None:
+def _require_atomic_possible(settings: SinkSections) -> None:
     """Check the settings only; the catalog's server is asked when it is opened."""
     if not settings.tables.atomic:
         return
@@ -264,7 +264,7 @@ def _check_atomic(settings: SinkSections) -> None:
             )
 
 
-def _check_linger(settings: SinkSections) -> None:
+def _require_linger_below_expiry(settings: SinkSections) -> None:
     """LINGER-1: refuse a linger in which pending commits would expire."""
     most_ms = settings.coordinator.claim_age_max_ms // PACE_PART
     for each in settings.tables.table:
@@ -280,13 +280,13 @@ def _check_linger(settings: SinkSections) -> None:
         raise TablesUnfit("tables.valid_through_refresh_ms is below 0", "0 turns it off")
 
 
-def _check_one(settings: SinkSections, each: OneTableSettings) -> None:
+def _require_valid_section(settings: SinkSections, each: OneTableSettings) -> None:
     where = f"tables.table {each.match!r}"
     try:
         re.compile(each.match)
     except re.error as error:
         raise TablesUnfit(f"{where}: match is not a valid pattern: {error}", "mend it") from None
-    check_columns(where, each.columns, settings)
+    require_valid_column_rules(where, each.columns, settings)
     off = settings.tables.create.schema is CreateFrom.OFF
     if each.columns and off and not rules_of_columns(where, each.columns):
         raise TablesUnfit(
@@ -296,7 +296,7 @@ def _check_one(settings: SinkSections, each: OneTableSettings) -> None:
         )
     if each.columns:
         try:
-            check_declaration(declaration_of_table(settings.tables, "any.table", each))
+            require_valid_declaration(declaration_of_table(settings.tables, "any.table", each))
         except ConfigurationError as error:
             raise type(error)(f"{where}: {error.message}", error.hint) from None
 
@@ -319,15 +319,17 @@ def declaration_of_table(
     Raises ``ConfigurationError`` if CREATE-3 finds no column.
     """
     columns = {column.name for column in each.columns} | set(inferred)
-    columns |= set(tables.record_columns.named().values())
+    columns |= set(tables.record_columns.columns_by_part().values())
     by = each.partition_by or tables.create.partition_by
     return TableSettings(
         type=tables.type,
         identifier=table,
         create=tables.create.schema is not CreateFrom.OFF,
         columns=each.columns,
-        partition_by=tuple(pick_partition(text, columns, "partition") for text in by),
-        sort_by=tuple(pick_partition(text, columns, "sort") for text in tables.create.sort_by),
+        partition_by=tuple(pick_existing_column(text, columns, "partition") for text in by),
+        sort_by=tuple(
+            pick_existing_column(text, columns, "sort") for text in tables.create.sort_by
+        ),
         properties=tables.create.properties,
         location=tables.location_of(table, each.location),
         record_columns=tables.record_columns,
@@ -335,7 +337,7 @@ def declaration_of_table(
     )
 
 
-def pick_partition(text: str, columns: set[str], what: str = "partition") -> str:
+def pick_existing_column(text: str, columns: set[str], what: str = "partition") -> str:
     """CREATE-3: pick the first existing column of ``day(a|b)``. Raises ``ConfigurationError``."""
     found = _ONE_OF.search(text)
     if found is None:
@@ -356,14 +358,14 @@ class DeclaredTables:
     def __init__(self, settings: SinkSections) -> None:
         self._settings = settings
 
-    def source(self, source: SourcePlan, table: str) -> SourcePlan:
+    def source_plan_of(self, source: SourcePlan, table: str) -> SourcePlan:
         return source_of(self._settings, source, table)
 
     @property
     def recreates_missing(self) -> bool:
         return self._settings.tables.on_missing is OnMissing.CREATE
 
-    def creation(self, source: SourcePlan, table: str) -> CreationSource | None:
+    def creation_source_of(self, source: SourcePlan, table: str) -> CreationSource | None:
         """CREATE-1: use the declared columns, else those that records show, if allowed."""
         wanted = self._settings.tables.create.schema
         each = section_of(self._settings.tables, table)
@@ -371,9 +373,9 @@ class DeclaredTables:
         if each and each.key and not declared:
             return None  # records do not show its key's columns
         makes = wanted is not CreateFrom.OFF and not self._settings.transform
-        if not makes or not (declared or wanted.from_records):
+        if not makes or not (declared or wanted.takes_columns_from_records):
             return None
-        return CreationSource(self.source(source, table), declared)
+        return CreationSource(self.source_plan_of(source, table), declared)
 
 
 def source_of(settings: SinkSections, source: SourcePlan, table: str) -> SourcePlan:
@@ -382,11 +384,11 @@ def source_of(settings: SinkSections, source: SourcePlan, table: str) -> SourceP
     columns: tuple[ColumnSettings, ...] = each.columns if each else ()
     return replace(
         source,
-        record_columns=settings.tables.record_columns.named(),
+        record_columns=settings.tables.record_columns.columns_by_part(),
         rules=rules_of_columns(f"tables.table {table!r}", columns),
         routing=None,
         schema_policy=policy_of(settings.tables, each),
-        changes=settings.changes.of(each.key) if each else None,
+        changes=settings.changes.changes_of_key(each.key) if each else None,
     )
 
 

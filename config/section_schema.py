@@ -34,12 +34,12 @@ class Key:
         return self.field.default is dataclasses.MISSING
 
     @property
-    def sentence(self) -> str:
+    def description(self) -> str:
         """Return the text below the key; empty if the package was installed without its sources."""
-        return sentences(self.section).get(self.field.name, "")
+        return key_descriptions(self.section).get(self.field.name, "")
 
     @property
-    def inner(self) -> type | None:
+    def inner_section(self) -> type | None:
         """Return the section that the key holds, or holds a list of; ``None`` for a value."""
         listed = typing.get_origin(self.hint) is tuple
         part = typing.get_args(self.hint)[0] if listed else self.hint
@@ -62,7 +62,7 @@ def keys_of(section: type) -> Mapping[str, Key]:
 
 
 @functools.cache
-def sentences(section: type) -> Mapping[str, str]:
+def key_descriptions(section: type) -> Mapping[str, str]:
     """Read what stands below each field. It is not kept at run time, so this reads the source."""
     found: dict[str, str] = {}
     for each in section.__mro__[-2::-1]:

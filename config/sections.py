@@ -18,10 +18,10 @@ from headgate.config.cdc_settings import ChangesSettings
 from headgate.config.http_settings import HttpSettings, TelemetrySettings
 from headgate.config.kafka_auth_settings import KafkaAuthSettings
 from headgate.config.maintenance_settings import MaintenanceSettings
-from headgate.config.multi_table_settings import NO_TABLE, TablesSettings, with_ledger
+from headgate.config.multi_table_settings import NO_TABLE, TablesSettings, resolve_primary_table
 from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
 from headgate.config.registry_auth_settings import RegistryAuthSettings
-from headgate.config.setting_types import Properties, Secret, Text, TextOrNumber, resolve
+from headgate.config.setting_types import Properties, Secret, Text, TextOrNumber, resolve_references
 from headgate.config.table_settings import ColumnSettings, TableSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import SinkName
@@ -174,7 +174,7 @@ class SparkSettings:
     """Additional Spark configuration."""
 
     @property
-    def writes(self) -> bool:
+    def is_writer(self) -> bool:
         return self.writer is WriterKind.SPARK
 
 
@@ -185,7 +185,7 @@ class SinkSections:
     ``kafka`` holds librdkafka's own keys. With ``tables``, the ledger is the ``table`` that leads.
     """
 
-    name: Annotated[SinkName, AfterValidator(resolve)]
+    name: Annotated[SinkName, AfterValidator(resolve_references)]
     """Name of the sink. It also names the tag that serves as the sink's lock, so never change it.
     """
     source: SourceSettings
@@ -229,8 +229,8 @@ class SinkSections:
         app_name = self.spark.app_name or f"headgate-{self.name}"
         object.__setattr__(self, "source", replace(self.source, group_id=group_id))
         object.__setattr__(self, "spark", replace(self.spark, app_name=app_name))
-        object.__setattr__(self, "kafka", self.kafka_auth.in_kafka(self.kafka))
-        object.__setattr__(self, "table", with_ledger(self.table, self.tables))
+        object.__setattr__(self, "kafka", self.kafka_auth.kafka_settings_with_auth(self.kafka))
+        object.__setattr__(self, "table", resolve_primary_table(self.table, self.tables))
         quarantine = self.quarantine.table or f"{self.table.identifier}_quarantine"
         named = replace(self.quarantine, table=quarantine)
         if self.tables and self.tables.unmatched is Disposal.QUARANTINE:
@@ -242,7 +242,7 @@ class SinkSections:
         """Return what a coordinator tolerates: it refuses a claim beyond these settings."""
         disposals = [self.quarantine.policy, self.quarantine.tombstones]
         disposals += [self.tables.unmatched] if self.tables else []
-        passes = bool(self.transform) or (self.keyed and self.changes.may_skip)
+        passes = bool(self.transform) or (self.has_keyed_table and self.changes.may_skip)
         return replace(self.quarantine.limits, may_skip=passes or Disposal.SKIP in disposals)
 
     @property
@@ -256,9 +256,9 @@ class SinkSections:
         return self.quarantine.type if is_foreign else self.table.type
 
     @property
-    def keyed(self) -> bool:
+    def has_keyed_table(self) -> bool:
         """Return whether records replace and delete rows of some table."""
-        return bool(self.table.key) or self.tables.keyed
+        return bool(self.table.key) or self.tables.has_keyed_table
 
     @property
     def wire(self) -> Wire:

@@ -39,7 +39,7 @@ class ReferenceRefused(ValueError):
         self.key = key
 
 
-def resolve(text: str, *, key: str | None = None) -> str:
+def resolve_references(text: str, *, key: str | None = None) -> str:
     """Replace ``${env:NAME}``, ``${file:PATH}``, and ``${base64:PATH}`` for a binary file."""
     if strange := _LIKE_ONE.search(REFERENCE.sub("", text)):
         raise ReferenceRefused(
@@ -85,10 +85,10 @@ class WrongType(ValueError):
 def _constant(value: object) -> object:
     if not isinstance(value, str | int | float):
         raise WrongType("a text, a number, a boolean, a date or a time")
-    return resolve(value) if isinstance(value, str) else value
+    return resolve_references(value) if isinstance(value, str) else value
 
 
-Text = Annotated[str, AfterValidator(resolve)]
+Text = Annotated[str, AfterValidator(resolve_references)]
 TextOrNumber = Annotated[Text, BeforeValidator(lambda v: str(v) if type(v) is int else v)]
 ConstantText = Annotated[Constant, PlainValidator(_constant)]
 
@@ -125,7 +125,7 @@ class Secret:
                 "must be a reference to a secret", "write ${file:PATH} or ${env:NAME}"
             )
         withhold_variables(value)
-        return cls(resolve(value))
+        return cls(resolve_references(value))
 
 
 class SecretReference(Secret):
@@ -197,11 +197,11 @@ class Properties(Mapping[str, str]):
             if not isinstance(item, str | int | float):
                 raise WrongType("a text, a number or a boolean", key=name)
             text = str(item).lower() if isinstance(item, bool) else str(item)
-            values[name] = resolve(text, key=name)
+            values[name] = resolve_references(text, key=name)
             if values[name] != text:
                 secret_names.add(name)
                 texts = [] if name in NEVER_SECRET else REFERENCE.finditer(text)
-                parts.update(resolve(each[0], key=name) for each in texts)
+                parts.update(resolve_references(each[0], key=name) for each in texts)
                 withhold_variables(text)
         return cls(values, frozenset(secret_names), frozenset(parts))
 

@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, astuple
 
-from headgate.config.column_options import rules_of
+from headgate.config.column_options import decoded_column_rules
 from headgate.config.setting_types import Properties
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import ICEBERG, SchemaSettings
@@ -31,11 +31,13 @@ _ADDRESSES = "registry."
 def agreed_settings(settings: SinkSettings) -> Mapping[str, str]:
     """Return what START carries about this file: short values as text, long ones as digests."""
     quarantine, transform, form = settings.quarantine, settings.transform, settings.format
-    rules = rules_of(settings)
+    rules = decoded_column_rules(settings)
     return {
-        "source.topics": _text(", ".join(settings.source.topics)),
-        "table.branch": _text(settings.table.branch),
-        "table.record_columns": _text(json.dumps(settings.table.record_columns.named())),
+        "source.topics": _text_or_digest(", ".join(settings.source.topics)),
+        "table.branch": _text_or_digest(settings.table.branch),
+        "table.record_columns": _text_or_digest(
+            json.dumps(settings.table.record_columns.columns_by_part())
+        ),
         "table.columns": _digest({name: astuple(rule) for name, rule in rules.items()})
         if rules
         else "",
@@ -52,7 +54,7 @@ def agreed_settings(settings: SinkSettings) -> Mapping[str, str]:
         ),
         "quarantine.policy": quarantine.policy.value,
         "quarantine.tombstones": quarantine.tombstones.value,
-        "quarantine.table": _text(quarantine.table if quarantine.keeps_rejected else ""),
+        "quarantine.table": _text_or_digest(quarantine.table if quarantine.keeps_rejected else ""),
         **({"quarantine.type": quarantine.type} if settings.has_foreign_quarantine else {}),
         "transform": _digest(asdict(transform)) if transform else "",
         **_route_settings(settings),
@@ -62,14 +64,14 @@ def agreed_settings(settings: SinkSettings) -> Mapping[str, str]:
 def _key_settings(settings: SinkSettings) -> Mapping[str, str]:
     """Return the settings that decide which row a record changes; empty without a key."""
     changes, key = settings.changes, settings.table.key
-    if not settings.keyed:
+    if not settings.has_keyed_table:
         return {}
     values: list[str] = [
         *(changes.envelope, changes.tombstones, changes.on_truncate, changes.unavailable_value)
     ]
     if changes.unavailable_placeholder != PLACEHOLDER:
-        values.append(_text(changes.unavailable_placeholder))
-    named = {"table.key": _text(", ".join(key))} if key else {}
+        values.append(_text_or_digest(changes.unavailable_placeholder))
+    named = {"table.key": _text_or_digest(", ".join(key))} if key else {}
     return {**named, "changes": ", ".join(values)}
 
 
@@ -91,7 +93,9 @@ def _route_settings(settings: SinkSettings) -> Mapping[str, str]:
     return {
         "tables.route": _digest([asdict(route) for route in tables.route]),
         "tables.unmatched": tables.unmatched.value,
-        "tables.record_columns": _text(json.dumps(tables.record_columns.named())),
+        "tables.record_columns": _text_or_digest(
+            json.dumps(tables.record_columns.columns_by_part())
+        ),
         "tables.table": _digest(rules) if rules else "",
         "tables.schema": _schema_settings(tables.schema),
         "tables.create.schema": tables.create.schema.value,
@@ -113,7 +117,7 @@ def _format_options(options: Properties) -> Mapping[str, str]:
     }
 
 
-def _text(text: str) -> str:
+def _text_or_digest(text: str) -> str:
     return text if len(text) <= _PLAIN_CHARS_MAX else _digest(text)
 
 

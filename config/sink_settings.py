@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.config.sections import SinkSections
-from headgate.config.validation import check_sink
+from headgate.config.validation import require_valid_sink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,4 +17,4 @@ class SinkSettings(SinkSections):
 
     def __post_init__(self) -> None:
         SinkSections.__post_init__(self)  # with slots, Python 3.11 has no super() here
-        check_sink(self)
+        require_valid_sink(self)

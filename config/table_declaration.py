@@ -53,7 +53,7 @@ _QUARANTINE_COMMENTS = {
 }
 
 
-def declaration(table: TableSettings) -> TableDeclaration | None:
+def declaration_if_created(table: TableSettings) -> TableDeclaration | None:
     """Return what to create if the table is missing; ``None`` if the sink may not create it.
 
     Columns for a record's origin come last unless the file declares them itself.
@@ -81,7 +81,7 @@ def _type_texts(table: TableSettings) -> dict[str, str]:
         column.name: f"{column.type} not null" if column.required else column.type
         for column in table.columns
     }
-    for what, name in table.record_columns.named().items():
+    for what, name in table.record_columns.columns_by_part().items():
         columns.setdefault(name, _RECORD_TYPES[what])
     return columns
 
@@ -127,7 +127,7 @@ def transform_plan(
     return TransformPlan(transform.sql, transform.python, schema)
 
 
-def column_type(name: str, type_name: str) -> Any:
+def arrow_field_of(name: str, type_name: str) -> Any:
     """Return the Arrow field of an optional column, as records are decoded into it.
 
     Raises ``ConfigurationError`` for a type that cannot be read.
@@ -140,7 +140,7 @@ def column_type(name: str, type_name: str) -> Any:
     return schema_to_pyarrow(Schema(*parse_columns({name: type_name}))).field(0)
 
 
-def check_types(table: TableSettings) -> Schema | None:
+def parse_declared_schema(table: TableSettings) -> Schema | None:
     """Return the declared columns. Raises ``ConfigurationError`` if their types cannot be read."""
     if not table.columns:
         return None
@@ -154,9 +154,9 @@ def check_types(table: TableSettings) -> Schema | None:
         raise ConfigurationError(f"table.columns: {error.message}", error.hint) from None
 
 
-def check_declaration(table: TableSettings) -> None:
+def require_valid_declaration(table: TableSettings) -> None:
     """Raises ``ConfigurationError`` if types or partitioning cannot be read."""
-    schema = check_types(table)
+    schema = parse_declared_schema(table)
     if schema is None:
         return
     from headgate.tables.iceberg.table_creation import (

@@ -34,7 +34,7 @@ from headgate.control_protocol.table_format import (
     Traits,
 )
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
-from headgate.data_plane.formats.format_registry import suggestion
+from headgate.data_plane.formats.format_registry import suggest_similar
 from headgate.participant.settings import UnknownFields
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def spark_session_conf(settings: SinkSections) -> Mapping[str, str] | None:
     ``None``: they need no session of Spark, or files are written without one.
     """
     plugin = plugin_format(settings)
-    if plugin is None or not settings.spark.writes:
+    if plugin is None or not settings.spark.is_writer:
         return None
     if not isinstance(plugin, SupportsSparkSession):
         return None
@@ -99,7 +99,7 @@ def _find_format(name: str, setting: str) -> TableFormat:
         known = format_names()
         raise TableFormatUnknown(
             f"{setting} cannot be {name!r}",
-            f"known formats: {', '.join(known)}{suggestion(name, known)}",
+            f"known formats: {', '.join(known)}{suggest_similar(name, known)}",
         )
     return factory()
 
@@ -213,7 +213,7 @@ def _base_spec(settings: SinkSections, name: str, location: str) -> TableSpec:
         location,
         storage=settings.catalog.properties,
         renewed_ms=settings.coordinator.tag_refresh_interval_ms,
-        by_spark=settings.spark.writes,
+        by_spark=settings.spark.is_writer,
         branch=settings.table.branch,
         expire_after_ms=settings.maintenance.expire_after_ms,
         index_memory_bytes=settings.changes.index_memory_bytes,
@@ -231,17 +231,17 @@ def _row_key(key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
     return RowKey(key, places.partition, places.offset, places.topic) if key else None
 
 
-def check_format(settings: SinkSections) -> None:
+def require_format_support(settings: SinkSections) -> None:
     """Refuse what the format does not support, and a guarantee weaker than the sink file accepts.
 
     Raises ``TableFormatUnknown``, ``TableFormatLacks``, ``GuaranteeTooWeak`` or
     ``ConfigurationError``.
     """
-    _check_quarantine_format(settings)
+    _require_quarantine_format(settings)
     plugin = plugin_format(settings)
     if plugin is None:
         return
-    _require_declarable(settings.table.type, plugin)
+    _require_known_capabilities(settings.table.type, plugin)
     for capability, setting in _needed_capabilities(settings):
         if capability is None or capability not in plugin.capabilities:
             raise TableFormatLacks(
@@ -254,16 +254,16 @@ def check_format(settings: SinkSections) -> None:
             "set table.accept_duplicates = true if that will do, or fill another table format",
         )
     if settings.tables:
-        _check_places(settings, plugin)
+        _require_locations_from_names(settings, plugin)
     plugin.require_supported(table_spec(settings))
-    _check_session(settings)
+    _require_fitting_session(settings)
     if settings.quarantine.keeps_rejected:
-        _check_quarantine_location(settings)
+        _require_own_quarantine_location(settings)
     if settings.quarantine.keeps_rejected and not settings.has_foreign_quarantine:
-        _refuse_quarantine(settings, plugin)
+        _require_supported_quarantine(settings, plugin)
 
 
-def _check_session(settings: SinkSections) -> None:
+def _require_fitting_session(settings: SinkSections) -> None:
     """Check that one session can both write the files and commit them, where it has to."""
     needed, spark = spark_session_conf(settings), settings.spark
     if needed is None:
@@ -284,7 +284,7 @@ def _check_session(settings: SinkSections) -> None:
         )
 
 
-def _require_declarable(name: str, plugin: TableFormat) -> None:
+def _require_known_capabilities(name: str, plugin: TableFormat) -> None:
     """Refuse a format that declares what headgate would never call."""
     if unknown := sorted(set(map(str, plugin.capabilities)) - set(Capability)):
         raise TableFormatLacks(
@@ -299,7 +299,7 @@ def _may_evolve(tables: TablesSettings) -> bool:
     return bool(tables) and evolve in message
 
 
-def _check_places(settings: SinkSections, plugin: TableFormat) -> None:
+def _require_locations_from_names(settings: SinkSections, plugin: TableFormat) -> None:
     """Check that tables without a catalog can be found from their names."""
     location = settings.tables.create.location
     if not location.endswith("/{table}") or location.count("{table}") > 1:
@@ -323,7 +323,7 @@ def _check_places(settings: SinkSections, plugin: TableFormat) -> None:
             plugin.require_supported(created_spec(settings, table, "any", Struct()))
 
 
-def _check_quarantine_format(settings: SinkSections) -> None:
+def _require_quarantine_format(settings: SinkSections) -> None:
     """The quarantine is of the table's format, or an Iceberg table with a catalog of its own."""
     wanted, catalog = settings.quarantine, settings.quarantine.catalog
     if wanted.type in ("", settings.table.type):
@@ -350,7 +350,7 @@ def _check_quarantine_format(settings: SinkSections) -> None:
         )
 
 
-def _check_quarantine_location(settings: SinkSections) -> None:
+def _require_own_quarantine_location(settings: SinkSections) -> None:
     quarantine = settings.quarantine
     place = (
         quarantine.location
@@ -363,7 +363,7 @@ def _check_quarantine_location(settings: SinkSections) -> None:
         )
 
 
-def _refuse_quarantine(settings: SinkSections, plugin: TableFormat) -> None:
+def _require_supported_quarantine(settings: SinkSections, plugin: TableFormat) -> None:
     try:
         plugin.require_supported(quarantine_spec(settings))
     except ConfigurationError as error:
@@ -384,7 +384,7 @@ def _needed_capabilities(settings: SinkSections) -> list[tuple[Capability | None
     asked = {
         "[tables]": (Capability.MANY_TABLES, tables),
         "tables.atomic": (None, tables.atomic),
-        "tables.table.key": (Capability.KEYED_TABLES, tables.keyed),
+        "tables.table.key": (Capability.KEYED_TABLES, tables.has_keyed_table),
         'tables.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, _may_evolve(tables)),
         "tables.create.sort_by": (None, tables.create.sort_by),
         "quarantine.dead_letter_topic": (None, letters),

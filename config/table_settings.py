@@ -80,7 +80,7 @@ class RecordColumns:
             return named if all(named) else None
         return (f"{self.struct}.topic", f"{self.struct}.partition", f"{self.struct}.offset")
 
-    def named(self) -> dict[str, str]:
+    def columns_by_part(self) -> dict[str, str]:
         """Return which part is written to which column."""
         everything = {
             "topic": self.topic,

@@ -8,15 +8,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate.config.catalog_settings import Backend
-from headgate.config.column_options import check_rules
-from headgate.config.http_settings import check_http
-from headgate.config.kafka_auth_settings import check_auth
-from headgate.config.keyed_table_checks import check_keyed
-from headgate.config.maintenance_settings import check_maintenance
+from headgate.config.column_options import require_valid_rules
+from headgate.config.http_settings import require_valid_http
+from headgate.config.kafka_auth_settings import require_valid_auth
+from headgate.config.keyed_table_checks import require_valid_keyed_tables
+from headgate.config.maintenance_settings import require_valid_maintenance
 from headgate.config.registry_auth_settings import check_registry_auth
-from headgate.config.route_checks import check_tables
-from headgate.config.table_declaration import check_declaration, check_types, transform_plan
-from headgate.config.table_formats import check_format
+from headgate.config.route_checks import require_valid_tables
+from headgate.config.table_declaration import (
+    parse_declared_schema,
+    require_valid_declaration,
+    transform_plan,
+)
+from headgate.config.table_formats import require_format_support
 from headgate.config.table_settings import ICEBERG, SchemaSettings
 from headgate.control_protocol.errors import (
     ColumnsCannotEvolve,
@@ -44,7 +48,7 @@ if TYPE_CHECKING:
 # Refuses column names that Iceberg reserves: engines could not read a table that has one.
 
 
-def check_reserved(settings: SinkSections) -> None:
+def require_no_reserved_names(settings: SinkSections) -> None:
     """Raises ``NameReserved`` if a table of the sink would have such a column."""
     table, tables = settings.table, settings.tables
     _require_unreserved("table.columns", _column_names(table.columns))
@@ -59,7 +63,7 @@ def _column_names(columns: Iterable[ColumnSettings]) -> list[str]:
 
 
 def _record_column_names(columns: RecordColumns) -> Iterable[str]:
-    return columns.named().values()
+    return columns.columns_by_part().values()
 
 
 def _require_unreserved(section: str, names: Iterable[str]) -> None:
@@ -77,36 +81,40 @@ def _require_unreserved(section: str, names: Iterable[str]) -> None:
 _Choice = TypeVar("_Choice", UnknownFields, Incompatible)
 
 
-def check_schema_policy(settings: SinkSections) -> None:
+def require_valid_schema_policy(settings: SinkSections) -> None:
     """Raises ``ColumnsCannotEvolve``, ``ConfigurationError``."""
     if settings.tables:
         if settings.table.schema != SchemaSettings():
             raise TablesUnfit("table.schema is set", "with many tables, use tables.schema")
-        _check(settings, "tables.schema", settings.tables.schema)
+        _require_valid_schema_settings(settings, "tables.schema", settings.tables.schema)
         for each in settings.tables.table:
             where = f"tables.table {each.match!r}"
             if each.unknown_fields:
-                wanted = _choice(f"{where}: unknown_fields", UnknownFields, each.unknown_fields)
-                _check_fields(settings, f"{where}: ", wanted)
+                wanted = _parse_choice(
+                    f"{where}: unknown_fields", UnknownFields, each.unknown_fields
+                )
+                _require_unknown_fields_support(settings, f"{where}: ", wanted)
             if each.incompatible:
-                chosen = _choice(f"{where}: incompatible", Incompatible, each.incompatible)
-                _check_values(settings, f"{where}: ", chosen)
+                chosen = _parse_choice(f"{where}: incompatible", Incompatible, each.incompatible)
+                _require_incompatible_support(settings, f"{where}: ", chosen)
         return
-    _check(settings, "table.schema", settings.table.schema)
+    _require_valid_schema_settings(settings, "table.schema", settings.table.schema)
 
 
-def _check(settings: SinkSections, section: str, schema: SchemaSettings) -> None:
+def _require_valid_schema_settings(
+    settings: SinkSections, section: str, schema: SchemaSettings
+) -> None:
     ones = [each.unknown_fields for each in settings.tables.table]
     if schema.readd_dropped and UnknownFields.EVOLVE not in (schema.unknown_fields, *ones):
         raise ConfigurationError(
             f"{section}.readd_dropped is set, but no columns are added",
             f'set {section}.unknown_fields = "evolve", or leave it out',
         )
-    _check_fields(settings, f"{section}.", schema.unknown_fields)
-    _check_values(settings, f"{section}.", schema.incompatible)
+    _require_unknown_fields_support(settings, f"{section}.", schema.unknown_fields)
+    _require_incompatible_support(settings, f"{section}.", schema.incompatible)
 
 
-def _check_values(settings: SinkSections, where: str, wanted: Incompatible) -> None:
+def _require_incompatible_support(settings: SinkSections, where: str, wanted: Incompatible) -> None:
     """Require a format that knows field names: only it can read a record again column by column."""
     if wanted is not Incompatible.IGNORE:
         return
@@ -119,7 +127,7 @@ def _check_values(settings: SinkSections, where: str, wanted: Incompatible) -> N
         )
 
 
-def _choice(where: str, kind: type[_Choice], text: str) -> _Choice:
+def _parse_choice(where: str, kind: type[_Choice], text: str) -> _Choice:
     try:
         return kind(text)
     except ValueError:
@@ -128,7 +136,9 @@ def _choice(where: str, kind: type[_Choice], text: str) -> _Choice:
         ) from None
 
 
-def _check_fields(settings: SinkSections, where: str, wanted: UnknownFields) -> None:
+def _require_unknown_fields_support(
+    settings: SinkSections, where: str, wanted: UnknownFields
+) -> None:
     if wanted is UnknownFields.IGNORE:
         return
     described = f'{where}unknown_fields = "{wanted}"'
@@ -165,66 +175,68 @@ _ROUNDS_MIN = 4
 """Two rounds and a time-out can pass before a late status is validated; ageing adds a quarter."""
 
 
-def check_sink(settings: SinkSections) -> None:
+def require_valid_sink(settings: SinkSections) -> None:
     """Raises ``ConfigurationError`` for the first contradiction.
 
     What needs no library comes first: such mistakes are reported at once. Then the formats of
     records and of tables are asked, and each of them imports what it is made of.
     """
-    _check_structure(settings)
+    _require_valid_structure(settings)
     iceberg = settings.table.type == ICEBERG
     if iceberg:
-        check_types(settings.table)
-    check_schema_policy(settings)
-    check_tables(settings)
-    _check_format(settings)
+        parse_declared_schema(settings.table)
+    require_valid_schema_policy(settings)
+    require_valid_tables(settings)
+    _require_valid_formats(settings)
     if iceberg:
-        check_declaration(settings.table)
-    check_rules(settings)
+        require_valid_declaration(settings.table)
+    require_valid_rules(settings)
     transform_plan(settings.transform)
-    check_keyed(settings)
-    check_format(settings)
+    require_valid_keyed_tables(settings)
+    require_format_support(settings)
 
 
-def _check_structure(settings: SinkSections) -> None:
-    _check_names(settings)
-    _check_keys(settings)
-    _check_kafka(settings)
-    _check_table(settings.table)
-    check_reserved(settings)
-    _check_positive(settings)
-    _check_times(settings)
+def _require_valid_structure(settings: SinkSections) -> None:
+    _require_valid_names(settings)
+    _require_valid_signing_keys(settings)
+    _require_valid_kafka(settings)
+    _require_valid_table(settings.table)
+    require_no_reserved_names(settings)
+    _require_numbers_in_range(settings)
+    _require_consistent_times(settings)
     if settings.spark.master and settings.spark.remote:
-        _wrong_setting("spark.master and spark.remote are both set", "keep one of them")
-    _check_where_spark_runs(settings)
-    _check_jvm(settings)
+        _raise_wrong_setting("spark.master and spark.remote are both set", "keep one of them")
+    _require_valid_spark_address(settings)
+    _require_jvm_for_java_catalog(settings)
     for section, named in (
         ("spark.conf", settings.spark.conf),
         ("catalog.properties", settings.catalog.properties),
     ):
         require_no_secret_arguments(named, named.secret_names, section)
-    _check_quarantine(settings)
-    _check_transform(settings)
-    check_http(settings.telemetry, settings.http)
-    check_maintenance(settings.maintenance, settings.coordinator.claim_age_max_ms)
+    _require_valid_quarantine(settings)
+    _require_valid_transform(settings)
+    require_valid_http(settings.telemetry, settings.http)
+    require_valid_maintenance(settings.maintenance, settings.coordinator.claim_age_max_ms)
 
 
-def _wrong_setting(message: str, hint: str) -> None:
+def _raise_wrong_setting(message: str, hint: str) -> None:
     raise ConfigurationError(message, hint)
 
 
-def _check_where_spark_runs(settings: SinkSections) -> None:
+def _require_valid_spark_address(settings: SinkSections) -> None:
     spark = settings.spark
     if spark.master and not _MASTER.fullmatch(spark.master):
-        _wrong_setting(
+        _raise_wrong_setting(
             f"spark.master cannot be {spark.master!r}",
             'write "local[*]", "spark://HOST:PORT", "yarn" or "k8s://..."',
         )
     if spark.remote and not _REMOTE.fullmatch(spark.remote):
-        _wrong_setting("spark.remote is no address of Spark Connect", 'write "sc://HOST:PORT"')
+        _raise_wrong_setting(
+            "spark.remote is no address of Spark Connect", 'write "sc://HOST:PORT"'
+        )
 
 
-def _check_jvm(settings: SinkSections) -> None:
+def _require_jvm_for_java_catalog(settings: SinkSections) -> None:
     spark = settings.spark
     if settings.catalog.backend is Backend.JAVA and (spark.writer == "in-process" or spark.remote):
         without = "spark.writer is in-process" if not spark.remote else "spark.remote is set"
@@ -234,40 +246,40 @@ def _check_jvm(settings: SinkSections) -> None:
         )
 
 
-def _check_names(settings: SinkSections) -> None:
+def _require_valid_names(settings: SinkSections) -> None:
     source = settings.source
     if not _SINK_NAME.fullmatch(settings.name):
-        _wrong_setting(
+        _raise_wrong_setting(
             f"name cannot be {settings.name!r}",
             "use up to 63 letters, digits, '-' and '_', beginning with a letter or digit",
         )
     if not source.topics:
-        _wrong_setting("source.topics is empty", "name at least one topic")
+        _raise_wrong_setting("source.topics is empty", "name at least one topic")
     # The election topic must be a single topic, so only the later ones may be patterns.
     for topic in (source.topics[0], settings.control.topic):
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             pattern = topic.startswith("^")
-            _wrong_setting(
+            _raise_wrong_setting(
                 f"{topic!r} cannot be a Kafka topic" + (" here" if pattern else ""),
                 "a pattern may only follow the first" if pattern else _TOPIC_CHARACTERS,
             )
     for topic in source.topics[1:]:
         if not (_is_pattern(topic) if topic.startswith("^") else _TOPIC.fullmatch(topic)):
-            _wrong_setting(
+            _raise_wrong_setting(
                 f"{topic!r} is neither a Kafka topic nor a pattern",
                 f'patterns begin with "^"; else {_TOPIC_CHARACTERS}',
             )
     if kafkas := sorted({*source.topics, settings.control.topic} & _KAFKAS_OWN):
-        _wrong_setting(f"{kafkas[0]} is a topic of Kafka's own", "name a topic of yours")
+        _raise_wrong_setting(f"{kafkas[0]} is a topic of Kafka's own", "name a topic of yours")
     if source.group_id != source.group_id.strip() or not source.group_id.isprintable():
-        _wrong_setting(
+        _raise_wrong_setting(
             f"source.group_id cannot be {source.group_id!r}",
             "use no blank at its ends and no control characters; leave it out for headgate-NAME",
         )
     if len(set(source.topics)) < len(source.topics):
-        _wrong_setting("source.topics names a topic twice", "name each topic once")
+        _raise_wrong_setting("source.topics names a topic twice", "name each topic once")
     if settings.control.topic in source.topics:
-        _wrong_setting(
+        _raise_wrong_setting(
             f"control.topic {settings.control.topic!r} is also a source topic",
             "give the control topic a name of its own",
         )
@@ -275,13 +287,15 @@ def _check_names(settings: SinkSections) -> None:
         assert source.start_at_ms is not None  # the property raises for an invalid time
 
 
-def _check_keys(settings: SinkSections) -> None:
+def _require_valid_signing_keys(settings: SinkSections) -> None:
     control = settings.control
     if control.accepted_key and not control.key:
-        _wrong_setting("control.accepted_key is set without control.key", "set control.key as well")
+        _raise_wrong_setting(
+            "control.accepted_key is set without control.key", "set control.key as well"
+        )
     for name, key in (("key", control.key), ("accepted_key", control.accepted_key)):
         if key and len(key.text) < KEY_CHARACTERS_MIN:
-            _wrong_setting(
+            _raise_wrong_setting(
                 f"control.{name} has {len(key.text)} characters",
                 f"use at least {KEY_CHARACTERS_MIN}, such as openssl rand -hex 32 prints",
             )
@@ -295,9 +309,9 @@ def _is_pattern(text: str) -> bool:
     return True
 
 
-def _check_kafka(settings: SinkSections) -> None:
+def _require_valid_kafka(settings: SinkSections) -> None:
     if not settings.kafka.get("bootstrap.servers"):
-        _wrong_setting(
+        _raise_wrong_setting(
             'kafka."bootstrap.servers" is missing', 'write "bootstrap.servers" = "host:port"'
         )
     for key in settings.kafka:
@@ -305,168 +319,174 @@ def _check_kafka(settings: SinkSections) -> None:
             continue
         reason = kafka_keys.refusal_of_key(key)
         if reason is not None:
-            _wrong_setting(
+            _raise_wrong_setting(
                 f'kafka."{key}" may not be set', reason or "headgate does not know this key"
             )
         if settings.kafka[key] != "" and not settings.kafka[key].strip():
-            _wrong_setting(f'kafka."{key}" is blank', "write its value, or remove the key")
+            _raise_wrong_setting(f'kafka."{key}" is blank', "write its value, or remove the key")
     protocol = settings.kafka.get("security.protocol", "").lower()
     mechanisms = {"sasl.mechanism", "sasl.mechanisms"} & {*settings.kafka}
     if protocol.startswith("sasl") and not mechanisms and not settings.kafka_auth:
-        _wrong_setting(
+        _raise_wrong_setting(
             f'kafka."security.protocol" is {protocol}, and kafka."sasl.mechanism" is not set',
             'set it to what the brokers offer, such as "SCRAM-SHA-512" or "PLAIN", or write '
             "[kafka.auth]",
         )
-    check_auth(settings)
+    require_valid_auth(settings)
 
 
-def _check_table(table: TableSettings) -> None:
+def _require_valid_table(table: TableSettings) -> None:
     parts = table.identifier.split(".")
-    if len(parts) < 2 or not _are_names(parts):
-        _wrong_setting(
+    if len(parts) < 2 or not _are_printable_names(parts):
+        _raise_wrong_setting(
             f"table.identifier cannot be {table.identifier!r}",
             'write "namespace.table", without control characters and without blanks at the ends',
         )
     if not table.branch:
-        _wrong_setting("table.branch is empty", 'write "main", or leave it out')
+        _raise_wrong_setting("table.branch is empty", 'write "main", or leave it out')
     for section, names in (
         ("table.columns", [column.name for column in table.columns]),
-        ("table.record_columns", list(table.record_columns.named().values())),
+        ("table.record_columns", list(table.record_columns.columns_by_part().values())),
     ):
         if len(set(names)) < len(names) or "" in names:
-            _wrong_setting(
+            _raise_wrong_setting(
                 f"{section} has a column without a name, or names one twice", "name each once"
             )
-    _check_record_columns("table.columns", table.columns, table)
-    _check_case(table)
-    if table.create and not (table.columns or table.record_columns.named()):
-        _wrong_setting("table.create is on, but no column is declared", "add [[table.columns]]")
+    _require_no_overwritten_column("table.columns", table.columns, table)
+    _require_distinct_ignoring_case(table)
+    if table.create and not (table.columns or table.record_columns.columns_by_part()):
+        _raise_wrong_setting(
+            "table.create is on, but no column is declared", "add [[table.columns]]"
+        )
 
 
-def _are_names(parts: Sequence[str]) -> bool:
+def _are_printable_names(parts: Sequence[str]) -> bool:
     """Return whether people see of each part what it is."""
     return all(part and part == part.strip() and part.isprintable() for part in parts)
 
 
-def _check_case(table: TableSettings) -> None:
+def _require_distinct_ignoring_case(table: TableSettings) -> None:
     """Refuse columns that differ only in case: Spark and many readers cannot tell them apart."""
     first: dict[str, str] = {}
     named = [column.name for column in table.columns]
-    for name in (*named, *table.record_columns.named().values()):
+    for name in (*named, *table.record_columns.columns_by_part().values()):
         if first.setdefault(name.lower(), name) != name:
-            _wrong_setting(
+            _raise_wrong_setting(
                 f"the columns {first[name.lower()]!r} and {name!r} differ only in case",
                 "rename one: Spark and other readers cannot tell them apart",
             )
 
 
-def _check_record_columns(
+def _require_no_overwritten_column(
     section: str, columns: Sequence[ColumnSettings], table: TableSettings
 ) -> None:
     """Refuse a column filled from the value and from another part: one of the two would be lost."""
-    parts = {column: what for what, column in table.record_columns.named().items()}
+    parts = {column: what for what, column in table.record_columns.columns_by_part().items()}
     for column in columns:
         part = parts.get(column.name)
         if part and not column.from_record:
-            _wrong_setting(
+            _raise_wrong_setting(
                 f"table.record_columns.{part} = {column.name!r} would overwrite the data of the "
                 f"column {column.name!r} in {section}",
                 "give it a name of its own; or, if the column is meant for it, remove it from "
                 f"{section} or declare it with from_record = true",
             )
         if column.from_record and not part:
-            _wrong_setting(
+            _raise_wrong_setting(
                 f"{section}: {column.name!r} is from_record, but table.record_columns does not "
                 "name it",
                 "name it there, or remove from_record",
             )
 
 
-def _check_format(settings: SinkSections) -> None:
+def _require_valid_formats(settings: SinkSections) -> None:
     """Build the formats, which contacts nobody, and let them check their options."""
     wanted = settings.format
     check_registry_auth(settings)
     record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
-    used = (settings.tables or settings.table).record_columns.key or settings.keyed
+    used = (settings.tables or settings.table).record_columns.key or settings.has_keyed_table
     if (wanted.key_type or wanted.key_options) and not used:
-        _wrong_setting(
+        _raise_wrong_setting(
             "format.key_type is set, but no column takes the key", "set table.record_columns.key"
         )
     if wanted.key_type:
         record_format(wanted.key_type, wanted.key_options)
     elif wanted.key_options:
-        _wrong_setting(
+        _raise_wrong_setting(
             "format.key_options are set without format.key_type", "name the keys' format"
         )
 
 
-def _check_quarantine(settings: SinkSections) -> None:
+def _require_valid_quarantine(settings: SinkSections) -> None:
     wanted = settings.quarantine
     parts = wanted.table.split(".")
-    if len(parts) < 2 or not _are_names(parts) or wanted.table == settings.table.identifier:
-        _wrong_setting(
+    if (
+        len(parts) < 2
+        or not _are_printable_names(parts)
+        or wanted.table == settings.table.identifier
+    ):
+        _raise_wrong_setting(
             f"quarantine.table cannot be {wanted.table!r}",
             'write "namespace.table", and another one than table.identifier',
         )
     if not 0 <= wanted.per_thousand_max <= 1_000:
-        _wrong_setting(
+        _raise_wrong_setting(
             "quarantine.per_thousand_max is not within 0 and 1000", "1000 allows any rate"
         )
     if wanted.sample_records_min < 1 or wanted.records_max < 0:
-        _wrong_setting(
+        _raise_wrong_setting(
             "quarantine.sample_records_min is below 1, or records_max below 0",
             "leave them out for the defaults",
         )
     if wanted.dead_letter_topic:
-        _check_dead_letters(settings)
+        _require_valid_dead_letters(settings)
 
 
-def _check_dead_letters(settings: SinkSections) -> None:
+def _require_valid_dead_letters(settings: SinkSections) -> None:
     topic = settings.quarantine.dead_letter_topic
     if not settings.quarantine.keeps_rejected:
-        _wrong_setting(
+        _raise_wrong_setting(
             "quarantine.dead_letter_topic is set, but nothing comes into the quarantine",
             'set quarantine.policy = "quarantine", or leave the topic out',
         )
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        _wrong_setting(f"quarantine.dead_letter_topic cannot be {topic!r}", _TOPIC_CHARACTERS)
+        _raise_wrong_setting(f"quarantine.dead_letter_topic cannot be {topic!r}", _TOPIC_CHARACTERS)
     patterns = [name for name in settings.source.topics if name.startswith("^")]
     # A sink that read its own dead letters would see them as bad records forever.
     if topic in (*settings.source.topics, settings.control.topic) or any(
         re.search(pattern, topic) for pattern in patterns
     ):
-        _wrong_setting(
+        _raise_wrong_setting(
             f"quarantine.dead_letter_topic {topic!r} is also a source topic or the control topic",
             "give the dead letters a topic of their own, which no pattern of the source matches",
         )
 
 
-def _check_transform(settings: SinkSections) -> None:
+def _require_valid_transform(settings: SinkSections) -> None:
     """Check what needs no Spark; the start and ``headgate check`` do the rest."""
     transform, spark = settings.transform, settings.spark
     if transform.sql and transform.python:
-        _wrong_setting("transform.sql and transform.python are both set", "keep one of them")
+        _raise_wrong_setting("transform.sql and transform.python are both set", "keep one of them")
     table, tables = settings.table, settings.tables
     if tables:
         table = replace(table, record_columns=tables.record_columns)
-    _check_record_columns("transform.columns", transform.columns, table)
+    _require_no_overwritten_column("transform.columns", transform.columns, table)
     if transform.columns and not transform:
-        _wrong_setting(
+        _raise_wrong_setting(
             "transform.columns are set without a transform", "set transform.sql or .python"
         )
     if transform and spark.writer == "in-process":
-        _wrong_setting(
+        _raise_wrong_setting(
             "a transform needs Spark", 'set spark.writer = "spark", or remove the transform'
         )
     if spark.distribution in ("hash", "range") and spark.writer == "in-process":
-        _wrong_setting(
+        _raise_wrong_setting(
             f"spark.distribution = {spark.distribution} needs Spark",
             "leave it out: the single writer in this process brings rows together anyway",
         )
 
 
-def _check_positive(settings: SinkSections) -> None:
+def _require_numbers_in_range(settings: SinkSections) -> None:
     zero_allowed = {"rebalance_delay_ms", "commit_records", "commit_bytes"}
     zero_allowed |= {"records_per_second_max", "bytes_per_second_max"}
     for section in ("coordinator", "participant"):
@@ -475,23 +495,27 @@ def _check_positive(settings: SinkSections) -> None:
             value = getattr(values, key)
             least = 0 if key in zero_allowed else 1
             if type(value) is int and value < least:
-                _wrong_setting(f"{section}.{key} cannot be {value}", f"it must be at least {least}")
+                _raise_wrong_setting(
+                    f"{section}.{key} cannot be {value}", f"it must be at least {least}"
+                )
             if type(value) is int and key.endswith("_ms") and value > _DURATION_MS_MAX:
-                _wrong_setting(f"{section}.{key} cannot be {value}", "it must be at most a year")
+                _raise_wrong_setting(
+                    f"{section}.{key} cannot be {value}", "it must be at most a year"
+                )
     if settings.spark.parallelism < 0:
-        _wrong_setting("spark.parallelism is negative", "0 means one per core")
+        _raise_wrong_setting("spark.parallelism is negative", "0 means one per core")
 
 
-def _check_times(settings: SinkSections) -> None:
+def _require_consistent_times(settings: SinkSections) -> None:
     coordinator, participant = settings.coordinator, settings.participant
     if coordinator.retry_backoff_ms > coordinator.retry_backoff_max_ms:
-        _wrong_setting(
+        _raise_wrong_setting(
             "coordinator.retry_backoff_ms is above coordinator.retry_backoff_max_ms",
             "the first wait cannot be longer than the longest",
         )
     # Silence proves that a coordinator is gone only if signs of life come more often than that.
     if participant.presence_interval_ms >= coordinator.election_timeout_ms:
-        _wrong_setting(
+        _raise_wrong_setting(
             f"participant.presence_interval_ms ({participant.presence_interval_ms}) is not below "
             f"coordinator.election_timeout_ms ({coordinator.election_timeout_ms})",
             "signs of life must come more often than that silence",
@@ -499,7 +523,7 @@ def _check_times(settings: SinkSections) -> None:
     # A file is as old as its START; a late status is validated a round later (POSITION-4, TOKEN-1).
     least_ms = _ROUNDS_MIN * (coordinator.commit_interval_ms + coordinator.commit_timeout_ms)
     if coordinator.claim_age_max_ms < least_ms:
-        _wrong_setting(
+        _raise_wrong_setting(
             f"coordinator.claim_age_max_ms ({coordinator.claim_age_max_ms}) is below {least_ms}, "
             f"{_ROUNDS_MIN} times commit_interval_ms and commit_timeout_ms together",
             "raise it, and the age of every orphan clean-up with it, or commit more often: files "
@@ -508,14 +532,14 @@ def _check_times(settings: SinkSections) -> None:
     # Nobody polls while a partition waits to be released: Kafka would expel the member.
     poll_ms = _kafka_ms(settings, "max.poll.interval.ms", _MAX_POLL_INTERVAL_MS)
     if participant.release_timeout_ms >= poll_ms:
-        _wrong_setting(
+        _raise_wrong_setting(
             f"participant.release_timeout_ms ({participant.release_timeout_ms}) is not below "
             f'kafka."max.poll.interval.ms" ({poll_ms})',
             "the group would expel a member that still finishes its batch",
         )
     session_ms = _kafka_ms(settings, "session.timeout.ms", _SESSION_TIMEOUT_MS)
     if session_ms > poll_ms:
-        _wrong_setting(
+        _raise_wrong_setting(
             f'kafka."session.timeout.ms" ({session_ms}) is above "max.poll.interval.ms" '
             f"({poll_ms})",
             "Kafka's client refuses that",
@@ -525,5 +549,7 @@ def _check_times(settings: SinkSections) -> None:
 def _kafka_ms(settings: SinkSections, key: str, default: int) -> int:
     text = settings.kafka.get(key, str(default))
     if not text.isdecimal():
-        _wrong_setting(f'kafka."{key}" cannot be {text!r}', "write a whole number of milliseconds")
+        _raise_wrong_setting(
+            f'kafka."{key}" cannot be {text!r}', "write a whole number of milliseconds"
+        )
     return int(text)

@@ -333,7 +333,7 @@ class GroupMember(Protocol):
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the last stable offsets (``read_committed``'s limit). Raises ``Unreachable``."""
 
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Return whether the source will show no more until some of it is read."""
 
     def commit(self, offsets: Offsets, note: str) -> None:

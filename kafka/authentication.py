@@ -42,7 +42,7 @@ def _features() -> list[str]:
     return builtin_features()
 
 
-def keeper_for(settings: Mapping[str, Any]) -> TokenKeeper | None:
+def token_keeper_for(settings: Mapping[str, Any]) -> TokenKeeper | None:
     """Return this process's keeper of tokens for these settings; ``None`` if they need none."""
     text = settings.get(AUTH)
     if text is None or json.loads(text)["type"] == "kerberos":
@@ -76,10 +76,10 @@ def authenticated(settings: Mapping[str, Any]) -> dict[str, Any]:
     Waits for a process's first token. Raises ``TokenRefused``, ``TokenUnfit``, ``TokenAway``.
     """
     found = plain_settings(settings)
-    keeper = keeper_for(settings)
+    keeper = token_keeper_for(settings)
     if keeper is None:
         return found
-    keeper.require()
+    keeper.require_token()
 
     def give(_: str) -> tuple[str, float, str, dict[str, str]]:
         token = keeper.for_client()  # from memory: it runs in a thread that serves the client
@@ -87,17 +87,17 @@ def authenticated(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     found["oauth_cb"] = give
     if "error_cb" in found:
-        found["error_cb"] = _reasoned(found["error_cb"], keeper)
+        found["error_cb"] = _explain_expired_token(found["error_cb"], keeper)
     return found
 
 
-def trouble_of(settings: Mapping[str, Any]) -> str:
+def token_trouble_of(settings: Mapping[str, Any]) -> str:
     """Return why these settings' clients get no new token, to be put behind another reason."""
-    keeper = keeper_for(settings)
+    keeper = token_keeper_for(settings)
     return f"; {keeper.trouble}" if keeper and keeper.trouble else ""
 
 
-def _reasoned(
+def _explain_expired_token(
     told: Callable[[KafkaError], Any], keeper: TokenKeeper
 ) -> Callable[[KafkaError], None]:
     """Replace what the client says of an expired token, which names anything but that.

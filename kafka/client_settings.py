@@ -32,7 +32,7 @@ _CONSUMERS_ONLY = frozenset(
 )
 
 
-def quiet(settings: Mapping[str, str]) -> dict[str, str]:
+def with_quiet_log(settings: Mapping[str, str]) -> dict[str, str]:
     """Lower librdkafka's own log level unless a person has set it.
 
     Each attempt to connect would be a line, twenty per second and client while a broker is down;
@@ -41,18 +41,18 @@ def quiet(settings: Mapping[str, str]) -> dict[str, str]:
     return {"log_level": "2", **settings}
 
 
-def for_other_clients(settings: Mapping[str, str]) -> dict[str, str]:
+def without_consumer_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """Remove the settings that only a consumer understands."""
     return {key: value for key, value in settings.items() if key not in _CONSUMERS_ONLY}
 
 
-def for_offset_queries(settings: Mapping[str, str]) -> dict[str, str]:
+def settings_for_offset_queries(settings: Mapping[str, str]) -> dict[str, str]:
     """Adapt the settings for an admin client that keeps asking where partitions begin and end.
 
     It asks with the leader epoch that it remembers, for ``metadata.max.age.ms``: by default, after
     a broker's restart every question would be refused for a quarter of an hour.
     """
-    return {**for_other_clients(quiet(settings)), "metadata.max.age.ms": "5000"}
+    return {**without_consumer_settings(with_quiet_log(settings)), "metadata.max.age.ms": "5000"}
 
 
 def settings_error(error: Exception, settings: Mapping[str, object]) -> ConfigurationError:

@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.identifiers import TopicId
-from headgate.kafka.authentication import keeper_for
+from headgate.kafka.authentication import token_keeper_for
 from headgate.kafka.client_settings import settings_error
 from headgate.kafka.clients import new_admin, new_consumer
 
@@ -73,7 +73,7 @@ class ResourceRights:
     state: str = ""
     members: tuple[str, ...] = ()
 
-    def lacks(self, *needed: str) -> list[str]:
+    def missing_operations(self, *needed: str) -> list[str]:
         return [] if self.operations is None else [o for o in needed if o not in self.operations]
 
 
@@ -82,7 +82,7 @@ class Cluster:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._servers = settings["bootstrap.servers"]
-        self._has_token = keeper_for(settings) is not None
+        self._has_token = token_keeper_for(settings) is not None
         self._complaints: list[kafka.KafkaError] = []
         config = {**silent(settings), "error_cb": self._complaints.append}
         try:
@@ -133,7 +133,7 @@ class Cluster:
         except kafka.KafkaException as error:
             raise _description_error(f"topic {name}", error) from error
 
-    def compacts(self, topic: str) -> bool | None:
+    def is_compacted(self, topic: str) -> bool | None:
         """Return whether the brokers remove records of a topic for newer ones with the same key.
 
         ``None``: they do not say.

@@ -15,7 +15,7 @@ import confluent_kafka as kafka
 from confluent_kafka.admin import NewTopic
 
 from headgate.control_protocol.errors import HeadgateError, MissingRights, Unreachable
-from headgate.kafka.client_settings import for_other_clients
+from headgate.kafka.client_settings import without_consumer_settings
 from headgate.kafka.clients import new_admin, new_consumer, new_producer
 from headgate.kafka.cluster import silent
 from headgate.kafka.consumer_group import KafkaGroupMember
@@ -70,7 +70,7 @@ class ClusterTrial:
     def __init__(self, settings: Mapping[str, str], name: str) -> None:
         self.name = name
         self._settings = silent(settings)
-        self._others = for_other_clients(self._settings)
+        self._others = without_consumer_settings(self._settings)
         self._admin = new_admin(self._others)
         self.made = False
 
@@ -82,7 +82,7 @@ class ClusterTrial:
             raise _error("describing the cluster", error) from error
         return str(found.cluster_id), len(found.nodes)
 
-    def make(self) -> list[str]:
+    def create_topic(self) -> list[str]:
         """Make the topic as the control topic is made; return the settings that were refused."""
         try:
             self._create(CONTROL_SETTINGS)
@@ -161,7 +161,7 @@ class ClusterTrial:
         if waiting:
             raise Unreachable(f"writing to topic {self.name}: no answer within {WAIT_S:.0f} s")
 
-    def abort(self) -> list[bytes]:
+    def try_transactions(self) -> list[bytes]:
         """Commit one transaction and abort another; return what a reader of committed ones sees."""
         own = {"transactional.id": self.name, "transaction.timeout.ms": 60_000}
         producer = new_producer({**self._others, **own})

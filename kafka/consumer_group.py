@@ -20,7 +20,11 @@ from headgate.control_protocol.errors import ConfigurationError, MissingRights, 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.kafka.client_settings import for_offset_queries, quiet, settings_error
+from headgate.kafka.client_settings import (
+    settings_error,
+    settings_for_offset_queries,
+    with_quiet_log,
+)
 from headgate.kafka.clients import new_admin, new_consumer
 
 log = redacted_logger(__name__)
@@ -86,7 +90,7 @@ class KafkaGroupMember:
         self._leaderless: frozenset[TopicPartition] = frozenset()
         try:
             self._consumer = new_consumer(config)
-            self._admin = new_admin(for_offset_queries(kafka_config))
+            self._admin = new_admin(settings_for_offset_queries(kafka_config))
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, kafka_config) from error
         self._consumer.subscribe(
@@ -165,7 +169,7 @@ class KafkaGroupMember:
             if (end := _end_offset(asked, future)) is not None
         }
 
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Return ``False``: what Kafka holds does not wait for us."""
         return False
 
@@ -240,7 +244,7 @@ def require_group_settings(
 def _member_config(
     kafka_config: Mapping[str, str], group_id: str, protocol: GroupProtocol
 ) -> dict[str, Any]:
-    config: dict[str, Any] = {**_DEFAULTS, **quiet(kafka_config), **_FIXED}
+    config: dict[str, Any] = {**_DEFAULTS, **with_quiet_log(kafka_config), **_FIXED}
     config |= {"group.id": group_id, "group.protocol": protocol}
     config |= {"on_commit": _on_offsets_committed, "error_cb": _on_client_error, "logger": log}
     if protocol == "classic":
@@ -256,13 +260,13 @@ def _end_offset(asked: kafka.TopicPartition, future: Future[Any]) -> int | None:
         if cause.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
             log.warning("%s/%s does not exist any more", asked.topic, asked.partition)
             return None
-        raise _end_unknown(asked, cause.str()) from error
+        raise _end_unknown_error(asked, cause.str()) from error
     if end < 0:  # while a broker starts, the client succeeds with an invalid offset
-        raise _end_unknown(asked, f"the client says {end}")
+        raise _end_unknown_error(asked, f"the client says {end}")
     return end
 
 
-def _end_unknown(asked: kafka.TopicPartition, reason: str) -> Unreachable:
+def _end_unknown_error(asked: kafka.TopicPartition, reason: str) -> Unreachable:
     return Unreachable(
         f"no end offset of {asked.topic}/{asked.partition}: {reason}",
         "check that the Kafka cluster answers; the question is repeated",

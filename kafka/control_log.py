@@ -39,8 +39,8 @@ from headgate.control_protocol.message_encoding import (
     Wire,
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.kafka.authentication import trouble_of
-from headgate.kafka.client_settings import for_other_clients, settings_error
+from headgate.kafka.authentication import token_trouble_of
+from headgate.kafka.client_settings import settings_error, without_consumer_settings
 from headgate.kafka.clients import new_admin, new_consumer, new_producer
 
 log = redacted_logger(__name__)
@@ -139,7 +139,7 @@ class KafkaLog:
             raise ConfigurationError("a control log needs group.id", "give it the sink's own group")
         try:
             self._identity = _Identity(
-                new_admin(for_other_clients(self._config)), topic, self._times
+                new_admin(without_consumer_settings(self._config)), topic, self._times
             )
             self._producer: kafka.Producer | None = self._new_producer()
             self._consumer_config = self._config | _CONSUMER | {"group.id": group_id}
@@ -215,9 +215,9 @@ class KafkaLog:
 
     def topic_id(self) -> TopicId | None:
         """The id of the topic that it reads now; ``None`` before it has a position."""
-        return self._identity.adopted or None
+        return self._identity.adopted_topic_id or None
 
-    def refused(self) -> int:
+    def refused_count(self) -> int:
         """How many events of this sink were skipped because of their signatures."""
         return sum(self.skipped[reason] for reason in REFUSED)
 
@@ -230,7 +230,7 @@ class KafkaLog:
         times = self._times
         return new_producer(
             {
-                **for_other_clients(self._config),
+                **without_consumer_settings(self._config),
                 **PRODUCER,
                 "delivery.timeout.ms": times.delivery_ms,
             }
@@ -264,7 +264,7 @@ class KafkaLog:
                 "them); message.timestamp.type=LogAppendTime on the topic takes any",
             )
         reasons = sorted({error.str() for error in errors}) or [f"{missing} without an answer"]
-        told = "; ".join(reasons) + trouble_of(self._config)
+        told = "; ".join(reasons) + token_trouble_of(self._config)
         return AppendUnconfirmed(f"control topic {self._topic}: {told}")
 
     def _read_from(self, offset: int) -> None:
@@ -283,7 +283,9 @@ class KafkaLog:
         if message.error() is not None:
             self._on_error(message.error())
             return None
-        envelope = self._wire.verify_and_decode(message.value() or b"", self._identity.adopted)
+        envelope = self._wire.verify_and_decode(
+            message.value() or b"", self._identity.adopted_topic_id
+        )
         if isinstance(envelope, Skipped):
             self.skipped[envelope.reason] += 1
             # No version of ours writes what no version can read: somebody is not heard.
@@ -339,14 +341,14 @@ class _Identity:
         return before not in ("", self._id)
 
     @property
-    def adopted(self) -> TopicId:
+    def adopted_topic_id(self) -> TopicId:
         return TopicId(self._id)
 
     def require_id(self) -> TopicId:
         """The adopted topic's id; before any was adopted, that of the topic with the name now."""
         if not self._id:
             self.adopt()
-        return self.adopted
+        return self.adopted_topic_id
 
     def ask_soon(self) -> None:
         """Ask at the next opportunity."""

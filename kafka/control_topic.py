@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.message_encoding import MESSAGE_BYTES_MAX
-from headgate.kafka.client_settings import for_other_clients, quiet, settings_error
+from headgate.kafka.client_settings import settings_error, with_quiet_log, without_consumer_settings
 from headgate.kafka.clients import new_admin
 
 REQUEST_TIMEOUT_MS = 10_000
@@ -60,7 +60,7 @@ def ensure_control_topic(
     Raises ``ControlTopicUnfit``, ``MissingRights``, ``Unreachable``, ``ConfigurationError``.
     """
     cluster = _Cluster(kafka_config, topic, timeout_ms)
-    if not cluster.check():
+    if not cluster.exists_and_fits():
         cluster.create()
 
 
@@ -71,10 +71,10 @@ def control_topic_exists(
 
     Raises as ``ensure_control_topic``.
     """
-    return _Cluster(kafka_config, topic, timeout_ms).check()
+    return _Cluster(kafka_config, topic, timeout_ms).exists_and_fits()
 
 
-def takes_append_time(
+def uses_append_time(
     kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
 ) -> bool:
     """Return whether brokers put their own time on the events of an existing topic."""
@@ -94,11 +94,11 @@ class _Cluster:
         self._topic = topic
         self._timeout_s = timeout_ms / 1000
         try:
-            self._admin = new_admin(for_other_clients(quiet(kafka_config)))
+            self._admin = new_admin(without_consumer_settings(with_quiet_log(kafka_config)))
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, kafka_config) from error
 
-    def check(self) -> bool:
+    def exists_and_fits(self) -> bool:
         described = self._describe()
         settings = self.settings() if described else None
         if described is None or settings is None:
@@ -122,7 +122,7 @@ class _Cluster:
                 raise self._creation_error(cause) from error
         # Brokers learn of a new topic one after the other.
         deadline_s = time.monotonic() + self._timeout_s
-        while not self.check():
+        while not self.exists_and_fits():
             if time.monotonic() > deadline_s:
                 raise Unreachable(f"control topic {self._topic} was created but does not show up")
             time.sleep(0.05)

@@ -16,7 +16,7 @@ import confluent_kafka as kafka
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.coordinator.dead_letters import DeadLetter, Progress
-from headgate.kafka.client_settings import for_other_clients, quiet, settings_error
+from headgate.kafka.client_settings import settings_error, with_quiet_log, without_consumer_settings
 from headgate.kafka.clients import new_admin, new_producer
 from headgate.kafka.group_offsets import read_stored_offsets, store_offset
 
@@ -55,7 +55,7 @@ class DeadLetterTopic:
         self._group_id = group_id
         self._is_ending = is_ending
         self._config: dict[str, Any] = {
-            **for_other_clients(quiet(kafka_config)),
+            **without_consumer_settings(with_quiet_log(kafka_config)),
             "error_cb": _on_client_error,
         }
         try:

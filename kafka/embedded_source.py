@@ -51,7 +51,7 @@ class PartitionBuffer:
     end: int
     records: deque[Record] = field(default_factory=deque)
 
-    def take(self, record: Record) -> int:
+    def append(self, record: Record) -> int:
         """Keep the record and return its bytes; a record delivered twice adds nothing."""
         if record.offset < self.end:
             return 0
@@ -87,7 +87,7 @@ class Buffers:
             self._forget(self._buffers.pop(partition, None))
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Return whether the user's consumer is paused until some of it is written."""
         return self._full
 
@@ -98,12 +98,12 @@ class Buffers:
         for record in records:
             buffer = self._buffers.get(TopicPartition(record.topic, record.partition))
             if buffer is not None:
-                self._bytes += buffer.take(record)
+                self._bytes += buffer.append(record)
         if self._bytes > self._bytes_max and not self._full:
             self._full = True
             self._steering.pause(self._buffers)
 
-    def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {p: b.end for p in partitions if (b := self._buffers.get(p)) is not None}
 
     def holds(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
@@ -123,7 +123,7 @@ class Buffers:
             self._bytes -= sum(record.size_bytes for record in records)
             yield records
 
-    def follow(self, positions: Mapping[TopicPartition, int]) -> None:
+    def follow_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         """Seek the user's consumer where the buffer does not begin at the position."""
         for partition, position in positions.items():
             buffer = self._buffers.get(partition)
@@ -156,10 +156,10 @@ class EmbeddedMember:
         return self._buffers.partitions()
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return self._buffers.ends(partitions)
+        return self._buffers.end_offsets(partitions)
 
-    def full(self) -> bool:
-        return self._buffers.full
+    def is_full(self) -> bool:
+        return self._buffers.is_full
 
     def commit(self, offsets: Offsets, note: str) -> None:  # noqa: ARG002 - the user commits
         self.settled = self.settled.with_offsets(offsets)

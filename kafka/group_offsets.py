@@ -16,7 +16,7 @@ import confluent_kafka as kafka
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.kafka.client_settings import for_other_clients, quiet, settings_error
+from headgate.kafka.client_settings import settings_error, with_quiet_log, without_consumer_settings
 from headgate.kafka.clients import new_consumer
 
 _log = redacted_logger(__name__)
@@ -59,7 +59,7 @@ def _raise_first(failed: Sequence[kafka.TopicPartition]) -> None:
 def _consumer(kafka_config: Mapping[str, Any], group_id: str) -> Iterator[kafka.Consumer]:
     own = {"group.id": group_id, "enable.auto.commit": False}
     try:
-        consumer = new_consumer({**for_other_clients(quiet(kafka_config)), **own})
+        consumer = new_consumer({**without_consumer_settings(with_quiet_log(kafka_config)), **own})
     except (kafka.KafkaException, ValueError, TypeError) as error:
         raise settings_error(error, kafka_config) from error
     try:
@@ -87,7 +87,7 @@ class OffsetCopies:
         try:
             if self._consumer is None:
                 own = {"group.id": self._group_id, "enable.auto.commit": False}
-                config = {**for_other_clients(quiet(self._config)), **own}
+                config = {**without_consumer_settings(with_quiet_log(self._config)), **own}
                 self._consumer = new_consumer(config)
             self._consumer.commit(offsets=copies, asynchronous=True)
         except (kafka.KafkaException, RuntimeError, HeadgateError) as error:

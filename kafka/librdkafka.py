@@ -160,14 +160,14 @@ class LentHeaders(Sequence[Headers]):
         self._lenders: list[LentHeaders] = []
 
     def __len__(self) -> int:
-        return len(self._alive())
+        return len(self._require_alive())
 
     def __getitem__(self, row: Any) -> Any:
-        return self._headers(self._alive()[row])
+        return self._headers(self._require_alive()[row])
 
     def where(self, rows: Sequence[int]) -> LentHeaders:
         """Return the headers of some messages; they stay valid as long as all of them."""
-        pointers = self._alive()
+        pointers = self._require_alive()
         some = LentHeaders(self._library, [pointers[row] for row in rows])
         self._lenders.append(some)
         return some
@@ -177,7 +177,7 @@ class LentHeaders(Sequence[Headers]):
         for some in self._lenders:
             some.end()
 
-    def _alive(self) -> Sequence[int]:
+    def _require_alive(self) -> Sequence[int]:
         if self._pointers is None:
             raise RuntimeError("these headers were lent until the next records were read")
         return self._pointers
@@ -257,19 +257,19 @@ class BatchConsumer:
         with _PartitionList(self._library, begins) as listed:
             # A pause outlives an assignment, so it is undone first: a fetch that finds its
             # partition paused is not retried for a second, and resuming wakes nobody.
-            self._check(self._library.resume_partitions(self._handle, listed))
+            self._require_success(self._library.resume_partitions(self._handle, listed))
             for (topic, partition), offset in begins.items():
                 at = (topic.encode(), partition, offset)
                 self._library.topic_partition_list_set_offset(listed, *at)
-            self._check(self._library.assign(self._handle, listed))
+            self._require_success(self._library.assign(self._handle, listed))
 
     def unassign(self) -> None:
         self._give_back()
-        self._check(self._library.assign(self._handle, None))
+        self._require_success(self._library.assign(self._handle, None))
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         with _PartitionList(self._library, partitions) as listed:
-            self._check(self._library.pause_partitions(self._handle, listed))
+            self._require_success(self._library.pause_partitions(self._handle, listed))
 
     def consume(
         self, count_max: int, timeout_ms: int, *, keys: bool = False, headers: bool = False
@@ -286,7 +286,7 @@ class BatchConsumer:
         )
         self._taken = pointers[: max(came, 0)]
         try:
-            found = self._columns(self._taken, keys=keys, headers=headers)
+            found = self._to_columns(self._taken, keys=keys, headers=headers)
         except BaseException:  # also an interrupt: who gets no columns gives nothing back
             self._give_back()
             raise
@@ -303,7 +303,7 @@ class BatchConsumer:
         taken, self._taken, self._lent = self._taken, _NONE, None
         loops().destroy_messages(self._library.message_destroy, taken)
 
-    def _columns(self, taken: Addresses, *, keys: bool, headers: bool) -> Messages:
+    def _to_columns(self, taken: Addresses, *, keys: bool, headers: bool) -> Messages:
         structs = _read_structs(taken)
         events = []
         if structs["error"].any():
@@ -341,7 +341,7 @@ class BatchConsumer:
         place = (topic.decode(), int(struct["partition"]), int(struct["offset"]))
         return Event(int(struct["error"]), text.decode(errors="replace"), *place)
 
-    def _check(self, code: int) -> None:
+    def _require_success(self, code: int) -> None:
         if code:
             raise WriteFailed(f"librdkafka: {self._library.err2str(code).decode()}")
 

@@ -84,7 +84,7 @@ class _Scan:
             messages = self._consumer.consume(BATCH_MESSAGES, POLL_S)
             if messages:
                 silent_since = time.monotonic()
-                self._take(messages)
+                self._collect_offsets(messages)
                 on_progress(self._records)
             elif time.monotonic() - silent_since > SILENCE_S_MAX:
                 raise Unreachable(
@@ -92,7 +92,7 @@ class _Scan:
                     "try again, or audit with --no-source",
                 )
 
-    def _take(self, messages: list[kafka.Message]) -> None:
+    def _collect_offsets(self, messages: list[kafka.Message]) -> None:
         taken: dict[tuple[str, int], array.array[int]] = {}
         for message in messages:
             at = (message.topic() or "", message.partition() or 0)

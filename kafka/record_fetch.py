@@ -30,8 +30,8 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.kafka.authentication import keeper_for, plain_settings
-from headgate.kafka.client_settings import for_other_clients, quiet
+from headgate.kafka.authentication import plain_settings, token_keeper_for
+from headgate.kafka.client_settings import with_quiet_log, without_consumer_settings
 from headgate.kafka.clients import new_admin
 from headgate.kafka.librdkafka import BatchConsumer, Event, Headers, LentHeaders
 from headgate.kafka.token_keeper import TokenKeeper
@@ -320,10 +320,10 @@ def _keeper_with_token(kafka: Mapping[str, str]) -> TokenKeeper | None:
 
     That the sink may have no token at all was told at its start.
     """
-    keeper = keeper_for(kafka)
+    keeper = token_keeper_for(kafka)
     try:
         if keeper is not None:
-            keeper.require()
+            keeper.require_token()
     except HeadgateError as error:
         raise WriteFailed(f"no token for Kafka: {error.message}", error.hint) from error
     return keeper
@@ -347,7 +347,7 @@ class _Clients:
             if idle:
                 return idle.pop()
         keeper = _keeper_with_token(kafka)
-        settings = {**_DEFAULTS, **plain_settings(quiet(kafka)), **_OURS}
+        settings = {**_DEFAULTS, **plain_settings(with_quiet_log(kafka)), **_OURS}
         return BatchConsumer(settings, keeper.for_client) if keeper else BatchConsumer(settings)
 
     def give_back(self, kafka: Mapping[str, str], consumer: BatchConsumer) -> None:
@@ -360,7 +360,7 @@ class _Clients:
             key = self._key(kafka)
             if key not in self._admins:
                 _keeper_with_token(kafka)
-                self._admins[key] = new_admin(for_other_clients(quiet(kafka)))
+                self._admins[key] = new_admin(without_consumer_settings(with_quiet_log(kafka)))
             return self._admins[key]
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from headgate.control_protocol.errors import ConfigurationError, MissingRights, 
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.kafka.client_settings import for_offset_queries, settings_error
+from headgate.kafka.client_settings import settings_error, settings_for_offset_queries
 from headgate.kafka.clients import new_admin
 from headgate.kafka.group_offsets import read_stored_offsets
 
@@ -56,13 +56,13 @@ class KafkaSourceTopics:
         self._group_id = group_id
         self._timeout_s = request_timeout_s
         try:
-            self._admin = new_admin(for_offset_queries(kafka_config))
+            self._admin = new_admin(settings_for_offset_queries(kafka_config))
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, kafka_config) from error
 
     def describe(self) -> Mapping[str, TopicState]:
         described = self._describe_topics()
-        partitions = _partitions(described)
+        partitions = _led_partitions(described)
         begins = self._list_offsets(partitions, OffsetSpec.earliest())
         ends = self._list_offsets(partitions, OffsetSpec.latest())
         return {
@@ -79,7 +79,7 @@ class KafkaSourceTopics:
         }
 
     def offsets_at(self, timestamp_ms: int) -> Offsets:
-        partitions = _partitions(self._describe_topics())
+        partitions = _led_partitions(self._describe_topics())
         found = self._list_offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms))
         ends = self._list_offsets(partitions, OffsetSpec.latest())
         return Offsets({p: found[p] if found[p] >= 0 else ends[p] for p in partitions})
@@ -90,11 +90,13 @@ class KafkaSourceTopics:
 
     def committed_notes(self) -> list[str]:
         """Return the notes next to the group's offsets of the configured topics, in their order."""
-        partitions = sorted((p.topic, p.partition) for p in _partitions(self._describe_topics()))
+        partitions = sorted(
+            (p.topic, p.partition) for p in _led_partitions(self._describe_topics())
+        )
         try:
             places = read_stored_offsets(self._config, self._group_id, partitions, self._timeout_s)
         except kafka.KafkaException as error:
-            raise _port_error(f"group {self._group_id}", error) from error
+            raise _translate_error(f"group {self._group_id}", error) from error
         return [place.metadata for place in places if place.metadata]
 
     def close(self) -> None:
@@ -136,7 +138,7 @@ class KafkaSourceTopics:
         try:
             topics: Mapping[str, Any] = self._admin.list_topics(timeout=self._timeout_s).topics
         except kafka.KafkaException as error:
-            raise _port_error("the list of topics", error) from error
+            raise _translate_error("the list of topics", error) from error
         return topics
 
     def _matching_names(self) -> list[str]:
@@ -175,14 +177,14 @@ class KafkaSourceTopics:
         try:
             return future.result()
         except kafka.KafkaException as error:
-            raise _port_error(what, error) from error
+            raise _translate_error(what, error) from error
 
 
 class _TopicMissing(Unreachable):
     """The brokers do not know such a topic or partition, or not yet."""
 
 
-def _partitions(described: Mapping[str, Any]) -> list[TopicPartition]:
+def _led_partitions(described: Mapping[str, Any]) -> list[TopicPartition]:
     """Return those that a broker answers for: asking for another one would lose all answers."""
     return [
         TopicPartition(name, partition.id)
@@ -192,7 +194,7 @@ def _partitions(described: Mapping[str, Any]) -> list[TopicPartition]:
     ]
 
 
-def _port_error(what: str, error: kafka.KafkaException) -> Exception:
+def _translate_error(what: str, error: kafka.KafkaException) -> Exception:
     cause = error.args[0]
     if cause.code() in (kafka.KafkaError.UNKNOWN_TOPIC_OR_PART, kafka.KafkaError.TOPIC_EXCEPTION):
         return _TopicMissing(

@@ -53,22 +53,22 @@ class TokenKeeper:
         self._thread: threading.Thread | None = None
         self._used_s = 0.0
 
-    def require(self, timeout_s: float = FIRST_S_MAX) -> Token:
+    def require_token(self, timeout_s: float = FIRST_S_MAX) -> Token:
         """Return a token, and wait for this process's first one.
 
         Raises ``TokenRefused`` and ``ConfigurationError`` if there never was one, else
         ``TokenAway``.
         """
         with self._changed:
-            self._begin()
+            self._ensure_running()
             # Who was told that there is none tries again later, and is not held up for it here.
             self._changed.wait_for(lambda: self._valid() or self._failure is not None, timeout_s)
             return self._current()
 
     def current(self) -> Token:
-        """Return the newest token, without waiting. Raises as ``require``."""
+        """Return the newest token, without waiting. Raises as ``require_token``."""
         with self._changed:
-            self._begin()
+            self._ensure_running()
             return self._current()
 
     def for_client(self) -> Token:
@@ -108,7 +108,7 @@ class TokenKeeper:
     def _valid(self) -> bool:
         return self._token is not None and self._token.expires_s > time.time()
 
-    def _begin(self) -> None:
+    def _ensure_running(self) -> None:
         self._used_s = time.monotonic()
         if self._thread is None:
             self._failure = self._failing_since_s = None  # said before it went idle
@@ -129,11 +129,11 @@ class TokenKeeper:
             token = self._fetch()
             life_s = _remaining_life(token)
         except HeadgateError as error:
-            self._note(error)
+            self._note_failure(error)
             return _AGAIN_S * random.uniform(0.8, 1.2)
         except Exception as error:  # noqa: BLE001 - a keeper that ends would be an outage for ever
             # Its text is unknown, and may hold a secret.
-            self._note(TokenAway(f"{type(error).__name__} while a token was fetched"))
+            self._note_failure(TokenAway(f"{type(error).__name__} while a token was fetched"))
             return _AGAIN_S * random.uniform(0.8, 1.2)
         with self._changed:
             renewed, self._failing_since_s, self._failure = self._failing_since_s, None, None
@@ -143,7 +143,7 @@ class TokenKeeper:
             log.info("%s gives tokens again", self._where, extra=log_extra(LogEvent.TOKEN_RENEWED))
         return max(_WAIT_S_MIN, life_s * _RENEWED_AT)
 
-    def _note(self, error: HeadgateError) -> None:
+    def _note_failure(self, error: HeadgateError) -> None:
         with self._changed:
             first, self._failure = self._failing_since_s is None, error
             self._failing_since_s = time.time() if first else self._failing_since_s
@@ -170,14 +170,14 @@ def _remaining_life(token: Token) -> float:
     now_s = time.time()
     if token.expires_s <= now_s:
         raise TokenUnfit(
-            f"a token came that had expired at {_clock(token.expires_s)}; this machine's clock "
-            f"says {_clock(now_s)}",
+            f"a token came that had expired at {_format_time(token.expires_s)}; this machine's "
+            f"clock says {_format_time(now_s)}",
             "compare the clocks of this machine and of the token server",
         )
     return token.expires_s - now_s
 
 
-def _clock(at_s: float) -> str:
+def _format_time(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")
 
 

@@ -152,11 +152,11 @@ class _Endpoint:
         client = settings["client_id"]
         form = {"grant_type": "client_credentials", **self._asked}
         if "client_secret" in settings:
-            secret = _resolved(settings["client_secret"], "client_secret")
+            secret = _resolve_secret(settings["client_secret"], "client_secret")
             if self._in_form:
                 form |= {"client_id": client, "client_secret": secret}
             else:
-                pair = f"{_form(client)}:{_form(secret)}".encode()
+                pair = f"{_form_encode(client)}:{_form_encode(secret)}".encode()
                 headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         else:
             secret = self._assertion(client)
@@ -171,14 +171,14 @@ class _Endpoint:
         settings = self._settings
         if "private_key" not in settings:
             return _text_of_file(settings["assertion_file"], "kafka.auth.assertion_file")
-        pem = _resolved(settings["private_key"], "private_key")
+        pem = _resolve_secret(settings["private_key"], "private_key")
         claims = {"iss": client, "sub": client, "aud": self._url}
         return signed_assertion(
             pem, claims, "kafka.auth.private_key", key_id=settings.get("key_id", "")
         )
 
 
-def _form(text: str) -> str:
+def _form_encode(text: str) -> str:
     """RFC 6749 2.3.1: client and secret are encoded as in a form before they are joined."""
     return urlencode({"": text})[1:]
 
@@ -249,7 +249,7 @@ def _text_of_file(path: str, key: str) -> str:
         raise TokenUnfit(f"{key}: {path} holds no token", "correct the path") from None
 
 
-def _resolved(reference: str, key: str) -> str:
+def _resolve_secret(reference: str, key: str) -> str:
     """Return what a reference of the sink file stands for now, where this process runs."""
     match = REFERENCE.fullmatch(reference)
     assert match is not None, "the settings take nothing else"
@@ -298,7 +298,7 @@ def msk_token(region: str, role: str = "") -> Token:
 
     try:
         session = botocore.session.get_session()
-        keys = _assumed(session, region, role) if role else session.get_credentials()
+        keys = _assume_role(session, region, role) if role else session.get_credentials()
         if keys is None:
             raise TokenRefused(
                 "AWS's chain finds no credentials",
@@ -324,7 +324,7 @@ def msk_token(region: str, role: str = "") -> Token:
     return Token(text, float(at_s + _MSK_S))
 
 
-def _assumed(session: Any, region: str, role: str) -> Any:
+def _assume_role(session: Any, region: str, role: str) -> Any:
     from botocore.config import Config
     from botocore.credentials import Credentials
 
@@ -397,7 +397,7 @@ def _google_by_key(path: str) -> tuple[Token, str]:
 # ------------------------------------------------------------------------------------------- HTTP
 
 
-def _keep(request: Any) -> Any:
+def _add_no_auth(request: Any) -> Any:
     """Add nothing: without an ``auth``, requests would take a password from a .netrc file."""
     return request
 
@@ -453,7 +453,7 @@ def _body(
                 url,
                 data=form,
                 headers={"Accept": "application/json", **headers},
-                auth=_keep,
+                auth=_add_no_auth,
                 timeout=REQUEST_S,
                 allow_redirects=False,
                 stream=True,
@@ -468,7 +468,7 @@ def _body(
         except AnswerTooSlow:
             raise TokenAway(f"its answer took longer than {REQUEST_S:.0f} s") from None
         except requests.RequestException as error:
-            raise TokenAway(_reason(error)) from None
+            raise TokenAway(_describe_error(error)) from None
         except OSError as error:  # a file of authorities that is not there
             raise TokenAway(
                 f"{type(error).__name__}: {error.strerror or 'no connection'}"
@@ -496,7 +496,7 @@ def _refusal(status: int, body: bytes, secret: str) -> HeadgateError:
     return TokenAway(words, "")
 
 
-def _reason(error: requests.RequestException) -> str:
+def _describe_error(error: requests.RequestException) -> str:
     """Return what failed, in words without the address's query."""
     import requests
 

@@ -223,17 +223,17 @@ class InC:
 
     def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
         found = np.empty(len(messages), np.int64)
-        self._c.timestamps(_address(timestamp), *_span(messages), found.ctypes.data)
+        self._c.timestamps(_address(timestamp), *_address_and_length(messages), found.ctypes.data)
         return found
 
     def destroy_messages(self, destroy: Any, messages: Addresses) -> None:
-        self._c.destroy_messages(_address(destroy), *_span(messages))
+        self._c.destroy_messages(_address(destroy), *_address_and_length(messages))
 
     def read_longs(
         self, octets: Octets, rest: int, at: Integers, ends: Integers
     ) -> tuple[Integers, Integers] | None:
         numbers, behind = np.empty_like(at), np.empty_like(at)
-        read = (octets.ctypes.data, rest, _span(at)[0], *_span(ends))
+        read = (octets.ctypes.data, rest, _address_and_length(at)[0], *_address_and_length(ends))
         sound = self._c.read_longs(*read, numbers.ctypes.data, behind.ctypes.data)
         return (numbers, behind) if sound else None
 
@@ -295,7 +295,9 @@ class InC:
         return values, sizes
 
     def absorb_words(self, words: Words, lanes: Lanes) -> Lanes:
-        self._c.absorb_words(*_span(words), *(_span(lane)[0] for lane in lanes))
+        self._c.absorb_words(
+            *_address_and_length(words), *(_address_and_length(lane)[0] for lane in lanes)
+        )
         return lanes
 
     def absorb_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> Lanes:
@@ -303,13 +305,15 @@ class InC:
             _, bounds, octets = values.buffers()
             first = bounds.address + values.offset * _WORD_BYTES
             begin = octets.address if octets else 0  # only empty values
-            into = (_span(lane)[0] for lane in lanes)
+            into = (_address_and_length(lane)[0] for lane in lanes)
             self._c.absorb_bytes(begin, first, len(values), most, *into)
         return lanes
 
     def place_words(self, ascending: Words, wanted: Words) -> Integers:
         places = np.empty(len(wanted), np.int64)
-        self._c.place_words(*_span(ascending), *_span(wanted), places.ctypes.data)
+        self._c.place_words(
+            *_address_and_length(ascending), *_address_and_length(wanted), places.ctypes.data
+        )
         return places
 
 
@@ -317,7 +321,7 @@ def _address(function: Any) -> int | None:
     return ctypes.cast(function, c_void_p).value
 
 
-def _span(numbers: np.ndarray[Any, Any]) -> tuple[int, int]:
+def _address_and_length(numbers: np.ndarray[Any, Any]) -> tuple[int, int]:
     # A slice with steps has the address of its first number, and C would read those in between.
     assert numbers.flags.c_contiguous and numbers.itemsize == _WORD_BYTES, "no column of words"
     return numbers.ctypes.data, len(numbers)

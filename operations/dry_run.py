@@ -30,7 +30,7 @@ from pyiceberg.typedef import EMPTY_DICT
 from headgate.config.catalog_settings import Backend
 from headgate.config.sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_declaration import declaration, quarantine_declaration
+from headgate.config.table_declaration import declaration_if_created, quarantine_declaration
 from headgate.control_protocol.commit_record_codec import filled_tables
 from headgate.control_protocol.errors import TableMissing, WriteFailed
 from headgate.control_protocol.events import FileKind, TableStart, WrittenFile
@@ -307,10 +307,10 @@ def _catalog(settings: SinkSettings, folder: Path) -> Iterator[DryRunCatalog]:
         stack.callback(catalog.close)
         if real is not None and real.table_exists(settings.table.identifier):
             found = real.load_table(settings.table.identifier)
-            schema = completed_schema(found, declaration(settings.table))
+            schema = completed_schema(found, declaration_if_created(settings.table))
             require_fillable_table(found, settings, schema)
-        ensure_table(catalog, settings.table.identifier, declaration(settings.table))
-        complete_table(catalog, settings.table.identifier, declaration(settings.table))
+        ensure_table(catalog, settings.table.identifier, declaration_if_created(settings.table))
+        complete_table(catalog, settings.table.identifier, declaration_if_created(settings.table))
         ensure_table(catalog, _QUARANTINE, quarantine_declaration())
         yield catalog
 

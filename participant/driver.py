@@ -149,7 +149,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         match action:
             case ReadEndOffsets(partitions):
                 group = self._world.group
-                return EndOffsetsRead(group.end_offsets(sorted(partitions)), full=group.full())
+                return EndOffsetsRead(group.end_offsets(sorted(partitions)), full=group.is_full())
             case Submit(batch):
                 self._world.writer.submit(batch)
             case CopyOffsets(offsets, uuid):

@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.config.catalog_location import require_locations
+from headgate.config.catalog_location import require_catalog_location
 from headgate.config.catalog_settings import Backend
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.multi_table_settings import CreateFrom, OnMissing
@@ -227,7 +227,7 @@ def _redacting_secrets(settings: SinkSettings) -> Iterator[None]:
 
 def _prepare_tables(settings: SinkSettings, stack: ExitStack) -> SinkTables:
     """Return the sink's tables, once they and the control topic exist."""
-    require_locations(settings)
+    require_catalog_location(settings)
     require_sources(settings)
     tables = SinkTables(settings, stack).prepare_tables()
     ensure_control_topic(settings.kafka, settings.control.topic)

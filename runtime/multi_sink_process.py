@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headgate.config.http_settings import HttpSettings, address
+from headgate.config.http_settings import HttpSettings, parse_address
 from headgate.config.reload import Reload, describe_when_adopted
 from headgate.config.sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
@@ -180,6 +180,6 @@ def require_no_clashes(sinks: Sequence[SinkSettings]) -> None:
 def _same_address(one: HttpSettings, other: HttpSettings) -> bool:
     if not one.listen or not other.listen:
         return False
-    (host, port), (other_host, other_port) = address(one.listen), address(other.listen)
+    (host, port), (other_host, other_port) = parse_address(one.listen), parse_address(other.listen)
     hosts = {host, other_host}
     return 0 != port == other_port and (len(hosts) == 1 or bool(hosts & {*_EVERYWHERE}))

@@ -70,5 +70,5 @@ def open_lookout(
             named = map(sink_in_note, topics.committed_notes())
             return frozenset(sink for sink in named if sink)
 
-    sources = Sources(lambda: table.read().record, sinks_in_group, log.topic_id, log.refused)
+    sources = Sources(lambda: table.read().record, sinks_in_group, log.topic_id, log.refused_count)
     return Lookout(settings, sources, now_ms)

@@ -366,7 +366,7 @@ def handle_signals(stop: threading.Event, reloads: Sequence[Reload]) -> Iterator
 
     def ask_for_files(*_: object) -> None:
         for reload in reloads:
-            reload.request()
+            reload.request_reload()
 
     ends = (signal.SIGINT, signal.SIGTERM)
     before = {int(s): early_signals.handler_before_catch(s) for s in (*ends, signal.SIGHUP)}

@@ -24,7 +24,11 @@ from headgate.config.catalog_location import is_sql, sqlite_file
 from headgate.config.catalog_settings import CatalogSettings
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_declaration import declaration, declared_table, quarantine_declaration
+from headgate.config.table_declaration import (
+    declaration_if_created,
+    declared_table,
+    quarantine_declaration,
+)
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -38,7 +42,7 @@ from headgate.control_protocol.table_format import FileSchema
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.write_plan import RECORD_PARTS, STRUCT
 from headgate.data_plane.files.format_choice import (
-    format_of,
+    file_format_name,
     require_format_for_keys,
     require_writable_files,
 )
@@ -150,7 +154,7 @@ def require_fitting_schema(schema: Schema, settings: SinkSettings) -> None:
     identifier = settings.table.identifier
     require_declared_columns(schema, settings.table)
     columns = schema_to_pyarrow(schema)
-    for part, name in settings.table.record_columns.named().items():
+    for part, name in settings.table.record_columns.columns_by_part().items():
         if name not in columns.names:
             raise TableChanged(
                 f"{identifier} has no column {name!r} for the records' {part}",
@@ -359,9 +363,9 @@ def require_creatable(settings: SinkSettings, catalog: Catalog | None = None) ->
 
     Without a ``catalog`` there is none yet, and the first start creates it.
     """
-    location, wanted = future_location(settings), declaration(settings.table)
+    location, wanted = future_location(settings), declaration_if_created(settings.table)
     require_writable_place(location)
-    format_of(settings.table.properties)
+    file_format_name(settings.table.properties)
     if wanted is None:
         return
     require_known_distribution(settings, wanted.properties)

@@ -107,7 +107,7 @@ class TableMaker:
             return None
         if self._was_dropped(table):
             return Changed(table, why=dropped_table_message(table), dropped=True)
-        if not (each.columns or (tables.create.schema.from_records and not each.key)):
+        if not (each.columns or (tables.create.schema.takes_columns_from_records and not each.key)):
             return Changed(table, why="its columns are not declared")
         by_topic = table in self._by_topic
         why, ends = self._guard.count_new_table(table, by_topic=by_topic)

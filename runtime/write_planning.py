@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from headgate.config.column_options import rules_of
+from headgate.config.column_options import decoded_column_rules
 from headgate.config.multi_table_settings import CreateFrom
 from headgate.config.route_checks import DeclaredTables
 from headgate.config.sink_settings import SinkSettings
@@ -35,9 +35,9 @@ class Planning:
             return write(self.plans.plan_of(batch, source))
         return self._routed.write_with_tables(batch, source, write)
 
-    def forget_temporary(self) -> bool:
-        """Forward to ``Plans.forget_temporary``."""
-        return (self._routed or self.plans).forget_temporary()
+    def forget_temporary_keys(self) -> bool:
+        """Forward to ``Plans.forget_temporary_keys``."""
+        return (self._routed or self.plans).forget_temporary_keys()
 
 
 def planning_of(settings: SinkSettings, plans: TablePlans, lookup: TableLookup) -> Planning:
@@ -49,14 +49,14 @@ def planning_of(settings: SinkSettings, plans: TablePlans, lookup: TableLookup) 
 def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
     """Return where the batch's records come from, and how their values are read."""
     tables = settings.tables
-    changes = settings.changes.of(settings.table.key)
+    changes = settings.changes.changes_of_key(settings.table.key)
     return SourcePlan(
         kafka=dict(settings.kafka),
         topic_ids=batch.topic_ids,
         format_name=settings.format.type,
         format_options=dict(settings.format.options),
         record_columns=record_columns(settings),
-        rules=rules_of(settings) if settings.transform or not tables else {},
+        rules=decoded_column_rules(settings) if settings.transform or not tables else {},
         key_format_name=settings.format.key_type,
         key_format_options=dict(settings.format.key_options),
         handling=Handling(
@@ -91,4 +91,4 @@ def record_columns(settings: SinkSettings) -> Mapping[str, str]:
     if settings.tables and not settings.transform:
         return {}
     named = settings.tables or settings.table
-    return named.record_columns.named()
+    return named.record_columns.columns_by_part()

@@ -36,7 +36,7 @@ from headgate.coordinator.recovery import record_to_resume
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.spark.checkpoint import read_batch
-from headgate.spark.query_table import PlannedBatch, QueryTable, refuse_unfit
+from headgate.spark.query_table import PlannedBatch, QueryTable, require_fit_for_query
 from headgate.spark.written_rows import OUTCOME, PartWritten, RowsWriter
 
 ARROW_ROWS = 32_768
@@ -55,7 +55,7 @@ def write(frame: Any, sink: str | Path, checkpoint: str, *, stateful: bool = Fal
     Raises ``ConfigurationError``, also for columns that the table lacks.
     """
     batches = Batches(sink, checkpoint, stateful=stateful)
-    batches.check(frame)
+    batches.require_usable(frame)
     batches.session = frame.sparkSession
     writer = frame.writeStream.option("checkpointLocation", checkpoint)
     return writer.outputMode("append").foreachBatch(batches)
@@ -119,7 +119,7 @@ class Batches:
                 "install pyspark 4.1, or use headgate run",
             )
         self.settings = load(sink)
-        refuse_unfit(self.settings)
+        require_fit_for_query(self.settings)
         self._checkpoint = checkpoint
         self._stateful = stateful
         self._run = uuid.uuid4().hex[:12]
@@ -128,7 +128,7 @@ class Batches:
         self.session: Any = None
         """That of the query, as ``write`` knows it: a batch's frame has another."""
 
-    def check(self, frame: Any) -> None:
+    def require_usable(self, frame: Any) -> None:
         """Raise ``ConfigurationError`` for a session or a frame that cannot be used."""
         if type(frame).__module__.startswith("pyspark.sql.connect"):
             raise ConfigurationError(
@@ -140,9 +140,9 @@ class Batches:
 
     def __call__(self, frame: Any, number: int) -> None:
         """Write the batch, unless the table has it."""
-        self.check(frame)
+        self.require_usable(frame)
         with working_for_sink(self.settings.name):
-            self._take(
+            self._write_batch(
                 frame,
                 read_batch(
                     self._checkpoint,
@@ -160,8 +160,8 @@ class Batches:
             if each is not None:
                 each.close()
 
-    def _take(self, frame: Any, proposed: ProposedBatch) -> None:
-        table = self._opened(proposed.query)
+    def _write_batch(self, frame: Any, proposed: ProposedBatch) -> None:
+        table = self._open_table(proposed.query)
         now, found = table.decide(proposed)
         if isinstance(found, Done):
             _log.info("batch %s is in the table already", proposed.number)
@@ -177,7 +177,7 @@ class Batches:
         else:
             _log.info("batch %s: %s rows in %s files", proposed.number, rows, len(files))
 
-    def _opened(self, query: str) -> QueryTable:
+    def _open_table(self, query: str) -> QueryTable:
         if self._table is None:
             self._sources = self._sources or open_sources(self.settings)
             sender = Sender(f"spark-{query}", self._run)
@@ -186,11 +186,11 @@ class Batches:
                 self._sources,
                 sender,
                 stateful=self._stateful,
-                may_wait=partial(self._refuse_stopped, query),
+                may_wait=partial(self._require_not_stopped, query),
             )
         return self._table
 
-    def _refuse_stopped(self, query: str) -> None:
+    def _require_not_stopped(self, query: str) -> None:
         """QUERY-14: end a batch that waits, if the query is being stopped: Spark waits for it."""
         session = self.session or pyspark.sql.SparkSession.builder.getOrCreate()
         running = [each for each in session.streams.active if str(each.id) == query]
@@ -201,7 +201,7 @@ class Batches:
 
     def _places(self, frame: Any, found: Take) -> Mapping[str, str]:
         """Return the columns that say of which record a row is (QUERY-6)."""
-        named = self.settings.table.record_columns.named()
+        named = self.settings.table.record_columns.columns_by_part()
         places: dict[str, str] = {
             part: named[part] for part in ("topic", "partition", "offset") if part in named
         }

@@ -28,7 +28,7 @@ def read_batch(
     if number > 0:
         begins = log.sources(f"offsets/{number - 1}")
     else:
-        begins = [log.first(place) for place in range(len(ends))]
+        begins = [log.first_offsets_of(place) for place in range(len(ends))]
     query = log.query()
     begin, end = _kafka_offsets(begins), _kafka_offsets(ends)
     if begin is None or end is None:
@@ -56,7 +56,7 @@ class _CheckpointLog:
             raise self._damaged(name)
         return [line.strip() for line in lines[2:]]
 
-    def first(self, source: int) -> str:
+    def first_offsets_of(self, source: int) -> str:
         """Return where a source began. Only Kafka's says it, and others need not be there."""
         try:
             lines = self._lines(f"sources/{source}/0")
@@ -103,7 +103,7 @@ def _kafka_offsets(lines: Iterable[str]) -> Offsets | None:
     for line in lines:
         if line == _UNUSED:
             continue
-        offsets = _topics_of(line)
+        offsets = _parse_offset_line(line)
         if offsets is None:
             return None
         for at, offset in offsets:
@@ -113,7 +113,7 @@ def _kafka_offsets(lines: Iterable[str]) -> Offsets | None:
     return Offsets(found) if found else None
 
 
-def _topics_of(line: str) -> list[tuple[TopicPartition, int]] | None:
+def _parse_offset_line(line: str) -> list[tuple[TopicPartition, int]] | None:
     try:
         topics: Any = json.loads(line)
     except ValueError as error:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Self
 
-from headgate.config.catalog_location import require_locations
+from headgate.config.catalog_location import require_catalog_location
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import (
     CommitRecord,
@@ -97,7 +97,7 @@ class PlannedBatch:
     begun_s: float
 
 
-def refuse_unfit(settings: SinkSettings) -> None:
+def require_fit_for_query(settings: SinkSettings) -> None:
     """Raise ``ConfigurationError`` for what a query decides itself, or cannot do yet."""
     if QUERY_TOPIC in settings.source.topics:
         raise ConfigurationError(
@@ -136,8 +136,8 @@ class QueryTable:
         wait: Callable[[float], object] = time.sleep,
         may_wait: Callable[[], object] = lambda: None,
     ) -> None:
-        refuse_unfit(settings)
-        require_locations(settings)
+        require_fit_for_query(settings)
+        require_catalog_location(settings)
         self.settings = settings
         self._sources = sources
         self._stateful = stateful
@@ -194,10 +194,10 @@ class QueryTable:
             self._wait(LOOK_AGAIN_S)
             self._may_wait()
             now = self.read()
-        self._topic_ids = self._describe(proposed, now)
+        self._topic_ids = self._topic_ids_of(proposed, now)
         return now, decide_batch(now.record, proposed, stateful=self._stateful)
 
-    def _describe(self, proposed: ProposedBatch, now: TableNow) -> dict[str, TopicId]:
+    def _topic_ids_of(self, proposed: ProposedBatch, now: TableNow) -> dict[str, TopicId]:
         """Return the ids of the batch's topics; offsets of a re-created one say nothing."""
         topics = {at.topic for at in proposed.end}
         if not topics:
@@ -249,8 +249,8 @@ class QueryTable:
         another has committed. Raises ``StopSink``, ``Unreachable``."""
         now, proposed = planned.now, planned.proposed
         for _ in range(_ATTEMPTS_MAX):
-            self._refuse_old(planned)
-            attempt = self._attempt(now, proposed, files, rows)
+            self._require_not_too_old(planned)
+            attempt = self._build_attempt(now, proposed, files, rows)
             outcome = self._table.commit(attempt)
             has_landed = isinstance(outcome, Landed)
             if not isinstance(outcome, Landed):
@@ -276,7 +276,7 @@ class QueryTable:
             "is the catalog well? then start the query again",
         )
 
-    def _attempt(
+    def _build_attempt(
         self, now: TableNow, proposed: ProposedBatch, files: tuple[WrittenFile, ...], rows: int
     ) -> CommitAttempt:
         transaction = now.next_transaction(self._run.sender)
@@ -301,7 +301,7 @@ class QueryTable:
             self._wait(_PAUSE_S)
         return self.read()
 
-    def _refuse_old(self, planned: PlannedBatch) -> None:
+    def _require_not_too_old(self, planned: PlannedBatch) -> None:
         age_s = time.monotonic() - planned.begun_s
         if age_s * 1000 > self.settings.coordinator.claim_age_max_ms:  # QUERY-18
             raise BatchTooOld(

@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import HeadgateError, RowsUnfit
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch
-from headgate.data_plane.batch.batch_failures import write_error
+from headgate.data_plane.batch.batch_failures import translate_write_error
 from headgate.data_plane.batch.routed_table import table_of_start
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.formats.record_format import Faults
@@ -60,22 +60,22 @@ class RowsWriter:
     def write(self, batches: Iterable[pa.RecordBatch]) -> PartWritten:
         """Write the rows. Raises ``RowsUnfit``, ``WriteFailed``; then no file is left."""
         files, rows = FileOutlets(self.batch), 0
-        table = files.of(table_of_start(self.plan, self.batch), self.plan)
+        table = files.outlet_of(table_of_start(self.plan, self.batch), self.plan)
         schema = self.plan.shape.arrow_schema()
         try:
             for batch in batches:
-                fit = rows_of_table(self._trimmed(batch), schema)
-                table.rows.take(fit)
+                fit = fit_table_rows(self._trim_rows(batch), schema)
+                table.rows.add_rows(fit)
                 rows += fit.num_rows
             finished = files.finish()
         except BaseException as error:
             files.discard()
             if isinstance(error, HeadgateError) or not isinstance(error, Exception):
                 raise
-            raise write_error(error, self.batch) from error
+            raise translate_write_error(error, self.batch) from error
         return PartWritten(tuple(f for each in finished.values() for f in each), rows)
 
-    def _trimmed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _trim_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.trim:
             return batch
         partitions, offsets = (batch.column(self.places[part]) for part in ("partition", "offset"))
@@ -94,7 +94,7 @@ class RowsWriter:
         return batch.filter(pc.invert(here))
 
 
-def rows_of_table(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def fit_table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """QUERY-17: return the rows with the table's columns and types. Raises ``RowsUnfit``."""
     faults = Faults()
     rows = fit_rows(batch, schema, faults)

@@ -202,7 +202,7 @@ class Life(Node):
         self.enter(replace(initial, deadlines={Timer.ALIVE: 10**9}), _Writer(sink, self.tables))
 
     def _ready(self) -> SinkTables:
-        """As ``SinkTables.prepare_tables``, which asks brokers whether a missing table was filled."""
+        """Do as ``SinkTables.prepare_tables``, which asks brokers whether a table was filled."""
         tables = SinkTables(self.sink.settings, self.opened)
         tables.primary.create(tables.spec(tables.name))
         tables.require_fit_table()

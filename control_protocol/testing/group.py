@@ -75,7 +75,7 @@ class FakeMember:
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._group.source.end_offsets(partitions)
 
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return False
 
     def commit(self, offsets: Offsets, note: str) -> None:

@@ -84,7 +84,7 @@ def is_bisectable(error: BaseException) -> bool:
     return not is_external(error)
 
 
-def write_error(error: Exception, batch: Batch) -> HeadgateError:
+def translate_write_error(error: Exception, batch: Batch) -> HeadgateError:
     """Translate somebody else's error into ours."""
     kind = Unforeseen if is_bisectable(error) else WriteFailed
     return kind(f"batch {batch.number} of {batch.table.table}: {_error_text(error)}")

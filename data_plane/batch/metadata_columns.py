@@ -50,7 +50,7 @@ class RecordColumns:
         if "headers" in self._fields:
             self._header_text = _header_values_are_text(self._fields["headers"])
 
-    def columns(self, chunk: Chunk) -> tuple[dict[str, pa.Array], dict[int, str]]:
+    def build_columns(self, chunk: Chunk) -> tuple[dict[str, pa.Array], dict[int, str]]:
         """Return columns by name, and which records are bad."""
         faults = Faults()
         parts: dict[str, Callable[[Chunk, pa.Field, Faults], pa.Array]] = {
@@ -91,7 +91,7 @@ class RecordColumns:
             return self._coordinate("timestamp", near).cast(field.type)
 
     def _struct(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
-        result, reasons = self._inside.columns(chunk)
+        result, reasons = self._inside.build_columns(chunk)
         for row, reason in reasons.items():
             faults.note([row], f"{field.name}.{reason}")
         children = [result[child.name] for child in field.type]

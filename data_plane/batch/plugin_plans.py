@@ -33,7 +33,7 @@ class QuarantinePlans(Protocol):
     def with_quarantine(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan with that of the batch's quarantine. Raises as ``plan_of``."""
 
-    def forget_temporary(self) -> bool: ...
+    def forget_temporary_keys(self) -> bool: ...
 
 
 class PluginPlans:
@@ -58,9 +58,9 @@ class PluginPlans:
         plan = self._plan.plan_of(batch.table, source)
         return self._quarantine.with_quarantine(plan, batch, source) if self._quarantine else plan
 
-    def forget_temporary(self) -> bool:
+    def forget_temporary_keys(self) -> bool:
         """Forget the quarantine's temporary keys; the table has none."""
-        return self._quarantine is not None and self._quarantine.forget_temporary()
+        return self._quarantine is not None and self._quarantine.forget_temporary_keys()
 
 
 class PluginQuarantinePlans:
@@ -80,14 +80,14 @@ class PluginQuarantinePlans:
         return replace(
             plan,
             quarantine=quarantine,
-            already_quarantined=quarantined_offsets(batch, source, self._rows),
+            already_quarantined=quarantined_offsets(batch, source, self._read_quarantine_rows),
         )
 
-    def forget_temporary(self) -> bool:
+    def forget_temporary_keys(self) -> bool:
         """Return ``False``: there are no temporary keys."""
         return False
 
-    def _rows(
+    def _read_quarantine_rows(
         self, start: TableStart, source: SourcePlan, again: RangesReadAgain
     ) -> list[dict[str, Any]]:
         with closing(self._read()) as reader:

@@ -25,7 +25,7 @@ class Numbering:
         self._bases = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         self._index = {at: place for place, at in enumerate(self.partitions)}
 
-    def numbers(
+    def number_records(
         self, partitions: Sequence[TopicPartition], places: Integers, offsets: Integers
     ) -> Integers:
         """Return the numbers; ``places``: each record's index in ``partitions``."""
@@ -33,7 +33,7 @@ class Numbering:
         result: Integers = self._bases[index] + offsets - self._begins[index]
         return result
 
-    def records(self, numbers: Integers) -> tuple[Integers, Integers]:
+    def locate_records(self, numbers: Integers) -> tuple[Integers, Integers]:
         """Return the index of each record's partition in ``self.partitions``, and its offset.
 
         Raises ``ValueError`` for a number that no offset of the ranges has.
@@ -44,12 +44,12 @@ class Numbering:
         places = np.searchsorted(self._bases[:-1], numbers, side="right") - 1
         return places, self._begins[places] + numbers - self._bases[places]
 
-    def count(self, numbers: BitMap64, partition: TopicPartition) -> int:
+    def count_in_partition(self, numbers: BitMap64, partition: TopicPartition) -> int:
         """Return how many of the numbers are this partition's."""
         place = self._index[partition]
         return int(numbers.range_cardinality(int(self._bases[place]), int(self._bases[place + 1])))
 
-    def span(self, numbers: BitMap64, partition: TopicPartition) -> tuple[int, int] | None:
+    def offset_span(self, numbers: BitMap64, partition: TopicPartition) -> tuple[int, int] | None:
         """Return the first and the last offset of the numbers that are this partition's."""
         place = self._index[partition]
         base = int(self._bases[place])
@@ -61,7 +61,7 @@ class Numbering:
 
     def describe(self, number: int) -> str:
         """Return the record's name for errors."""
-        places, offsets = self.records(np.array([number], np.int64))
+        places, offsets = self.locate_records(np.array([number], np.int64))
         at = self.partitions[places[0]]
         return f"{at.topic} partition {at.partition} offset {offsets[0]}"
 

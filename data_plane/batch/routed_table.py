@@ -48,11 +48,11 @@ class RoutedTable:
     prefix: str = ""
 
     @property
-    def at(self) -> Destination:
+    def destination(self) -> Destination:
         return Destination(self.name, self.uuid, self.schema_id)
 
 
-def dropped_table(name: str) -> RoutedTable:
+def as_dropped_table(name: str) -> RoutedTable:
     """Return a table that existed before."""
     why = f"{TableMissing.code} table {name} no longer exists: it was dropped or renamed"
     return RoutedTable(name, problem=why, trouble=why)

@@ -224,11 +224,11 @@ class Names:
     parts: Mapping[str, str]
     _known: dict[str, Target | None] = field(default_factory=dict)
 
-    def of_topic(self) -> Target | None:
+    def target_of_topic(self) -> Target | None:
         """Return the table where the topic alone decides."""
         return target_of(self.route, self.parts)
 
-    def of(self, value: str) -> Target | None:
+    def target_of_value(self, value: str) -> Target | None:
         """Return the table for a value of the route's field, header or record name."""
         if value not in self._known:
             if len(self._known) > _VALUES_KEPT_MAX:

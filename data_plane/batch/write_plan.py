@@ -302,10 +302,10 @@ class Plans:
         if batch.quarantine is None or not source.handling.keeps_rejected:
             return plan
         quarantine = self._within_folder(batch.quarantine, quarantine_source(source))
-        known = quarantined_offsets(batch, source, self._rows)
+        known = quarantined_offsets(batch, source, self._read_quarantine_rows)
         return replace(plan, quarantine=quarantine, already_quarantined=known)
 
-    def _rows(
+    def _read_quarantine_rows(
         self, start: TableStart, source: SourcePlan, again: RangesReadAgain
     ) -> list[dict[str, Any]]:
         return rows_of_iceberg(_load(self._catalog, start), source, again)
@@ -313,7 +313,7 @@ class Plans:
     def _within_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
         """Return the plan, renewed where the table may want its files elsewhere by now."""
         plan = self.plan_for(start, source)
-        if not _is_inside(start, plan.shape.data_location):
+        if not _is_prefix_inside(start, plan.shape.data_location):
             self._kept.pop((start.uuid, start.schema_id, start.spec_id), None)
             plan = self.plan_for(start, source)
         require_own_folder(start, plan.shape.data_location)
@@ -330,7 +330,7 @@ class Plans:
             self._kept[key] = (now_s + min(self._age_s_max, renewal_age_s(good_s)), plan)
         return plan
 
-    def forget_temporary(self) -> bool:
+    def forget_temporary_keys(self) -> bool:
         """Forget plans with temporary keys; return whether there were any."""
         mortal = [
             key for key, (_, plan) in self._kept.items() if has_temporary_keys(plan.io_properties)
@@ -398,7 +398,7 @@ def data_location(properties: Mapping[str, str], location: str) -> str:
     return named or f"{location}/data"
 
 
-def _is_inside(start: TableStart, data: str) -> bool:
+def _is_prefix_inside(start: TableStart, data: str) -> bool:
     inside = start.file_prefix.removeprefix(f"{data}/")
     return inside != start.file_prefix and not {"", ".", ".."} & set(inside.split("/"))
 
@@ -408,7 +408,7 @@ def require_own_folder(start: TableStart, data: str) -> None:
 
     It is no reason to stop: the next START may be the coordinator's again.
     """
-    if not _is_inside(start, data):
+    if not _is_prefix_inside(start, data):
         raise FolderElsewhere(
             f"{start.table}: a START on the control topic names the folder {start.file_prefix}, "
             f"which is not below {data}/",

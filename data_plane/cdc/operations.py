@@ -58,21 +58,21 @@ def operations_of(
     unknown = np.flatnonzero(np.asarray(places.is_null()))
     codes = np.array([*known.values(), Operation.SKIP], np.uint8)
     result: Operations = codes[np.asarray(places.fill_null(len(known)))]
-    _note(unknown.tolist(), words, name, faults)
+    _note_unknown_words(unknown.tolist(), words, name, faults)
     return result
 
 
-def flags_of(
+def true_flags_of(
     words: pa.Array, name: str, faults: Faults
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return where the field ``name`` is true; a word other than true and false is a fault."""
     places = pc.index_in(words, pa.array(["false", "true"], words.type))
     wrong = pc.and_(words.is_valid(), places.is_null())
-    _note(np.flatnonzero(np.asarray(wrong)).tolist(), words, name, faults)
+    _note_unknown_words(np.flatnonzero(np.asarray(wrong)).tolist(), words, name, faults)
     return np.asarray(pc.is_in(words, pa.array(["true"], words.type)))
 
 
-def _note(rows: Sequence[int], words: pa.Array, name: str, faults: Faults) -> None:
+def _note_unknown_words(rows: Sequence[int], words: pa.Array, name: str, faults: Faults) -> None:
     for row in rows:
         word = words[row].as_py()
         description = "is missing" if word is None else f"{word[:_CHARACTERS_MAX]!r} is not known"

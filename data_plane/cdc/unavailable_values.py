@@ -55,7 +55,7 @@ class Placeholder:
                 columns[place] = columns[place].take(at)
         return pa.RecordBatch.from_arrays(columns, schema=rows.schema) if result else rows, result
 
-    def note(self, found: dict[str, Flags], faults: Faults) -> None:
+    def note_faults(self, found: dict[str, Flags], faults: Faults) -> None:
         """Make these values faults of their records."""
         for name, unknown in found.items():
             faults.note(

@@ -23,8 +23,8 @@ from headgate.data_plane.cdc.operations import (
     DMS_TRUNCATES,
     Operation,
     Operations,
-    flags_of,
     operations_of,
+    true_flags_of,
 )
 from headgate.data_plane.cdc.policy import Envelope
 from headgate.data_plane.formats.record_format import Faults
@@ -88,7 +88,7 @@ class _Flattened:
         parts, faults = self._reader.read(values), Faults()
         deleted, op = parts.words
         codes = operations_of(op.fill_null("c"), DEBEZIUM, "__op", faults)
-        codes[flags_of(deleted, "__deleted", faults)] = Operation.DELETE
+        codes[true_flags_of(deleted, "__deleted", faults)] = Operation.DELETE
         return parts.with_operations(codes, faults)
 
 
@@ -165,7 +165,7 @@ class _Dms:
                 parts = reader.read(Packed(values.array.take(pa.array(at))))
                 bad |= {int(at[row]): reason for row, reason in parts.bad.items()}
                 result.append(replace(parts, left=at[parts.left]))
-        return _join(result or [self._flat.read(values[:0])], words, operations, bad)
+        return _merge_parts(result or [self._flat.read(values[:0])], words, operations, bad)
 
 
 def _dms_operations(words: Parts, faults: Faults) -> tuple[Flags, Operations]:
@@ -187,7 +187,7 @@ def _dms_operations(words: Parts, faults: Faults) -> tuple[Flags, Operations]:
     return nested, codes
 
 
-def _join(
+def _merge_parts(
     found: list[Parts], words: Parts, operations: Operations, bad: Mapping[int, str]
 ) -> UnwrappedValues:
     """Merge the parts in the order of their values; ``operations``: of those read as words."""

@@ -42,9 +42,9 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from headgate.data_plane.files.file_format import Encoder, one_of
+from headgate.data_plane.files.file_format import Encoder, read_choice
 from headgate.data_plane.files.metrics import Leaf, RowMetrics
-from headgate.data_plane.files.type_mapping import Stored, TypeMapping, as_numbers, as_they_are
+from headgate.data_plane.files.type_mapping import Stored, TypeMapping, as_numbers, narrow_storage
 
 _BLOCK_BYTES = 256 * 1024
 """In Arrow memory; a block is compressed as a whole."""
@@ -87,7 +87,7 @@ class AvroEncoding:
     ) -> None:
         self.struct = schema.as_struct()
         self.leaves = tuple(leaves)
-        codec = one_of(properties, "write.avro.compression-codec", _CODECS, "gzip")
+        codec = read_choice(properties, "write.avro.compression-codec", _CODECS, "gzip")
         record_schema = avro_schema(self.struct, "table")
         metadata = {"avro.schema": json.dumps(record_schema).encode(), "avro.codec": codec.encode()}
         self._header = _MAGIC + _encode(_METADATA, metadata)
@@ -111,7 +111,7 @@ class _AvroFile:
         self._metrics = RowMetrics(encoding.leaves)
 
     def write(self, rows: pa.Table) -> None:
-        stored = _TYPE_MAPPING.rows(rows, self._encoding.struct)
+        stored = _TYPE_MAPPING.stored_rows(rows, self._encoding.struct)
         portion = max(1, int(_BLOCK_BYTES * rows.num_rows / max(1, rows.nbytes)))
         for begin in range(0, rows.num_rows, portion):
             self._write_block(stored.slice(begin, portion).to_pylist())
@@ -121,7 +121,7 @@ class _AvroFile:
         """Do nothing: nothing follows the rows of an Avro file."""
 
     def describe(self) -> tuple[int, dict[str, Any]]:
-        return self._metrics.rows, self._metrics.of_rows()
+        return self._metrics.rows, self._metrics.describe_rows()
 
     def _write_block(self, rows: list[dict[str, Any]]) -> None:
         """Write the rows as an array: their number, each of them, and a zero."""
@@ -199,18 +199,18 @@ def field_name(field: NestedField) -> str:
     return f"_{result}" if result[:1].isdigit() else result
 
 
-def _storage_type(kind: PrimitiveType) -> Stored:
+def _storage_conversion(kind: PrimitiveType) -> Stored:
     if isinstance(kind, DecimalType):
         size = _decimal_bytes(kind.precision)
-        return lambda values: _big_endian(values, size)
+        return lambda values: _decimals_as_bytes(values, size)
     if isinstance(kind, StringType | BinaryType | BooleanType | FixedType | UUIDType):
-        return as_they_are
+        return narrow_storage
     if isinstance(kind, IntegerType | LongType | FloatType | DoubleType):
-        return as_they_are
+        return narrow_storage
     return as_numbers
 
 
-def _big_endian(values: pa.Array, size: int) -> pa.Array:
+def _decimals_as_bytes(values: pa.Array, size: int) -> pa.Array:
     """Return decimals as the bytes that Avro has for them, the highest first."""
     whole = np.frombuffer(values.buffers()[1], np.uint8).reshape(-1, 16)
     used = whole[values.offset : values.offset + len(values), :size][:, ::-1]
@@ -239,4 +239,4 @@ def _encode(schema: Any, value: Any) -> bytes:
     return into.getvalue()
 
 
-_TYPE_MAPPING = TypeMapping(_storage_type, field_name, lambda _: {}, maps_as_lists=True)
+_TYPE_MAPPING = TypeMapping(_storage_conversion, field_name, lambda _: {}, maps_as_lists=True)

@@ -107,7 +107,7 @@ class OpenFiles:
         self._most = most
         self._open: OrderedDict[Hashable, Callable[[], None]] = OrderedDict()
 
-    def touch(self, file: Hashable) -> None:
+    def mark_used(self, file: Hashable) -> None:
         self._open.move_to_end(file)
 
     def make_room(self) -> None:
@@ -248,8 +248,8 @@ class DataFiles:
             self._close(key)
         begin = 0
         while begin < table.num_rows:
-            group = table.slice(begin, self._group_rows(table, key, encoding))
-            file = self._file(key, group, encoding)
+            group = table.slice(begin, self._rows_per_group(table, key, encoding))
+            file = self._open_or_reuse_file(key, group, encoding)
             size_before = file.stream.tell()
             file.encoder.write(self._shape.with_meta_columns(group, file.path, file.rows))
             file.rows += group.num_rows
@@ -288,7 +288,7 @@ class DataFiles:
         wait(given_up, _GIVEN_UP_S)
         delete_quietly(self._shape.io, [path for path in self._paths if path not in begun])
 
-    def _group_rows(self, table: pa.Table, key: PartitionKey, encoding: Encoding) -> int:
+    def _rows_per_group(self, table: pa.Table, key: PartitionKey, encoding: Encoding) -> int:
         memory_per_row = max(1.0, table.nbytes / table.num_rows)
         if self._written_bytes:
             disk_per_row = max(1.0, self._written_bytes / self._written_rows)
@@ -299,9 +299,11 @@ class DataFiles:
         by_memory = encoding.bytes_max / memory_per_row
         return max(1, int(min(encoding.rows_max, by_memory, max(room, _ROWS_MIN))))
 
-    def _file(self, key: PartitionKey, rows: pa.Table, encoding: Encoding) -> _OpenFile:
+    def _open_or_reuse_file(
+        self, key: PartitionKey, rows: pa.Table, encoding: Encoding
+    ) -> _OpenFile:
         if key in self._open:
-            self._pool.touch((id(self), key))
+            self._pool.mark_used((id(self), key))
             return self._open[key]
         self._pool.make_room()
         path = self._shape.new_path(self._prefix, key, encoding)

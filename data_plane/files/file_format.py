@@ -49,7 +49,7 @@ class Encoding(Protocol):
         """Begin a file; ``rows`` are the first that it will hold."""
 
 
-def whole_number(properties: Mapping[str, str], name: str, default: int) -> int:
+def read_positive_number(properties: Mapping[str, str], name: str, default: int) -> int:
     """Return the property as a number above zero. Raises ``ConfigurationError``."""
     text = properties.get(name)
     if text is None:
@@ -59,7 +59,9 @@ def whole_number(properties: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def one_of(properties: Mapping[str, str], name: str, known: Mapping[str, str], default: str) -> str:
+def read_choice(
+    properties: Mapping[str, str], name: str, known: Mapping[str, str], default: str
+) -> str:
     """Return the value of ``known`` for the property. Raises ``ConfigurationError``."""
     word = properties.get(name, default).strip().lower()
     if word not in known:

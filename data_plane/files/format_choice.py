@@ -9,7 +9,7 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 
 from headgate.control_protocol.errors import ConfigurationError, KeyUnfit
-from headgate.data_plane.files.file_format import Encoding, one_of, whole_number
+from headgate.data_plane.files.file_format import Encoding, read_choice, read_positive_number
 from headgate.data_plane.files.metrics import Leaf, leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import ParquetEncoding
 
@@ -19,23 +19,23 @@ _TARGET = "write.target-file-size-bytes"
 _Made = Callable[[Schema, Mapping[str, str], Sequence[Leaf]], Encoding]
 
 
-def format_of(properties: Mapping[str, str]) -> str:
+def file_format_name(properties: Mapping[str, str]) -> str:
     """Return the format's name. Raises ``ConfigurationError`` for one that is not written."""
-    return one_of(properties, FORMAT, {name: name for name in _FORMATS}, "parquet")
+    return read_choice(properties, FORMAT, {name: name for name in _FORMATS}, "parquet")
 
 
 def require_format_for_keys(table: str, properties: Mapping[str, str]) -> None:
     """Raise ``KeyUnfit`` where the coordinator could not read keys from the table's files."""
-    if format_of(properties) != ParquetEncoding.name:
+    if file_format_name(properties) != ParquetEncoding.name:
         raise KeyUnfit(
-            f"{table} has a key, and wants its files in {format_of(properties)}",
+            f"{table} has a key, and wants its files in {file_format_name(properties)}",
             f"set the table's property {FORMAT} to parquet",
         )
 
 
 def encoding_of(schema: Schema, properties: Mapping[str, str], leaves: Sequence[Leaf]) -> Encoding:
     """Return how the table's files are made. Raises ``ConfigurationError``."""
-    name = format_of(properties)
+    name = file_format_name(properties)
     if name != ParquetEncoding.name:
         _require_no_nanoseconds(name, leaves)
     return _FORMATS[name]()(schema, properties, leaves)
@@ -53,7 +53,7 @@ def _require_no_nanoseconds(name: str, leaves: Sequence[Leaf]) -> None:
 
 def target_bytes(properties: Mapping[str, str]) -> int:
     """Return the size on disk at which the table wants its files closed; 0 if it sets none."""
-    return whole_number(properties, _TARGET, 0)
+    return read_positive_number(properties, _TARGET, 0)
 
 
 def require_writable_files(schema: Schema, properties: Mapping[str, str], order: SortOrder) -> None:

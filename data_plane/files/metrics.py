@@ -280,14 +280,14 @@ class FileMetrics:
                 values[leaf.field_id] = sum(chunk.num_values for chunk in chunks)
                 nulls[leaf.field_id] = sum(found.null_count for found in statistics)
             if leaf.has_bounds and not leaf.is_floating:
-                self._take_bounds(leaf, statistics)
+                self._widen_by_statistics(leaf, statistics)
         return {
             "column_sizes": sizes,
             "value_counts": values,
             "null_value_counts": nulls,
             "nan_value_counts": self.nan_counts,
             **self._bounds(),
-            "split_offsets": tuple(sorted(_begin(group) for group in groups)),
+            "split_offsets": tuple(sorted(_row_group_begin(group) for group in groups)),
         }
 
     def _range(self, leaf: Leaf) -> _Range:
@@ -314,12 +314,12 @@ class FileMetrics:
             result = pc.min_max(column.cast(pa.large_binary()))
             self._range(leaf).widen(result["min"].as_py(), result["max"].as_py())
 
-    def _take_bounds(self, leaf: Leaf, statistics: list[pq.Statistics | None]) -> None:
+    def _widen_by_statistics(self, leaf: Leaf, statistics: list[pq.Statistics | None]) -> None:
         for result in statistics:
             if result is not None and result.has_min_max:
                 low, high = result.min_raw, result.max_raw
                 if isinstance(leaf.kind, DecimalType):
-                    low, high = _integer(low), _integer(high)
+                    low, high = _unscaled_integer(low), _unscaled_integer(high)
                 self._range(leaf).widen(low, high)
 
     def _bounds(self) -> dict[str, dict[int, bytes]]:
@@ -336,7 +336,7 @@ class FileMetrics:
         return {"lower_bounds": lower, "upper_bounds": upper}
 
 
-def _begin(group: pq.RowGroupMetaData) -> int:
+def _row_group_begin(group: pq.RowGroupMetaData) -> int:
     first = group.column(0)
     begins = [first.data_page_offset]
     if first.has_dictionary_page:
@@ -344,7 +344,7 @@ def _begin(group: pq.RowGroupMetaData) -> int:
     return int(min(begins))
 
 
-def _integer(raw: bytes | int) -> int:
+def _unscaled_integer(raw: bytes | int) -> int:
     return raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
 
 
@@ -374,7 +374,7 @@ def _single_value(kind: PrimitiveType, value: Any) -> bytes:
     if isinstance(kind, BooleanType):
         return b"\x01" if value else b"\x00"
     if isinstance(kind, DecimalType):
-        return int(value).to_bytes(_bytes_of(value), "big", signed=True)
+        return int(value).to_bytes(_byte_count(value), "big", signed=True)
     if isinstance(kind, FloatType):
         return struct.pack("<f", value)
     if isinstance(kind, DoubleType):
@@ -382,7 +382,7 @@ def _single_value(kind: PrimitiveType, value: Any) -> bytes:
     return struct.pack("<i" if isinstance(kind, IntegerType | DateType) else "<q", value)
 
 
-def _bytes_of(value: int) -> int:
+def _byte_count(value: int) -> int:
     """Return the fewest bytes that hold the number and its sign."""
     return ((value if value >= 0 else ~value).bit_length() // 8) + 1
 
@@ -408,11 +408,13 @@ class RowMetrics(FileMetrics):
             if leaf.is_floating:
                 self._add_floats(leaf, column)
             elif leaf.has_bounds:
-                result = pc.min_max(_comparable(column))
-                low, high = (_raw(result[end].as_py(), column.type) for end in ("min", "max"))
+                result = pc.min_max(_as_comparable(column))
+                low, high = (
+                    _unscaled_value(result[end].as_py(), column.type) for end in ("min", "max")
+                )
                 self._range(leaf).widen(low, high)
 
-    def of_rows(self) -> dict[str, Any]:
+    def describe_rows(self) -> dict[str, Any]:
         """Return the statistics fields of ``FileDetail``."""
         return {
             "value_counts": dict.fromkeys(self.null_counts, self.rows),
@@ -422,7 +424,7 @@ class RowMetrics(FileMetrics):
         }
 
 
-def _comparable(column: pa.Array) -> pa.Array:
+def _as_comparable(column: pa.Array) -> pa.Array:
     """Return the values in a form with Iceberg's order: numbers, or bytes."""
     kind = column.type
     if isinstance(column, pa.ExtensionArray):
@@ -436,7 +438,7 @@ def _comparable(column: pa.Array) -> pa.Array:
     return column
 
 
-def _raw(value: Any, kind: pa.DataType) -> Any:
+def _unscaled_value(value: Any, kind: pa.DataType) -> Any:
     """Return a decimal as its unscaled number, and anything else as it is."""
     if not isinstance(value, Decimal):
         return value

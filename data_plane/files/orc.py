@@ -14,9 +14,14 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, NestedField, PrimitiveType, TimeType, UUIDType
 
-from headgate.data_plane.files.file_format import STORED_BYTES_MAX, Encoder, one_of, whole_number
+from headgate.data_plane.files.file_format import (
+    STORED_BYTES_MAX,
+    Encoder,
+    read_choice,
+    read_positive_number,
+)
 from headgate.data_plane.files.metrics import Leaf, RowMetrics
-from headgate.data_plane.files.type_mapping import Stored, TypeMapping, as_numbers, as_they_are
+from headgate.data_plane.files.type_mapping import Stored, TypeMapping, as_numbers, narrow_storage
 
 _ORC = "write.orc."
 _CODECS = {"zlib": "zlib", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd", "none": "uncompressed"}
@@ -34,13 +39,15 @@ class OrcEncoding:
     ) -> None:
         self._schema = schema
         columns = schema_to_pyarrow(schema).types
-        self._timed = [place for place, kind in enumerate(columns) if _has_moments(kind)]
+        self._timed = [place for place, kind in enumerate(columns) if _has_timestamps(kind)]
         self._leaves = tuple(leaves)
-        stripe_bytes = whole_number(properties, f"{_ORC}stripe-size-bytes", STORED_BYTES_MAX)
+        stripe_bytes = read_positive_number(
+            properties, f"{_ORC}stripe-size-bytes", STORED_BYTES_MAX
+        )
         self.bytes_max = min(stripe_bytes, STORED_BYTES_MAX)
-        strategy = one_of(properties, f"{_ORC}compression-strategy", _STRATEGIES, "speed")
+        strategy = read_choice(properties, f"{_ORC}compression-strategy", _STRATEGIES, "speed")
         self._options = {
-            "compression": one_of(properties, f"{_ORC}compression-codec", _CODECS, "zlib"),
+            "compression": read_choice(properties, f"{_ORC}compression-codec", _CODECS, "zlib"),
             "compression_strategy": strategy,
             "stripe_size": self.bytes_max,
         }
@@ -51,9 +58,9 @@ class OrcEncoding:
         For these Arrow's writer stores a negative fraction, which Java's readers subtract twice.
         """
         return not any(
-            _has_split_second(moments)
+            _has_fraction_before_1970(moments)
             for place in self._timed
-            for moments in _moments(rows.column(place).combine_chunks())
+            for moments in _find_timestamps(rows.column(place).combine_chunks())
         )
 
     def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:  # noqa: ARG002
@@ -67,17 +74,17 @@ class _OrcFile:
         self._metrics = RowMetrics(leaves)
 
     def write(self, rows: pa.Table) -> None:
-        self._writer.write(_TYPE_MAPPING.rows(rows, self._struct))
+        self._writer.write(_TYPE_MAPPING.stored_rows(rows, self._struct))
         self._metrics.add_rows(rows)
 
     def close(self) -> None:
         self._writer.close()
 
     def describe(self) -> tuple[int, dict[str, Any]]:
-        return self._metrics.rows, self._metrics.of_rows()
+        return self._metrics.rows, self._metrics.describe_rows()
 
 
-def _labels(field: NestedField) -> dict[str, str]:
+def _iceberg_attributes(field: NestedField) -> dict[str, str]:
     """Return the attributes that Iceberg's own writers add to ORC's type."""
     result = {"iceberg.id": str(field.field_id), "iceberg.required": str(field.required).lower()}
     kind = field.field_type
@@ -90,28 +97,28 @@ def _labels(field: NestedField) -> dict[str, str]:
     return result
 
 
-def _has_moments(kind: pa.DataType) -> bool:
+def _has_timestamps(kind: pa.DataType) -> bool:
     if kinds.is_timestamp(kind):
         return True
     inside = [kind.field(at).type for at in range(kind.num_fields)]
-    return any(map(_has_moments, inside))
+    return any(map(_has_timestamps, inside))
 
 
-def _moments(array: pa.Array) -> Iterator[pa.Array]:
+def _find_timestamps(array: pa.Array) -> Iterator[pa.Array]:
     """Yield the timestamps in a column, those inside of structs, lists and maps too."""
     if kinds.is_timestamp(array.type):
         yield array
     elif kinds.is_struct(array.type):
         for inside in array.flatten():
-            yield from _moments(inside)
+            yield from _find_timestamps(inside)
     elif kinds.is_map(array.type):
-        yield from _moments(array.keys)
-        yield from _moments(array.items)
+        yield from _find_timestamps(array.keys)
+        yield from _find_timestamps(array.items)
     elif kinds.is_list(array.type) or kinds.is_large_list(array.type):
-        yield from _moments(array.flatten())
+        yield from _find_timestamps(array.flatten())
 
 
-def _has_split_second(moments: pa.Array) -> bool:
+def _has_fraction_before_1970(moments: pa.Array) -> bool:
     earliest = pc.min(moments.view(pa.int64())).as_py()
     if earliest is None or earliest >= 0:
         return False
@@ -119,8 +126,8 @@ def _has_split_second(moments: pa.Array) -> bool:
     return bool((numbers[numbers < 0] % 1_000_000).any())
 
 
-def _storage_type(kind: PrimitiveType) -> Stored:
-    return as_numbers if isinstance(kind, TimeType) else as_they_are
+def _storage_conversion(kind: PrimitiveType) -> Stored:
+    return as_numbers if isinstance(kind, TimeType) else narrow_storage
 
 
-_TYPE_MAPPING = TypeMapping(_storage_type, lambda field: field.name, _labels)
+_TYPE_MAPPING = TypeMapping(_storage_conversion, lambda field: field.name, _iceberg_attributes)

@@ -29,7 +29,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.data_plane.files.file_format import STORED_BYTES_MAX, Encoder, whole_number
+from headgate.data_plane.files.file_format import STORED_BYTES_MAX, Encoder, read_positive_number
 from headgate.data_plane.files.metrics import FileMetrics, Leaf
 from headgate.data_plane.formats.casting.relabel import array_from
 
@@ -47,7 +47,7 @@ def fill_hidden_nulls(table: pa.Table, places: tuple[int, ...]) -> pa.Table:
         field = table.schema.field(place)
         column = table.column(place).combine_chunks()
         whole = column.take(pa.array(np.arange(len(column))))  # not a slice: offsets begin at zero
-        table = table.set_column(place, field, _fill(whole, field.type))
+        table = table.set_column(place, field, _fill_hidden(whole, field.type))
     return table
 
 
@@ -61,24 +61,24 @@ def _can_hide_null(field: pa.Field) -> bool:
     return _is_list(kind) and _can_hide_null(kind.value_field)
 
 
-def _fill(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _fill_hidden(array: pa.Array, kind: pa.DataType) -> pa.Array:
     mask = array.is_null() if array.null_count else None
     if kinds.is_struct(kind):
-        children = [_child(array, place, field) for place, field in enumerate(kind)]
+        children = [_filled_child(array, place, field) for place, field in enumerate(kind)]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
     if kinds.is_map(kind):
-        items = _fill(array.items, kind.item_type)
+        items = _fill_hidden(array.items, kind.item_type)
         return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=kind, mask=mask)
     if _is_list(kind):
         made = pa.LargeListArray if kinds.is_large_list(kind) else pa.ListArray
         return made.from_arrays(
-            array.offsets, _fill(array.values, kind.value_type), type=kind, mask=mask
+            array.offsets, _fill_hidden(array.values, kind.value_type), type=kind, mask=mask
         )
     return array
 
 
-def _child(records: pa.StructArray, place: int, field: pa.Field) -> pa.Array:
-    values = _fill(records.field(place), field.type)
+def _filled_child(records: pa.StructArray, place: int, field: pa.Field) -> pa.Array:
+    values = _fill_hidden(records.field(place), field.type)
     if field.nullable or not records.null_count or not values.null_count:
         return values
     # Only what is hidden: a null in a struct that is not null is still refused.
@@ -127,7 +127,7 @@ It is that of a million rows with 135,000 distinct values, about as many as a di
 """
 
 
-def with_dictionary(leaves: Iterable[Leaf], rows: pa.Table) -> list[str]:
+def columns_for_dictionary(leaves: Iterable[Leaf], rows: pa.Table) -> list[str]:
     """Return the paths of columns to begin a dictionary for; ``rows``: the first of the file."""
     paths = [leaf.path for leaf in leaves]
     if rows.num_rows < _ROWS_MIN:
@@ -207,11 +207,11 @@ class ParquetOptions:
             "store_decimal_as_integer": True,
         }
         self._bloom = [
-            leaf for leaf in leaves if _BLOOM_POSSIBLE and _bloom_columns(leaf, properties)
+            leaf for leaf in leaves if _BLOOM_POSSIBLE and _wants_bloom_filter(leaf, properties)
         ]
-        self.of_file(rows=1)  # refuses impossible numbers before there is a file
+        self.writer_options(rows=1)  # refuses impossible numbers before there is a file
 
-    def of_file(self, rows: int) -> dict[str, Any]:
+    def writer_options(self, rows: int) -> dict[str, Any]:
         """Return options of ``pq.ParquetWriter``; ``rows``: as many as a row group will hold."""
         if not self._bloom:
             return dict(self._options)
@@ -236,14 +236,14 @@ class ParquetOptions:
         return {"compression": codec, "compression_level": int(level)}
 
     def _number(self, name: str, default: int) -> int:
-        return whole_number(self._properties, f"{_PARQUET}{name}", default)
+        return read_positive_number(self._properties, f"{_PARQUET}{name}", default)
 
     def _bloom_filter(self, leaf: Leaf, rows: int) -> dict[str, Any]:
         """Size the filter for so many rows, unless the table gives the number of distinct values.
 
         Never larger than the table wants, at the price of more false positives.
         """
-        fpp = self._fpp(leaf)
+        fpp = self._bloom_filter_fpp(leaf)
         count = self._number(f"bloom-filter-ndv.column.{leaf.name}", rows)
         bytes_max = max(_BLOOM_BYTES_MIN, self._number("bloom-filter-max-bytes", _BLOOM_BYTES_MAX))
         # Filter sizes are rounded up to a power of two.
@@ -251,7 +251,7 @@ class ParquetOptions:
         bits_per_value = -8 / math.log(1 - fpp ** (1 / 8))
         return {"ndv": max(1, min(count, int(bits_max / bits_per_value))), "fpp": fpp}
 
-    def _fpp(self, leaf: Leaf) -> float:
+    def _bloom_filter_fpp(self, leaf: Leaf) -> float:
         name = f"{_PARQUET}bloom-filter-fpp.column.{leaf.name}"
         text = self._properties.get(name, str(_BLOOM_FPP))
         try:
@@ -286,7 +286,7 @@ def _why_no_bloom_filter(name: str, column: str, possible: set[str]) -> list[str
     return [] if column in possible else [f"{name}: no such column, or one of booleans"]
 
 
-def _bloom_columns(leaf: Leaf, properties: Mapping[str, str]) -> bool:
+def _wants_bloom_filter(leaf: Leaf, properties: Mapping[str, str]) -> bool:
     wanted = properties.get(f"{_BLOOM_ENABLED}{leaf.name}", "").lower() == "true"
     return wanted and not isinstance(leaf.kind, BooleanType)
 
@@ -324,8 +324,8 @@ class ParquetEncoding:
         return True
 
     def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:
-        options = self._options.of_file(rows.num_rows)
-        options["use_dictionary"] = with_dictionary(self._leaves, rows)
+        options = self._options.writer_options(rows.num_rows)
+        options["use_dictionary"] = columns_for_dictionary(self._leaves, rows)
         writer = pq.ParquetWriter(stream, self._schema, store_schema=self._tells_arrow, **options)
         return _ParquetFile(writer, self._hiding, FileMetrics(self._leaves))
 

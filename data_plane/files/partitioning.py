@@ -41,12 +41,12 @@ class TransformedColumn:
                 "upgrade headgate, or use known transforms",
             ) from error
 
-    def of(self, table: pa.Table) -> pa.Array:
+    def transformed_values(self, table: pa.Table) -> pa.Array:
         """Return the transformed values, one per row."""
         source = column_at(table, self._path)
         if isinstance(self._transform, IdentityTransform):
             return source.storage if isinstance(source, pa.ExtensionArray) else source
-        source = _plain(source)
+        source = _as_transform_input(source)
         if isinstance(self._transform, TruncateTransform) and kinds.is_large_binary(source.type):
             return pc.binary_slice(source, 0, self._transform.width)
         if isinstance(self._transform, VoidTransform):
@@ -64,7 +64,7 @@ def column_at(table: pa.Table, path: str) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def _as_transform_input(column: pa.Array) -> pa.Array:
     """Return what the transforms take: storage of extension types, and microseconds.
 
     They round nanoseconds before 1970 towards zero; flooring to microseconds first gives the same
@@ -110,8 +110,8 @@ class Partitioner:
         if not self._columns or not table.num_rows:
             yield PartitionKey(), table
             return
-        keys = [column.of(table) for column in self._columns]
-        groups = _groups(keys)
+        keys = [column.transformed_values(table) for column in self._columns]
+        groups = _group_numbers(keys)
         if groups.max() == 0:
             yield self._key(keys, 0), table
             return
@@ -123,11 +123,11 @@ class Partitioner:
             yield self._key(keys, int(order[begin])), sorted_rows.slice(begin, end - begin)
             begin = end
 
-    def split_crowded(self, table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def split_off_largest(self, table: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return the rows of the largest partitions, half of all or more; and the rest."""
         if not self._columns:
             return table, table.slice(0, 0)
-        groups = _groups([column.of(table) for column in self._columns])
+        groups = _group_numbers([column.transformed_values(table) for column in self._columns])
         counts = np.bincount(groups)
         largest_first = np.argsort(-counts, kind="stable")
         needed = np.searchsorted(np.cumsum(counts[largest_first]), len(groups) / 2) + 1
@@ -145,7 +145,7 @@ class Partitioner:
         return PartitionKey(binary, self._spec.partition_to_path(Record(*values), self._schema))
 
 
-def _groups(keys: list[pa.Array]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _group_numbers(keys: list[pa.Array]) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return a number per row from 0 on, equal where all keys are equal (nulls are equal too)."""
     combined = np.zeros(len(keys[0]), np.int64)
     for key in keys:

@@ -31,14 +31,14 @@ class Sorter:
 
     def sort(self, table: pa.Table) -> pa.Table:
         """Return all rows, in order; rows that the order does not distinguish keep their order."""
-        return table.take(self.order(table))
+        return table.take(self.sorted_indices(table))
 
-    def order(self, table: pa.Table) -> pa.Array:
+    def sorted_indices(self, table: pa.Table) -> pa.Array:
         """Return the numbers of the rows, in the order of ``sort``."""
         columns: list[pa.Array] = []
         directions: list[str] = []
         for key in self._keys:
-            for column, direction in key.columns(table):
+            for column, direction in key.sort_columns(table):
                 columns.append(column)
                 directions.append(direction)
         names = [str(place) for place in range(len(columns))]
@@ -56,8 +56,8 @@ class _Key:
         self._direction = "ascending" if field.direction is SortDirection.ASC else "descending"
         self._nulls_first = field.null_order is NullOrder.NULLS_FIRST
 
-    def columns(self, table: pa.Table) -> list[tuple[pa.Array, str]]:
-        values = self._column.of(table)
+    def sort_columns(self, table: pa.Table) -> list[tuple[pa.Array, str]]:
+        values = self._column.transformed_values(table)
         if kinds.is_floating(values.type):
             values = _as_total_order(values)
         result = [(values, self._direction)]

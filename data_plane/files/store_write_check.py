@@ -44,7 +44,7 @@ def try_store(properties: Mapping[str, str], location: str, answer_s: float = AN
         try:
             return call_with_timeout(answer_s, "the store", ask)
         except Exception as error:
-            raise store_failure(error, f"{path} cannot be {done}", location) from error
+            raise translate_store_error(error, f"{path} cannot be {done}", location) from error
 
     io = ask_in_time("opened", lambda: open_files(properties, path))
     try:
@@ -69,7 +69,7 @@ def _read(io: FileIO, path: str) -> None:
             raise OSError(f"{len(result)} bytes came back of the {len(_TEXT)} that were written")
 
 
-def store_failure(error: Exception, what: str, location: str) -> HeadgateError:
+def translate_store_error(error: Exception, what: str, location: str) -> HeadgateError:
     """Translate an error of a store's client into ours."""
     if operation := refused_operation(error):
         return MissingRights(

@@ -30,7 +30,7 @@ class TypeMapping:
     labels: Labels
     maps_as_lists: bool = False
 
-    def rows(self, rows: pa.Table, struct: StructType) -> pa.Table:
+    def stored_rows(self, rows: pa.Table, struct: StructType) -> pa.Table:
         """Return the rows as stored. Raises ``WriteFailed`` for a null in a required column."""
         columns, fields = [], []
         for place, field in enumerate(struct.fields):
@@ -82,7 +82,7 @@ class TypeMapping:
         return pa.ListArray.from_arrays(array.offsets, pairs, mask=mask)
 
 
-def as_they_are(values: pa.Array) -> pa.Array:
+def narrow_storage(values: pa.Array) -> pa.Array:
     """Return the values themselves, in the narrow type if Arrow has them in a wide one."""
     if kinds.is_large_string(values.type):
         return values.cast(pa.string())

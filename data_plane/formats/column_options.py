@@ -47,7 +47,7 @@ class ColumnRule:
         }
         return frozenset(name for name, asked in wanted.items() if asked)
 
-    def constant(self, value: Constant, column: pa.Field) -> Any:
+    def convert_constant(self, value: Constant, column: pa.Field) -> Any:
         """Return the value as ``pa.array`` takes it for the column, by JSON's rules.
 
         Raises ``ValueError``.
@@ -56,8 +56,10 @@ class ColumnRule:
         from headgate.data_plane.formats.json import values
 
         if self.unit and isinstance(value, int | float) and not isinstance(value, bool):
-            return epoch_times.count_of(epoch_times.exact(value), self.unit, column.type)
-        exact = epoch_times.exact(value) if isinstance(value, float) else value
+            return epoch_times.convert_count(
+                epoch_times.shortest_decimal(value), self.unit, column.type
+            )
+        exact = epoch_times.shortest_decimal(value) if isinstance(value, float) else value
         return values.convert_value(column, exact, column.name)
 
 
@@ -77,7 +79,7 @@ def path_of(text: str) -> tuple[str, ...]:
         at += 1
 
 
-def is_moment(kind: pa.DataType) -> bool:
+def is_time_or_timestamp(kind: pa.DataType) -> bool:
     """Return whether a number in the column counts units of time since some beginning."""
     import pyarrow.types as kinds
 
@@ -93,7 +95,7 @@ def is_text(kind: pa.DataType) -> bool:
 # ------------------------------------------------------------------------------- the marks
 
 
-def mark(field: pa.Field, rule: ColumnRule) -> pa.Field:
+def mark_with_rule(field: pa.Field, rule: ColumnRule) -> pa.Field:
     """Return the field with what a format must know about the rule."""
     known = dict(field.metadata or {})
     if rule.unit:

@@ -38,11 +38,11 @@ class _Layer:
     fields: dict[str, pa.Field | dict[str, object]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
 
-    def takes(self, path: Path) -> bool:
+    def add_if_possible(self, path: Path) -> bool:
         """Put the path in, unless another column wants one of its fields as something else."""
         known = self.fields
         if len(path) == 1 or path[0].name not in known:
-            forms = _forms(path[0])
+            forms = _lookup_names(path[0])
             if forms & self.used:
                 return False
             self.used |= forms
@@ -60,9 +60,9 @@ class _Layer:
         return pa.schema([_field(name, inside, roots) for name, inside in self.fields.items()])
 
 
-def _forms(root: pa.Field) -> set[str]:
+def _lookup_names(root: pa.Field) -> set[str]:
     """Return every name by which the root is found, in one case: layers err on the safe side."""
-    return {form.lower() for form in field_names.forms_of(root)} | {root.name.lower()}
+    return {form.lower() for form in field_names.lookup_names_of(root)} | {root.name.lower()}
 
 
 def _is_clash(known: Mapping[str, object], name: str) -> bool:
@@ -106,24 +106,24 @@ class RuledColumns:
         self._rules = {column.name: rules.get(column.name, _NONE) for column in schema}
         self._caseless = caseless
         self._constants = {
-            column.name: array_from([rule.constant(value, column)], column.type)
+            column.name: array_from([rule.convert_constant(value, column)], column.type)
             for column in schema
             for rule in [self._rules[column.name]]
             for value in [rule.default if rule.value is None else rule.value]
             if value is not None
         }
         self._paths = {
-            column.name: self._path(column, self._rules[column.name])
+            column.name: self._path_of_column(column, self._rules[column.name])
             for column in schema
             if self._rules[column.name].value is None
         }
         self._layers, self._layer_of = self._make_layers()
 
-    def _path(self, column: pa.Field, rule: ColumnRule) -> Path:
+    def _path_of_column(self, column: pa.Field, rule: ColumnRule) -> Path:
         place = self._inside.get(column.name)
         if place is None:
-            return self._below(column, rule)
-        below = self._below(place.field, rule)
+            return self._path_of_rule(column, rule)
+        below = self._path_of_rule(place.field, rule)
         steps = (pa.field(step, pa.null()) for step in place.front)
         front = (
             steps
@@ -132,10 +132,10 @@ class RuledColumns:
         )
         return (*front, *below)
 
-    def _below(self, column: pa.Field, rule: ColumnRule) -> Path:
+    def _path_of_rule(self, column: pa.Field, rule: ColumnRule) -> Path:
         if not rule.path:
             nullable = column.nullable or rule.default is not None
-            return (column_options.mark(column.with_nullable(nullable), rule),)
+            return (column_options.mark_with_rule(column.with_nullable(nullable), rule),)
         *steps, last = rule.path
         leaf = field_names.record_field(pa.field(last, column.type), caseless=self._caseless)
         return (
@@ -143,18 +143,20 @@ class RuledColumns:
                 field_names.record_field(pa.field(step, pa.null()), caseless=self._caseless)
                 for step in steps
             ),
-            column_options.mark(leaf, rule),
+            column_options.mark_with_rule(leaf, rule),
         )
 
     def _make_layers(self) -> tuple[list[pa.Schema], dict[str, int]]:
         layers: list[_Layer] = []
         layer_of = {}
         for name, path in self._paths.items():
-            place = next((at for at, layer in enumerate(layers) if layer.takes(path)), None)
+            place = next(
+                (at for at, layer in enumerate(layers) if layer.add_if_possible(path)), None
+            )
             if place is None:
                 place = len(layers)
                 layers.append(_Layer())
-                assert layers[place].takes(path), "there is nothing else in it"
+                assert layers[place].add_if_possible(path), "there is nothing else in it"
             layer_of[name] = place
         steps = {step.name: step for path in self._paths.values() for step in path[:-1]}
         return [layer.schema(steps) for layer in layers], layer_of
@@ -209,7 +211,7 @@ class RuledColumns:
         """Fill in the default for records without such a field."""
         nulls = np.flatnonzero(np.asarray(found.is_null()))
         asked = Packed(values.array.take(pa.array(nulls)))
-        absent = nulls[cast("RuledFormat", self._inner).missing(asked, path)]
+        absent = nulls[cast("RuledFormat", self._inner).find_missing_field(asked, path)]
         if not len(absent):
             return found
         places = np.arange(len(found), dtype=np.int64)

@@ -35,18 +35,20 @@ def with_field_names(schema: pa.Schema, mapping: str | None, *, caseless: bool) 
     """
     if mapping is None and not caseless:
         return schema
-    by_id = _by_id(json.loads(mapping)) if mapping is not None else {}
-    return pa.schema(_level([_with_field_names(f, by_id, caseless=caseless) for f in schema]))
+    by_id = _parse_name_mapping(json.loads(mapping)) if mapping is not None else {}
+    return pa.schema(
+        _require_distinct_names([_with_field_names(f, by_id, caseless=caseless) for f in schema])
+    )
 
 
-def _by_id(mapping: Any) -> dict[bytes, list[str]]:
+def _parse_name_mapping(mapping: Any) -> dict[bytes, list[str]]:
     result: dict[bytes, list[str]] = {}
     if not isinstance(mapping, list) or not all(isinstance(entry, dict) for entry in mapping):
         raise ValueError("the name mapping is not a list of fields")
     for entry in mapping:
         if "field-id" in entry:
             result[str(entry["field-id"]).encode()] = [str(name) for name in entry.get("names", [])]
-        result |= _by_id(entry.get("fields") or [])
+        result |= _parse_name_mapping(entry.get("fields") or [])
     return result
 
 
@@ -58,14 +60,14 @@ def _with_field_names(
     known[_NAMES] = json.dumps(names).encode()
     if caseless:
         known[_CASELESS] = b"true"
-    inside = _inside(field.type)
+    inside = _child_fields(field.type)
     if inside:
         fields = [_with_field_names(child, by_id, caseless=caseless) for child in inside]
         field = field.with_type(_rebuild(field.type, fields))
     return field.with_metadata(known)
 
 
-def _inside(kind: pa.DataType) -> list[pa.Field]:
+def _child_fields(kind: pa.DataType) -> list[pa.Field]:
     if kinds.is_map(kind):
         return [kind.key_field, kind.item_field]
     return [kind.field(place) for place in range(kind.num_fields)]
@@ -73,14 +75,14 @@ def _inside(kind: pa.DataType) -> list[pa.Field]:
 
 def _rebuild(kind: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
     if kinds.is_struct(kind):
-        return pa.struct(_level(fields))
+        return pa.struct(_require_distinct_names(fields))
     if kinds.is_map(kind):
         return pa.map_(*fields)
     return pa.large_list(fields[0]) if kinds.is_large_list(kind) else pa.list_(fields[0])
 
 
-def _level(fields: list[pa.Field]) -> list[pa.Field]:
-    wanted = Counter(form for field in fields for form in forms_of(field))
+def _require_distinct_names(fields: list[pa.Field]) -> list[pa.Field]:
+    wanted = Counter(form for field in fields for form in lookup_names_of(field))
     twice = sorted(form for form, count in wanted.items() if count > 1)
     if twice:
         raise ValueError(f"more than one column would take the field {twice[0]!r}")
@@ -109,7 +111,7 @@ def is_caseless(field: pa.Field) -> bool:
     return bool(field.metadata) and _CASELESS in field.metadata
 
 
-def forms_of(field: pa.Field) -> set[str]:
+def lookup_names_of(field: pa.Field) -> set[str]:
     """Return the names by which the field is found, in lower case if case does not matter."""
     if has_exact_name(field):
         return {field.name}
@@ -127,7 +129,7 @@ def match_fields(fields: Iterable[pa.Field], available: Sequence[str]) -> list[i
     result: list[int | None] = []
     for field in fields:
         index = by_form if is_caseless(field) else by_name
-        hits = [place for form in forms_of(field) for place in index.get(form, [])]
+        hits = [place for form in lookup_names_of(field) for place in index.get(form, [])]
         if len(hits) > 1:
             both = " and ".join(repr(available[place]) for place in sorted(hits)[:2])
             raise TwoFields(f"the fields {both} both belong into the column {field.name}")

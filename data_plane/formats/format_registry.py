@@ -74,7 +74,7 @@ def record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
         known = format_names()
         raise ConfigurationError(
             f"there is no record format {name!r}",
-            f"known are: {', '.join(known)}{suggestion(name, known)}",
+            f"known are: {', '.join(known)}{suggest_similar(name, known)}",
         )
     try:
         return factory(options)
@@ -120,14 +120,14 @@ def take_options(
     known = {*(defaults or {}), *required}
     unknown = sorted(set(options) - known)
     if unknown:
-        raise ValueError(f"there is no option {unknown[0]!r}{suggestion(unknown[0], known)}")
+        raise ValueError(f"there is no option {unknown[0]!r}{suggest_similar(unknown[0], known)}")
     missing = [name for name in required if not options.get(name)]
     if missing:
         raise ValueError(f"the option {missing[0]!r} is missing")
     return {**(defaults or {}), **options}
 
 
-def suggestion(word: str, known: Sequence[str] | set[str]) -> str:
+def suggest_similar(word: str, known: Sequence[str] | set[str]) -> str:
     """Return the end of an error's sentence that proposes the most similar known word."""
     matches = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.5)
     return f"; did you mean {matches[0]}?" if matches else ""

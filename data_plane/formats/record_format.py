@@ -55,9 +55,10 @@ class RuledFormat(RecordFormat, Protocol):
     """Supports column rules (``column_options``) which need a format's help."""
 
     rules: frozenset[str]
-    """Which rules. It reads marked fields accordingly; with ``default`` it has ``missing``."""
+    """Which rules. It reads marked fields accordingly; with ``default`` it has
+    ``find_missing_field``."""
 
-    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+    def find_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         """Return which records have no field at the end of the path; a null counts as a field."""
 
 

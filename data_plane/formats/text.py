@@ -42,7 +42,7 @@ class StringRecords:
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         faults = Faults()
         column = _only_column(schema, self._column)
-        return _rows({column: _texts(values, faults)}, len(values), schema, faults)
+        return _build_rows({column: _texts(values, faults)}, len(values), schema, faults)
 
 
 class BytesRecords:
@@ -54,7 +54,7 @@ class BytesRecords:
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         column = _only_column(schema, self._column)
         data = Packed.pack(values).array
-        return _rows({column: data}, len(values), schema, Faults())
+        return _build_rows({column: data}, len(values), schema, Faults())
 
 
 class CsvRecords:
@@ -83,7 +83,7 @@ class CsvRecords:
         texts = pc.replace_substring_regex(_texts(values, faults), _LINE_END, "")
         cells = self._cells(texts, len(columns), faults)
         result = {name: cells[place] for place, name in enumerate(columns) if name}
-        return _rows(result, len(values), schema, faults)
+        return _build_rows(result, len(values), schema, faults)
 
     def _cells(self, texts: pa.Array, count: int, faults: Faults) -> list[pa.Array]:
         """Return a column of text for each cell."""
@@ -148,7 +148,7 @@ def _only_column(schema: pa.Schema, name: str) -> str:
     return name
 
 
-def _rows(
+def _build_rows(
     found: Mapping[str, pa.Array], count: int, schema: pa.Schema, faults: Faults
 ) -> pa.RecordBatch:
     columns = []

@@ -43,7 +43,7 @@ UnknownColumns = tuple[Rows, Struct]
 class EvolvingFormat(Protocol):
     """Reports which fields records have beyond the columns that it fills (schema evolution)."""
 
-    def watch(self, finder: UnknownFieldFinder) -> None:
+    def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         """Look for unknown fields from now on; ``unknown_columns`` reports them."""
 
     @property
@@ -101,10 +101,14 @@ class UnknownFieldFinder:
 
     # --------------------------------------------------------------------------- JSON's values
 
-    def of_record(self, record: Mapping[str, Any]) -> Struct:
+    def unknown_in_record(self, record: Mapping[str, Any]) -> Struct:
         """Return what the table would need for this object to lose nothing."""
         row = self._row_of(record)
-        rest = {name: value for name, value in row.items() if self._form(name) not in self._used}
+        rest = {
+            name: value
+            for name, value in row.items()
+            if self._normalize_name(name) not in self._used
+        }
         return Struct(tuple(self._fields_of(rest, list(self._schema), ())))
 
     def ignores(self, record: Mapping[str, Any]) -> bool:
@@ -121,9 +125,11 @@ class UnknownFieldFinder:
     def _fields_of(
         self, record: Mapping[str, Any], columns: list[pa.Field], path: Path
     ) -> Iterable[Column]:
-        by_form = {form: column for column in columns for form in field_names.forms_of(column)}
+        by_form = {
+            form: column for column in columns for form in field_names.lookup_names_of(column)
+        }
         for name, value in record.items():
-            column = by_form.get(self._form(name))
+            column = by_form.get(self._normalize_name(name))
             at = (*path, column.name if column is not None else name)
             if value is None or at in self.ignored:
                 continue
@@ -133,7 +139,7 @@ class UnknownFieldFinder:
             if wanted is not None:
                 yield Column(at[-1], wanted)
 
-    def _form(self, name: str) -> str:
+    def _normalize_name(self, name: str) -> str:
         return name.lower() if self._caseless else name
 
     def _wider_type(self, kind: pa.DataType, value: Any, path: Path) -> Type | None:
@@ -142,34 +148,36 @@ class UnknownFieldFinder:
             inside = tuple(self._fields_of(value, list(kind), path))
             return Struct(inside) if inside else None
         if kinds.is_map(kind) and isinstance(value, dict):
-            item = self._items(kind.item_type, value.values(), path)
+            item = self._wider_item_type(kind.item_type, value.values(), path)
             return None if item is None else MapOf("string", Column("", item))
         if _is_list(kind) and isinstance(value, list):
-            item = self._items(kind.value_type, value, path)
+            item = self._wider_item_type(kind.value_type, value, path)
             return None if item is None else ListOf(Column("", item))
-        return _wider(kind, value)
+        return _wider_primitive(kind, value)
 
-    def _items(self, kind: pa.DataType, values: Iterable[Any], path: Path) -> Type | None:
+    def _wider_item_type(self, kind: pa.DataType, values: Iterable[Any], path: Path) -> Type | None:
         result = (self._wider_type(kind, value, path) for value in values if value is not None)
         return _join(each for each in result if each is not None)
 
     # ----------------------------------------------------------------------------- by a schema
 
-    def of_columns(self, written: Struct) -> Struct:
+    def unknown_in_columns(self, written: Struct) -> Struct:
         """Return what the table would need for anything written with these columns."""
         for step in self._place.row:
             inside = [c.type for c in written.fields if c.name == step]
             if not inside or not isinstance(inside[0], Struct):
                 return Struct()
             written = inside[0]
-        rest = (c for c in written.fields if self._form(c.name) not in self._used)
+        rest = (c for c in written.fields if self._normalize_name(c.name) not in self._used)
         return Struct(tuple(self._columns_of(Struct(tuple(rest)), list(self._schema), ())))
 
     def _columns_of(self, written: Struct, columns: list[pa.Field], path: Path) -> Iterable[Column]:
-        by_form = {form: column for column in columns for form in field_names.forms_of(column)}
+        by_form = {
+            form: column for column in columns for form in field_names.lookup_names_of(column)
+        }
         there = set()
         for wanted in written.fields:
-            column = by_form.get(self._form(wanted.name))
+            column = by_form.get(self._normalize_name(wanted.name))
             at = (*path, column.name if column is not None else wanted.name)
             there.add(at[-1])
             if at in self.ignored:
@@ -180,11 +188,13 @@ class UnknownFieldFinder:
             kind = self._wider_than(column.type, wanted.type, at)
             optional = not column.nullable and not wanted.required
             if kind is not None or optional:
-                yield Column(column.name, kind or _type_of(column.type), required=not optional)
+                yield Column(
+                    column.name, kind or _type_of_same_shape(column.type), required=not optional
+                )
         for column in columns:
             at = (*path, column.name)
             if column.name not in there and not column.nullable and at not in self.ignored:
-                yield Column(column.name, _type_of(column.type), required=False)
+                yield Column(column.name, _type_of_same_shape(column.type), required=False)
 
     def _wider_than(self, kind: pa.DataType, wanted: Type, path: Path) -> Type | None:
         match wanted:
@@ -192,22 +202,22 @@ class UnknownFieldFinder:
                 inside = tuple(self._columns_of(wanted, list(kind), path))
                 return Struct(inside) if inside else None
             case ListOf(element) if _is_list(kind):
-                item = self._item(kind.value_field, element, path)
+                item = self._wider_item(kind.value_field, element, path)
                 return None if item is None else ListOf(item)
             case MapOf(key, value) if kinds.is_map(kind):
-                item = self._item(kind.item_field, value, path)
+                item = self._wider_item(kind.item_field, value, path)
                 return None if item is None else MapOf(key, item)
             case str():
                 return wanted if may_widen(_name_of(kind), wanted) else None
             case _:
                 return None
 
-    def _item(self, field: pa.Field, item: Column, path: Path) -> Column | None:
+    def _wider_item(self, field: pa.Field, item: Column, path: Path) -> Column | None:
         kind = self._wider_than(field.type, item.type, path)
         optional = not field.nullable and not item.required
         if kind is None and not optional:
             return None
-        return Column("", kind or _type_of(field.type), required=not optional)
+        return Column("", kind or _type_of_same_shape(field.type), required=not optional)
 
     # ------------------------------------------------------------------------------- for the C
 
@@ -282,7 +292,7 @@ def _join(found: Iterable[Type]) -> Type | None:
     return reduce(join_columns, columns).fields[0].type if columns else None
 
 
-def _wider(kind: pa.DataType, value: Any) -> Type | None:
+def _wider_primitive(kind: pa.DataType, value: Any) -> Type | None:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     if kinds.is_int32(kind):
@@ -319,14 +329,14 @@ def _name_of(kind: pa.DataType) -> str:
     )
 
 
-def _type_of(kind: pa.DataType) -> Type:
+def _type_of_same_shape(kind: pa.DataType) -> Type:
     """Return a type for a column that only becomes optional: of the same shape, not wider."""
     if kinds.is_struct(kind):
-        return Struct(tuple(Column(each.name, _type_of(each.type)) for each in kind))
+        return Struct(tuple(Column(each.name, _type_of_same_shape(each.type)) for each in kind))
     if _is_list(kind):
-        return ListOf(Column("", _type_of(kind.value_type)))
+        return ListOf(Column("", _type_of_same_shape(kind.value_type)))
     if kinds.is_map(kind):
-        return MapOf("string", Column("", _type_of(kind.item_type)))
+        return MapOf("string", Column("", _type_of_same_shape(kind.item_type)))
     return _name_of(kind)
 
 

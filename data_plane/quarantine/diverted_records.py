@@ -49,18 +49,18 @@ class DivertedRecords:
         self.record = record
 
     @property
-    def names_tables(self) -> bool:
+    def has_table_column(self) -> bool:
         """Return whether the quarantine has the column that names the table."""
         return MEANT_FOR in self._table.schema().column_names
 
     def tables(self) -> tuple[str, ...]:
         """Return the tables that some of the records were meant for."""
-        result = self._scan(self._is_diverted(), (MEANT_FOR,))
+        result = self._scan(self._diverted_filter(), (MEANT_FOR,))
         return tuple(sorted(filter(None, pc.unique(result[MEANT_FOR]).to_pylist())))
 
-    def places(self, name: str) -> tuple[Place, ...]:
+    def places_for_table(self, name: str) -> tuple[Place, ...]:
         """Return those meant for the table, in order, each once, of topics that are unchanged."""
-        rows = self._scan(self._meant_for(name), _PLACE).to_pylist()
+        rows = self._scan(self._table_filter(name), _PLACE).to_pylist()
         ids, ends = self.record.topic_ids, self.record.offsets
         return tuple(
             Place(TopicPartition(topic, partition), TopicId(topic_id), offset)
@@ -78,7 +78,7 @@ class DivertedRecords:
     def records(self, name: str, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[Record]:
         """Yield the records meant for the table within these ranges, byte by byte."""
         anywhere = [range_filter(at, span) for at, span in ranges.items()]
-        wanted = And(self._meant_for(name), Or(*anywhere) if anywhere[1:] else anywhere[0])
+        wanted = And(self._table_filter(name), Or(*anywhere) if anywhere[1:] else anywhere[0])
         rows = self._scan(wanted, _ROW)
         timestamps = rows["timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
         for row, timestamp_us in zip(
@@ -94,10 +94,10 @@ class DivertedRecords:
                 headers=[(each["key"], each["value"]) for each in row["headers"] or ()],
             )
 
-    def _meant_for(self, name: str) -> BooleanExpression:
-        return And(self._is_diverted(), EqualTo(term=MEANT_FOR, value=name))
+    def _table_filter(self, name: str) -> BooleanExpression:
+        return And(self._diverted_filter(), EqualTo(term=MEANT_FOR, value=name))
 
-    def _is_diverted(self) -> BooleanExpression:
+    def _diverted_filter(self) -> BooleanExpression:
         ours = EqualTo(term="sink", value=str(self._sink))
         return And(ours, EqualTo(term="error_class", value=TABLE))
 

@@ -80,14 +80,14 @@ class _Search:
         waiting = [np.arange(len(self._chunk.offsets), dtype=np.int64)]
         while waiting:
             rows = waiting.pop()
-            if not self._take(rows):
+            if not self._try_rows(rows):
                 first, second = np.array_split(rows, 2)
                 waiting += [second, first]
         empty = rows_from([], schema)
         together = pa.concat_batches([empty, *self._parts])
         return Read(together, [(bad, why) for why, bad in self._bad.items() if bad])
 
-    def _take(self, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bool:
+    def _try_rows(self, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bool:
         """Return whether the outcome of each of these rows is known."""
         wanted = np.zeros(len(self._chunk.offsets), np.bool_)
         wanted[rows] = True
@@ -252,7 +252,7 @@ def _halves(ranges: Ranges) -> Iterable[Ranges]:
 def delete_unannounced(plan: WriterPlan, files: Iterable[WrittenFile]) -> None:
     """Remove files that were never announced: only this process ever knew their names."""
     for file in files:
-        owner = _owner(plan, file)
+        owner = _plan_of_file(plan, file)
         io = open_files(owner.io_properties, owner.shape.data_location)
         try:
             io.delete(file.path)
@@ -260,7 +260,7 @@ def delete_unannounced(plan: WriterPlan, files: Iterable[WrittenFile]) -> None:
             log.warning("%s is left behind, unused: %s", file.path, error)
 
 
-def _owner(plan: WriterPlan, file: WrittenFile) -> WriterPlan:
+def _plan_of_file(plan: WriterPlan, file: WrittenFile) -> WriterPlan:
     """Return the plan of the table that the file was for."""
     routed = (table.plan for table in plan.tables.values() if table.plan)
     return next(

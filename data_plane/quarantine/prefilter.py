@@ -54,7 +54,7 @@ class Prefilter:
             chunk = self._rejected.without_tombstones(chunk)
         return self._without_poison(chunk)
 
-    def results(
+    def partition_results(
         self, records: Integers, deleted: Integers | None = None
     ) -> dict[TopicPartition, PartitionResult]:
         """Return the counts of what was read so far, as if it were all; ``records`` of each place
@@ -85,7 +85,7 @@ class Prefilter:
         }
         if not reasons:
             return chunk
-        self._rejected.take(chunk, reasons, BAD_EXCEPTION)
+        self._rejected.reject_bad(chunk, reasons, BAD_EXCEPTION)
         return chunk.where(all_but(chunk, reasons))
 
 

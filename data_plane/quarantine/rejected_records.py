@@ -84,9 +84,9 @@ class RejectedRecords:
             known |= (chunk.places == place) & np.isin(chunk.offsets, offsets)
         if not known.any():
             return chunk
-        self.quarantined += self._by_place(chunk.places[known])
+        self.quarantined += self._count_by_place(chunk.places[known])
         tombstones = np.asarray(chunk.values.array.is_null())
-        self.bad += self._by_place(chunk.places[known & ~tombstones])
+        self.bad += self._count_by_place(chunk.places[known & ~tombstones])
         return chunk.where(~known)
 
     def without_tombstones(self, chunk: Chunk, disposal: Disposal | None = None) -> Chunk:
@@ -104,7 +104,7 @@ class RejectedRecords:
         disposal = self._handling.unmatched
         self.reasons[reason] += len(chunk.offsets)
         if disposal is Disposal.SKIP:
-            self.skipped += self._by_place(chunk.places)
+            self.skipped += self._count_by_place(chunk.places)
         elif len(chunk.offsets):
             reasons = dict.fromkeys(range(len(chunk.offsets)), reason)
             self._dispose(disposal, chunk, reasons, ROUTE)
@@ -118,14 +118,14 @@ class RejectedRecords:
 
     def skip(self, chunk: Chunk) -> None:
         """Count these records, which say nothing about rows. They are not bad."""
-        self.skipped += self._by_place(chunk.places)
+        self.skipped += self._count_by_place(chunk.places)
 
-    def take(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
+    def reject_bad(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
         """Take the records that could not be converted. Raises ``TooManyBadRecords``."""
         self._dispose(self._handling.policy, chunk, reasons, error_class)
         if self._handling.policy is Disposal.FAIL:
             return
-        self.bad += self._by_place(chunk.places[list(reasons)])
+        self.bad += self._count_by_place(chunk.places[list(reasons)])
         if reasons and not self._first:
             self._first = self._describe(chunk, min(reasons), reasons[min(reasons)])
         bad = int(self.bad.sum())
@@ -143,7 +143,7 @@ class RejectedRecords:
         """Return whether a record stops the sink: nothing that is written now will count."""
         return bool(self._stops)
 
-    def stop_at(self, error: StopBefore) -> None:
+    def note_stop(self, error: StopBefore) -> None:
         """Note records that stop the sink; the batch is read to its end for the first of each
         partition."""
         for at, offset in error.first.items():
@@ -151,15 +151,15 @@ class RejectedRecords:
             if known is None or offset < known.first[at]:
                 self._stops[at] = error
 
-    def require_none(self) -> None:
+    def require_no_stop(self) -> None:
         """Raise the ``StopBefore`` that was noted, with the first such record of each partition."""
         if self._stops:
             first, *others = (error for _, error in sorted(self._stops.items()))
             raise first.with_others(others)
 
     def finish(self) -> tuple[WrittenFile, ...]:
-        """Raises as ``require_none``."""
-        self.require_none()
+        """Raises as ``require_no_stop``."""
+        self.require_no_stop()
         if self._first:
             count, event = int(self.bad.sum()), LogEvent.RECORDS_BAD
             extra = log_extra(event, records=count)
@@ -180,9 +180,9 @@ class RejectedRecords:
         table: str | None = None,
     ) -> None:
         if disposal is Disposal.FAIL:
-            self._refuse(chunk, reasons, error_class)
+            self._note_first_stops(chunk, reasons, error_class)
             return
-        places = self._by_place(chunk.places[list(reasons)])
+        places = self._count_by_place(chunk.places[list(reasons)])
         if disposal is Disposal.SKIP:
             self.skipped += places
             return
@@ -191,10 +191,10 @@ class RejectedRecords:
             self._quarantine = _Quarantine(self._plan, self._batch)
         self._quarantine.take(chunk, reasons, {"error_class": error_class, "table_name": table})
 
-    def _by_place(self, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _count_by_place(self, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.bincount(places, minlength=len(self._partitions)).astype(np.int64)
 
-    def _refuse(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
+    def _note_first_stops(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
         """Note the first of these records in each partition."""
         rows = list(reasons)
         first = first_offsets(self._partitions, chunk.places[rows], chunk.offsets[rows])
@@ -207,19 +207,19 @@ class RejectedRecords:
             )
             more = f" (and {len(rows) - 1} more near it)" if len(rows) > 1 else ""
             text = self._describe(chunk, row, reasons[row], more)
-            self.stop_at(_stop_error(error_class, text, Offsets({at: offset})))
+            self.note_stop(_stop_error(error_class, text, Offsets({at: offset})))
 
     def _describe(self, chunk: Chunk, row: int, reason: str, more: str = "") -> str:
         at = self._partitions[chunk.places[row]]
         where = f"{at.topic} partition {at.partition} offset {chunk.offsets[row]}"
         if not self._handling.excerpts:
-            return f"{where}: {self._place_of(reason)}{more}"
+            return f"{where}: {self._describe_without_content(reason)}{more}"
         reason = f"{where}: {reason[:_MESSAGE_CHARACTERS_MAX]}{more}"
         value = chunk.values[row]
         begins = "" if value is None else f"; the value begins {_excerpt(value)}"
         return self._plan.source.redaction(f"{reason}{begins}")
 
-    def _place_of(self, reason: str) -> str:
+    def _describe_without_content(self, reason: str) -> str:
         """Return the reason without any of the record's content."""
         column = re.split(r"[:.\[ ]", reason, maxsplit=1)[0]
         known = column in self._plan.decoded_schema().names
@@ -257,7 +257,7 @@ class _Quarantine:
             for field in self._schema
         ]
         made = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        self._rows.take(self._storable(made) if self._storable else made)
+        self._rows.add_rows(self._storable(made) if self._storable else made)
 
     def finish(self) -> tuple[WrittenFile, ...]:
         self._rows.flush()

@@ -34,7 +34,7 @@ def may_have_key(routing: Routing, topic: str) -> bool:
     )
 
 
-def may_name(routing: Routing, topic: str, table: str) -> bool:
+def may_lead_to_table(routing: Routing, topic: str, table: str) -> bool:
     """Return whether a record of the topic may go to this table."""
     return any(
         name_pattern(fill_name(route, _known_parts(route, parts))).fullmatch(table) is not None
@@ -42,7 +42,7 @@ def may_name(routing: Routing, topic: str, table: str) -> bool:
     )
 
 
-def may_precede_key(routing: Routing, number: int) -> bool:
+def may_precede_keyed_table(routing: Routing, number: int) -> bool:
     """Return whether records of the route, or of those after it, may be a keyed table's."""
     route = routing.routes[number]
     return any(
@@ -117,7 +117,7 @@ def beginnings(pattern: str) -> frozenset[str]:
 def _branches(pattern: str) -> Iterator[str]:
     """Return what stands between the bars that are in no group."""
     begin = 0
-    for at, depth in _depths(pattern):
+    for at, depth in _group_depths(pattern):
         if pattern[at] == "|" and depth == 0:
             yield pattern[begin:at]
             begin = at + 1
@@ -127,11 +127,13 @@ def _branches(pattern: str) -> Iterator[str]:
 def _group_end(pattern: str, begin: int) -> int:
     """Return where the group ends that has begun before this place."""
     return next(
-        at for at, depth in _depths(pattern) if at >= begin and pattern[at] == ")" and depth == 0
+        at
+        for at, depth in _group_depths(pattern)
+        if at >= begin and pattern[at] == ")" and depth == 0
     )
 
 
-def _depths(pattern: str) -> Iterator[tuple[int, int]]:
+def _group_depths(pattern: str) -> Iterator[tuple[int, int]]:
     """Return each place that means something by itself, and in how many groups it is."""
     at, depth, listed = 0, 0, -1
     while at < len(pattern):

@@ -62,7 +62,7 @@ class RouteValues:
                 rules, caseless = {name: rule}, options.caseless
                 self._format = RuledColumns(made, rules, self._schema, caseless=caseless)
 
-    def of(self, chunk: Chunk) -> Values:
+    def values_of(self, chunk: Chunk) -> Values:
         """Return the values of records that have all some value of their own."""
         if self._route.header:
             return _encode(
@@ -153,7 +153,7 @@ class Router:
         self._topics = [at.topic for at in batch.ranges]
         topics_known = sorted(set(self._topics))
         self._codes = np.array([topics_known.index(topic) for topic in self._topics], np.int64)
-        values = {route: _values(route, source) for route in routing.routes}
+        values = {route: _build_route_values(route, source) for route in routing.routes}
         self._rules = [
             [_Rule(route, Names(route, parts), values[route]) for route, parts in found]
             for found in map(routing.routes_of_topic, topics_known)
@@ -166,12 +166,12 @@ class Router:
         """
         codes = self._codes[chunk.places]
         for code in np.unique(codes).tolist():
-            yield from self._of_topic(code, _filter(chunk, codes == code))
+            yield from self._split_by_rules(code, _filter(chunk, codes == code))
 
-    def _of_topic(self, code: int, chunk: Chunk) -> Iterator[tuple[Target | None, Chunk]]:
+    def _split_by_rules(self, code: int, chunk: Chunk) -> Iterator[tuple[Target | None, Chunk]]:
         for rule in self._rules[code]:
             if rule.values is None:
-                yield rule.names.of_topic(), chunk
+                yield rule.names.target_of_topic(), chunk
                 return
             if rule.route.by_value and chunk.values.array.null_count:
                 there = np.asarray(chunk.values.array.is_valid())
@@ -179,13 +179,13 @@ class Router:
                 chunk = chunk.where(there)
                 if not len(chunk.offsets):
                     return
-            result = rule.values.of(chunk)
+            result = rule.values.values_of(chunk)
             which = result.codes
             if result.bad:
                 self._on_bad(chunk, result.bad)
                 good = all_but(chunk, result.bad)
                 chunk, which = chunk.where(good), which[good]
-            named = [rule.names.of(value) for value in result.distinct]
+            named = [rule.names.target_of_value(value) for value in result.distinct]
             is_matched = np.array([target is not None for target in named] + [False], np.bool_)
             yield from _by_target(chunk, which, named, self._grouping_key)
             chunk = _filter(chunk, ~is_matched[which])
@@ -194,7 +194,7 @@ class Router:
         yield None, chunk
 
 
-def _values(route: Route, source: SourcePlan) -> RouteValues | None:
+def _build_route_values(route: Route, source: SourcePlan) -> RouteValues | None:
     return None if route.by_topic else RouteValues(route, source)
 
 

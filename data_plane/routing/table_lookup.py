@@ -25,7 +25,7 @@ from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import SupportsCatalog, TableFormat, TableSpec
 from headgate.data_plane.batch.batch_failures import LacksTablePlans
-from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable, dropped_table
+from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable, as_dropped_table
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY, Routing, fold_case
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.write_plan import (
@@ -54,7 +54,7 @@ class TableLookup:
         self._spec = spec
         self._seen = set[str]()
 
-    def names(self, namespace: str) -> frozenset[str]:
+    def list_table_names(self, namespace: str) -> frozenset[str]:
         """Return the last parts of the names of its tables. Raises ``Unreachable``."""
         listed = self._format.list_table_names(self._spec(f"{namespace}.any"))
         if isinstance(self._format, SupportsCatalog):
@@ -70,7 +70,7 @@ class TableLookup:
         try:
             layout = self._format.file_schema(self._spec(name))
         except TableMissing:  # it was listed a moment ago
-            return dropped_table(name)
+            return as_dropped_table(name)
         except (MissingRights, RetryLater) as error:
             if refused := missing_rights_error(error):
                 return RoutedTable(name, problem=str(refused), trouble=str(refused))
@@ -106,10 +106,10 @@ _log = redacted_logger(__name__)
 class TableDeclarations(Protocol):
     """The sink file's settings for a table of this name."""
 
-    def source(self, source: SourcePlan, table: str) -> SourcePlan:
+    def source_plan_of(self, source: SourcePlan, table: str) -> SourcePlan:
         """Return how its records are read."""
 
-    def creation(self, source: SourcePlan, table: str) -> CreationSource | None:
+    def creation_source_of(self, source: SourcePlan, table: str) -> CreationSource | None:
         """Return how a missing table gets its columns; ``None`` if it is not made."""
 
     @property
@@ -124,7 +124,7 @@ class TablePlans(Protocol):
 
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan: ...
 
-    def forget_temporary(self) -> bool: ...
+    def forget_temporary_keys(self) -> bool: ...
 
 
 class RoutedPlans:
@@ -164,7 +164,7 @@ class RoutedPlans:
         if not isinstance(outcome, BatchWritten):
             return outcome
         known = {name: table.trouble for name, (_, table) in self._loaded.items()}
-        known |= {name: dropped_table(name).trouble for name in self._dropped}
+        known |= {name: as_dropped_table(name).trouble for name in self._dropped}
         return replace(outcome, troubles={name: why for name, why in known.items() if why})
 
     def plan_of(
@@ -194,7 +194,7 @@ class RoutedPlans:
         names = sorted({*alone, *wanted, *self._loaded, *self._dropped})[: routing.tables_max]
         tables = {name: table for name in names if (table := self._table(name, source))}
         listed = {name: tables for name, (_, tables) in self._listed.items()}
-        visible = _hide_further(listed, tables, routing)
+        visible = _hide_tables_over_limit(listed, tables, routing)
         no_creation_reason = self._no_creation_reason(
             batch.changed_tables, source, full=visible is not listed
         )
@@ -242,7 +242,7 @@ class RoutedPlans:
                 why = start.refused[0].reason
                 dropped = why.startswith(TableMissing.code)  # the coordinator knew it (LEDGER-2)
                 return RoutedTable(name, problem=why, trouble=why if dropped else "")
-        creation = self._declarations.creation(source, name)
+        creation = self._declarations.creation_source_of(source, name)
         off = "none is made: tables.create.schema is off, or rows are those of a transform"
         why = "none is declared" if source.creates_tables else off
         problem = "" if creation else f"there is no table {name}, and {why}"
@@ -257,10 +257,10 @@ class RoutedPlans:
             self._listed.clear()
             self._suspended = suspended
 
-    def forget_temporary(self) -> bool:
+    def forget_temporary_keys(self) -> bool:
         """Forget temporary keys, as ``Plans`` does."""
         self._loaded.clear()
-        return self._plans.forget_temporary()
+        return self._plans.forget_temporary_keys()
 
     def _list_namespaces(self, namespaces: set[str], needed: set[str]) -> None:
         """List the namespaces; a recent list is kept, unless a topic's table is missing in it."""
@@ -269,7 +269,10 @@ class RoutedPlans:
             until_s, known = self._listed.get(namespace, (0.0, frozenset()))
             missing = any(_namespace(n) == namespace and _short(n) not in known for n in needed)
             if now_s >= until_s or missing:
-                self._listed[namespace] = (now_s + LISTED_S, self._lookup.names(namespace))
+                self._listed[namespace] = (
+                    now_s + LISTED_S,
+                    self._lookup.list_table_names(namespace),
+                )
 
     def _table(self, name: str, source: SourcePlan) -> RoutedTable | None:
         listed = self._listed.get(_namespace(name))
@@ -278,12 +281,12 @@ class RoutedPlans:
             had = before is not None and before[1].plan is not None
             if had and not self._declarations.recreates_missing:
                 self._dropped.add(name)
-            return dropped_table(name) if name in self._dropped else None
+            return as_dropped_table(name) if name in self._dropped else None
         self._dropped.discard(name)
         until_s, known = self._loaded.get(name, (0.0, None))
         now_s = self._now_s()
         if known is None or now_s >= until_s:
-            own = self._declarations.source(source, name)
+            own = self._declarations.source_plan_of(source, name)
             known = self._lookup.load(name, own, self._plans.shaping)
             if known.trouble.startswith(TableMissing.code) and self._declarations.recreates_missing:
                 self._loaded.pop(name, None)
@@ -295,7 +298,7 @@ class RoutedPlans:
         return known
 
 
-def _hide_further(
+def _hide_tables_over_limit(
     listed: Mapping[str, frozenset[str]], tables: Mapping[str, RoutedTable], routing: Routing
 ) -> Mapping[str, frozenset[str]]:
     """ROUTE-4: hide further tables when the sink uses as many as it may."""

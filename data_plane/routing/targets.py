@@ -127,12 +127,12 @@ class BatchTables:
         """
         if self.own_table_reason(target) or self.table_error_of(target):
             return target
-        result = self.find(target)
+        result = self.find_table(target)
         if result is None:
             return None
         return (result, self._routing.key_of(target.table)) if isinstance(result, str) else target
 
-    def find(self, target: Target | None) -> RoutedTable | str | None:
+    def find_table(self, target: Target | None) -> RoutedTable | str | None:
         """Return the table, or why its records are unmatched; ``None`` once tables are wanted:
         nothing of such an attempt counts."""
         if target is None:
@@ -168,7 +168,7 @@ class BatchTables:
         self._named.add(reason)
         return reason
 
-    def require(self) -> None:
+    def require_all_planned(self) -> None:
         """Raise ``TablesNotPlanned`` if tables are wanted."""
         if self.requested:
             raise TablesNotPlanned(frozenset(self.requested))
@@ -177,7 +177,7 @@ class BatchTables:
         namespace, _, table = name.rpartition(".")
         return table in self._plan.listed_tables.get(namespace, ())
 
-    def by_topic(self, name: str) -> bool:
+    def is_named_by_topic(self, name: str) -> bool:
         """Return whether a topic of the batch names the table."""
         return name in self._by_topic
 
@@ -227,9 +227,9 @@ class NewTable:
         if not creation.declared:
             made = record_format(source.format_name, options.of_format)
             self._format = cast("_Format", made)
-            self._format.watch(finder)
+            self._format.watch_unknown_fields(finder)
 
-    def take(self, chunk: Chunk) -> None:
+    def note_needs(self, chunk: Chunk) -> None:
         """Note what the chunk's records need: all of them wait for the table."""
         self._records += len(chunk.offsets)
         self._needs.note_every_record(chunk)
@@ -240,9 +240,9 @@ class NewTable:
                 self._format.decode(chunk.values, NOTHING)
             except UndecodableRecords as error:
                 bad = error.bad
-            self._needs.take(chunk, self._format.unknown_columns(chunk.values, bad))
+            self._needs.note_missing(chunk, self._format.unknown_columns(chunk.values, bad))
 
     @property
     def need(self) -> TableNeed:
         """Return all that was noted; without columns where no record shows any."""
-        return replace(self._needs.of_table(self._at, self._raw), records=self._records)
+        return replace(self._needs.to_table_need(self._at, self._raw), records=self._records)

@@ -27,17 +27,17 @@ from headgate.data_plane.spark.job import is_one_stage, is_raised_in_task, is_wo
 from headgate.data_plane.spark.session import OpenSession, error_text
 from headgate.data_plane.spark.stages import (
     join_reports,
+    narrow_to_unmatched,
     quarantine_writer,
-    unmatched_spans,
     with_quarantined,
 )
 from headgate.data_plane.spark.tasks import (
     RESULT_COLUMNS,
     files_of,
     join_outcomes,
-    outcome_of,
     share_writer,
     shares_of,
+    unpickle_outcome,
     write_share,
 )
 
@@ -184,9 +184,9 @@ class SparkBatchWriter:
         """
         if not shares:
             return join_outcomes(batch, [])
-        return self._each(partial(write_share, plan), batch, shares, written)
+        return self._write_each_share(partial(write_share, plan), batch, shares, written)
 
-    def _each(
+    def _write_each_share(
         self,
         write: Callable[[Batch], BatchOutcome],
         batch: Batch,
@@ -196,7 +196,7 @@ class SparkBatchWriter:
         numbers = self._session.spark.range(0, len(shares), 1, len(shares))
         rows = numbers.mapInArrow(share_writer(write, shares), RESULT_COLUMNS).collect()
         rows.sort(key=lambda row: row["share"])
-        outcomes = [outcome_of(bytes(row["outcome"])) for row in rows]
+        outcomes = [unpickle_outcome(bytes(row["outcome"])) for row in rows]
         written += files_of(outcomes)
         return join_outcomes(batch, outcomes)
 
@@ -245,9 +245,11 @@ class SparkBatchWriter:
         unmatched = done.unmatched
         if not unmatched or not isinstance(outcome, BatchWritten):
             return outcome
-        left = unmatched_spans(batch, unmatched)
+        left = narrow_to_unmatched(batch, unmatched)
         shares = shares_of(left, self._session.parallelism)
-        rejected = self._each(quarantine_writer(plan, batch, unmatched), left, shares, written)
+        rejected = self._write_each_share(
+            quarantine_writer(plan, batch, unmatched), left, shares, written
+        )
         if not isinstance(rejected, BatchWritten):
             return rejected
         return with_quarantined(batch, outcome, rejected, unmatched)

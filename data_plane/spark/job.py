@@ -49,7 +49,7 @@ class JobDone:
         """Return everything that was written to both tables, whatever the outcome."""
         written = [part for part in self.parts if isinstance(part, PartWritten)]
         rejected = files_of([read.outcome for read in self.reads])
-        return (*(file for part in written for file in part.every_file), *rejected)
+        return (*(file for part in written for file in part.all_files), *rejected)
 
     @property
     def unmatched(self) -> Mapping[RejectionReason, BitMap64]:

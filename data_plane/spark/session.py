@@ -142,7 +142,7 @@ def open_session(options: SparkOptions) -> OpenSession:
         local = _is_local(spark, options)
         if not local:
             _ship(spark, scratch)
-        parallelism = options.parallelism or _cores(spark, local=local)
+        parallelism = options.parallelism or _default_parallelism(spark, local=local)
     except BaseException as error:
         if spark is not None and result is None:
             spark.stop()
@@ -261,7 +261,7 @@ def _is_local(spark: Any, options: SparkOptions) -> bool:
     return str(spark.sparkContext.master).startswith("local")
 
 
-def _cores(spark: Any, *, local: bool) -> int:
+def _default_parallelism(spark: Any, *, local: bool) -> int:
     """Return how many partitions Spark gives to data by default: its default parallelism.
 
     A cluster's executors come only with the first job, so there the second answer counts.

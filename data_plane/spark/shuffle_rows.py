@@ -73,7 +73,7 @@ class _TablePacking:
             if distribution is Distribution.RANGE
         ]
 
-    def take(self, numbered: Numbered) -> None:
+    def add_rows(self, numbered: Numbered) -> None:
         columns = [*numbered.rows.columns, pa.array(numbered.numbers)]
         self.waiting.append(pa.RecordBatch.from_arrays(columns, schema=self._rows))
         self.waiting_bytes += self.waiting[-1].nbytes
@@ -83,7 +83,7 @@ class _TablePacking:
         read = pa.ipc.read_record_batch(packet.as_buffer(), self._rows)
         return Numbered(read.drop_columns([RECORD]), np.asarray(read.column(RECORD)))
 
-    def cut(self) -> Iterator[Cut]:
+    def cut_packets(self) -> Iterator[Cut]:
         """Yield what waits, rows and their numbers, as packets of one place each."""
         waiting, self.waiting, self.waiting_bytes = self.waiting, [], 0
         for key, rows in self._partitioner.split(pa.Table.from_batches(waiting, self._rows)):
@@ -97,7 +97,12 @@ class _TablePacking:
     def sort_key(self, cut: Cut) -> bytes:
         """Return the sort values of the first row; empty if nothing is cut by them."""
         first = cut.rows.slice(0, 1).combine_chunks()
-        return sort_key([_comparable(column.of(first))[0].as_py() for column in self._sort_columns])
+        return sort_key(
+            [
+                _comparable(column.transformed_values(first))[0].as_py()
+                for column in self._sort_columns
+            ]
+        )
 
 
 def packet_schema(plan: WriterPlan) -> pa.Schema:
@@ -128,7 +133,7 @@ class Packing:
         ``BUFFER_BYTES`` of rows of all tables wait to fill them.
         """
         for some in rows:
-            self._packing_of(some.table).take(some.numbered)
+            self._packing_of(some.table).add_rows(some.numbered)
             while sum(each.waiting_bytes for each in self._open.values()) >= BUFFER_BYTES:
                 yield from self._flush(
                     max(self._open.values(), key=lambda each: each.waiting_bytes)
@@ -149,7 +154,7 @@ class Packing:
         return self._open[name]
 
     def _flush(self, table: _TablePacking) -> Iterator[pa.RecordBatch]:
-        for cut in table.cut() if table.waiting else ():
+        for cut in table.cut_packets() if table.waiting else ():
             values = [cut.place, table.index, cut.packet(), table.sort_key(cut)]
             columns = [
                 pa.array([value], column.type)

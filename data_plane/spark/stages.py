@@ -79,7 +79,7 @@ class PartWritten:
     unmatched: Mapping[RejectionReason, BitMap64] = field(default_factory=dict)
 
     @property
-    def every_file(self) -> tuple[WrittenFile, ...]:
+    def all_files(self) -> tuple[WrittenFile, ...]:
         return (*self.files, *(file for some in self.followed.values() for file in some))
 
 
@@ -89,7 +89,7 @@ class Tally:
     def __init__(self) -> None:
         self._rows, self._numbers, self._twice = 0, BitMap64(), BitMap64()
 
-    def take(self, numbers: Integers) -> BitMap64:
+    def count_rows(self, numbers: Integers) -> BitMap64:
         """Count rows; return their numbers as a set."""
         result = bitmap_of(pa.array(numbers))
         self._twice |= result & self._numbers or _find_repeated(numbers, result)
@@ -97,7 +97,7 @@ class Tally:
         self._rows += len(numbers)
         return result
 
-    def part(
+    def to_part_written(
         self,
         files: tuple[WrittenFile, ...],
         followed: Mapping[Destination, tuple[WrittenFile, ...]] | None = None,
@@ -170,7 +170,7 @@ class _Ready:
 
     waiting: list[tuple[str, Decoded]] = field(default_factory=list)
 
-    def of(self, routed: RoutedTable, plan: WriterPlan) -> _Outlet:  # noqa: ARG002 - the port's
+    def outlet_of(self, routed: RoutedTable, plan: WriterPlan) -> _Outlet:  # noqa: ARG002 - the port's
         return _Outlet(routed.name, self)
 
     def flush_largest(self) -> None:
@@ -192,7 +192,7 @@ class _Outlet:
     table: str
     ready: _Ready
 
-    def take(self, decoded: Decoded) -> None:
+    def add_rows(self, decoded: Decoded) -> None:
         self.ready.waiting.append((self.table, decoded))
 
 
@@ -212,20 +212,22 @@ class _Share:
         try:
             with closing(chunks_of(self._plan, share)) as chunks:
                 for chunk in chunks:
-                    reading.take(chunk)
-                    yield from map(self._number, ready.drain())
-            reading.end()
-            yield from map(self._number, ready.drain())
+                    reading.add_chunk(chunk)
+                    yield from map(self._number_rows, ready.drain())
+            reading.decode_waiting()
+            yield from map(self._number_rows, ready.drain())
             outcome = reading.finish()
         except Exception as error:  # noqa: BLE001 - it goes on as a value
             reading.discard()
             outcome = failure_of(share.number, error)
         self.read = ShareRead(self.read.share, outcome, self._numbers)
 
-    def _number(self, some: tuple[str, Decoded]) -> TableRows:
+    def _number_rows(self, some: tuple[str, Decoded]) -> TableRows:
         table, decoded = some
         records = decoded.records
-        result = self._numbering.numbers(list(self._share.ranges), records.places, records.offsets)
+        result = self._numbering.number_records(
+            list(self._share.ranges), records.places, records.offsets
+        )
         self._numbers |= bitmap_of(pa.array(result))
         return TableRows(table, Numbered(decoded.rows, result))
 
@@ -357,19 +359,21 @@ def write_rows(
     tables = tables_of_plan(plan, batch)
     try:
         for some in rows:
-            result = tally.take(some.numbers)
+            result = tally.count_rows(some.numbers)
             if isinstance(some, Unmatched):
                 unmatched[some.why] = unmatched.get(some.why, BitMap64()) | result
                 continue
             routed = tables[some.table]
             assert routed.plan is not None, "its rows are of its schema"
-            files.of(routed, routed.plan).rows.take(some.numbered.rows)
+            files.outlet_of(routed, routed.plan).rows.add_rows(some.numbered.rows)
             files.flush_largest()
         followed = files.finish()
         own = (
-            followed.pop(table_of_start(plan, batch).at, ()) if plan.source.routing is None else ()
+            followed.pop(table_of_start(plan, batch).destination, ())
+            if plan.source.routing is None
+            else ()
         )
-        return tally.part(own, followed, unmatched)
+        return tally.to_part_written(own, followed, unmatched)
     except Exception as error:  # noqa: BLE001 - it goes on as a value
         files.discard()
         return (
@@ -409,7 +413,7 @@ def join_reports(
     if not isinstance(read, BatchWritten):
         return read
     written = [part for part in parts if isinstance(part, PartWritten)]
-    numbers = _require_once(batch, written, transform)
+    numbers = _require_each_record_once(batch, written, transform)
     known = BitMap64.union(BitMap64(), *(share.numbers for share in by_share.values()))
     numbering = Numbering(batch.ranges)
     if unknown := numbers - known:
@@ -423,7 +427,9 @@ def join_reports(
     return _with_counts(read, numbers, numbering, written)
 
 
-def _require_once(batch: Batch, written: Sequence[PartWritten], transform: str) -> BitMap64:
+def _require_each_record_once(
+    batch: Batch, written: Sequence[PartWritten], transform: str
+) -> BitMap64:
     numbers, twice = BitMap64(), BitMap64()
     for part in written:
         twice |= part.twice | (numbers & part.numbers)
@@ -446,8 +452,8 @@ def _with_counts(
     rejected = BitMap64.union(BitMap64(), *(n for part in written for n in part.unmatched.values()))
     results = {}
     for at, result in read.partitions.items():
-        given = numbering.count(numbers, at)
-        records = given - numbering.count(rejected, at)
+        given = numbering.count_in_partition(numbers, at)
+        records = given - numbering.count_in_partition(rejected, at)
         skipped = result.skipped + result.records - given
         results[at] = replace(result, records=records, skipped=skipped)
     files = tuple(file for part in written for file in part.files)
@@ -460,7 +466,7 @@ def _with_counts(
 def quarantine_writer(
     plan: WriterPlan, batch: Batch, unmatched: Mapping[RejectionReason, BitMap64]
 ) -> Callable[[Batch], BatchOutcome]:
-    """Return a function that rejects these records of a share of ``unmatched_spans``.
+    """Return a function that rejects these records of a share of ``narrow_to_unmatched``.
 
     Failures are values.
     """
@@ -473,12 +479,14 @@ def quarantine_writer(
         try:
             with closing(chunks_of(plan, share)) as chunks:
                 for chunk in chunks:
-                    result = numbering.numbers(list(share.ranges), chunk.places, chunk.offsets)
-                    for why, rows in wanted.among(result):
+                    result = numbering.number_records(
+                        list(share.ranges), chunk.places, chunk.offsets
+                    )
+                    for why, rows in wanted.flags_by_reason(result):
                         _reject(rejected, chunk.where(rows), why)
             nothing = np.zeros(len(share.ranges), np.int64)
             quarantined = rejected.finish()
-            return BatchWritten(share.number, prefilter.results(nothing), (), quarantined)
+            return BatchWritten(share.number, prefilter.partition_results(nothing), (), quarantined)
         except Exception as error:  # noqa: BLE001 - it goes on as a value
             rejected.discard()
             return failure_of(share.number, error)
@@ -491,7 +499,7 @@ def _reject(rejected: RejectedRecords, chunk: Chunk, why: RejectionReason) -> No
         rejected.divert(chunk, why.table, why.reason)
     elif why.bad:
         reasons = dict.fromkeys(range(len(chunk.offsets)), why.reason)
-        rejected.take(chunk, reasons, OWN_TABLE)
+        rejected.reject_bad(chunk, reasons, OWN_TABLE)
     else:
         rejected.reject_unmatched(chunk, why.reason)
 
@@ -507,7 +515,7 @@ class _WantedRecords:
         self._numbers = numbers[order]
         self._codes = np.repeat(np.arange(len(arrays)), [len(some) for some in arrays])[order]
 
-    def among(self, found: Integers) -> Iterator[tuple[RejectionReason, Flags]]:
+    def flags_by_reason(self, found: Integers) -> Iterator[tuple[RejectionReason, Flags]]:
         """Yield, for each reason, the flags of its records."""
         if not len(self._numbers):
             return
@@ -517,13 +525,13 @@ class _WantedRecords:
             yield self._reasons[code], codes == code
 
 
-def unmatched_spans(batch: Batch, unmatched: Mapping[RejectionReason, BitMap64]) -> Batch:
+def narrow_to_unmatched(batch: Batch, unmatched: Mapping[RejectionReason, BitMap64]) -> Batch:
     """Narrow the batch to the first through last unmatched record of each partition."""
     numbering = Numbering(batch.ranges)
     numbers = BitMap64.union(BitMap64(), *unmatched.values())
     ranges = {}
     for at in numbering.partitions:
-        some = numbering.span(numbers, at)
+        some = numbering.offset_span(numbers, at)
         if some is not None:
             ranges[at] = OffsetRange(some[0], some[1] + 1)
     return replace(batch, ranges=ranges)
@@ -543,7 +551,7 @@ def with_quarantined(
         found = rejected.partitions.get(at)
         if found is None:
             continue
-        if found.quarantined + found.skipped != numbering.count(numbers, at):
+        if found.quarantined + found.skipped != numbering.count_in_partition(numbers, at):
             raise WriteFailed(f"{at}: unmatched records were not there any more when read again")
         results[at] = replace(
             result,

@@ -71,7 +71,7 @@ def join_outcomes(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcom
     """
     failures = [outcome for outcome in outcomes if isinstance(outcome, BatchFailed)]
     if failures:
-        worst = max(failures, key=_weight)
+        worst = max(failures, key=_failure_severity)
         wanting = [failure for failure in failures if isinstance(failure, LacksTablePlans)]
         if wanting and worst.fatal is None:
             names = frozenset(name for failure in wanting for name in failure.names)
@@ -88,7 +88,7 @@ def join_outcomes(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcom
     results = {partition: _empty(whole.begin) for partition, whole in batch.ranges.items()}
     for share in written:
         for partition, result in sorted(share.partitions.items()):
-            results[partition] = _extend(results[partition], result)
+            results[partition] = _extend_result(results[partition], result)
     if {partition: result.range for partition, result in results.items()} != dict(batch.ranges):
         raise ValueError(f"the shares of batch {batch.number} do not make up its ranges")
     quarantined = tuple(file for share in written for file in share.quarantined)
@@ -101,7 +101,7 @@ def join_outcomes(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcom
     )
 
 
-def _weight(failure: BatchFailed) -> int:
+def _failure_severity(failure: BatchFailed) -> int:
     """Order failures: one that stops the sink before a record lets the rest be written."""
     if failure.fatal is None:
         return 0
@@ -158,7 +158,7 @@ def _empty(offset: int) -> PartitionResult:
     return PartitionResult(OffsetRange(offset, offset), records=0, bytes_read=0)
 
 
-def _extend(result: PartitionResult, more: PartitionResult) -> PartitionResult:
+def _extend_result(result: PartitionResult, more: PartitionResult) -> PartitionResult:
     times = [t for t in (result.max_timestamp_ms, more.max_timestamp_ms) if t is not None]
     return PartitionResult(
         range=result.range.joined_with(more.range),
@@ -196,7 +196,7 @@ def share_writer(
     return write
 
 
-def outcome_of(row: bytes) -> BatchOutcome:
+def unpickle_outcome(row: bytes) -> BatchOutcome:
     """Return the outcome in a result row, which comes from this application's own executors."""
     outcome: BatchOutcome = pickle.loads(row)  # noqa: S301 - as trusted as the task that made it
     return outcome

@@ -26,7 +26,7 @@ from headgate.data_plane.transform.result_rows import (
     record_numbers,
     require_record,
     require_valid_result,
-    rows_before,
+    rows_until_stop,
 )
 
 
@@ -144,14 +144,14 @@ class ResultTables:
         self._tables: dict[str, _TableResult] = {}
 
     def route(self, batches: Iterable[pa.RecordBatch]) -> Iterator[RoutedRows]:
-        """Raises ``TablesNotPlanned``, and as ``ResultRows.of`` and ``rows_before``."""
-        yield from rows_before(batches, self._of)
+        """Raises ``TablesNotPlanned``, and as ``ResultRows.convert_batch`` and ``rows_before``."""
+        yield from rows_until_stop(batches, self._route_batch)
         if self._only is None:
-            self._batch_tables.require()
+            self._batch_tables.require_all_planned()
 
-    def _of(self, batch: pa.RecordBatch) -> Iterator[RoutedRows]:
+    def _route_batch(self, batch: pa.RecordBatch) -> Iterator[RoutedRows]:
         if self._only is not None:
-            yield TableRows(self._only.name, self._rows.of(batch))
+            yield TableRows(self._only.name, self._rows.convert_batch(batch))
             return
         numbers, places, _ = record_numbers(batch, self._numbering, self._name)
         named = TABLE_COLUMN in batch.schema.names
@@ -166,7 +166,7 @@ class ResultTables:
             if target is not None and (trouble := self._batch_tables.table_error_of(target)):
                 yield Unmatched(RejectionReason(trouble, target.table), numbers[those])
                 continue
-            result = self._batch_tables.find(target)
+            result = self._batch_tables.find_table(target)
             if isinstance(result, str):
                 yield Unmatched(RejectionReason(result), numbers[those])
             elif result is not None:
@@ -196,7 +196,7 @@ class ResultTables:
                 yield Unmatched(RejectionReason(reason), numbers[filled])
                 batch, numbers = batch.filter(pa.array(~filled)), numbers[~filled]
         if batch.num_rows:
-            yield TableRows(routed.name, table.rows.of(batch))
+            yield TableRows(routed.name, table.rows.convert_batch(batch))
 
     def _table(self, routed: RoutedTable, result: pa.Schema) -> _TableResult:
         if routed.name not in self._tables:

@@ -96,7 +96,7 @@ def record_numbers(
         raise TransformFailed(f"{name} gives rows without {RECORD}", "carry the column unchanged")
     result = np.asarray(numbers)
     try:
-        return result, *numbering.records(result)
+        return result, *numbering.locate_records(result)
     except ValueError as error:
         raise TransformFailed(
             f"{name} gives rows of records that were not read: {error}", f"carry {RECORD} unchanged"
@@ -106,7 +106,7 @@ def record_numbers(
 _Rows = TypeVar("_Rows")
 
 
-def rows_before(
+def rows_until_stop(
     batches: Iterable[pa.RecordBatch], of: Callable[[pa.RecordBatch], Iterable[_Rows]]
 ) -> Iterator[_Rows]:
     """Yield the rows of each batch; once a record stops the sink, only look for others like it.
@@ -147,7 +147,7 @@ class ResultRows:
         self._ours = coordinate_columns(plan)
         self._cast = pa.schema([field for field in self._schema if field.name not in self._ours])
 
-    def of(self, batch: pa.RecordBatch) -> Numbered:
+    def convert_batch(self, batch: pa.RecordBatch) -> Numbered:
         """Convert a batch.
 
         Raises ``PoisonRecord`` for a value that does not fit, ``TransformFailed`` for a row that

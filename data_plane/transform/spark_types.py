@@ -14,24 +14,24 @@ def to_spark(schema: pa.Schema) -> tuple[pa.Schema, list[str]]:
     fields = []
     for field in schema:
         try:
-            fields.append(pa.field(field.name, _small(field.type)))
+            fields.append(pa.field(field.name, _spark_type(field.type)))
         except TypeError:
             unsupported.append(field.name)
     return pa.schema(fields), unsupported
 
 
-def _small(kind: pa.DataType) -> pa.DataType:
+def _spark_type(kind: pa.DataType) -> pa.DataType:
     """Raises ``TypeError`` for UUIDs, times, nanoseconds and binaries of fixed length."""
     if kinds.is_large_string(kind):
         return pa.string()
     if kinds.is_large_binary(kind):
         return pa.binary()
     if kinds.is_large_list(kind) or kinds.is_list(kind):
-        return pa.list_(_small(kind.value_type))
+        return pa.list_(_spark_type(kind.value_type))
     if kinds.is_map(kind):
-        return pa.map_(_small(kind.key_type), _small(kind.item_type))
+        return pa.map_(_spark_type(kind.key_type), _spark_type(kind.item_type))
     if kinds.is_struct(kind):
-        return pa.struct([pa.field(child.name, _small(child.type)) for child in kind])
+        return pa.struct([pa.field(child.name, _spark_type(child.type)) for child in kind])
     nanoseconds = kinds.is_timestamp(kind) and kind.unit != "us"
     if (
         nanoseconds

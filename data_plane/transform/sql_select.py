@@ -47,7 +47,7 @@ def select_text(sql: str) -> SelectText:
     _refuse_clauses(select)
     _refuse_expressions(select)
     table = _table(select)
-    items, where = _parts(sql)
+    items, where = _split_select_text(sql)
     return SelectText(
         items=items,
         names=tuple(item.alias_or_name for item in select.expressions),
@@ -57,7 +57,7 @@ def select_text(sql: str) -> SelectText:
     )
 
 
-def _wrong(what: str, hint: str = "") -> ConfigurationError:
+def _select_error(what: str, hint: str = "") -> ConfigurationError:
     return ConfigurationError(f"transform.sql: {what}", hint or _FORM)
 
 
@@ -73,17 +73,17 @@ def _statement(sql: str) -> exp.Select:
         statements = sqlglot.parse(sql, dialect="spark")
     except sqlglot.errors.SqlglotError as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise _wrong(f"cannot be read: {reason}") from error
+        raise _select_error(f"cannot be read: {reason}") from error
     select = statements[0]
     if len(statements) != 1 or not isinstance(select, exp.Select) or not select.expressions:
-        raise _wrong("is not one SELECT")
+        raise _select_error("is not one SELECT")
     return select
 
 
 def _refuse_clauses(select: exp.Select) -> None:
     for name, value in select.args.items():
         if value and name not in _CLAUSES:
-            raise _wrong(
+            raise _select_error(
                 f"{name.strip('_').upper()} is not taken: each record must become at most one row, "
                 "whatever else is in its batch",
                 "write it as a Python function (transform.python), or into a view of the table",
@@ -102,12 +102,14 @@ def _refuse_expressions(select: exp.Select) -> None:
     )
     for node in select.walk():
         if isinstance(node, exp.Select) and node is not select:
-            raise _wrong("a subquery is not taken")
+            raise _select_error("a subquery is not taken")
         for kind, words in refused:
             if isinstance(node, kind):
-                raise _wrong(f"{words} is not taken: {node.sql(dialect='spark')}")
+                raise _select_error(f"{words} is not taken: {node.sql(dialect='spark')}")
         if isinstance(node, exp.Func) and _name(node) in _SEVERAL_ROWS:
-            raise _wrong(f"a function of several rows is not taken: {node.sql(dialect='spark')}")
+            raise _select_error(
+                f"a function of several rows is not taken: {node.sql(dialect='spark')}"
+            )
 
 
 def _name(function: exp.Func) -> str:
@@ -120,14 +122,14 @@ def _table(select: exp.Select) -> exp.Table:
     source = select.args.get("from_") or select.args.get("from")
     table = source.this if source else None
     if not isinstance(table, exp.Table) or table.name.lower() != VIEW or table.db:
-        raise _wrong(f"it must read FROM {VIEW}")
+        raise _select_error(f"it must read FROM {VIEW}")
     for name, value in table.args.items():
         if value and name not in ("this", "alias"):
-            raise _wrong(f"{name.upper()} behind {VIEW} is not taken")
+            raise _select_error(f"{name.upper()} behind {VIEW} is not taken")
     return table
 
 
-def _parts(sql: str) -> tuple[tuple[str, ...], str]:
+def _split_select_text(sql: str) -> tuple[tuple[str, ...], str]:
     """Return the texts between SELECT, the commas, FROM and WHERE, unchanged."""
     import sqlglot
     from sqlglot.tokens import TokenType

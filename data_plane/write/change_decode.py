@@ -125,7 +125,7 @@ class ChangeReader:
             place = ROW_PLACES[changes.envelope]
             finder = unknown_field_finder(source, values, evolution, place)
             self._watched = cast("EvolvingFormat", watched)
-            self._watched.watch(finder)
+            self._watched.watch_unknown_fields(finder)
             self.missing = MissingColumns(evolution, finder, list(batch.ranges))
         self._required = [column.name for column in values if not column.nullable]
         self._in_values = all(name in values.names for name in changes.key)
@@ -147,8 +147,10 @@ class ChangeReader:
         opened, at, bad = self._unwrap(chunk)
         upserts, faults = opened.operations == Operation.UPSERT, Faults()
         keys = self._deleted_keys(chunk, opened, at, faults)
-        rows = self._check_rows(_null_unless(opened.rows, upserts), opened.before, upserts, faults)
-        added, reasons = self._record_columns.columns(_records(chunk, at))
+        rows = self._note_row_faults(
+            _null_unless(opened.rows, upserts), opened.before, upserts, faults
+        )
+        added, reasons = self._record_columns.build_columns(_records(chunk, at))
         parts = {
             row: reason
             for row, reason in reasons.items()
@@ -209,12 +211,14 @@ class ChangeReader:
             (at[np.setdiff1d(rows, rowless)], wanted)
             for rows, wanted in self._watched.unknown_columns(values, opened.bad)
         ]
-        return self.missing.take(chunk, [(rows, wanted) for rows, wanted in unknown if len(rows)])
+        return self.missing.note_missing(
+            chunk, [(rows, wanted) for rows, wanted in unknown if len(rows)]
+        )
 
-    def ignored(self) -> Mapping[str, int]:
+    def ignored_field_counts(self) -> Mapping[str, int]:
         """Return in how many records there are fields that become no column, by their paths."""
         return (
-            self.missing.ignored(self._watched.records_with_ignored_fields)
+            self.missing.ignored_field_counts(self._watched.records_with_ignored_fields)
             if self.missing is not None
             else {}
         )
@@ -223,19 +227,19 @@ class ChangeReader:
         """Return what the record of each of these rows does."""
         return np.asarray(rows.column(OPERATION))
 
-    def rows(self, rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
+    def select_rows(self, rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
         """Return some of these rows, as the table has them."""
         chosen = _filter(rows, some)
         return pa.RecordBatch.from_arrays(
             chosen.columns[: len(self._columns)], schema=self._columns
         )
 
-    def keys(self, rows: pa.RecordBatch, some: Flags) -> dict[str, pa.Array]:
+    def select_deleted_keys(self, rows: pa.RecordBatch, some: Flags) -> dict[str, pa.Array]:
         """Return the keys that some of these rows delete, by the names of their columns."""
         chosen = _filter(rows, some)
         return {name: chosen.column(f"{_KEY}{name}") for name in self._changes.key}
 
-    def _check_rows(
+    def _note_row_faults(
         self, rows: pa.RecordBatch, before: pa.RecordBatch, upserts: Flags, faults: Faults
     ) -> pa.RecordBatch:
         """Note faults of rows, and return these without values that nobody knows."""
@@ -243,7 +247,7 @@ class ChangeReader:
             placeholder = placeholder_of(self._changes.unavailable_placeholder)
             rows, unknown = placeholder.replace_with_nulls(rows)
             if self._changes.unavailable_value is UnavailableValue.FAIL:
-                placeholder.note(unknown, faults)
+                placeholder.note_faults(unknown, faults)
         change_decode.note_changed_keys(before, rows, faults)
         change_decode.note_missing(rows, self._required, upserts, faults)
         return rows
@@ -352,15 +356,18 @@ class ChangeDecoder:
         self._reader = ChangeReader(
             *(plan, batch, shape.arrow_schema, evolution), mapping=shape.name_mapping
         )
-        self.missing, self.ignored = self._reader.missing, self._reader.ignored
+        self.missing, self.ignored_field_counts = (
+            self._reader.missing,
+            self._reader.ignored_field_counts,
+        )
         self._read = with_value_check(self._reader.read, plan.values)
         self.records = np.zeros(len(batch.ranges), np.int64)
         self.deleted = np.zeros(len(batch.ranges), np.int64)
 
-    def take(self, chunk: Chunk, *, collect_only: bool) -> None:
+    def decode_chunk(self, chunk: Chunk, *, collect_only: bool) -> None:
         """Write the rows and keys of records that the prefilter passed on. Raises as ``rejected``.
 
-        ``collect_only``: as ``TableDecoder.take``.
+        ``collect_only``: as ``TableDecoder.decode_chunk``.
         """
         if collect_only and self.missing is None:
             return
@@ -369,12 +376,12 @@ class ChangeDecoder:
         try:
             read = read_around_poison(chunk, self._reader.schema, self._read)
         except StopBefore as error:
-            self._rejected.stop_at(error)
+            self._rejected.note_stop(error)
             return
         if self.missing:
             return  # nothing of this attempt will count
         for bad, error_class in read.bad:
-            self._rejected.take(chunk, bad, error_class)
+            self._rejected.reject_bad(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
         records = chunk.where(all_but(chunk, refused)) if refused else chunk
         operations = self._reader.operations(read.rows)
@@ -383,13 +390,15 @@ class ChangeDecoder:
             return  # as little of this one
         upserts, deletes = operations == Operation.UPSERT, operations == Operation.DELETE
         # Both from one pass over one chunk: rows and keys then have the order of the offsets.
-        self._rows.take(self._reader.rows(read.rows, upserts))
-        self._keys.take(self._reader.keys(read.rows, deletes), records.where(deletes))
-        self.records += self._by_place(records, upserts)
-        self.deleted += self._by_place(records, deletes)
+        self._rows.add_rows(self._reader.select_rows(read.rows, upserts))
+        self._keys.add_keys(
+            self._reader.select_deleted_keys(read.rows, deletes), records.where(deletes)
+        )
+        self.records += self._count_by_place(records, upserts)
+        self.deleted += self._count_by_place(records, deletes)
         self._rejected.skip(records.where(operations >= Operation.SKIP))
 
-    def _by_place(self, records: Chunk, some: Flags) -> Integers:
+    def _count_by_place(self, records: Chunk, some: Flags) -> Integers:
         return np.bincount(records.places[some], minlength=len(self._partitions))
 
     def _stop_at_truncation(self, records: Chunk, some: Flags) -> None:
@@ -397,7 +406,7 @@ class ChangeDecoder:
             row = int(np.argmax(some))
             at = self._partitions[records.places[row]]
             first = first_offsets(self._partitions, records.places[some], records.offsets[some])
-            self._rejected.stop_at(
+            self._rejected.note_stop(
                 SourceTruncated(
                     f"{at} offset {records.offsets[row]} says that the source's table was emptied",
                     "empty the sink's table too, if that is wanted; then set "

@@ -79,13 +79,13 @@ class RowDecoder:
         """Look for fields that the table lacks and that nothing else takes."""
         self._watched = cast("EvolvingFormat", self._format)
         finder = unknown_field_finder(source, self._read_schema, evolution)
-        self._watched.watch(finder)
+        self._watched.watch_unknown_fields(finder)
         self.missing = MissingColumns(evolution, finder, list(batch.ranges))
 
-    def ignored(self) -> Mapping[str, int]:
+    def ignored_field_counts(self) -> Mapping[str, int]:
         """Return how many records have each field that becomes no column, by path."""
         result = (
-            self.missing.ignored(self._watched.records_with_ignored_fields)
+            self.missing.ignored_field_counts(self._watched.records_with_ignored_fields)
             if self.missing is not None
             else {}
         )
@@ -121,26 +121,26 @@ class RowDecoder:
             return made
         return RuledColumns(made, rules, schema, caseless=self._options.caseless)
 
-    def take(self, chunk: Chunk, *, collect_only: bool) -> None:
+    def decode_chunk(self, chunk: Chunk, *, collect_only: bool) -> None:
         """Hand on the rows of records that the prefilter passed on. Raises as ``rejected``.
 
-        ``collect_only``: as ``TableDecoder.take``.
+        ``collect_only``: as ``TableDecoder.decode_chunk``.
         """
         decoded = self._decode(chunk)
         self.records += np.bincount(decoded.records.places, minlength=len(self.records))
         if not (collect_only or self.missing or self._rejected.is_stopping):
-            self._outlet.take(decoded)
+            self._outlet.add_rows(decoded)
 
     def _decode(self, chunk: Chunk) -> Decoded:
         try:
             read = read_around_poison(chunk, self._schema, self._read_checked)
         except StopBefore as error:
-            self._rejected.stop_at(error)
+            self._rejected.note_stop(error)
             return self._no_rows(chunk)
         if self.missing:
             return self._no_rows(chunk)
         for bad, error_class in read.bad:
-            self._rejected.take(chunk, bad, error_class)
+            self._rejected.reject_bad(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
         return Decoded(read.rows, chunk.where(all_but(chunk, refused)) if refused else chunk)
 
@@ -159,7 +159,9 @@ class RowDecoder:
             rows, values = error.rest, error.bad
         missing: Mapping[int, str] = {}
         if self.missing is not None:
-            missing = self.missing.take(chunk, self._watched.unknown_columns(chunk.values, values))
+            missing = self.missing.note_missing(
+                chunk, self._watched.unknown_columns(chunk.values, values)
+            )
         if values and not self.missing:  # otherwise nothing of this attempt counts
             rows, values = self._handle_misfits(chunk, rows, values)
         rows, values = _without_rejected(rows, values, missing)
@@ -169,7 +171,7 @@ class RowDecoder:
         # without a column from the values a batch of rows has no length
         if rows.num_columns and rows.num_rows != len(left):
             raise ValueError(f"the format gives {rows.num_rows} rows of {len(left)} records")
-        added, part_faults = self._record_columns.columns(chunk)
+        added, part_faults = self._record_columns.build_columns(chunk)
         columns = [added.get(field.name) for field in self._schema]
         filled = iter(rows.columns)
         rows = pa.RecordBatch.from_arrays(
@@ -192,7 +194,7 @@ def unknown_field_finder(
     heads = (rule.path[0] for rule in source.rules.values() if rule.path)
     used = {*source.record_columns.values(), *heads}
     caseless = ValueOptions.from_options(source.format_options).caseless
-    return UnknownFieldFinder(schema, used, evolution.ignored, caseless=caseless, place=place)
+    return UnknownFieldFinder(schema, used, evolution.ignored_paths, caseless=caseless, place=place)
 
 
 def value_columns(

@@ -127,7 +127,7 @@ def chunk_of(records: Sequence[Sequence[Record]]) -> Chunk:
 class Forgetful(Protocol):
     """Keeps temporary keys."""
 
-    def forget_temporary(self) -> bool: ...
+    def forget_temporary_keys(self) -> bool: ...
 
 
 class RenewingWriter:
@@ -146,7 +146,7 @@ class RenewingWriter:
 
     def outcome(self, timeout_ms: int) -> BatchOutcome | None:
         outcome = self._writer.outcome(timeout_ms)
-        if not isinstance(outcome, BatchFailed) or not self._plans.forget_temporary():
+        if not isinstance(outcome, BatchFailed) or not self._plans.forget_temporary_keys():
             return outcome
         refused = isinstance(outcome.fatal, MissingRights)
         return replace(outcome, fatal=None) if refused else outcome

@@ -57,7 +57,7 @@ class Evolution:
     refused: tuple[Refusal, ...] = ()
 
     @property
-    def ignored(self) -> Iterable[Path]:
+    def ignored_paths(self) -> Iterable[Path]:
         """Yield the paths that are known in advance to become no columns."""
         for refusal in self.refused:
             if refusal.path:
@@ -101,18 +101,18 @@ class MissingColumns:
     def __bool__(self) -> bool:
         return self._columns is not None
 
-    def take(self, chunk: Chunk, unknown: Iterable[UnknownColumns]) -> Mapping[int, str]:
+    def note_missing(self, chunk: Chunk, unknown: Iterable[UnknownColumns]) -> Mapping[int, str]:
         """Note what rows of the chunk need; return which are bad for it, and why.
 
         Raises ``UnknownField`` for such a record if the settings say to stop.
         """
         bad: dict[int, str] = {}
         for rows, wanted in unknown:
-            missing = self._possible(wanted)
+            missing = self._without_impossible(wanted)
             if missing is None:
                 continue
             if self._evolution.policy.unknown_fields is UnknownFields.EVOLVE:
-                self._note(chunk, rows.tolist(), missing)
+                self._note_rows(chunk, rows.tolist(), missing)
                 continue
             words = ", ".join(
                 describe_changes(Struct(), columns_without(missing, self._widened_paths(missing)))
@@ -130,14 +130,14 @@ class MissingColumns:
             bad |= dict.fromkeys(rows.tolist(), reason)
         return bad
 
-    def _possible(self, wanted: Struct) -> Struct | None:
+    def _without_impossible(self, wanted: Struct) -> Struct | None:
         """Leave out what becomes no column; ``None`` when that was all."""
         growth = grow_columns(self._evolution.columns, wanted, self._past)
         if growth.refused:
             self._ignore(refusal.path for refusal in growth.refused)
             wanted = columns_without(wanted, [refusal.path for refusal in growth.refused])
         if self._evolution.is_full:
-            added = _new(self._evolution.columns, wanted)
+            added = _new_paths(self._evolution.columns, wanted)
             self._ignore(added)
             wanted = columns_without(wanted, added)
         changed = describe_changes(
@@ -154,14 +154,14 @@ class MissingColumns:
         known = {column.name for column in self._evolution.columns.fields}
         return [(column.name,) for column in wanted.fields if column.name in known]
 
-    def _note(self, chunk: Chunk, rows: list[int], wanted: Struct) -> None:
-        self._columns = self._with(wanted)
+    def _note_rows(self, chunk: Chunk, rows: list[int], wanted: Struct) -> None:
+        self._columns = self._join_with_noted(wanted)
         self._records += len(rows)
         for row in rows:
             place, offset = int(chunk.places[row]), int(chunk.offsets[row])
             self._first[place] = min(offset, self._first.get(place, offset))
 
-    def _with(self, wanted: Struct) -> Struct:
+    def _join_with_noted(self, wanted: Struct) -> Struct:
         """Add it, up to what any table may have: the rest is asked for with the next proposal."""
         if self._columns is None:
             return wanted
@@ -171,11 +171,11 @@ class MissingColumns:
         self._enough = sum(1 for _ in named_fields(both)) >= _ENOUGH
         return both
 
-    def outcome(self, number: int) -> BatchNeeds:
-        need = self.of_table(Destination(""))
+    def to_batch_needs(self, number: int) -> BatchNeeds:
+        need = self.to_table_need(Destination(""))
         return BatchNeeds(number, need.columns, need.first, need.records)
 
-    def of_table(self, at: Destination, raw: str = "") -> TableNeed:
+    def to_table_need(self, at: Destination, raw: str = "") -> TableNeed:
         """Return what was noted, for a table that a route names."""
         assert self._columns is not None, "nothing is needed"
         first = Offsets({self._partitions[place]: at for place, at in self._first.items()})
@@ -193,14 +193,14 @@ class MissingColumns:
         """Note that every record needs something, of whatever columns."""
         places, rows = np.unique(chunk.places, return_index=True)
         if len(places):
-            self._note(chunk, rows.tolist(), Struct())
+            self._note_rows(chunk, rows.tolist(), Struct())
 
-    def ignored(self, records: int) -> Mapping[str, int]:
+    def ignored_field_counts(self, records: int) -> Mapping[str, int]:
         """Return the fields that were met and become no column, with their numbers of records."""
         paths = ", ".join(sorted(map(dotted_path, self._finder.ignored)))
         return {paths: records} if records and paths else {}
 
 
-def _new(table: Struct, wanted: Struct) -> list[Path]:
+def _new_paths(table: Struct, wanted: Struct) -> list[Path]:
     known = {column.name for column in table.fields}
     return [(column.name,) for column in wanted.fields if column.name not in known]

@@ -53,11 +53,11 @@ class PartitionedRows:
     def waiting_bytes(self) -> int:
         return self._buffer_bytes
 
-    def take(self, rows: pa.RecordBatch) -> None:
+    def add_rows(self, rows: pa.RecordBatch) -> None:
         self._buffer.append(rows)
         self._buffer_bytes += rows.nbytes
         if self._buffer_bytes >= self._buffer_bytes_max:
-            crowded, rest = self._partitioner.split_crowded(self._drain())
+            crowded, rest = self._partitioner.split_off_largest(self._drain())
             self._write(crowded)
             self._buffer = rest.to_batches()
             self._buffer_bytes = rest.nbytes
@@ -100,7 +100,7 @@ class DeletedKeys:
         self._paths: list[str] = []
         self._finished: list[WrittenFile] = []
 
-    def take(self, keys: Mapping[str, pa.Array], records: Chunk) -> None:
+    def add_keys(self, keys: Mapping[str, pa.Array], records: Chunk) -> None:
         """Take the keys that these records delete, by the names of their columns."""
         if not len(records.offsets):
             return
@@ -157,14 +157,14 @@ class Decoded:
 class TableOutlet(Protocol):
     """Takes the rows of one table."""
 
-    def take(self, decoded: Decoded) -> None:
+    def add_rows(self, decoded: Decoded) -> None:
         """Take rows, with the records that they came from."""
 
 
 class Outlets(Protocol):
     """Takes the rows of all tables of a batch."""
 
-    def of(self, routed: RoutedTable, plan: WriterPlan) -> TableOutlet:
+    def outlet_of(self, routed: RoutedTable, plan: WriterPlan) -> TableOutlet:
         """Return the table's outlet, opened on first use."""
 
     def flush_largest(self) -> None:
@@ -185,15 +185,15 @@ class TableFiles:
     ) -> None:
         shape = file_shape(plan)
         prefix = routed.prefix or f"{plan.shape.data_location}/{batch.folder}"
-        self.at = routed.at
+        self.at = routed.destination
         self._files = DataFiles(shape, prefix, batch.target_file_bytes, pool=pool)
         self.rows = PartitionedRows(shape.partitioner, self._files)
         self.keys: DeletedKeys | None = None
         if plan.source.changes is not None:
             self.keys = DeletedKeys(plan, shape.io, prefix, list(batch.ranges))
 
-    def take(self, decoded: Decoded) -> None:
-        self.rows.take(decoded.rows)
+    def add_rows(self, decoded: Decoded) -> None:
+        self.rows.add_rows(decoded.rows)
 
     @property
     def waiting_bytes(self) -> int:
@@ -225,7 +225,7 @@ class FileOutlets:
         self._pool = OpenFiles()
         self._open: dict[str, TableFiles] = {}
 
-    def of(self, routed: RoutedTable, plan: WriterPlan) -> TableFiles:
+    def outlet_of(self, routed: RoutedTable, plan: WriterPlan) -> TableFiles:
         table = self._open.get(routed.name)
         if table is None:
             table = self._open[routed.name] = TableFiles(routed, plan, self._batch, self._pool)

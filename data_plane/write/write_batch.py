@@ -27,7 +27,7 @@ from headgate.data_plane.batch.batch_failures import (
     TablesNotPlanned,
     outcome_of_attempt,
     raise_if_abandoned,
-    write_error,
+    translate_write_error,
 )
 from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable, table_of_start
 from headgate.data_plane.batch.routes import Target
@@ -68,7 +68,7 @@ class TableDecoder(Protocol):
     def missing(self) -> MissingColumns | None:
         """Return what the table lacks for some of them (SCHEMA-2)."""
 
-    def take(self, chunk: Chunk, *, collect_only: bool) -> None:
+    def decode_chunk(self, chunk: Chunk, *, collect_only: bool) -> None:
         """Take records that the prefilter passed on; ``rejected`` takes those that become no rows.
 
         ``collect_only``: nothing of this attempt will count, only what tables need. Nor does
@@ -76,8 +76,8 @@ class TableDecoder(Protocol):
         (BATCH-2).
         """
 
-    def ignored(self) -> Mapping[str, int]:
-        """Do as ``RowDecoder.ignored``."""
+    def ignored_field_counts(self) -> Mapping[str, int]:
+        """Do as ``RowDecoder.ignored_field_counts``."""
 
 
 def decoder_of(
@@ -123,9 +123,9 @@ class _Table:
         if self.waiting:
             chunk = Chunk.concat(self.waiting)
             self.waiting, self.waiting_records, self.waiting_bytes = [], 0, 0
-            self.decoder.take(chunk, collect_only=collect_only)
+            self.decoder.decode_chunk(chunk, collect_only=collect_only)
 
-    def keep(self) -> None:
+    def keep_waiting(self) -> None:
         """Keep what waits beyond the chunk that it came with, which may have brought several: one
         for each topic."""
         self.waiting = [chunk.detach() for chunk in self.waiting]
@@ -141,7 +141,7 @@ def join_table_needs(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:
 class BatchRows:
     """Brings the records of one batch to ``outlets``, table by table.
 
-    ``take`` all chunks, then ``end``, which decodes what waits, then ``finish``; or ``discard``.
+    ``add_chunk`` for all chunks, then ``decode_waiting``, then ``finish``; or ``discard``.
     Where records need more than there is, ``finish`` says what, and no file is left. Routes behind
     a transform look at its rows (``result_routing``), not here.
     """
@@ -169,43 +169,43 @@ class BatchRows:
             batch, self._rejected, plan.poison_records, tombstones=tombstones
         )
 
-    def take(self, chunk: Chunk) -> None:
+    def add_chunk(self, chunk: Chunk) -> None:
         """Take a chunk. Raises what ``rejected`` raises about records that become no rows."""
         chunk = self._prefilter.filter(chunk)
         if self._only is not None:
             # The fast path: no split, no copy, no waiting, and no call more for a chunk.
-            self._table(self._only, self._plan).decoder.take(chunk, collect_only=False)
+            self._open_table(self._only, self._plan).decoder.decode_chunk(chunk, collect_only=False)
             return
         for target, some in self._router.split(chunk):
-            self._take(target, some)
-        self._between_chunks()
+            self._route_chunk(target, some)
+        self._bound_waiting()
 
-    def end(self) -> None:
+    def decode_waiting(self) -> None:
         """Decode what waits.
 
         Raises ``TablesNotPlanned``, and what opening the one table raises if nothing came.
         """
         if self._only is not None:
-            self._table(self._only, self._plan)
+            self._open_table(self._only, self._plan)
             return
-        self._tables.require()
+        self._tables.require_all_planned()
         for _, table in sorted(self._open.items()):
             self._decode(table)
 
     def finish(self) -> BatchWritten | BatchNeeds:
         # Both before any file is finished: files of an attempt that does not count are discarded.
-        self._rejected.require_none()
+        self._rejected.require_no_stop()
         if needs := self._batch_needs():
             self.discard()
             return needs
         followed = self._outlets.finish()
-        own = followed.pop(self._only.at, ()) if self._only else ()
+        own = followed.pop(self._only.destination, ()) if self._only else ()
         if self._rejected.reasons:
             log_unmatched(self._rejected.reasons)
         quarantined = self._rejected.finish()
-        results = self._prefilter.results(*self._counts())
+        results = self._prefilter.partition_results(*self._counts())
         return BatchWritten(
-            self._batch.number, results, own, quarantined, followed, self._ignored()
+            self._batch.number, results, own, quarantined, followed, self._ignored_field_counts()
         )
 
     def discard(self) -> None:
@@ -213,28 +213,30 @@ class BatchRows:
         self._outlets.discard()
 
     def _take_bad(self, chunk: Chunk, bad: Mapping[int, str]) -> None:
-        self._rejected.take(chunk, bad, BAD_VALUE)
+        self._rejected.reject_bad(chunk, bad, BAD_VALUE)
 
-    def _take(self, target: Target | None, chunk: Chunk) -> None:
+    def _route_chunk(self, target: Target | None, chunk: Chunk) -> None:
         chunk = self._without_tombstones(target, chunk)
         if not len(chunk.offsets):
             return
         if target is not None and (reason := self._tables.own_table_reason(target)):
-            self._rejected.take(chunk, dict.fromkeys(range(len(chunk.offsets)), reason), OWN_TABLE)
+            self._rejected.reject_bad(
+                chunk, dict.fromkeys(range(len(chunk.offsets)), reason), OWN_TABLE
+            )
             return
         if target is not None and (trouble := self._tables.table_error_of(target)):
             self._rejected.divert(chunk, target.table, trouble)
             return
-        routed = self._tables.find(target)
+        routed = self._tables.find_table(target)
         if routed is None:
             return
         if target is not None and isinstance(routed, RoutedTable) and routed.creation is not None:
-            self._new_table(target, routed.creation).take(chunk)
+            self._new_table(target, routed.creation).note_needs(chunk)
             return
         if isinstance(routed, str) or routed.plan is None:
             self._rejected.reject_unmatched(chunk, str(routed))
             return
-        table = self._table(routed, routed.plan)
+        table = self._open_table(routed, routed.plan)
         table.add_waiting(chunk)
         if table.is_worth_decoding:
             self._decode(table)
@@ -251,11 +253,11 @@ class BatchRows:
         unrouted = self._plan.source.handling.unrouted_tombstones
         return self._rejected.without_tombstones(chunk, unrouted) if unrouted else chunk
 
-    def _between_chunks(self) -> None:
+    def _bound_waiting(self) -> None:
         """Bound what waits."""
         # The fetcher lends headers until the next chunk: after that their memory holds others'.
         for table in self._open.values():
-            table.keep()
+            table.keep_waiting()
         while sum(table.waiting_bytes for table in self._open.values()) > _WAITING_BYTES_MAX:
             self._decode(max(self._open.values(), key=lambda table: table.waiting_bytes))
 
@@ -280,7 +282,7 @@ class BatchRows:
         number = self._batch.number
         if self._only is not None:
             needs = self._open[self._only.name].decoder.missing
-            return needs.outcome(number) if needs else None
+            return needs.to_batch_needs(number) if needs else None
         if self._tables.postponed and not self._new_tables:
             raise TablesNotPlanned(frozenset({self._tables.postponed}))
         missing = self._needs_of_tables()
@@ -289,22 +291,22 @@ class BatchRows:
     def _needs_of_tables(self) -> tuple[TableNeed, ...]:
         """SCHEMA-2: what any of the tables lacks. Topics first: nothing slows their tables down
         (ROUTE-4)."""
-        names = sorted(self._new_tables, key=lambda name: not self._tables.by_topic(name))
+        names = sorted(self._new_tables, key=lambda name: not self._tables.is_named_by_topic(name))
         new = [self._new_tables[name].need for name in names[:NEW_MAX]]
         evolving = [
-            needs.of_table(table.at)
+            needs.to_table_need(table.at)
             for table in self._open.values()
             if (needs := table.decoder.missing)
         ]
         return (*new, *evolving)
 
-    def _ignored(self) -> Mapping[str, int]:
+    def _ignored_field_counts(self) -> Mapping[str, int]:
         """Return, by table and path, how many records have a field that becomes no column
         (SCHEMA-6)."""
         return {
             paths if self._only else f"{table.at.table}: {paths}": records
             for table in self._open.values()
-            for paths, records in table.decoder.ignored().items()
+            for paths, records in table.decoder.ignored_field_counts().items()
         }
 
     def _counts(self) -> tuple[Integers, Integers]:
@@ -315,12 +317,12 @@ class BatchRows:
             deleted += table.decoder.deleted
         return records, deleted
 
-    def _table(self, routed: RoutedTable, plan: WriterPlan) -> _Table:
+    def _open_table(self, routed: RoutedTable, plan: WriterPlan) -> _Table:
         table = self._open.get(routed.name)
         if table is None:
-            outlet = self._outlets.of(routed, plan)
+            outlet = self._outlets.outlet_of(routed, plan)
             decoder = decoder_of(routed, plan, self._batch, rejected=self._rejected, outlet=outlet)
-            table = self._open[routed.name] = _Table(routed.at, decoder)
+            table = self._open[routed.name] = _Table(routed.destination, decoder)
         return table
 
 
@@ -373,15 +375,15 @@ def write_chunks(
     rows = BatchRows(plan, batch, FileOutlets(batch))
     try:
         for chunk in chunks:
-            rows.take(chunk)
+            rows.add_chunk(chunk)
             raise_if_abandoned(batch, abandoned)
-        rows.end()
+        rows.decode_waiting()
         return rows.finish()
     except BaseException as error:
         rows.discard()
         if isinstance(error, HeadgateError) or not isinstance(error, Exception):
             raise
-        raise write_error(error, batch) from error
+        raise translate_write_error(error, batch) from error
 
 
 def write_source_ranges(

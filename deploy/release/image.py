@@ -70,7 +70,7 @@ def main() -> None:
         older = ("--platform", "manylinux_2_17_x86_64", "--only-binary", ":all:")
         _run(*pip, *there, *older, "--require-hashes", "-r", given.lock)
         _run(*pip, *there, *older, "--no-deps", "--no-index", given.wheel)
-        layers = [_layer(base.open("rb"), blobs), _layer(_packed(packages), blobs)]
+        layers = [_layer(base.open("rb"), blobs), _layer(_archive_packages(packages), blobs)]
     config = {
         "architecture": "amd64",
         "os": "linux",
@@ -98,7 +98,7 @@ def main() -> None:
     print(named["digest"])
 
 
-def _packed(packages: Path) -> BytesIO:
+def _archive_packages(packages: Path) -> BytesIO:
     """Return the installed packages as an archive that depends on their content alone."""
     made = BytesIO()
     with tarfile.open(fileobj=made, mode="w") as archive:

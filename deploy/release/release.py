@@ -59,7 +59,7 @@ def main() -> None:
             build(given.ref, folder)
         if (sums := _sums(out)) != (others := _sums(again)):
             sys.exit(f"two builds differ:\n{sums}\n{others}")
-        _list_contents(out, Path(scratch))
+        _write_sbom(out, Path(scratch))
     sums = _sums(out)
     (out / "SHA256SUMS").write_text(sums)
     print(sums, end="")
@@ -152,7 +152,7 @@ def _require_tags(wheel: Path) -> None:
         sys.exit(f"{wheel.name} does not run where its name says:\n{said}")
 
 
-def _list_contents(out: Path, scratch: Path) -> None:
+def _write_sbom(out: Path, scratch: Path) -> None:
     """Write what an installation consists of (SBOM, CycloneDX), as the images install it.
 
     What wheels contain beside Python code, such as librdkafka, is listed only where they say so.

@@ -52,7 +52,9 @@ def main() -> None:
         command = (sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-f", path)
         if subprocess.run(command).returncode:
             sys.exit("the site was not built")
-    versions = sorted((each.parent.name for each in given.out.glob("*/index.html")), key=_number)
+    versions = sorted(
+        (each.parent.name for each in given.out.glob("*/index.html")), key=_version_numbers
+    )
     (given.out / "versions.json").write_text(json.dumps(versions[::-1]))
     (given.out / "index.html").write_text(LEADS_ON.format(versions[-1]))
 
@@ -68,11 +70,11 @@ def _stage(staged: Path) -> None:
                 shutil.copy(path, there)
     for page in sorted(staged.rglob("*.md")):
         page.write_text(
-            LINK.sub(lambda link, page=page: _linked(link, page, staged), page.read_text())
+            LINK.sub(lambda link, page=page: _rewrite_link(link, page, staged), page.read_text())
         )
 
 
-def _linked(link: re.Match[str], page: Path, staged: Path) -> str:
+def _rewrite_link(link: re.Match[str], page: Path, staged: Path) -> str:
     """Return a link as the site has it: without what it does not hold, such as source code."""
     image, text, target, anchor = link.groups("")
     if not target or "://" in target or target.startswith("mailto:"):
@@ -112,7 +114,7 @@ def _navigation(staged: Path) -> list[dict[str, object]]:
     return groups
 
 
-def _number(version: str) -> tuple[int, ...]:
+def _version_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 

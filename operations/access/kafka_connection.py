@@ -85,7 +85,7 @@ def compacted_topics(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[st
     found: dict[str, bool | None] = {}
     for name in topics:
         try:
-            found[name] = cluster.compacts(name)
+            found[name] = cluster.is_compacted(name)
         except MissingRights:  # who reads a topic need not see its settings
             found[name] = None
     return found

@@ -528,7 +528,7 @@ class SinkAudit:
             reader.table, self._settings.name, self._settings.table.branch, record
         )
         for name, mark in marks.items():
-            for place in quarantine.places(name) if mark else ():
+            for place in quarantine.places_for_table(name) if mark else ():
                 if is_given_back(place, mark):
                     found.setdefault(place.at, BitMap64()).add(place.offset)
         return found

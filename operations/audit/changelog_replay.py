@@ -241,10 +241,10 @@ class _SourceReader:
         ordered = self._reading.operations(read.rows)
         upserts, deletes = ordered == Operation.UPSERT, ordered == Operation.DELETE
         self.read.passed_over += int((ordered >= Operation.SKIP).sum())
-        rows = self._reading.rows(read.rows, upserts)
+        rows = self._reading.select_rows(read.rows, upserts)
         keys = [rows.column(name) for name in self._key]
         self._add(rows.columns, keys, records.where(upserts), deletes=False)
-        gone = self._reading.keys(read.rows, deletes)
+        gone = self._reading.select_deleted_keys(read.rows, deletes)
         count = int(deletes.sum())
         nothing = [pa.nulls(count, each.type) for each in self._replay.columns]
         self._add(nothing, [gone[name] for name in self._key], records.where(deletes), deletes=True)

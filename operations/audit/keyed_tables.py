@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
-from headgate.data_plane.routing.keyed_routes import may_have_key, may_name
+from headgate.data_plane.routing.keyed_routes import may_have_key, may_lead_to_table
 from headgate.operations.audit.audited_table import AuditedTable, OffsetMove
 from headgate.operations.audit.changelog_replay import (
     OtherRecords,
@@ -271,7 +271,7 @@ class KeyedTables:
 
     def may_take(self, topic: str) -> bool:
         """Return whether records of the topic may go to a keyed table."""
-        if not self.settings.keyed:
+        if not self.settings.has_keyed_table:
             return False
         return self.is_single or may_have_key(self.settings.tables.routing, topic)
 
@@ -280,11 +280,11 @@ class KeyedTables:
         if self.is_single or not self.tables:
             return set(self.tables)
         routing = self.settings.tables.routing
-        return {name for name in self.tables if may_name(routing, topic, name)}
+        return {name for name in self.tables if may_lead_to_table(routing, topic, name)}
 
     def takes_all(self, topic: str) -> bool:
         """Return whether all records of the topic go to one keyed table."""
-        if self.is_single or not self.settings.keyed:
+        if self.is_single or not self.settings.has_keyed_table:
             return self.is_single
         target = self.settings.tables.routing.table_of_topic(topic)
         return target is not None and self.is_keyed(target.table)

@@ -30,10 +30,10 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.redaction import printable
-from headgate.kafka.authentication import keeper_for
+from headgate.kafka.authentication import token_keeper_for
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_append_time, silent
 from headgate.kafka.consumer_group import require_group_settings
-from headgate.kafka.control_topic import control_topic_exists, takes_append_time
+from headgate.kafka.control_topic import control_topic_exists, uses_append_time
 from headgate.kafka.token_providers import claims_of
 from headgate.native.kernels import InPython, loops
 from headgate.operations.access.kafka_connection import open_source_topics
@@ -124,7 +124,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     questions.ask("writer", lambda: _check_writer(settings))
     if settings.http.listen or settings.http.certificate or settings.telemetry.otlp_endpoint:
         questions.ask("http", lambda: _check_http(settings))
-    if settings.spark.writes and questions.are_well("writer", "storage"):
+    if settings.spark.is_writer and questions.are_well("writer", "storage"):
         questions.ask("executors", table.check_executors)
     if settings.transform and questions.are_well("writer", "table"):
         questions.ask("transform", lambda: check_transform(settings))
@@ -172,7 +172,7 @@ def _ask_of_table(questions: Questions, table: TableCheck, settings: SinkSetting
 
 def _ask_routes(questions: Questions, settings: SinkSettings) -> None:
     questions.ask("routes", lambda: check_routes(settings))
-    if settings.tables.keyed:
+    if settings.tables.has_keyed_table:
         questions.ask("keys", lambda: check_keys(settings))
 
 
@@ -250,7 +250,7 @@ class Questions:
 
 def ask_brokers(questions: Questions, settings: SinkSettings) -> Cluster | None:
     """Ask for a token first, if there is to be one: so it is known which half has failed."""
-    if keeper_for(settings.kafka):
+    if token_keeper_for(settings.kafka):
         questions.ask("token", lambda: _check_token(settings.kafka))
         if not questions.are_well("token"):
             return None
@@ -258,9 +258,9 @@ def ask_brokers(questions: Questions, settings: SinkSettings) -> Cluster | None:
 
 
 def _check_token(kafka: Mapping[str, Any]) -> str:
-    keeper = keeper_for(kafka)
+    keeper = token_keeper_for(kafka)
     assert keeper is not None
-    token = keeper.require()
+    token = keeper.require_token()
     audience = claims_of(token.text).get("aud", "")
     to = f", audience {audience}" if isinstance(audience, str) and audience else ""
     left_s = token.expires_s - time.time()
@@ -289,7 +289,7 @@ def _check_source(
         found = topics.describe()
     for name in found:
         granted = cluster.topic(name)
-        if granted and (lacking := granted.lacks(*rights.source)):
+        if granted and (lacking := granted.missing_operations(*rights.source)):
             raise MissingRights(
                 f"topic {name}: not allowed to {', '.join(lacking)}",
                 f"grant {_join_words(rights.source)} to the principal",
@@ -317,7 +317,7 @@ def _check_control_topic(
         return f"{name} does not exist yet; the first start creates it"
     topic = cluster.topic(name)
     needed = tuple(operation for operation in rights.control if operation != "describe_configs")
-    if topic and (lacking := topic.lacks(*needed)):
+    if topic and (lacking := topic.missing_operations(*needed)):
         raise MissingRights(
             f"control topic {name}: not allowed to {', '.join(lacking)}",
             f"grant {_join_words(needed)} to the principal",
@@ -325,7 +325,7 @@ def _check_control_topic(
     written = " and written" if "write" in needed else ""
     fit = "is as it should be, and " if looks else ""
     own_time = ""
-    if looks and not takes_append_time(silent(settings.kafka), name, int(ANSWER_S_MAX * 1000)):
+    if looks and not uses_append_time(silent(settings.kafka), name, int(ANSWER_S_MAX * 1000)):
         own_time = (
             "; it takes its writers' time, so brokers refuse one whose clock is far ahead: set its "
             "message.timestamp.type=LogAppendTime"
@@ -395,7 +395,7 @@ def _check_group(
         require_group_settings(settings.kafka, name, settings.source.group_protocol.value)
     group = cluster.group(name)
     may = "joined" if "read" in rights.group else "described"
-    if group.lacks(*rights.group):
+    if group.missing_operations(*rights.group):
         raise MissingRights(
             f"consumer group {name} may not be {may}",
             f"grant {_join_words(rights.group)} to the principal",
@@ -417,7 +417,7 @@ def _check_dead_letter_topic(quarantine: QuarantineSettings, cluster: Cluster) -
             f"dead-letter topic {name} does not exist",
             "create it; until then dead letters wait in the quarantine",
         )
-    if lacking := topic.lacks("read", "write", "describe"):
+    if lacking := topic.missing_operations("read", "write", "describe"):
         raise MissingRights(
             f"dead-letter topic {name}: not allowed to {', '.join(lacking)}",
             "grant READ (for its group's offset), WRITE and DESCRIBE to the principal",

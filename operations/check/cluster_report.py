@@ -144,7 +144,7 @@ def _read_source(settings: SinkSettings) -> str:
 
 def _create_trial_topic(trial: ClusterTrial, advice: _Advice) -> str:
     try:
-        refused = trial.make()
+        refused = trial.create_topic()
     except HeadgateError as error:
         remedy = ""
         if isinstance(error, MissingRights):
@@ -222,7 +222,7 @@ def _check_append(trial: ClusterTrial, advice: _Advice) -> str:
 
 def _check_transactions(trial: ClusterTrial, advice: _Advice) -> str:
     try:
-        seen = trial.abort()
+        seen = trial.try_transactions()
     except MissingRights as error:
         raise NotChecked(f"{error.message}; a sink itself needs no transaction") from None
     except Unreachable as error:

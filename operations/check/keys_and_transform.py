@@ -13,7 +13,7 @@ from headgate.control_protocol.errors import HeadgateError, KeyUnfit, TableMissi
 from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Tombstones
 from headgate.data_plane.files.format_choice import require_format_for_keys
-from headgate.data_plane.routing.keyed_routes import may_have_key, may_name
+from headgate.data_plane.routing.keyed_routes import may_have_key, may_lead_to_table
 from headgate.data_plane.spark.job import transform_columns
 from headgate.data_plane.spark.session import open_session
 from headgate.data_plane.spark.transform import transform_of
@@ -44,7 +44,9 @@ def check_keys(settings: SinkSettings) -> str:
         with open_tables_read_only(settings) as tables:
             if telling:
                 there = tables.named_by_routes() - own_tables(tables)
-                names |= {n for n in there if any(may_name(routing, t, n) for t in telling)}
+                names |= {
+                    n for n in there if any(may_lead_to_table(routing, t, n) for t in telling)
+                }
             names = {name for name in names if routing.key_of(name)}
             unread = list[HeadgateError]()
             for name, answer in tables.open_each_at_rest(sorted(names)):
@@ -117,7 +119,7 @@ def check_transform(settings: SinkSettings) -> str:
 
 
 def _transform_plan(settings: SinkSettings) -> WriterPlan:
-    source = SourcePlan({}, record_columns=settings.table.record_columns.named())
+    source = SourcePlan({}, record_columns=settings.table.record_columns.columns_by_part())
     tables = settings.tables
     with open_tables_read_only(settings) as opened:
         plan = opened.plan_writes(source)

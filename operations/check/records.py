@@ -41,7 +41,7 @@ def can_describe_records(settings: SinkSettings) -> bool:
     """Return whether the sink's format has fields that show what its records are."""
     wanted = settings.format
     made = record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
-    shows = not settings.tables or settings.tables.keyed
+    shows = not settings.tables or settings.tables.has_keyed_table
     return shows and FROM in getattr(made, "rules", ())
 
 
@@ -77,19 +77,19 @@ def _reading(settings: SinkSettings) -> Reading:
 def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -> str:
     """Describe these values. Raises ``EnvelopeUnfit`` if no change among them fits."""
     looks = _count_envelopes(settings.format, settings.format.type, values)
-    if not looks.records:
+    if not looks.record_count:
         return f"{topic} has no records yet"
     if other := _guess_format(settings.format, values, looks):
         raise EnvelopeUnfit(
-            f"{topic}: {looks.records} records were looked at, and none is read as "
+            f"{topic}: {looks.record_count} records were looked at, and none is read as "
             f"{settings.format.type}: they have {_FRAMED[other]}",
             f'set format.type = "{other}"',
         )
     found = ", ".join(f"{count} {kind}" for kind, count in sorted(looks.envelopes.items()))
-    text = f"{topic}: of {looks.records} records {found or 'no value can be read'}"
+    text = f"{topic}: of {looks.record_count} records {found or 'no value can be read'}"
     text += f", {looks.tombstones} without a value" if looks.tombstones else ""
     text += f", {looks.unreadable} not to be read: {looks.why}" if looks.unreadable else ""
-    text += describe_disposal(settings.quarantine, looks.unreadable, looks.records)
+    text += describe_disposal(settings.quarantine, looks.unreadable, looks.record_count)
     text += _describe_replaced_nulls(settings.format, values)
     envelope = looks.envelope
     table = declaration_of(settings, topic)
@@ -174,7 +174,7 @@ def require_readable_keys(settings: SinkSettings, topic: str, keys: Sequence[byt
     The sink would take each for the value of its only key column. Raises ``EnvelopeUnfit``.
     """
     table = declaration_of(settings, topic)
-    alike = settings.changes.of(table.key)
+    alike = settings.changes.changes_of_key(table.key)
     own = (settings.tables or settings.table).record_columns.key
     if settings.format.key_type or not alike or alike.tombstones is not Tombstones.DELETE:
         return
@@ -304,7 +304,7 @@ def _require_dry_run_startable(
         )
     if none_fits:
         raise RecordsWouldStop(text, "correct [[table.columns]], or format.type and its options")
-    if seen.tombstones and not settings.keyed and quarantine.tombstones is Disposal.FAIL:
+    if seen.tombstones and not settings.has_keyed_table and quarantine.tombstones is Disposal.FAIL:
         raise RecordsWouldStop(
             f"{text}; quarantine.tombstones is fail, so the sink would stop there",
             'set quarantine.tombstones = "skip" or "quarantine"',

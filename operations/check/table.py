@@ -17,7 +17,7 @@ from pyiceberg.table.update import AssertTableUUID
 from headgate.config.catalog_settings import Backend
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_declaration import declaration, declared_table
+from headgate.config.table_declaration import declaration_if_created, declared_table
 from headgate.config.table_formats import spark_session_conf
 from headgate.control_protocol.errors import (
     CatalogRefused,
@@ -170,7 +170,7 @@ class TableCheck:
         """Check that every declared column exists with the declared type, and can be written."""
         assert self._layout is not None  # asked only if the table exists
         if self._found is not None:
-            wanted_table = declaration(self._settings.table)
+            wanted_table = declaration_if_created(self._settings.table)
             schema = completed_schema(self._found, wanted_table)
             require_fillable_table(self._found, self._settings, schema)
             if step := plan_completion(self._found, wanted_table):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate.config.keyed_table_checks import KeysByRoute
-from headgate.config.route_checks import refuse_without_tables
+from headgate.config.route_checks import require_no_routed_tables
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
@@ -98,7 +98,7 @@ def accept_stop(
     chosen = _parse_choices(wanted)
     for code, choice in chosen.items():
         if choice in _GOING_BACK:
-            refuse_without_tables(settings, f"{code}={choice}")
+            require_no_routed_tables(settings, f"{code}={choice}")
     start_ms = settings.source.start_at_ms
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     with ExitStack() as opening:

@@ -25,7 +25,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from headgate.config.http_settings import HttpSettings, address, check_listening
+from headgate.config.http_settings import HttpSettings, parse_address, require_safe_listening
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_of_thread import in_same_sink_context
@@ -430,8 +430,8 @@ def _log_connection_error(loop: asyncio.AbstractEventLoop, context: dict[str, An
 @contextmanager
 def serving(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
     """Serve until the end of the body; yield the URL. Raises ``ConfigurationError``."""
-    check_listening(listen, http)
-    host, port = address(listen)
+    require_safe_listening(listen, http)
+    host, port = parse_address(listen)
     tls = tls_context_of(http)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.control_protocol.schema_evolution import RESERVED
-from headgate.data_plane.formats.casting.times import days_of, timestamp_of
+from headgate.data_plane.formats.casting.times import parse_days, parse_timestamp
 
 DEPTH_MAX = 5
 COLUMNS_MAX = 500
@@ -260,22 +260,22 @@ def _parses(parse: Callable[[str], object]) -> Callable[[str], bool]:
 def _parse_zoned(text: str) -> None:
     if not re.search(r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$", text):
         raise ValueError
-    timestamp_of(text, "us", zoned=True)
+    parse_timestamp(text, "us", zoned=True)
 
 
 def _parse_unzoned(text: str) -> None:
-    timestamp_of(text, "us", zoned=False)
+    parse_timestamp(text, "us", zoned=False)
 
 
 def _parse_time(text: str) -> None:
-    timestamp_of(text, "us", zoned=True)
+    parse_timestamp(text, "us", zoned=True)
 
 
 _is_time = _parses(_parse_time)
 """Return whether a ``timestamptz`` takes the text; without a zone it is UTC."""
 
 _TIMES: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    ("date", _parses(days_of)),
+    ("date", _parses(parse_days)),
     ("timestamptz", _parses(_parse_zoned)),
     ("timestamp", _parses(_parse_unzoned)),
     ("timestamptz", _is_time),

@@ -74,7 +74,7 @@ class ProposedRecords:
 
     def describe(self) -> str:
         """Say how many records there were, and how many of them had no fields to look at."""
-        count = self.looks.records
+        count = self.looks.record_count
         text = f"{count:,} record{'' if count == 1 else 's'}"
         if self.looks.unreadable:
             text += f", {self.looks.unreadable:,} of them no {self.format_name} that can be read"
@@ -155,7 +155,7 @@ def _written_columns(
     there = [value for value in values if value is not None]
     made = format_of()
     writer = cast("EvolvingFormat", made)
-    writer.watch(UnknownFieldFinder(NOTHING, (), (), caseless=False, place=place))
+    writer.watch_unknown_fields(UnknownFieldFinder(NOTHING, (), (), caseless=False, place=place))
     bad: Mapping[int, str] = {}
     try:
         made.decode(there, NOTHING)
@@ -171,7 +171,7 @@ def _proposal_of(written: Struct, looks: EnvelopeCounts) -> Proposal:
     growth = grow_columns(Struct(), large_objects_as_maps(written, Struct()), nanoseconds=False)
     columns = [ProposedColumn(each.name, _type_text(each.type)) for each in growth.columns.fields]
     left_out = [(".".join(refusal.path), refusal.reason) for refusal in growth.refused]
-    return Proposal(tuple(columns), tuple(left_out), looks.records, looks.unreadable)
+    return Proposal(tuple(columns), tuple(left_out), looks.record_count, looks.unreadable)
 
 
 def _type_text(kind: Type) -> str:
@@ -206,7 +206,7 @@ def _propose_of_json(
     return ProposedRecords(
         name,
         looks,
-        replace(proposal, records=looks.records, others=looks.unreadable),
+        replace(proposal, records=looks.record_count, others=looks.unreadable),
         _common_value(key for key in keys if key),
     )
 

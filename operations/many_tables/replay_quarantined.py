@@ -143,7 +143,7 @@ class _ReplaySession:
 
     def replay(self, name: str) -> ReplayedTable:
         """Commit portion by portion; the table's own record says where the next one begins."""
-        places: Sequence[Place] = self._quarantine.places(name)
+        places: Sequence[Place] = self._quarantine.places_for_table(name)
         given = ReplayedTable(name)
         while True:
             _, view = self._tables.load_unchanged(name)
@@ -175,7 +175,7 @@ class _ReplaySession:
         )
         if self._quarantine.head == before.head:
             return places
-        there = self._quarantine.places(name)
+        there = self._quarantine.places_for_table(name)
         if gone := sorted(set(portion) - set(there), key=lambda place: (place.at, place.offset)):
             named = ", ".join(f"{place.at} offset {place.offset}" for place in gone[:_NAMED_MAX])
             raise DeletedMeanwhile(
@@ -203,7 +203,7 @@ class _ReplaySession:
                 "start the sink: its error says what to do",
             )
         found = DivertedRecords(table, sink, branch, view.record)
-        if not found.names_tables:
+        if not found.has_table_column:
             raise ReplayUnfit(
                 f"the quarantine {name} has no column {MEANT_FOR}: which table its records were "
                 "meant for is not known",

@@ -128,7 +128,7 @@ def _may_create(tables: TablesSettings, table: str) -> bool:
     wanted = tables.create.schema
     each = section_of(tables, table)
     declared = wanted is not CreateFrom.OFF and bool(each and each.columns)
-    return wanted.from_records or declared
+    return wanted.takes_columns_from_records or declared
 
 
 def _read_suspended(settings: SinkSettings) -> tuple[dict[str, Suspended], set[str]]:

@@ -151,7 +151,7 @@ class Rewriting:
         for rows in self._read_sorted_runs(portion, at_once):
             writing.write(key, rows)
             if sorter:
-                runs.append(sorter.order(rows).to_numpy().astype(np.int64))
+                runs.append(sorter.sorted_indices(rows).to_numpy().astype(np.int64))
         return _row_numbers(runs) if sorter else None
 
     def _read_sorted_runs(self, portion: Sequence[SmallFile], at_once: int) -> Iterator[pa.Table]:

@@ -55,7 +55,7 @@ def not_decided_again(self: QueryTable, planned: Any, files: Any, rows: int) -> 
     """QUERY-12: what did not land is committed on whatever is there."""
     now = planned.now
     for _ in range(50):
-        attempt = self._attempt(now, planned.proposed, files, rows)
+        attempt = self._build_attempt(now, planned.proposed, files, rows)
         if isinstance(self._table.commit(attempt), Landed) and not attempt.record.is_claim:
             return attempt.record
         now = self.read()

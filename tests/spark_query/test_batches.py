@@ -29,7 +29,7 @@ from headgate.control_protocol.ports import CommitAttempt, TopicState
 from headgate.operations.control.operator_claim import make_claim
 from headgate.spark import batches, query_table
 from headgate.spark.query_table import QueryTable
-from headgate.spark.written_rows import rows_of_table
+from headgate.spark.written_rows import fit_table_rows
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string())])
 
@@ -113,7 +113,7 @@ def test_query_14_a_stopped_sink_takes_no_batch_and_a_paused_one_waits(history: 
         claim(history, "resume", paused=False)
 
     with closing(one_batch(history, 9, start=5, name="d")) as query:
-        table = query._opened("q")
+        table = query._open_table("q")
         table._wait = resume
         query(frame(5, 9), 0)
     assert looked == [query_table.LOOK_AGAIN_S]
@@ -191,7 +191,7 @@ def test_query_20_each_table_says_itself_which_batch_it_lacks(
 
 def test_query_17_rows_get_the_columns_and_types_of_the_table() -> None:
     rows = pa.RecordBatch.from_pydict({"id": pa.array([1, 2], pa.int32())})
-    assert rows_of_table(rows, SCHEMA).to_pydict() == {"id": [1, 2], "city": [None, None]}
+    assert fit_table_rows(rows, SCHEMA).to_pydict() == {"id": [1, 2], "city": [None, None]}
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_query_17_rows_get_the_columns_and_types_of_the_table() -> None:
 )
 def test_query_17_what_would_lose_something_is_refused(values: pa.Array) -> None:
     with pytest.raises(RowsUnfit, match="column id"):
-        rows_of_table(pa.RecordBatch.from_pydict({"id": values}), SCHEMA)
+        fit_table_rows(pa.RecordBatch.from_pydict({"id": values}), SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_query_17_what_arrow_would_cast_with_a_loss_is_refused(
     values: pa.Array, kind: pa.DataType
 ) -> None:
     with pytest.raises(RowsUnfit, match="column id"):
-        rows_of_table(pa.RecordBatch.from_arrays([values], ["id"]), pa.schema({"id": kind}))
+        fit_table_rows(pa.RecordBatch.from_arrays([values], ["id"]), pa.schema({"id": kind}))
 
 
 def test_query_17_a_column_that_the_table_lacks_is_refused(history: History) -> None:

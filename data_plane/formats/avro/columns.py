@@ -24,7 +24,11 @@ from headgate.data_plane.formats.avro.decoder import (
     end_of,
 )
 from headgate.data_plane.formats.avro.schema import Avro
-from headgate.data_plane.formats.casting.decimals import VARIABLE_SCALE, VariableScale, decimals_of
+from headgate.data_plane.formats.casting.decimals import (
+    VARIABLE_SCALE,
+    VariableScale,
+    decode_decimals,
+)
 from headgate.data_plane.formats.casting.time_units import counted_type
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.utf8 import text_of
@@ -75,7 +79,9 @@ def _read(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
         return _union(kind, field, cursors)
     if kind.kind == "array":
         item = field.type.value_field if field is not None and _is_list(field.type) else None
-        offsets, inside = _items(cursors, kind.children[0], lambda at: skip(kind.children[0], at))
+        offsets, inside = _find_items(
+            cursors, kind.children[0], lambda at: skip(kind.children[0], at)
+        )
         values = _read(kind.children[0], item, inside)
         return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
     if kind.kind == "map":
@@ -123,7 +129,7 @@ def _union(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
         chosen = branches == branch
         inside = cursors.where(chosen)
         parts[branch] = _read(child, field, inside)
-        cursors.follow(chosen, inside)
+        cursors.advance_to(chosen, inside)
     offsets = np.zeros(len(cursors), np.int32)
     for branch in parts:
         chosen = branches == branch
@@ -139,7 +145,7 @@ def _nullable(kind: Avro, chosen: Flags, field: pa.Field | None, cursors: Cursor
         return _read(kind, field, cursors)
     inside = cursors.where(chosen)
     values = _read(kind, field, inside)
-    cursors.follow(chosen, inside)
+    cursors.advance_to(chosen, inside)
     places = np.cumsum(chosen, dtype=np.int64) - 1
     return values.take(pa.array(places, mask=~chosen))
 
@@ -160,14 +166,14 @@ def _map(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
         skip(text, at)
         skip(child, at)
 
-    offsets, inside = _items(cursors, Avro("record", children=(text, child)), entry)
+    offsets, inside = _find_items(cursors, Avro("record", children=(text, child)), entry)
     keys = _text(text, inside)
     items = _read(child, item, inside)
     # A bad record would have a null key here, which Arrow's maps refuse.
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys.fill_null(""), items)
 
 
-def _items(
+def _find_items(
     cursors: Cursors, item: Avro, pass_over: Callable[[Cursors], None]
 ) -> tuple[Positions, Cursors]:
     """Return offsets of each value's items, and a cursor at every item, in order."""
@@ -178,7 +184,7 @@ def _items(
     taken = np.zeros(len(cursors), np.int64)
     while len(open_):
         fresh = open_[left[open_] == 0]
-        left[fresh] = _block_sizes(cursors, fresh, item)
+        left[fresh] = _read_block_sizes(cursors, fresh, item)
         taken[fresh] += left[fresh]
         open_ = open_[left[open_] > 0]
         if item.bytes_min == 0:
@@ -188,7 +194,7 @@ def _items(
             open_ = open_[~wrong[open_]]
         if len(open_) <= _FEW:
             for place in open_.tolist():
-                result = _sound_items(cursors, place, item, left)
+                result = _find_valid_items(cursors, place, item, left)
                 owners.append(np.full(len(result), place, np.int64))
                 begins.append(result)
         # Of few, only those have items left that stand before an invalid one.
@@ -198,7 +204,7 @@ def _items(
         owners.append(open_)
         begins.append(inside.at.copy())
         pass_over(inside)
-        cursors.follow(open_, inside)
+        cursors.advance_to(open_, inside)
         left[open_] -= 1
         alive = cursors.at[open_] < cursors.buffer.rest
         open_ = np.sort(np.concatenate([open_[alive], done]))
@@ -211,7 +217,7 @@ def _items(
     return offsets, Cursors(cursors.buffer, cursors.faults, rows, begin[order])
 
 
-def _sound_items(cursors: Cursors, owner: int, item: Avro, left: Positions) -> Positions:
+def _find_valid_items(cursors: Cursors, owner: int, item: Avro, left: Positions) -> Positions:
     """Return where the value's next valid items begin, and move the cursor after them."""
     at, end, raw = int(cursors.at[owner]), int(cursors.ends[owner]), cursors.buffer.raw
     begins: list[int] = []
@@ -226,7 +232,7 @@ def _sound_items(cursors: Cursors, owner: int, item: Avro, left: Positions) -> P
     return np.array(begins, np.int64)
 
 
-def _block_sizes(cursors: Cursors, which: Positions, item: Avro) -> Positions:
+def _read_block_sizes(cursors: Cursors, which: Positions, item: Avro) -> Positions:
     """Return the counts that begin the next blocks; zero ends the items."""
     inside = cursors.where(which)
     counts = inside.read_longs()
@@ -239,10 +245,10 @@ def _block_sizes(cursors: Cursors, which: Positions, item: Avro) -> Positions:
         some.fail(
             (lengths < 0) | (lengths > some.ends - some.at), "holds a block of senseless size"
         )
-        inside.follow(sized, some)
+        inside.advance_to(sized, some)
     room = (inside.ends - inside.at) // max(1, item.bytes_min)
     inside.fail((counts > room) & (item.bytes_min > 0), "ends too early")
-    cursors.follow(which, inside)
+    cursors.advance_to(which, inside)
     return np.where(inside.at >= inside.buffer.rest, 0, counts)
 
 
@@ -258,9 +264,9 @@ def skip(kind: Avro, cursors: Cursors) -> None:
             if child.kind != "null" and chosen.any():
                 inside = cursors.where(chosen)
                 skip(child, inside)
-                cursors.follow(chosen, inside)
+                cursors.advance_to(chosen, inside)
     elif kind.kind == "array":
-        _items(cursors, kind.children[0], lambda at: skip(kind.children[0], at))
+        _find_items(cursors, kind.children[0], lambda at: skip(kind.children[0], at))
     elif kind.kind == "map":
         _skip_map(kind, cursors)
     elif kind.kind in ("string", "bytes"):
@@ -275,7 +281,7 @@ def skip(kind: Avro, cursors: Cursors) -> None:
 
 def _skip_map(kind: Avro, cursors: Cursors) -> None:
     entry = Avro("record", children=(Avro("string"), kind.children[0]))
-    _items(cursors, entry, lambda at: skip(entry, at))
+    _find_items(cursors, entry, lambda at: skip(entry, at))
 
 
 def _null(_: Avro, cursors: Cursors) -> pa.Array:
@@ -298,13 +304,13 @@ def _int(kind: Avro, cursors: Cursors) -> pa.Array:
         return pa.array(result.astype(np.int32)).view(pa.date32())
     if kind.logical == "time-millis":
         return pa.array(result * _MILLIS).view(pa.time64("us"))
-    return _number(kind, result) if kind.called else pa.array(result.astype(np.int32))
+    return _mark_counted(kind, result) if kind.called else pa.array(result.astype(np.int32))
 
 
 def _long(kind: Avro, cursors: Cursors) -> pa.Array:
     result = cursors.read_longs()
     if not kind.logical:
-        return _number(kind, result)
+        return _mark_counted(kind, result)
     if kind.logical.endswith("-millis"):
         wrong = (result < -_MILLIS_MAX) | (result > _MILLIS_MAX)
         cursors.fail(wrong, "holds a time out of range")
@@ -316,7 +322,7 @@ def _long(kind: Avro, cursors: Cursors) -> pa.Array:
     return pa.array(result).view(pa.timestamp(unit, tz=zone))
 
 
-def _number(kind: Avro, found: Positions) -> pa.Array:
+def _mark_counted(kind: Avro, found: Positions) -> pa.Array:
     counted, numbers = counted_type(kind.called), pa.array(found)
     return numbers if counted is None else pa.ExtensionArray.from_storage(counted, numbers)
 
@@ -334,7 +340,9 @@ def _fixed(kind: Avro, cursors: Cursors) -> pa.Array:
     if kind.logical == "decimal":
         begins = np.arange(len(cursors), dtype=np.int64) * kind.size
         lengths = np.full(len(cursors), kind.size, np.int64)
-        return _decimals(decimals_of(result.reshape(-1), begins, lengths, kind.scale), cursors)
+        return _note_wide_decimals(
+            decode_decimals(result.reshape(-1), begins, lengths, kind.scale), cursors
+        )
     target = pa.binary(kind.size)
     storage = pa.Array.from_buffers(target, len(cursors), [None, pa.py_buffer(result.tobytes())])
     return pa.ExtensionArray.from_storage(pa.uuid(), storage) if kind.logical else storage
@@ -347,12 +355,12 @@ def _bytes(kind: Avro, cursors: Cursors) -> pa.Array:
     resting = cursors.at >= cursors.buffer.rest
     lengths[resting], begins[resting] = 0, 0
     if kind.logical == "decimal":
-        result = decimals_of(cursors.buffer.data, begins, lengths, kind.scale)
-        return _decimals(result, cursors)
+        result = decode_decimals(cursors.buffer.data, begins, lengths, kind.scale)
+        return _note_wide_decimals(result, cursors)
     return _slices(cursors.buffer, begins, lengths)
 
 
-def _decimals(found: tuple[pa.Array, Flags], cursors: Cursors) -> pa.Array:
+def _note_wide_decimals(found: tuple[pa.Array, Flags], cursors: Cursors) -> pa.Array:
     cursors.fail(found[1], "holds a decimal of more than 38 digits")
     return found[0]
 

@@ -47,7 +47,7 @@ class Buffer:
         # The eight bytes that begin at each place, as one number.
         self.words = np.ndarray((len(self.raw) - 7,), "<u8", self.raw, 0, (1,))
 
-    def pieces(self, size: int) -> np.ndarray[Any, Any]:
+    def bytes_at_each_place(self, size: int) -> np.ndarray[Any, Any]:
         """Return the ``size`` bytes that begin at each place."""
         return np.ndarray((len(self.raw) - size + 1,), f"V{size}", self.raw, 0, (1,))
 
@@ -72,7 +72,7 @@ class Cursors:
         """Return separate cursors for some of the values."""
         return Cursors(self.buffer, self.faults, self.rows[wanted], self.at[wanted])
 
-    def follow(self, wanted: Flags | Positions, others: Cursors) -> None:
+    def advance_to(self, wanted: Flags | Positions, others: Cursors) -> None:
         """Move to where the cursors that ``where(wanted)`` returned have got."""
         self.at[wanted] = others.at
         self.ends[wanted] = others.ends
@@ -92,7 +92,7 @@ class Cursors:
     def take_bytes(self, size: int) -> ByteArray:
         """Return the next ``size`` bytes of each: an array of two dimensions."""
         self.fail(self.ends - self.at < size, "ends too early")
-        result = self.buffer.pieces(size)[self.at].view(np.uint8).reshape(-1, size)
+        result = self.buffer.bytes_at_each_place(size)[self.at].view(np.uint8).reshape(-1, size)
         self.at += np.where(self.at >= self.buffer.rest, 0, size)
         return result
 
@@ -106,13 +106,13 @@ class Cursors:
         if (first < 128).all():
             numbers, lengths = first.astype(np.uint64), np.ones_like(self.at)
         else:
-            numbers, lengths = self._longer()
+            numbers, lengths = self._read_long_words()
         self.skip(lengths)
         numbers[self.at >= self.buffer.rest] = 0
         result: Positions = (numbers >> _ONE).astype(np.int64) ^ -(numbers & _ONE).astype(np.int64)
         return result
 
-    def _longer(self) -> tuple[np.ndarray[Any, np.dtype[np.uint64]], Positions]:
+    def _read_long_words(self) -> tuple[np.ndarray[Any, np.dtype[np.uint64]], Positions]:
         words = self.buffer.words[self.at]
         last = ~words & _HIGH_BITS
         lowest = last & (~last + _ONE)

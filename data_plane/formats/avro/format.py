@@ -16,7 +16,11 @@ from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.avro.columns import read_values
 from headgate.data_plane.formats.avro.schema import Avro, parse_schema
 from headgate.data_plane.formats.avro.schema_inference import columns_of
-from headgate.data_plane.formats.casting.cast_to_table import cast_rows, drop_bad, missing
+from headgate.data_plane.formats.casting.cast_to_table import (
+    cast_rows,
+    drop_bad,
+    find_missing_field,
+)
 from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
@@ -37,20 +41,20 @@ class AvroWriter:
         read = read_values(values, self.kind, list(schema), faults)
         return drop_bad(cast_rows(read, schema, faults), faults)
 
-    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+    def find_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         wanted = path[-1]
         for field in reversed(path[:-1]):
             wanted = field.with_type(pa.struct([wanted]))
-        return missing(read_values(values, self.kind, [wanted], Faults()), path)
+        return find_missing_field(read_values(values, self.kind, [wanted], Faults()), path)
 
-    def watch(self, finder: UnknownFieldFinder) -> None:
+    def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder
 
     def unknown_columns(
         self, values: Sequence[bytes], _bad: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Compare with the writer's schema; the values are not looked at."""
-        wanted = self._finder.of_columns(columns_of(self.kind))
+        wanted = self._finder.unknown_in_columns(columns_of(self.kind))
         if wanted.fields and len(values):
             yield np.arange(len(values), dtype=np.int64), wanted
 

@@ -137,11 +137,13 @@ class _Reading:
         if kind == "map":
             return Avro("map", children=(self.type_of(found.get("values"), namespace, depth + 1),))
         if kind in ("record", "error", "enum", "fixed"):
-            return self._define(str(kind), found, namespace, depth)
+            return self._define_named_type(str(kind), found, namespace, depth)
         plain = self.type_of(kind, namespace, depth + 1)
         return _logical(plain, found)
 
-    def _define(self, kind: str, found: dict[str, Any], namespace: str, depth: int) -> Avro:
+    def _define_named_type(
+        self, kind: str, found: dict[str, Any], namespace: str, depth: int
+    ) -> Avro:
         name = found.get("name")
         if not isinstance(name, str) or not name:
             raise UnfitSchema(f"a type {kind} has no name")
@@ -152,13 +154,15 @@ class _Reading:
         if name in self.known:
             raise UnfitSchema(f"the schema defines {name} twice")
         self.known[name] = None
-        made = self._contents(kind, found, inside, depth)
+        made = self._named_type_contents(kind, found, inside, depth)
         if kind == "record":
             made = replace(made, called=name)
         self.known[name] = made
         return made
 
-    def _contents(self, kind: str, found: dict[str, Any], namespace: str, depth: int) -> Avro:
+    def _named_type_contents(
+        self, kind: str, found: dict[str, Any], namespace: str, depth: int
+    ) -> Avro:
         if kind == "enum":
             symbols = found.get("symbols")
             if not isinstance(symbols, list) or not all(isinstance(s, str) for s in symbols):

@@ -81,7 +81,7 @@ def cast_column(values: pa.Array, field: pa.Field, faults: Faults) -> pa.Array:
     return _cast(values, field, _Place(rows, faults, field.name))
 
 
-def missing(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
+def find_missing_field(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
     """Return which records have no field at the path's end; a null on the way has none either."""
     result = np.zeros(len(values), np.bool_)
     if not path or kinds.is_null(values.type):
@@ -91,15 +91,15 @@ def missing(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
         for code in range(values.type.num_fields):
             chosen = codes == code
             inside = values.field(code).take(pa.array(offsets[chosen].astype(np.int64)))
-            result[chosen] = missing(inside, path)
+            result[chosen] = find_missing_field(inside, path)
         return result
     if not kinds.is_struct(values.type):
         return result
     available = [values.type.field(place).name for place in range(values.type.num_fields)]
     place = field_names.match_fields(path[:1], available)[0]
     if place is None:
-        return _valid(values)
-    return missing(values.field(place), path[1:]) & _valid(values)
+        return _valid_flags(values)
+    return find_missing_field(values.field(place), path[1:]) & _valid_flags(values)
 
 
 def _is_record_type(kind: pa.DataType) -> bool:
@@ -125,7 +125,7 @@ def _children(records: pa.StructArray, fields: list[pa.Field], at: _Place) -> li
     except field_names.TwoFields as error:
         at.fail(everything, str(error))
         result = [None] * len(fields)
-    rows = np.where(_valid(records), at.rows, -1)
+    rows = np.where(_valid_flags(records), at.rows, -1)
     dot = "." if at.path else ""
     return [
         _cast(
@@ -142,7 +142,7 @@ def _cast(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
     if kinds.is_union(source):
         return _from_union(values, field, at)
     if not field.nullable and values.null_count:
-        at.fail(~_valid(values), "a required value is missing")
+        at.fail(~_valid_flags(values), "a required value is missing")
     if kinds.is_null(source):
         if not field.nullable:
             at.fail(np.ones(len(values), np.bool_), "a required value is missing")
@@ -150,9 +150,9 @@ def _cast(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
     if isinstance(source, VariableScale) and kinds.is_struct(target):
         values = values.storage
     if kinds.is_nested(values.type):
-        return _nested(values, field, at)
+        return _cast_nested(values, field, at)
     unit, as_text = column_options.unit_of(field), column_options.is_as_text(field)
-    return _cast_apart(values, _Column(target, unit, as_text), at)
+    return _cast_in_parts(values, _Column(target, unit, as_text), at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class _Column:
     unit: str
     as_text: bool
 
-    def of(self, values: pa.Array) -> pa.Array:
+    def cast_values(self, values: pa.Array) -> pa.Array:
         shown = exact_casts.spell_out(values) if self.as_text else values
         return exact_casts.cast(shown, self.type, self.unit)
 
@@ -175,30 +175,30 @@ class _Column:
         return None if asked else exact_casts.suspects(values, self.type)
 
 
-def _cast_apart(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
+def _cast_in_parts(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
     target = column.type
     if not len(values):  # for example, a union's branch that no record takes
         return pa.nulls(0, target)
     try:
-        return column.of(values)
+        return column.cast_values(values)
     except exact_casts.Impossible as error:
-        at.fail(_valid(values), str(error))
+        at.fail(_valid_flags(values), str(error))
         return pa.nulls(len(values), target)
     except (pa.ArrowException, ValueError, ArithmeticError) as error:
         if len(values) == 1:
             return _cast_one_by_one(values, column, error, at)
     suspects = column.suspects(values)
     if suspects is not None and 0 < suspects.sum() < len(values):
-        return _cast_without(values, suspects, column, at)
+        return _cast_suspects_apart(values, suspects, column, at)
     half = len(values) // 2
     parts = (slice(None, half), slice(half, None))
-    return _join([_cast_apart(values[p], column, at.inside(at.rows[p], "")) for p in parts])
+    return _join([_cast_in_parts(values[p], column, at.inside(at.rows[p], "")) for p in parts])
 
 
-def _cast_without(values: pa.Array, wrong: Flags, column: _Column, at: _Place) -> pa.Array:
-    good = _cast_apart(values.filter(pa.array(~wrong)), column, at.inside(at.rows[~wrong], ""))
+def _cast_suspects_apart(values: pa.Array, wrong: Flags, column: _Column, at: _Place) -> pa.Array:
+    good = _cast_in_parts(values.filter(pa.array(~wrong)), column, at.inside(at.rows[~wrong], ""))
     bad = [
-        _cast_apart(values[row : row + 1], column, at.inside(at.rows[row : row + 1], ""))
+        _cast_in_parts(values[row : row + 1], column, at.inside(at.rows[row : row + 1], ""))
         for row in np.flatnonzero(wrong).tolist()
     ]
     order = np.argsort(np.concatenate([np.flatnonzero(~wrong), np.flatnonzero(wrong)]))
@@ -238,13 +238,13 @@ def _join(parts: list[pa.Array]) -> pa.Array:
 # ------------------------------------------------------------------------------ nested values
 
 
-def _nested(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
+def _cast_nested(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
     source, target = values.type, field.type
     if kinds.is_struct(source) and kinds.is_struct(target):
         children = _children(values, list(target), at)
         if not children:
             return pa.array([{}] * len(values), target)
-        return pa.StructArray.from_arrays(children, fields=list(target), mask=_nulls(values))
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=_null_mask(values))
     if kinds.is_large_list(source) and _is_list(target):
         return _list(values, target, at)
     if kinds.is_map(source) and kinds.is_map(target):
@@ -252,28 +252,30 @@ def _nested(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
     if kinds.is_map(source) and kinds.is_struct(target):
         return _struct_of_map(values, target, at)
     if kinds.is_string(target) or kinds.is_large_string(target):
-        return _text_of(values, target)
-    at.fail(_valid(values), f"{_words(source)} cannot go into a column of type {target}")
+        return _json_text_of(values, target)
+    at.fail(
+        _valid_flags(values), f"{_describe_kind(source)} cannot go into a column of type {target}"
+    )
     return pa.nulls(len(values), target)
 
 
-def _owners(values: pa.Array, at: _Place) -> tuple[pa.Array, Rows]:
+def _item_owners(values: pa.Array, at: _Place) -> tuple[pa.Array, Rows]:
     """Return offsets that begin at zero, and the record of each item."""
     offsets = np.asarray(values.offsets).astype(np.int64)
     return offsets - offsets[0], np.repeat(at.rows, np.diff(offsets))
 
 
 def _list(values: pa.Array, target: pa.DataType, at: _Place) -> pa.Array:
-    offsets, rows = _owners(values, at)
+    offsets, rows = _item_owners(values, at)
     items = _cast(values.flatten(), target.value_field, at.inside(rows, "[]"))
     large = kinds.is_large_list(target)
     kind = pa.LargeListArray if large else pa.ListArray
     places = pa.array(offsets, pa.int64() if large else pa.int32())
-    return kind.from_arrays(places, items, type=target, mask=_nulls(values))
+    return kind.from_arrays(places, items, type=target, mask=_null_mask(values))
 
 
 def _map(values: pa.Array, target: pa.MapType, at: _Place) -> pa.Array:
-    offsets, rows = _owners(values, at)
+    offsets, rows = _item_owners(values, at)
     begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
     source_keys = values.keys.slice(begin, end - begin)
     keys = _cast(source_keys, target.key_field, at.inside(rows, " key"))
@@ -282,7 +284,7 @@ def _map(values: pa.Array, target: pa.MapType, at: _Place) -> pa.Array:
     bad = _find_repeated_key(keys, owners)
     at.inside(rows, "").fail(bad, "has a key twice")
     if keys.null_count:  # noted as bad already; but Arrow's maps have no place for them
-        whole = ~np.isin(owners, owners[~_valid(keys)])
+        whole = ~np.isin(owners, owners[~_valid_flags(keys)])
         keys, items, owners = (
             keys.filter(pa.array(whole)),
             items.filter(pa.array(whole)),
@@ -290,7 +292,7 @@ def _map(values: pa.Array, target: pa.MapType, at: _Place) -> pa.Array:
         )
     counts = np.bincount(owners, minlength=len(values))
     places = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
-    return pa.MapArray.from_arrays(places, keys, items, type=target, mask=_nulls(values))
+    return pa.MapArray.from_arrays(places, keys, items, type=target, mask=_null_mask(values))
 
 
 def _find_repeated_key(keys: pa.Array, owners: Rows) -> Flags:
@@ -303,15 +305,15 @@ def _find_repeated_key(keys: pa.Array, owners: Rows) -> Flags:
 
 
 def _struct_of_map(values: pa.Array, target: pa.StructType, at: _Place) -> pa.Array:
-    offsets, _ = _owners(values, at)
+    offsets, _ = _item_owners(values, at)
     begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
     keys = values.keys.slice(begin, end - begin).to_pylist()
     items = values.items.slice(begin, end - begin)
     owners = np.repeat(np.arange(len(values)), np.diff(offsets))
-    rows = np.where(_valid(values), at.rows, -1)
+    rows = np.where(_valid_flags(values), at.rows, -1)
     children = []
     for child in target:
-        forms, lower = field_names.forms_of(child), field_names.is_caseless(child)
+        forms, lower = field_names.lookup_names_of(child), field_names.is_caseless(child)
         hits = np.array([(key.lower() if lower else key) in forms for key in keys], np.bool_)
         counts = np.bincount(owners[hits], minlength=len(values))
         inside = at.inside(rows, f".{child.name}")
@@ -319,29 +321,29 @@ def _struct_of_map(values: pa.Array, target: pa.StructType, at: _Place) -> pa.Ar
         places = np.zeros(len(values), np.int64)
         places[owners[hits]] = np.flatnonzero(hits)
         children.append(_cast(items.take(pa.array(places, mask=counts == 0)), child, inside))
-    return pa.StructArray.from_arrays(children, fields=list(target), mask=_nulls(values))
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=_null_mask(values))
 
 
-def _text_of(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _json_text_of(values: pa.Array, target: pa.DataType) -> pa.Array:
     texts = [
-        None if value is None else json_values.json_text(_plain(value, values.type))
+        None if value is None else json_values.json_text(_as_json_value(value, values.type))
         for value in values.to_pylist()
     ]
     return pa.array(texts, target)
 
 
-def _plain(value: Any, kind: pa.DataType) -> Any:
+def _as_json_value(value: Any, kind: pa.DataType) -> Any:
     """Return an Arrow value as JSON would have it."""
     if value is None:
         return None
     if isinstance(kind, VariableScale):
         kind = kind.storage_type
     if kinds.is_struct(kind):
-        return {child.name: _plain(value[child.name], child.type) for child in kind}
+        return {child.name: _as_json_value(value[child.name], child.type) for child in kind}
     if kinds.is_map(kind):
-        return {str(key): _plain(item, kind.item_type) for key, item in value}
+        return {str(key): _as_json_value(item, kind.item_type) for key, item in value}
     if _is_list(kind):
-        return [_plain(item, kind.value_type) for item in value]
+        return [_as_json_value(item, kind.value_type) for item in value]
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float) and not math.isfinite(value):
@@ -353,12 +355,12 @@ def _moment(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _valid(values: pa.Array) -> Flags:
+def _valid_flags(values: pa.Array) -> Flags:
     result: Flags = values.is_valid().to_numpy(zero_copy_only=False)
     return result
 
 
-def _nulls(values: pa.Array) -> pa.Array | None:
+def _null_mask(values: pa.Array) -> pa.Array | None:
     return values.is_null() if values.null_count else None
 
 
@@ -366,7 +368,7 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(kinds.is_list(kind) or kinds.is_large_list(kind))
 
 
-def _words(kind: pa.DataType) -> str:
+def _describe_kind(kind: pa.DataType) -> str:
     if kinds.is_struct(kind):
         return "a record"
     return "a map" if kinds.is_map(kind) else "an array"

@@ -21,7 +21,7 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def decimals_of(
+def decode_decimals(
     data: ByteArray, begins: Positions, lengths: Positions, scale: int
 ) -> tuple[pa.Array, Flags]:
     """Return the numbers at these places (no bytes are zero), and which exceed 38 digits."""
@@ -90,7 +90,7 @@ class VariableScale(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no ty
         return cls()
 
 
-def decimals(values: pa.Array) -> pa.Array:
+def unscaled_to_decimals(values: pa.Array) -> pa.Array:
     """Return the numbers of ``Unscaled`` values.
 
     Raises ``ValueError`` if 38 digits cannot hold one.
@@ -101,14 +101,14 @@ def decimals(values: pa.Array) -> pa.Array:
     stored = values.storage.fill_null(b"")
     offsets = np.frombuffer(stored.buffers()[1], np.int64)[stored.offset :][: len(stored) + 1]
     data = np.frombuffer(stored.buffers()[2] or b"", np.uint8)
-    result, wide = decimals_of(data, offsets[:-1], np.diff(offsets), scale)
+    result, wide = decode_decimals(data, offsets[:-1], np.diff(offsets), scale)
     if wide.any():
         raise ValueError(_WIDE)
     at = np.arange(len(values), dtype=np.int64)
     return result.take(pa.array(at, mask=np.asarray(values.is_null())))
 
 
-def by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:
+def split_by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:
     """Split ``VariableScale`` into ``Unscaled`` values: the places of each scale, and the values.
 
     Raises ``ValueError`` for an incomplete one.

@@ -24,7 +24,7 @@ _WIDE_SCALE = 38
 _FINER = "is finer than the column's unit"
 
 
-def exact(number: float) -> Decimal:
+def shortest_decimal(number: float) -> Decimal:
     """Return the decimal with the fewest digits that reads as this number.
 
     Raises ``ValueError``.
@@ -34,7 +34,7 @@ def exact(number: float) -> Decimal:
     return Decimal(str(number))
 
 
-def count_of(number: Decimal, unit: str, target: pa.DataType) -> int:
+def convert_count(number: Decimal, unit: str, target: pa.DataType) -> int:
     """Convert a number of units to a count of the column's own. Raises ``ValueError``."""
     if not number:
         return 0
@@ -53,15 +53,15 @@ def count_of(number: Decimal, unit: str, target: pa.DataType) -> int:
     factor: int = 10**power
     count = int("".join(map(str, digits)) or "0") * factor * (-1 if sign else 1)
     if kinds.is_timestamp(target):
-        return times.within_years(count, target.unit)
+        return times.require_within_years(count, target.unit)
     if not 0 <= count < times.DAY_MS * 10 ** (DIGITS[target.unit] - DIGITS["ms"]):
         raise ValueError("is not a time of the day")
     return count
 
 
-def count_of_text(text: str, unit: str, target: pa.DataType) -> int:
+def convert_count_text(text: str, unit: str, target: pa.DataType) -> int:
     """Convert a number given as text, likewise. Raises ``ValueError``."""
-    return count_of(_parse_decimal(text), unit, target)
+    return convert_count(_parse_decimal(text), unit, target)
 
 
 def _parse_decimal(text: str) -> Decimal:
@@ -74,7 +74,7 @@ def _parse_decimal(text: str) -> Decimal:
     return number
 
 
-def counts(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
+def convert_counts(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     """Convert a column of numbers to times, all or nothing; the caller checks the range.
 
     Raises ``ValueError`` or what Arrow raises.
@@ -86,7 +86,10 @@ def counts(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     if kinds.is_floating(values.type):
         there = values.is_valid().to_numpy(zero_copy_only=False)
         numbers = zip(values.to_numpy(zero_copy_only=False), there, strict=True)
-        result = [count_of(exact(n), unit, target) if valid else None for n, valid in numbers]
+        result = [
+            convert_count(shortest_decimal(n), unit, target) if valid else None
+            for n, valid in numbers
+        ]
         return pa.array(result, pa.int64()).cast(target)
     return _of_texts(values, unit, target)
 
@@ -119,12 +122,13 @@ def _of_texts(texts: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     if _all_true(pc.match_substring_regex(texts, f"{_PLAIN}|{_FRACTION}")):
         return _of_decimals(texts.cast(pa.decimal256(76, _WIDE_SCALE)), unit, target)
     result = [
-        None if text is None else count_of_text(text, unit, target) for text in texts.to_pylist()
+        None if text is None else convert_count_text(text, unit, target)
+        for text in texts.to_pylist()
     ]
     return pa.array(result, pa.int64()).cast(target)
 
 
-def numbers_among(texts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def find_number_texts(texts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return which texts spell a number; a null counts as one."""
     result = pc.match_substring_regex(texts, NUMBER_TEXT).fill_null(fill_value=True)
     return np.asarray(result)

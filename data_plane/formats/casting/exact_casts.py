@@ -21,8 +21,8 @@ from headgate.data_plane.formats.casting import times as temporal
 from headgate.data_plane.formats.casting.decimals import (
     Unscaled,
     VariableScale,
-    by_scale,
-    decimals,
+    split_by_scale,
+    unscaled_to_decimals,
 )
 from headgate.data_plane.formats.casting.time_units import Counted
 from headgate.data_plane.formats.connect.schema import Unread
@@ -66,13 +66,13 @@ def _cast_units(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
     """Convert numbers in their unit, also as text; other values as usual."""
     kind = values.type
     if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind):
-        return epoch_times.counts(values, unit, target)
+        return epoch_times.convert_counts(values, unit, target)
     if not kinds.is_large_string(kind):
         return cast(values, target)
-    numbers = epoch_times.numbers_among(values)
+    numbers = epoch_times.find_number_texts(values)
     if numbers.all():
-        return epoch_times.counts(values, unit, target)
-    counted = epoch_times.counts(values.filter(pa.array(numbers)), unit, target)
+        return epoch_times.convert_counts(values, unit, target)
+    counted = epoch_times.convert_counts(values.filter(pa.array(numbers)), unit, target)
     others = _texts(values.filter(pa.array(~numbers)), target)
     order = np.argsort(np.concatenate([np.flatnonzero(numbers), np.flatnonzero(~numbers)]))
     return pa.concat_arrays([counted, others]).take(pa.array(order))
@@ -81,7 +81,7 @@ def _cast_units(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
 def spell_out(values: pa.Array) -> pa.Array:
     """Convert numbers and booleans to text with the fewest digits that read as them."""
     if isinstance(values.type, Unscaled):
-        values = decimals(values)
+        values = unscaled_to_decimals(values)
     if isinstance(values.type, VariableScale):
         return _each_scale(values, spell_out)
     if isinstance(values.type, Counted):
@@ -117,13 +117,13 @@ def _integers(values: pa.Array, target: pa.DataType) -> pa.Array:
     return _raise_impossible(values, target)
 
 
-def _counts(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_counted(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Convert numbers of a known unit: to the times that they count, or else as numbers."""
     source, numbers = values.type, values.storage
     if not kinds.is_temporal(target) or (kinds.is_date(target) and source.can_hold_count(target)):
         return _integers(numbers, target)
     return (
-        epoch_times.counts(numbers, source.unit, target)
+        epoch_times.convert_counts(numbers, source.unit, target)
         if source.can_hold_count(target)
         else _raise_impossible(values, target)
     )
@@ -160,21 +160,21 @@ def _decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
         return values.cast(target)
     if kinds.is_floating(target):
         return pa.array(
-            [None if v is None else _nearest(v, target) for v in values.to_pylist()], target
+            [None if v is None else _exact_float(v, target) for v in values.to_pylist()], target
         )
     return _raise_impossible(values, target)
 
 
 def _unscaled(values: pa.Array, target: pa.DataType) -> pa.Array:
-    return _decimals(decimals(values), target)
+    return _decimals(unscaled_to_decimals(values), target)
 
 
-def _variable(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_variable_scale(values: pa.Array, target: pa.DataType) -> pa.Array:
     return _each_scale(values, lambda part: _unscaled(part, target))
 
 
 def _each_scale(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    parts = [(at, convert(part)) for at, part in by_scale(values)]
+    parts = [(at, convert(part)) for at, part in split_by_scale(values)]
     order = pa.array(np.argsort(np.concatenate([at for at, _ in parts])))
     return pa.concat_arrays([part for _, part in parts]).take(order)
 
@@ -183,7 +183,7 @@ def _raise_first_unreadable(values: pa.Array, target: pa.DataType) -> pa.Array:
     raise Impossible(f"{values.type.reason}, and cannot go into a column of type {target}")
 
 
-def _nearest(value: Decimal, target: pa.DataType) -> Any:
+def _exact_float(value: Decimal, target: pa.DataType) -> Any:
     result = np.float32(value) if target.bit_width == 32 else float(value)
     if not math.isfinite(result) or Decimal(str(result)) != value:
         raise ValueError(f"has more digits than a {target} keeps")
@@ -196,16 +196,16 @@ def _texts(values: pa.Array, target: pa.DataType) -> pa.Array:
     if kinds.is_integer(target) or kinds.is_floating(target):
         plain = _PLAIN_INTEGER if kinds.is_integer(target) else _PLAIN_DOUBLE
         if pc.all(pc.match_substring_regex(values, plain), min_count=0).as_py():
-            return _plain_numbers(values, target)
+            return _cast_number_texts(values, target)
         read = json_values.convert_value
         field = pa.field("", target)
         return pa.array([read(field, text, "") for text in values.to_pylist()], target)
     if kinds.is_boolean(target) or kinds.is_nested(target):
         return _raise_impossible(values, target)
-    return columns.from_texts(target, values)
+    return columns.convert_texts(target, values)
 
 
-def _plain_numbers(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_number_texts(values: pa.Array, target: pa.DataType) -> pa.Array:
     if kinds.is_integer(target):
         return values.cast(pa.int64()).cast(target)
     # Through the double, as the slow path does: the nearest float is not always its nearest.
@@ -253,10 +253,10 @@ def _timestamps(values: pa.Array, target: pa.DataType) -> pa.Array:
         return _raise_impossible(values, target)
     # With or without a zone, the count starts at the same midnight in UTC: only the unit can
     # differ.
-    return _naive(values).cast(pa.timestamp(target.unit)).cast(pa.int64()).cast(target)
+    return _without_zone(values).cast(pa.timestamp(target.unit)).cast(pa.int64()).cast(target)
 
 
-def _naive(values: pa.Array) -> pa.Array:
+def _without_zone(values: pa.Array) -> pa.Array:
     return values.cast(pa.int64()).cast(pa.timestamp(values.type.unit))
 
 
@@ -277,9 +277,9 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...
     (kinds.is_timestamp, _timestamps),
     (lambda source: source == pa.uuid(), _uuids),
     (lambda source: isinstance(source, Unscaled), _unscaled),
-    (lambda source: isinstance(source, VariableScale), _variable),
+    (lambda source: isinstance(source, VariableScale), _cast_variable_scale),
     (lambda source: isinstance(source, Unread), _raise_first_unreadable),
-    (lambda source: isinstance(source, Counted), _counts),
+    (lambda source: isinstance(source, Counted), _cast_counted),
     (lambda source: kinds.is_large_binary(source) or kinds.is_fixed_size_binary(source), _to_bytes),
 )
 
@@ -300,7 +300,7 @@ def suspects(values: pa.Array, target: pa.DataType) -> Flags | None:
         if kinds.is_integer(source.type) and kinds.is_decimal(target):
             source = source.cast(_WHOLE)
         if kinds.is_timestamp(source.type):
-            source, target = _naive(source), pa.timestamp(target.unit)
+            source, target = _without_zone(source), pa.timestamp(target.unit)
         there_and_back = source.cast(target, safe=False).cast(source.type, safe=False)
     except (pa.ArrowException, ValueError):
         return None
@@ -325,7 +325,7 @@ def cast_exactly(
     Raises ``ValueError`` whose message begins with the value.
     """
     result = _shorten(value)
-    if unit and kinds.is_large_string(value.type) and epoch_times.numbers_among(value).all():
+    if unit and kinds.is_large_string(value.type) and epoch_times.find_number_texts(value).all():
         pass  # it was tried alone already
     elif kinds.is_large_string(value.type):
         try:

@@ -36,7 +36,7 @@ _UTC_ENDING = r"(Z|[+-]00(:?00)?)$"
 _MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
-def days_of(text: str) -> int:
+def parse_days(text: str) -> int:
     """Return days since 1970-01-01. Raises ``ValueError``."""
     result = _DATE_TEXT.fullmatch(text)
     if not result:
@@ -46,7 +46,7 @@ def days_of(text: str) -> int:
     longest = 28 if month == 2 and not leap else _MONTH_DAYS[(month - 1) % 12]
     if not 1 <= month <= 12 or not 1 <= day <= longest:
         raise ValueError("is not a day of the calendar")
-    return within_years(_days_from_civil(year, month, day), "d")
+    return require_within_years(_days_from_civil(year, month, day), "d")
 
 
 def _days_from_civil(year: int, month: int, day: int) -> int:
@@ -57,7 +57,7 @@ def _days_from_civil(year: int, month: int, day: int) -> int:
     return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
 
 
-def time_of(text: str, unit: str) -> int:
+def parse_time(text: str, unit: str) -> int:
     """Return units since midnight. Raises ``ValueError``."""
     result = _TIME_TEXT.fullmatch(text)
     if not result:
@@ -65,7 +65,7 @@ def time_of(text: str, unit: str) -> int:
     return _units_of_day(result.groups(), unit)
 
 
-def timestamp_of(text: str, unit: str, *, zoned: bool) -> int:
+def parse_timestamp(text: str, unit: str, *, zoned: bool) -> int:
     """Return units since 1970-01-01T00:00 (UTC if ``zoned``). Raises ``ValueError``."""
     result = _TIMESTAMP_TEXT.fullmatch(text)
     if not result:
@@ -75,12 +75,12 @@ def timestamp_of(text: str, unit: str, *, zoned: bool) -> int:
     if offset_s and not zoned:
         raise ValueError("has a zone offset, the column has none")
     per_second = _UNITS_PER_SECOND[unit]
-    seconds = days_of(date) * 86_400 - offset_s
+    seconds = parse_days(date) * 86_400 - offset_s
     units = seconds * per_second + (_units_of_day(time, unit) if time[0] else 0)
-    return within_years(units, unit)
+    return require_within_years(units, unit)
 
 
-def within_years(units: int, unit: str) -> int:
+def require_within_years(units: int, unit: str) -> int:
     """Return the count itself if it is within the years 1 to 9999. Raises ``ValueError``."""
     least, most = _BOUNDS[unit]
     if not least <= units <= most:
@@ -110,7 +110,7 @@ def _zone_offset_s(zone: str | None) -> int:
     return (hour * 3600 + minute * 60) * (-1 if zone[0] == "-" else 1)
 
 
-def timestamps_of(texts: pa.Array, target: pa.TimestampType) -> pa.Array:
+def parse_timestamps(texts: pa.Array, target: pa.TimestampType) -> pa.Array:
     """Convert a column of text whose values are all written alike. Raises ``pa.ArrowInvalid``."""
     naive, zoned = pa.timestamp(target.unit), pa.timestamp(target.unit, tz="UTC")
     first, second = (zoned, naive) if target.tz else (naive, zoned)
@@ -123,8 +123,8 @@ def timestamps_of(texts: pa.Array, target: pa.TimestampType) -> pa.Array:
         return texts.cast(second).cast(pa.int64()).cast(target)
 
 
-def times_of(texts: pa.Array, target: pa.DataType) -> pa.Array:
-    """Convert times of the day, like ``timestamps_of``."""
+def parse_times(texts: pa.Array, target: pa.DataType) -> pa.Array:
+    """Convert times of the day, like ``parse_timestamps``."""
     times = without_zone(texts)
     dated = pc.binary_join_element_wise(pa.scalar("1970-01-01T", times.type), times, "")
     return dated.cast(pa.timestamp(target.unit)).cast(pa.int64()).cast(target)

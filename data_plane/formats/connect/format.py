@@ -27,8 +27,8 @@ from headgate.data_plane.formats.connect import schema_inference
 from headgate.data_plane.formats.connect.schema import (
     connect_type,
     defaulted_fields,
+    json_storage_type,
     pruned_type,
-    storage,
 )
 from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.json import paths
@@ -77,12 +77,12 @@ class ConnectJsonRecords:
         collector = _RowCollector(schema)
         self._last = {text: list(rows) for text, (rows, _) in groups.items()}
         for text, (rows, payloads) in groups.items():
-            bad = self._read(text, payloads, rows, collector)
+            bad = self._decode_payloads(text, payloads, rows, collector)
             # Perhaps a record with more than the two fields in its envelope: the other way decides.
             alone.extend(bad)
         for text, (rows, payloads) in self._parse_whole(alone, values, faults).items():
             self._last[text] = sorted({*self._last.get(text, ()), *rows})
-            for row, reason in self._read(text, payloads, rows, collector).items():
+            for row, reason in self._decode_payloads(text, payloads, rows, collector).items():
                 faults.note([row], reason)
         return collector.finish(faults)
 
@@ -92,14 +92,16 @@ class ConnectJsonRecords:
         """Return the rows of payloads that all have this schema. Raises as ``decode``."""
         collector, faults = _RowCollector(schema), Faults()
         rows = list(range(len(payloads)))
-        for row, reason in self._read(schema_text, list(payloads), rows, collector).items():
+        for row, reason in self._decode_payloads(
+            schema_text, list(payloads), rows, collector
+        ).items():
             faults.note([row], reason)
         return collector.finish(faults)
 
-    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
-        return paths.missing(Packed.pack(values), path, front=(_WHOLE,))
+    def find_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        return paths.find_missing_field(Packed.pack(values), path, front=(_WHOLE,))
 
-    def watch(self, finder: UnknownFieldFinder) -> None:
+    def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder
 
     def unknown_columns(
@@ -110,7 +112,7 @@ class ConnectJsonRecords:
             if text == _NO_SCHEMA:
                 yield from self._infer_unknown(values, rows)
                 continue
-            wanted = self._finder.of_columns(self._columns_of_schema(text))
+            wanted = self._finder.unknown_in_columns(self._columns_of_schema(text))
             if wanted.fields:
                 yield np.array(rows, np.int64), schema_inference.with_all_digits(wanted)
 
@@ -121,7 +123,7 @@ class ConnectJsonRecords:
     def _columns_of_schema(self, text: str) -> Struct:
         if text not in self._columns:
             try:
-                known = self._type(text) is not None
+                known = self._type_of_schema(text) is not None
             except ValueError:
                 known = False  # its records are bad
             result = schema_inference.columns_of(json.loads(text)) if known else Struct()
@@ -135,7 +137,7 @@ class ConnectJsonRecords:
         for row in rows:
             payload = json_values.parse(values[row])["payload"]
             if isinstance(payload, dict):
-                result.setdefault(self._finder.of_record(payload), []).append(row)
+                result.setdefault(self._finder.unknown_in_record(payload), []).append(row)
         for wanted, some in result.items():
             if wanted.fields:
                 yield np.array(some, np.int64), wanted
@@ -184,12 +186,12 @@ class ConnectJsonRecords:
             payloads.append(payload)
         return groups
 
-    def _read(
+    def _decode_payloads(
         self, text: str, payloads: list[bytes], rows: list[int], collector: _RowCollector
     ) -> dict[int, str]:
         """Take the payloads of one schema; return which rows are bad, and why."""
         try:
-            kind = self._type(text)
+            kind = self._type_of_schema(text)
         except ValueError as error:
             return dict.fromkeys(rows, str(error))
         schema = collector.schema
@@ -201,7 +203,7 @@ class ConnectJsonRecords:
         if single:
             kind = pa.struct([(_WHOLE, kind)])
             payloads = [b'{"%s":%s}' % (_WHOLE.encode(), payload) for payload in payloads]
-        stored = pa.schema(list(storage(kind)))
+        stored = pa.schema(list(json_storage_type(kind)))
         read, bad = _decode(self._plain, payloads, stored)
         records = relabel(read.to_struct_array(), kind)
         if single:
@@ -216,7 +218,7 @@ class ConnectJsonRecords:
             bad |= {left[place]: reason for place, reason in faults.reasons.items()}
         return collector.add(fit, rows, bad)
 
-    def _type(self, text: str) -> pa.DataType | None:
+    def _type_of_schema(self, text: str) -> pa.DataType | None:
         if text not in self._types:
             try:
                 result = json.loads(text)

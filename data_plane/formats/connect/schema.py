@@ -20,7 +20,7 @@ from headgate.data_plane.formats.casting.decimals import (
     VariableScale,
 )
 from headgate.data_plane.formats.casting.time_units import Counted, counted_type
-from headgate.data_plane.formats.column_options import ColumnRule, mark
+from headgate.data_plane.formats.column_options import ColumnRule, mark_with_rule
 
 _DEPTH_MAX = 64
 _PLAIN = {
@@ -138,7 +138,7 @@ def pruned_type(kind: pa.DataType, fields: Iterable[pa.Field]) -> pa.DataType:
         return kind
     wanted: dict[str, list[pa.Field]] = {}
     for field in fields:
-        for form in names.forms_of(field):
+        for form in names.lookup_names_of(field):
             wanted.setdefault(form, []).append(field)
     kept = []
     for child in kind:
@@ -152,20 +152,22 @@ def pruned_type(kind: pa.DataType, fields: Iterable[pa.Field]) -> pa.DataType:
     return pa.struct(kept) if kept else kind
 
 
-def storage(kind: pa.DataType) -> pa.DataType:
+def json_storage_type(kind: pa.DataType) -> pa.DataType:
     """Return the type as JSON spells it: decimals are base64, Debezium's times are numbers."""
     if isinstance(kind, Unscaled | VariableScale | Counted | Unread):
         return kind.storage_type
     if pa.types.is_struct(kind):
         return pa.struct([_storage_field(child) for child in kind])
     if pa.types.is_large_list(kind):
-        return pa.large_list(storage(kind.value_type))
+        return pa.large_list(json_storage_type(kind.value_type))
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, storage(kind.item_type))
+        return pa.map_(kind.key_type, json_storage_type(kind.item_type))
     return kind
 
 
 def _storage_field(child: pa.Field) -> pa.Field:
     """Mark unread fields, so that any JSON value passes as text."""
-    field = pa.field(child.name, storage(child.type))
-    return mark(field, ColumnRule(as_text=True)) if isinstance(child.type, Unread) else field
+    field = pa.field(child.name, json_storage_type(child.type))
+    return (
+        mark_with_rule(field, ColumnRule(as_text=True)) if isinstance(child.type, Unread) else field
+    )

@@ -60,7 +60,7 @@ class SchemaJsonRecords(JsonRecords):
         self, values: Sequence[bytes], bad: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         assert self._finder is not None, "nobody watches"
-        wanted = _without_optional(self._finder.of_columns(self._schema.columns))
+        wanted = _without_optional(self._finder.unknown_in_columns(self._schema.columns))
         if wanted.fields and len(values):
             yield np.arange(len(values), dtype=np.int64), with_all_digits(wanted)
         if self._typed is not None:

@@ -65,22 +65,22 @@ _SINGLE = rf"{_STRING}|{_NUMBER}|true|false|null|\[{_SPACE}\]|\{{{_SPACE}\}}"
 
 
 # One copy of what repeats keeps the expression short: a comma may stand for the opening bracket.
-def _object(depth: int) -> str:
+def _object_regex(depth: int) -> str:
     """Return a regular expression for objects; below that depth, brackets need not match."""
-    return rf"(?:[{{,]{_SPACE}{_STRING}{_SPACE}:{_SPACE}{_value(depth - 1)}{_SPACE})+\}}"
+    return rf"(?:[{{,]{_SPACE}{_STRING}{_SPACE}:{_SPACE}{_value_regex(depth - 1)}{_SPACE})+\}}"
 
 
-def _value(depth: int) -> str:
+def _value_regex(depth: int) -> str:
     if depth:
-        array = rf"(?:[\[,]{_SPACE}{_value(depth - 1)}{_SPACE})+\]"
-        return f"(?:{_SINGLE}|{array}|{_object(depth)})"
+        array = rf"(?:[\[,]{_SPACE}{_value_regex(depth - 1)}{_SPACE})+\]"
+        return f"(?:{_SINGLE}|{array}|{_object_regex(depth)})"
     begins, ends = rf"(?:[\[{{ \t\r\n]|{_STRING}{_SPACE}:)*", r"[\]} \t\r\n]*"
     return rf"(?:{_SINGLE}|(?:[\[{{,]{begins}(?:{_SINGLE}){ends})+)"
 
 
 # Every text from left to right, so that none begins inside another; the colon makes it a key.
 _KEYS = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
-_OBJECT = rf"^{_SPACE}(?:\{{{_SPACE}\}}|{_object(3)}){_SPACE}$"
+_OBJECT = rf"^{_SPACE}(?:\{{{_SPACE}\}}|{_object_regex(3)}){_SPACE}$"
 
 
 def suspect_records(
@@ -128,15 +128,15 @@ def suspects_of(field: pa.Field, rough: pa.Array, places: Integers) -> Flags:
     here = rough.take(pa.array(places))
     result: Flags = np.zeros(len(places), np.bool_)
     if kinds.is_floating(here.type):
-        result = _numbers(field.type, here)
+        result = _find_suspect_numbers(field.type, here)
     elif kinds.is_large_string(here.type):
-        result = _texts(field.type, here)
+        result = _find_suspect_texts(field.type, here)
     if not field.nullable:
         result = result | np.asarray(here.is_null())
     return result
 
 
-def _numbers(target: pa.DataType, numbers: pa.Array) -> Flags:
+def _find_suspect_numbers(target: pa.DataType, numbers: pa.Array) -> Flags:
     with np.errstate(all="ignore"):
         result = numbers.fill_null(0.0).to_numpy(zero_copy_only=False)
         wrong: Flags = ~np.isfinite(result)
@@ -154,20 +154,20 @@ def _numbers(target: pa.DataType, numbers: pa.Array) -> Flags:
     return wrong
 
 
-def _texts(target: pa.DataType, texts: pa.Array) -> Flags:
+def _find_suspect_texts(target: pa.DataType, texts: pa.Array) -> Flags:
     form = next((name for name in _FORMS if str(target).startswith(name)), "")
     if target == pa.uuid():
         form = "uuid"
     if form:
         fits = pc.match_substring_regex(texts, _FORMS[form]).fill_null(fill_value=True)
         wrong: Flags = ~np.asarray(fits)
-        return wrong if form != "timestamp" or wrong.any() else _less_usual_zones(texts)
+        return wrong if form != "timestamp" or wrong.any() else _find_minority_zones(texts)
     if kinds.is_fixed_size_binary(target) or kinds.is_large_binary(target):
         return np.array([not _is_base64(text) for text in texts.to_pylist()], np.bool_)
     return np.zeros(len(texts), np.bool_)
 
 
-def _less_usual_zones(texts: pa.Array) -> Flags:
+def _find_minority_zones(texts: pa.Array) -> Flags:
     """Flag the minority with or without a zone: the column is read in one of the two ways."""
     zoned = np.asarray(
         pc.match_substring_regex(texts, r"(Z|:.*[+-].*)$").fill_null(fill_value=False)
@@ -244,7 +244,7 @@ class BadRecordSearch:
         self.refused |= dict.fromkeys(np.flatnonzero(search).tolist(), "")
         self._parse(np.flatnonzero(~search), watched=watch.needs_search)
 
-    def rows_and_reasons(self) -> tuple[Rows, pa.RecordBatch]:
+    def accepted_rows(self) -> tuple[Rows, pa.RecordBatch]:
         """Return the rows that the fast path took, in order."""
         if len(self.parts) == 1:
             return self.parts[0]
@@ -256,7 +256,7 @@ class BadRecordSearch:
 
     # -------------------------------------------------------------------------------- the text
 
-    def _at(self, rows: Rows) -> Packed:
+    def _values_at(self, rows: Rows) -> Packed:
         if len(rows) == len(self._values):
             return self._values
         return Packed(self._values.array.take(pa.array(rows)))
@@ -265,35 +265,35 @@ class BadRecordSearch:
         if not len(rows):
             return
         if watched:
-            suspects = self._watch_rows(rows)
+            suspects = self._find_watched_suspects(rows)
             if 0 < len(suspects) <= len(rows) // _SUSPECTS_SHARE:
-                self._without(rows, suspects)
+                self._parse_without(rows, suspects)
                 return
         try:
-            rough = json_columns.parse(self._at(rows), list(self._schema), self._spelling)
+            rough = json_columns.parse(self._values_at(rows), list(self._schema), self._spelling)
         except (pa.ArrowException, ValueError) as error:
-            self._parse_apart(rows, str(error))
+            self._parse_suspects_apart(rows, str(error))
             return
         self._convert(rows, rough)
 
-    def _parse_apart(self, rows: Rows, reason: str) -> None:
+    def _parse_suspects_apart(self, rows: Rows, reason: str) -> None:
         if len(rows) == 1:
             self.refused[int(rows[0])] = self._column_of(reason)
             return
         suspects = self._find_suspects(rows, reason)
         if 0 < len(suspects) <= max(1, len(rows) // _SUSPECTS_SHARE):
-            self._without(rows, suspects)
+            self._parse_without(rows, suspects)
             return
-        if self._respell:
+        if self._has_learned_spelling:
             raise Respelled
         for part in np.array_split(rows, min(_SPLIT, len(rows))):
             self._parse(part)
 
     @cached_property
-    def _respell(self) -> bool:
+    def _has_learned_spelling(self) -> bool:
         return self._learn()  # for the whole block: once is enough
 
-    def _without(self, rows: Rows, suspects: dict[int, str]) -> None:
+    def _parse_without(self, rows: Rows, suspects: dict[int, str]) -> None:
         self.refused |= suspects
         self._parse(np.setdiff1d(rows, np.array([*suspects], np.int64), assume_unique=True))
 
@@ -316,7 +316,7 @@ class BadRecordSearch:
                 return dict.fromkeys(result, column)
         return {}
 
-    def _watch_rows(self, rows: Rows) -> dict[int, str]:
+    def _find_watched_suspects(self, rows: Rows) -> dict[int, str]:
         """Return what looks like recent bad records; forget patterns that no longer occur."""
         suspects: dict[int, str] = {}
         for pattern, column in list(self._watch.patterns.items()):
@@ -328,7 +328,7 @@ class BadRecordSearch:
 
     def _matching(self, rows: Rows, pattern: str) -> list[int]:
         try:
-            hits = pc.match_substring_regex(self._at(rows).array, pattern)
+            hits = pc.match_substring_regex(self._values_at(rows).array, pattern)
         except pa.ArrowInvalid:  # a key that the library cannot take as a regular expression
             return []
         return list(rows[np.asarray(hits)].tolist())
@@ -354,7 +354,7 @@ class BadRecordSearch:
             return json_columns.convert_column(field, here, partial(wide, places))
 
         def wide(places: Rows | None) -> pa.Array:
-            values = self._at(rows if places is None else rows[places])
+            values = self._values_at(rows if places is None else rows[places])
             return json_columns.parse_wide(values, field, self._spelling)
 
         if field.name not in self._watch.columns:
@@ -363,7 +363,7 @@ class BadRecordSearch:
             except (pa.ArrowException, ValueError):
                 self._watch.columns.add(field.name)
         isolation = _Isolation(attempt, partial(suspects_of, field, rough))
-        result, bad = isolation.of(np.arange(len(rows), dtype=np.int64), field.type)
+        result, bad = isolation.convert_column(np.arange(len(rows), dtype=np.int64), field.type)
         refused[bad] = True
         self.refused |= dict.fromkeys(rows[bad].tolist(), field.name)
         if not bad:
@@ -382,19 +382,19 @@ class _Isolation:
         self._pieces: list[tuple[Rows, pa.Array]] = []
         self._bad: list[int] = []
 
-    def of(self, places: Rows, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
+    def convert_column(self, places: Rows, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
         suspects = self._suspects(places)
         if 0 < suspects.sum() <= len(places) // _SUSPECTS_SHARE:
             self._bad += places[suspects].tolist()
             places = places[~suspects]
-        self._take(places)
+        self._convert_or_split(places)
         if self._bad:
             bad = np.array(self._bad, np.int64)
             self._pieces.append((bad, pa.nulls(len(bad), kind)))
         order = np.argsort(np.concatenate([rows for rows, _ in self._pieces]))
         return _join([piece for _, piece in self._pieces]).take(pa.array(order)), self._bad
 
-    def _take(self, places: Rows) -> None:
+    def _convert_or_split(self, places: Rows) -> None:
         if not len(places):
             return
         try:
@@ -404,7 +404,7 @@ class _Isolation:
                 self._bad.append(int(places[0]))
                 return
             for part in np.array_split(places, 2):
-                self._take(part)
+                self._convert_or_split(part)
 
 
 def _join(parts: list[pa.Array]) -> pa.Array:

@@ -42,17 +42,17 @@ def decode(some: Sequence[bytes], schema: pa.Schema, plain: Decode) -> pa.Record
         rows = plain(values, pa.schema(rest or [_NO_KEY]))
     except UndecodableRecords as error:
         rows, bad = error.rest, error.bad
-        return _with_bad(values, schema, rows, bad)
-    return drop_bad(_join(values, schema, rows, faults), faults)
+        return _decode_around_bad(values, schema, rows, bad)
+    return drop_bad(_join_marked(values, schema, rows, faults), faults)
 
 
-def _with_bad(
+def _decode_around_bad(
     values: Packed, schema: pa.Schema, rows: pa.RecordBatch, bad: dict[int, str]
 ) -> pa.RecordBatch:
     good = np.ones(len(values), np.bool_)
     good[list(bad)] = False
     left, faults = np.flatnonzero(good), Faults()
-    result = _join(values.where(good), schema, rows, faults)
+    result = _join_marked(values.where(good), schema, rows, faults)
     try:
         result = drop_bad(result, faults)
     except UndecodableRecords as error:
@@ -61,13 +61,13 @@ def _with_bad(
     raise UndecodableRecords({**bad, **further}, result)
 
 
-def _join(
+def _join_marked(
     values: Packed, schema: pa.Schema, rows: pa.RecordBatch, faults: Faults
 ) -> pa.RecordBatch:
     marked = {
         path: _read(values, path, field, faults)
         for column in schema
-        for path, field in _mark(column, ())
+        for path, field in _find_marked_fields(column, ())
     }
     result = _Found(rows, marked)
     columns = [_column(result, field, (), None) for field in schema]
@@ -75,14 +75,14 @@ def _join(
 
 
 def _read(values: Packed, path: Path, field: pa.Field, faults: Faults) -> pa.Array:
-    kinds_, texts = paths.pick(values, path)
+    kinds_, texts = paths.pick_path(values, path)
     name = ".".join(path)
     for kind, reason in _NEVER.items():
         faults.note(np.flatnonzero(kinds_ == kind), f"{name}: {reason}")
     if column_options.unit_of(field):
         odd = (kinds_ == paths.WORD) | (kinds_ == paths.NESTED)
         faults.note(np.flatnonzero(odd), f"{name}: is neither a number nor text")
-        texts = texts if not odd.any() else _without(texts, odd)
+        texts = texts if not odd.any() else _with_nulls_at(texts, odd)
     return cast_column(texts, field.with_name(name), faults)
 
 
@@ -92,7 +92,7 @@ _NEVER = {
 }
 
 
-def _without(texts: pa.Array, odd: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Array:
+def _with_nulls_at(texts: pa.Array, odd: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Array:
     places = np.arange(len(texts), dtype=np.int64)
     return texts.take(pa.array(places, mask=odd))
 
@@ -102,7 +102,7 @@ def _column(found: _Found, field: pa.Field, path: Path, parent: pa.Array | None)
     path = (*path, field.name)
     if column_options.is_marked(field):
         return found.marked[path]
-    read = _decode_plain(found, field, path, parent)
+    read = _find_plain_column(found, field, path, parent)
     if not kinds.is_struct(field.type) or not column_options.has_marked_field(field.type):
         assert read is not None, "what is not marked is read by the plain path"
         return read
@@ -111,7 +111,7 @@ def _column(found: _Found, field: pa.Field, path: Path, parent: pa.Array | None)
     return pa.StructArray.from_arrays(children, fields=list(field.type), mask=mask)
 
 
-def _decode_plain(
+def _find_plain_column(
     found: _Found, field: pa.Field, path: Path, parent: pa.Array | None
 ) -> pa.Array | None:
     if len(path) == 1:
@@ -131,10 +131,10 @@ def _without_mark(field: pa.Field) -> pa.Field | None:
     return field.with_type(pa.struct(inside)) if inside else None
 
 
-def _mark(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.Field]]:
+def _find_marked_fields(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.Field]]:
     path = (*path, field.name)
     if column_options.is_marked(field):
         yield path, field
     elif kinds.is_struct(field.type):
         for child in field.type:
-            yield from _mark(child, path)
+            yield from _find_marked_fields(child, path)

@@ -96,7 +96,7 @@ def parse(
 ) -> pa.StructArray:
     asked = _Reader(spelling, wide=wide)
     row = pa.struct([pa.field(field.name, asked.type_of(field, "")) for field in fields])
-    text = frame(values)
+    text = wrap_in_objects(values)
     if is_beyond_parser(text):
         raise Unfit("text that the parser gets wrong")
     schema = pa.schema([pa.field("r", pa.list_(row))])
@@ -120,7 +120,7 @@ def parse(
     return rows
 
 
-def frame(values: Packed) -> bytes:
+def wrap_in_objects(values: Packed) -> bytes:
     """Wrap each value in an object of its own, and concatenate them."""
     return values.join_between(_FRONT, _BACK)
 
@@ -162,16 +162,16 @@ class _Reader:
     def type_of(self, field: pa.Field, path: str) -> pa.DataType:
         path, target = f"{path}.{field.name}", field.type
         if kinds.is_struct(target):
-            return pa.struct([self._inside(child, path) for child in target])
+            return pa.struct([self._inner_field(child, path) for child in target])
         if _is_list(target):
-            return pa.large_list(self._inside(target.value_field, path))
+            return pa.large_list(self._inner_field(target.value_field, path))
         if kinds.is_map(target):
             if not _is_text(target.key_type):
                 raise Unfit("only text can be a map's key on the fast path")
-            return pa.map_(_TEXT, self._inside(target.item_field, path))
+            return pa.map_(_TEXT, self._inner_field(target.item_field, path))
         return self._primitive(target, path)
 
-    def _inside(self, field: pa.Field, path: str) -> pa.Field:
+    def _inner_field(self, field: pa.Field, path: str) -> pa.Field:
         return pa.field(field.name, self.type_of(field, path))
 
     def _primitive(self, target: pa.DataType, path: str) -> pa.DataType:
@@ -208,7 +208,9 @@ def _convert(field: pa.Field, rough: pa.Array, wide: pa.Array | None, hidden: in
         return _map(target, rough, wide)
     if kinds.is_integer(target):
         return _integers(target, rough, wide)
-    column = _numbers(target, rough, wide) if rough.type == _DOUBLE else from_texts(target, rough)
+    column = (
+        _numbers(target, rough, wide) if rough.type == _DOUBLE else convert_texts(target, rough)
+    )
     if (kinds.is_date(target) or kinds.is_timestamp(target)) and not (
         times.are_all_within_years(column)
     ):
@@ -293,12 +295,12 @@ def _epochs(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.A
     return pc.multiply_checked(counts, pa.scalar(factor, pa.int64())).cast(target)
 
 
-def from_texts(target: pa.DataType, rough: pa.Array) -> pa.Array:
+def convert_texts(target: pa.DataType, rough: pa.Array) -> pa.Array:
     """Convert a column of text to a type that JSON must spell as text. Raises ``ValueError``."""
     if kinds.is_timestamp(target):
-        return times.timestamps_of(rough, target)
+        return times.parse_timestamps(rough, target)
     if kinds.is_time(target):
-        return times.times_of(rough, target)
+        return times.parse_times(rough, target)
     if kinds.is_date(target):
         rough = times.without_zone(rough)
     if target == pa.uuid():

@@ -41,12 +41,12 @@ class KeysByFieldName:
     def decode(self, values: Sequence[bytes]) -> pa.RecordBatch:
         groups: dict[Keys, list[int]] = {}
         for row, value in enumerate(values):
-            groups.setdefault(self._keys(value), []).append(row)
+            groups.setdefault(self._relevant_keys(value), []).append(row)
         faults = Faults()
         parts: list[pa.RecordBatch] = [rows_from([], self._schema)]
         order: list[int] = []
         for keys, rows in groups.items():
-            part, good = self._part(keys, [values[row] for row in rows], rows, faults)
+            part, good = self._decode_group(keys, [values[row] for row in rows], rows, faults)
             parts.append(part)
             order.extend(good)
         places = pa.array(np.argsort(np.array(order, np.int64)))
@@ -55,19 +55,19 @@ class KeysByFieldName:
             raise UndecodableRecords(faults.reasons, together)
         return together
 
-    def _keys(self, value: bytes) -> Keys:
+    def _relevant_keys(self, value: bytes) -> Keys:
         """Return the keys that matter, as spelled; one with an escape makes it ambiguous."""
         result = set()
         for text, colon in _TEXT.findall(value):
-            if colon and (b"\\" in text or self._form(text) in self._watched):
+            if colon and (b"\\" in text or self._normalize_key(text) in self._watched):
                 result.add(text)
         return frozenset(result)
 
-    def _form(self, key: bytes) -> str:
+    def _normalize_key(self, key: bytes) -> str:
         text = key.decode(errors="replace")
         return text.lower() if self._caseless else text
 
-    def _part(
+    def _decode_group(
         self, keys: Keys, values: list[bytes], rows: list[int], faults: Faults
     ) -> tuple[pa.RecordBatch, list[int]]:
         """Decode what a group allows, and return the rows concerned."""
@@ -76,7 +76,7 @@ class KeysByFieldName:
         asked = self._requested[keys]
         bad: dict[int, str] = {}
         if asked is None:
-            values, bad = self._rewrite(values)
+            values, bad = self._rename_keys(values)
             asked = self._schema
         left = [place for place in range(len(rows)) if place not in bad]
         try:
@@ -102,7 +102,7 @@ class KeysByFieldName:
         except field_names.TwoFields:
             return None
 
-    def _rewrite(self, values: list[bytes]) -> tuple[list[bytes], dict[int, str]]:
+    def _rename_keys(self, values: list[bytes]) -> tuple[list[bytes], dict[int, str]]:
         result, bad = [], {}
         row = pa.struct(list(self._schema))
         for place, value in enumerate(values):
@@ -118,7 +118,7 @@ class KeysByFieldName:
 def _all_names(field: pa.Field) -> set[str]:
     own = field.name.lower() if field_names.is_caseless(field) else field.name
     inside = (_all_names(child) for child in _fields_in(field.type))
-    return ({own} | field_names.forms_of(field)).union(*inside)
+    return ({own} | field_names.lookup_names_of(field)).union(*inside)
 
 
 def _fields_in(kind: pa.DataType) -> list[pa.Field]:

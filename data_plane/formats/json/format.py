@@ -52,7 +52,7 @@ class JsonRecords:
             self._named = (schema, KeysByFieldName(schema, self._decode_with_options))
         return self._named[1].decode(list(values))
 
-    def watch(self, finder: UnknownFieldFinder) -> None:
+    def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder
 
     def unknown_columns(
@@ -76,13 +76,13 @@ class JsonRecords:
             except ValueError:
                 continue
             self.records_with_ignored_fields += not marked and self._finder.ignores(record)
-            wanted = self._finder.of_record(record)
+            wanted = self._finder.unknown_in_record(record)
             if wanted.fields:
                 result.setdefault(wanted, []).append(row)
         return [(np.array(some, np.int64), wanted) for wanted, some in result.items()]
 
-    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
-        return paths.missing(Packed.pack(values), path)
+    def find_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        return paths.find_missing_field(Packed.pack(values), path)
 
     def _decode_with_options(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         if formats_column_options.has_marked_field(schema):
@@ -108,7 +108,7 @@ class JsonRecords:
         self._marks = apart.marks
         if apart.marks is not None:  # the C code did not see everything of an invalid value
             self._marks = np.where(apart.ill_formed, apart.marks | _LACKS, apart.marks)
-        return self._whole(values, schema, apart)
+        return self._merge_rows(values, schema, apart)
 
     def _learn_spelling(self, values: Packed, schema: pa.Schema) -> bool:
         """Return whether a few samples showed a spelling that was not known before."""
@@ -124,7 +124,7 @@ class JsonRecords:
                 columns.learn(spelling, field, record.get(field.name))
         return before != spelling
 
-    def _whole(
+    def _merge_rows(
         self, values: Packed, schema: pa.Schema, apart: bad_record_search.BadRecordSearch
     ) -> pa.RecordBatch:
         """Return, in order, the rows of the fast path and those of the explaining path."""
@@ -137,7 +137,7 @@ class JsonRecords:
                 bad[row] = result
             else:
                 accepted[row] = result
-        rows, batch = apart.rows_and_reasons()
+        rows, batch = apart.accepted_rows()
         if accepted:
             order = np.argsort(np.concatenate([rows, np.array([*accepted], np.int64)]))
             batch = pa.concat_batches([batch, *accepted.values()]).take(pa.array(order))

@@ -32,7 +32,7 @@ Kinds = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _Pick = tuple[int, str]
 
 
-def pick(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
+def pick_path(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
     """Return each value's kind, and its text in UTF-8 (null if missing; a JSON text unquoted).
 
     The values are JSON objects that were found valid.
@@ -41,7 +41,7 @@ def pick(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
     if result is None:
         each = [_pick_one(value, path) for value in values]
         kinds = np.array([kind for kind, _ in each], np.uint8)
-        return kinds, _texts(kinds, [text for _, text in each])
+        return kinds, _text_array(kinds, [text for _, text in each])
     kinds, texts = result.kinds, _text_of(result)
     looked = np.flatnonzero((kinds == DOUBT) | (kinds == ESCAPED))
     if len(looked):
@@ -49,17 +49,22 @@ def pick(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
         looked_kinds = np.array([kind for kind, _ in some], np.uint8)
         rest = np.ones(len(kinds), np.bool_)
         rest[looked] = False
-        parts = [texts.filter(pa.array(rest)), _texts(looked_kinds, [text for _, text in some])]
+        parts = [
+            texts.filter(pa.array(rest)),
+            _text_array(looked_kinds, [text for _, text in some]),
+        ]
         kinds[looked] = looked_kinds
         order = np.argsort(np.concatenate([np.flatnonzero(rest), looked]))
         texts = pa.concat_arrays(parts).take(pa.array(order))
     return kinds, texts
 
 
-def missing(values: Packed, path: Sequence[pa.Field], front: Sequence[str] = ()) -> Flags:
+def find_missing_field(
+    values: Packed, path: Sequence[pa.Field], front: Sequence[str] = ()
+) -> Flags:
     """Return which records have no field at the path's end, which begins after ``front``."""
     if all(map(field_names.has_exact_name, path)):
-        kinds, _ = pick(values, [*front, *(field.name for field in path)])
+        kinds, _ = pick_path(values, [*front, *(field.name for field in path)])
         return np.asarray(kinds == MISSING)
     return np.array(
         [_lacks(json.loads(value, strict=False), path, front) for value in values], np.bool_
@@ -86,7 +91,7 @@ def _text_of(found: Picks) -> pa.Array:
     return data.cast(pa.large_string())
 
 
-def _texts(kinds: Kinds, texts: list[str]) -> pa.Array:
+def _text_array(kinds: Kinds, texts: list[str]) -> pa.Array:
     there = np.isin(kinds, (TEXT, ESCAPED, NUMBER, WORD, NESTED))
     data = [
         text.encode("utf-8", "surrogatepass") if valid else None
@@ -96,12 +101,12 @@ def _texts(kinds: Kinds, texts: list[str]) -> pa.Array:
         return pa.array(data, pa.large_binary()).cast(pa.large_string())
     except pa.ArrowInvalid:  # half a surrogate pair: the kind reports the record
         for place, text in enumerate(texts):
-            if not _is_whole(text):
+            if not _has_no_lone_surrogate(text):
                 kinds[place], data[place] = DOUBT, None
         return pa.array(data, pa.large_binary()).cast(pa.large_string())
 
 
-def _is_whole(text: str) -> bool:
+def _has_no_lone_surrogate(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 

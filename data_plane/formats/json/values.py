@@ -73,7 +73,7 @@ def require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         counts = Counter(key for key, _ in pairs)
         again = next(key for key, count in counts.items() if count > 1)
-        raise KeyTwice(f"an object names the key {_sample(again)} twice")
+        raise KeyTwice(f"an object names the key {_shorten_json(again)} twice")
     return result
 
 
@@ -114,13 +114,13 @@ def require_shallow(text: str, parsed: Any) -> None:
         return
     level = [parsed]
     for _ in range(DEPTH_MAX):
-        level = [item for value in level for item in _inside(value)]
+        level = [item for value in level for item in _nested_values(value)]
         if not level:
             return
     raise BadValue(_TOO_DEEP)
 
 
-def _inside(value: Any) -> Iterable[Any]:
+def _nested_values(value: Any) -> Iterable[Any]:
     """Return the objects and arrays directly inside this value."""
     items = value.values() if isinstance(value, dict) else value
     return [item for item in items if isinstance(item, dict | list)]
@@ -142,7 +142,7 @@ def convert_value(field: pa.Field, value: Any, path: str) -> Any:
     except _Nested as error:
         raise BadValue(str(error)) from error
     except (ValueError, ArithmeticError) as error:
-        raise _Nested(f"{path}: {_sample(value)} {error}") from error
+        raise _Nested(f"{path}: {_shorten_json(value)} {error}") from error
 
 
 class _Nested(BadValue):
@@ -156,7 +156,7 @@ def _converter(target: pa.DataType) -> Callable[[Any, pa.DataType, str], Any]:
     raise BadValue(f"cannot go into a column of type {target} from JSON")
 
 
-def _number(value: Any) -> int | Decimal:
+def _parse_number(value: Any) -> int | Decimal:
     if isinstance(value, str) and _NUMBER_TEXT.fullmatch(value):
         return _DECIMALS.create_decimal(value) if set(value) & set(".eE") else int(value)
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
@@ -164,8 +164,8 @@ def _number(value: Any) -> int | Decimal:
     return value
 
 
-def _whole(value: Any) -> int:
-    number = _number(value)
+def _parse_whole_number(value: Any) -> int:
+    number = _parse_number(value)
     if isinstance(number, int):
         return number
     nearest = float(number)
@@ -181,7 +181,7 @@ def _whole(value: Any) -> int:
 
 
 def _integer(value: Any, target: pa.DataType, _: str) -> int:
-    whole = _whole(value)
+    whole = _parse_whole_number(value)
     if not -(2 ** (target.bit_width - 1)) <= whole < 2 ** (target.bit_width - 1):
         raise BadValue(f"is out of the range of {target}")
     return whole
@@ -189,7 +189,7 @@ def _integer(value: Any, target: pa.DataType, _: str) -> int:
 
 def _floating(value: Any, target: pa.DataType, _: str) -> float:
     try:
-        nearest = float(_number(value))
+        nearest = float(_parse_number(value))
         if target.bit_width == 32:
             nearest = struct.unpack("<f", struct.pack("<f", nearest))[0]
     except OverflowError:
@@ -200,7 +200,7 @@ def _floating(value: Any, target: pa.DataType, _: str) -> float:
 
 
 def _decimal(value: Any, target: pa.DataType, _: str) -> Decimal:
-    number = _number(value)
+    number = _parse_number(value)
     exact = Decimal(number)
     if exact and exact.adjusted() >= target.precision - target.scale:
         raise BadValue(f"is out of the range of {target}")
@@ -220,7 +220,7 @@ def _boolean(value: Any, _target: pa.DataType, _: str) -> bool:
 def _string(value: Any, _target: pa.DataType, _: str) -> str:
     if isinstance(value, dict | list):
         return json_text(value)
-    text = _text(value)
+    text = _require_text(value)
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -228,21 +228,21 @@ def _string(value: Any, _target: pa.DataType, _: str) -> str:
     return text
 
 
-def _text(value: Any) -> str:
+def _require_text(value: Any) -> str:
     if not isinstance(value, str):
         raise BadValue("is not text")
     return value
 
 
 def _date(value: Any, _target: pa.DataType, _: str) -> int:
-    days = times.days_of(value) if isinstance(value, str) else _whole(value)
-    return times.within_years(days, "d")
+    days = times.parse_days(value) if isinstance(value, str) else _parse_whole_number(value)
+    return times.require_within_years(days, "d")
 
 
 def _time(value: Any, target: pa.DataType, _: str) -> int:
     if isinstance(value, str):
-        return times.time_of(value, target.unit)
-    milliseconds = _whole(value)
+        return times.parse_time(value, target.unit)
+    milliseconds = _parse_whole_number(value)
     if not 0 <= milliseconds < times.DAY_MS:
         raise BadValue("is not a millisecond of the day")
     return milliseconds * _PER_MILLISECOND[target.unit]
@@ -250,15 +250,17 @@ def _time(value: Any, target: pa.DataType, _: str) -> int:
 
 def _timestamp(value: Any, target: pa.DataType, _: str) -> int:
     if isinstance(value, str):
-        return times.timestamp_of(value, target.unit, zoned=target.tz is not None)
-    return times.within_years(_whole(value) * _PER_MILLISECOND[target.unit], target.unit)
+        return times.parse_timestamp(value, target.unit, zoned=target.tz is not None)
+    return times.require_within_years(
+        _parse_whole_number(value) * _PER_MILLISECOND[target.unit], target.unit
+    )
 
 
 _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 
 
 def _uuid(value: Any, _target: pa.DataType, _: str) -> bytes:
-    text = _text(value)
+    text = _require_text(value)
     if not _UUID_TEXT.fullmatch(text):
         raise BadValue("is not a UUID like 123e4567-e89b-12d3-a456-426614174000")
     return UUID(text).bytes
@@ -266,7 +268,7 @@ def _uuid(value: Any, _target: pa.DataType, _: str) -> bytes:
 
 def _binary(value: Any, target: pa.DataType, _: str) -> bytes:
     try:
-        data = base64.b64decode(_text(value), validate=True)
+        data = base64.b64decode(_require_text(value), validate=True)
     except binascii.Error as error:
         raise BadValue(f"is not base64 ({error})") from error
     if kinds.is_fixed_size_binary(target) and len(data) != target.byte_width:
@@ -337,7 +339,7 @@ def _kind(value: Any) -> str:
     return "null" if value is None else names.get(type(value), "a number")
 
 
-def _sample(value: Any) -> str:
+def _shorten_json(value: Any) -> str:
     text = json_text(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

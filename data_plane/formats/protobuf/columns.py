@@ -95,7 +95,7 @@ class _Target:
         """Return what is wanted of a message that goes in there; ``None``: everything."""
         return list(self.type) if kinds.is_struct(self.type) else None
 
-    def to(self, column: pa.Field | None) -> _Target:
+    def with_column(self, column: pa.Field | None) -> _Target:
         return _Target(column, self.above)
 
 
@@ -134,14 +134,14 @@ class Reader:
             for field in kind.fields
             if field.oneof in oneofs and all(field is not other for other, _ in chosen)
         ]
-        modes = [(f.number, _wire(f), _mode(f), f.oneof) for f, _ in chosen]
+        modes = [(f.number, _wire(f), _scan_mode(f), f.oneof) for f, _ in chosen]
         modes += [(f.number, _wire(f), OTHER_OF_ONEOF, f.oneof) for f in others]
         scanned = messages.scan(slots(modes))
         columns = []
         for slot, (field, column) in enumerate(chosen):
             with messages.faults.inside(field.name):
                 target = _Target(column, above)
-                columns.append(self._column(messages, field, (scanned, slot), target))
+                columns.append(self._read_field(messages, field, (scanned, slot), target))
         if not columns:  # Arrow needs a column to know the number of rows
             return pa.array([{}] * len(messages), pa.struct([]))
         return pa.StructArray.from_arrays(columns, [field.name for field, _ in chosen])
@@ -167,7 +167,7 @@ class Reader:
                 )
         return pairs
 
-    def _column(
+    def _read_field(
         self, messages: Messages, field: Field, read: tuple[FieldScan, int], target: _Target
     ) -> pa.Array:
         scanned, slot = read
@@ -182,7 +182,7 @@ class Reader:
             # An absent field is zero or has no bytes: that is how the writer says so.
             bits, sizes = np.where(there, bits, 0), np.where(there, sizes, 0)
             there = np.ones(len(there), np.bool_)
-        return self._values(_Values(messages, bits, sizes, there), field, target)
+        return self._read_values(_Values(messages, bits, sizes, there), field, target)
 
     def _repeated(
         self, messages: Messages, field: Field, counts: Integers, target: _Target
@@ -194,7 +194,7 @@ class Reader:
         if field.kind == "message" and self._types.message(field.type_name).entry:
             return self._map(values, field, offsets, target)
         item = target.type.value_field if _is_list(target.type) else None
-        result = self._values(values, field, target.to(item))
+        result = self._read_values(values, field, target.with_column(item))
         return pa.LargeListArray.from_arrays(pa.array(offsets), result)
 
     def _map(self, entries: _Values, field: Field, offsets: Integers, target: _Target) -> pa.Array:
@@ -203,7 +203,7 @@ class Reader:
         both = sorted(kind.fields, key=lambda part: part.number)
         if [part.number for part in both] != [1, 2]:
             raise UnfitTypes(f"{kind.name} is no map's entry")
-        scanned = inside.scan(slots([(p.number, _wire(p), _mode(p), -1) for p in both]))
+        scanned = inside.scan(slots([(p.number, _wire(p), _scan_mode(p), -1) for p in both]))
         item = target.type.item_field if kinds.is_map(target.type) else None
         parts = []
         for slot, (part, column) in enumerate(zip(both, (None, item), strict=True)):
@@ -211,7 +211,7 @@ class Reader:
             # What an entry does not have is zero or empty; so is a message.
             bits, sizes = np.where(sizes >= 0, bits, 0), np.maximum(sizes, 0)
             values = _Values(inside, bits, sizes, np.ones(len(bits), np.bool_))
-            parts.append(self._values(values, part, target.to(column)))
+            parts.append(self._read_values(values, part, target.with_column(column)))
         keys, items = parts
         keys = keys.fill_null("") if keys.null_count else keys  # of bad records
         owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
@@ -222,7 +222,7 @@ class Reader:
             keys, items = keys.filter(pa.array(last)), items.filter(pa.array(last))
         return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items)
 
-    def _values(self, values: _Values, field: Field, target: _Target) -> pa.Array:
+    def _read_values(self, values: _Values, field: Field, target: _Target) -> pa.Array:
         if field.kind == "message":
             return self._messages(values, field, target)
         if field.kind == "enum":
@@ -243,7 +243,7 @@ class Reader:
             result = self._message(inside, kind, None, above).field(0)
         elif kind.name == TIMESTAMP and not whole:
             unit = into.unit if kinds.is_timestamp(into) else "us"
-            result = _moments(inside, self._message(inside, kind, None, above), unit)
+            result = _convert_timestamps(inside, self._message(inside, kind, None, above), unit)
         else:
             result = self._message(inside, kind, target.fields, above)
         if there.all():
@@ -260,7 +260,7 @@ def _wire(field: Field) -> int:
     return _WIRES.get(field.kind, VARINT)
 
 
-def _mode(field: Field) -> int:
+def _scan_mode(field: Field) -> int:
     if field.repeated:
         return MANY_BYTES if _wire(field) == BYTES else MANY
     return ONE_MESSAGE if field.kind == "message" else ONE
@@ -279,11 +279,11 @@ def _last_of_each(keys: pa.Array, owners: Integers) -> Flags:
 # ---------------------------------------------------------------------------- single values
 
 
-def _column(values: _Values, found: np.ndarray[Any, Any]) -> pa.Array:
+def _array_with_nulls(values: _Values, found: np.ndarray[Any, Any]) -> pa.Array:
     return pa.array(found) if values.there.all() else pa.array(found, mask=values.absent)
 
 
-def _signed(values: _Values) -> np.ndarray[Any, np.dtype[np.int32]]:
+def _narrow_to_int32(values: _Values) -> np.ndarray[Any, np.dtype[np.int32]]:
     """Return whole numbers of 32 bits; others are noted."""
     narrow = values.bits.astype(np.int32)
     values.fail(narrow != values.bits, "holds a number of more than 32 bits")
@@ -296,27 +296,27 @@ def _zigzag(bits: Integers) -> Integers:
 
 
 def _int32(values: _Values) -> pa.Array:
-    return _column(values, _signed(values))
+    return _array_with_nulls(values, _narrow_to_int32(values))
 
 
 def _sint32(values: _Values) -> pa.Array:
     wide = _Values(values.messages, _zigzag(values.bits), values.sizes, values.there)
-    return _column(values, _signed(wide))
+    return _array_with_nulls(values, _narrow_to_int32(wide))
 
 
 def _uint32(values: _Values) -> pa.Array:
     narrow = values.bits.astype(np.uint32)
     values.fail(narrow != values.bits, "holds a number of more than 32 bits")
-    return _column(values, narrow.astype(np.int64))
+    return _array_with_nulls(values, narrow.astype(np.int64))
 
 
 def _bool(values: _Values) -> pa.Array:
     values.fail(values.bits.view(np.uint64) > 1, "holds a boolean that is neither 0 nor 1")
-    return _column(values, values.bits == 1)
+    return _array_with_nulls(values, values.bits == 1)
 
 
 def _float(values: _Values) -> pa.Array:
-    return _column(values, values.bits.astype(np.uint32).view(np.float32))
+    return _array_with_nulls(values, values.bits.astype(np.uint32).view(np.float32))
 
 
 _NUMBERS = {
@@ -325,14 +325,16 @@ _NUMBERS = {
     "uint32": _uint32,
     "bool": _bool,
     "float": _float,
-    "int64": lambda values: _column(values, values.bits),
-    "sfixed64": lambda values: _column(values, values.bits),
-    "sint64": lambda values: _column(values, _zigzag(values.bits)),
-    "uint64": lambda values: _column(values, values.bits.view(np.uint64)),
-    "fixed64": lambda values: _column(values, values.bits.view(np.uint64)),
-    "double": lambda values: _column(values, values.bits.view(np.float64)),
-    "sfixed32": lambda values: _column(values, values.bits.astype(np.uint32).view(np.int32)),
-    "fixed32": lambda values: _column(values, values.bits),
+    "int64": lambda values: _array_with_nulls(values, values.bits),
+    "sfixed64": lambda values: _array_with_nulls(values, values.bits),
+    "sint64": lambda values: _array_with_nulls(values, _zigzag(values.bits)),
+    "uint64": lambda values: _array_with_nulls(values, values.bits.view(np.uint64)),
+    "fixed64": lambda values: _array_with_nulls(values, values.bits.view(np.uint64)),
+    "double": lambda values: _array_with_nulls(values, values.bits.view(np.float64)),
+    "sfixed32": lambda values: _array_with_nulls(
+        values, values.bits.astype(np.uint32).view(np.int32)
+    ),
+    "fixed32": lambda values: _array_with_nulls(values, values.bits),
 }
 
 
@@ -347,9 +349,9 @@ def _bytes_or_text(values: _Values, *, text: bool) -> pa.Array:
 
 
 def _enum(values: _Values, known: dict[int, str], name: str, target: _Target) -> pa.Array:
-    numbers, into = _signed(values), target.type
+    numbers, into = _narrow_to_int32(values), target.type
     if not (kinds.is_null(into) or kinds.is_string(into) or kinds.is_large_string(into)):
-        return _column(values, numbers)
+        return _array_with_nulls(values, numbers)
     ordered = np.array(sorted(known), np.int64)
     places = np.searchsorted(ordered, numbers).clip(max=max(0, len(ordered) - 1))
     wrong = ordered[places] != numbers if len(ordered) else np.ones(len(numbers), np.bool_)
@@ -359,7 +361,7 @@ def _enum(values: _Values, known: dict[int, str], name: str, target: _Target) ->
     return labels.take(pa.array(places, mask=mask))
 
 
-def _moments(messages: Messages, found: pa.StructArray, unit: str) -> pa.Array:
+def _convert_timestamps(messages: Messages, found: pa.StructArray, unit: str) -> pa.Array:
     """Convert ``google.protobuf.Timestamp`` to a column's unit."""
     seconds, nanos = (np.asarray(found.field(at)).astype(np.int64) for at in (0, 1))
     most = _NANOS_S if unit == "ns" else _MOST_S

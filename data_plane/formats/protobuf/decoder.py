@@ -93,7 +93,7 @@ class Messages:
         behind: list[bytes] = []
         end = len(self.data)
         for place in np.flatnonzero(found.found == _PARTS).tolist():
-            for slot, pieces in self._parts(place, wanted).items():
+            for slot, pieces in self._find_parts(place, wanted).items():
                 if len(pieces) > 1:
                     behind.append(b"".join(pieces))
                     found.values[slot, place] = end
@@ -102,7 +102,7 @@ class Messages:
         if behind:
             self.data = np.concatenate([self.data, np.frombuffer(b"".join(behind), np.uint8)])
 
-    def _parts(self, place: int, wanted: Slots) -> dict[int, list[bytes]]:
+    def _find_parts(self, place: int, wanted: Slots) -> dict[int, list[bytes]]:
         """Return the parts of the messages inside one message, by their slots."""
         raw = self.data[self.spans.begins[place] : self.spans.ends[place]].tobytes()
         parts: dict[int, list[bytes]] = {}
@@ -205,7 +205,7 @@ def _read_packed(raw: bytes, begin: int, size: int, wire: int) -> Iterator[int]:
         yield value
 
 
-def _signed(value: int) -> int:
+def _as_signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
@@ -242,7 +242,7 @@ def _scan_one(read: Iterator[Read], raw: bytes, wanted: Slots, into: tuple[Field
                     result.sizes[other, row] = -1
             if modes[slot] == ONE_MESSAGE and result.sizes[slot, row] >= 0:
                 result.found[row] = _PARTS
-            result.values[slot, row] = _signed(value)
+            result.values[slot, row] = _as_signed(value)
             result.sizes[slot, row] = size
 
 
@@ -257,10 +257,10 @@ def _items(
             if number != wanted:
                 continue
             if wire == wire_wanted:
-                values[to], sizes[to] = _signed(value), size
+                values[to], sizes[to] = _as_signed(value), size
                 to += 1
             elif wire == BYTES:
                 for item in _read_packed(raw, value, size, wire_wanted):
-                    values[to] = _signed(item)
+                    values[to] = _as_signed(item)
                     to += 1
     return values, sizes

@@ -67,7 +67,7 @@ class Types:
             raise UnfitTypes(f"the descriptor has no enum {name!r}")
         return self.enums[name]
 
-    def at(self, file: str, places: Iterable[int]) -> Message:
+    def message_at(self, file: str, places: Iterable[int]) -> Message:
         """Return the message that a record's indexes name. Raises ``UnfitTypes``."""
         level = self.files.get(file, ())
         name = ""
@@ -79,9 +79,9 @@ class Types:
         return self.message(name)
 
 
-def types_of(files: Iterable[bytes]) -> Types:
+def parse_types(files: Iterable[bytes]) -> Types:
     """Return the types in descriptors of single files. Raises ``UnfitTypes``."""
-    result = well_known()
+    result = well_known_types()
     for raw in files:
         try:
             _read_file(raw, result)
@@ -114,10 +114,10 @@ def _resolve(part: Field, scope: str, types: Types) -> Field:
     return replace(part, kind=part.kind or "message", type_name=wanted.removeprefix("."))
 
 
-def files_of(descriptor_set: bytes) -> list[bytes]:
+def split_descriptor_set(descriptor_set: bytes) -> list[bytes]:
     """Return the files in the output of ``protoc --descriptor_set_out``. Raises ``UnfitTypes``."""
     try:
-        result = list(_bytes_of(descriptor_set, 1))
+        result = list(_bytes_fields(descriptor_set, 1))
     except Broken as error:
         raise UnfitTypes("it is not a descriptor set, or is cut off") from error
     if not result:
@@ -125,17 +125,17 @@ def files_of(descriptor_set: bytes) -> list[bytes]:
     return result
 
 
-def _bytes_of(raw: bytes, wanted: int) -> Iterator[bytes]:
+def _bytes_fields(raw: bytes, wanted: int) -> Iterator[bytes]:
     for number, wire, begin, size in fields(raw, 0, len(raw)):
         if number == wanted and wire == BYTES:
             yield raw[begin : begin + size]
 
 
-def _text(raw: bytes, wanted: int) -> str:
-    return next(_bytes_of(raw, wanted), b"").decode()
+def _text_field(raw: bytes, wanted: int) -> str:
+    return next(_bytes_fields(raw, wanted), b"").decode()
 
 
-def _number(raw: bytes, wanted: int, default: int = 0) -> int:
+def _number_field(raw: bytes, wanted: int, default: int = 0) -> int:
     result = default
     for number, wire, value, _ in fields(raw, 0, len(raw)):
         if number == wanted and wire == VARINT:
@@ -146,58 +146,58 @@ def _number(raw: bytes, wanted: int, default: int = 0) -> int:
 def file_name(raw: bytes) -> str:
     """Raises ``UnfitTypes``."""
     try:
-        return _text(raw, 1)
+        return _text_field(raw, 1)
     except (Broken, UnicodeDecodeError) as error:
         raise UnfitTypes("it is not a descriptor, or is cut off") from error
 
 
 def _read_file(raw: bytes, into: Types) -> None:
-    name, package, syntax = _text(raw, 1), _text(raw, 2), _text(raw, 12)
+    name, package, syntax = _text_field(raw, 1), _text_field(raw, 2), _text_field(raw, 12)
     if syntax == _UNKNOWN_SYNTAX:
         raise UnfitTypes(f"{name} is written in an edition; proto2 and proto3 are read")
     scope = f"{package}." if package else ""
-    for enum in _bytes_of(raw, 5):
+    for enum in _bytes_fields(raw, 5):
         _read_enum(enum, scope, into)
     into.files[name] = tuple(
         _read_message(message, scope, (into, syntax == "proto3"), 0)
-        for message in _bytes_of(raw, 4)
+        for message in _bytes_fields(raw, 4)
     )
 
 
 def _read_enum(raw: bytes, scope: str, into: Types) -> None:
     names: dict[int, str] = {}
-    for value in _bytes_of(raw, 2):
-        number = _number(value, 2)
-        names.setdefault(number - 2**64 if number >= 2**63 else number, _text(value, 1))
-    into.enums[scope + _text(raw, 1)] = names
+    for value in _bytes_fields(raw, 2):
+        number = _number_field(value, 2)
+        names.setdefault(number - 2**64 if number >= 2**63 else number, _text_field(value, 1))
+    into.enums[scope + _text_field(raw, 1)] = names
 
 
 def _read_message(raw: bytes, scope: str, context: tuple[Types, bool], depth: int) -> str:
     into, proto3 = context
     if depth > _DEPTH_MAX:
         raise UnfitTypes("its messages are declared too deep in one another")
-    name = scope + _text(raw, 1)
-    for enum in _bytes_of(raw, 4):
+    name = scope + _text_field(raw, 1)
+    for enum in _bytes_fields(raw, 4):
         _read_enum(enum, f"{name}.", into)
-    nested = tuple(_read_message(m, f"{name}.", context, depth + 1) for m in _bytes_of(raw, 3))
-    read = tuple(_read_field(f, proto3=proto3) for f in _bytes_of(raw, 2))
-    options = next(_bytes_of(raw, 7), b"")
+    nested = tuple(_read_message(m, f"{name}.", context, depth + 1) for m in _bytes_fields(raw, 3))
+    read = tuple(_read_field(f, proto3=proto3) for f in _bytes_fields(raw, 2))
+    options = next(_bytes_fields(raw, 7), b"")
     # A map's entry counts among the nested messages, as a record's index does.
-    into.messages[name] = Message(name, read, bool(_number(options, 7)), nested)
+    into.messages[name] = Message(name, read, bool(_number_field(options, 7)), nested)
     return name
 
 
 def _read_field(raw: bytes, *, proto3: bool) -> Field:
-    code, label = _number(raw, 5), _number(raw, 4)
-    if code >= len(_KINDS) or (not code and not _text(raw, 6)):
-        raise UnfitTypes(f"the field {_text(raw, 1)!r} has an unknown type")
-    kind, oneof = _KINDS[code], _number(raw, 9, -1)
+    code, label = _number_field(raw, 5), _number_field(raw, 4)
+    if code >= len(_KINDS) or (not code and not _text_field(raw, 6)):
+        raise UnfitTypes(f"the field {_text_field(raw, 1)!r} has an unknown type")
+    kind, oneof = _KINDS[code], _number_field(raw, 9, -1)
     implicit = proto3 and oneof < 0 and kind != "message"
     return Field(
-        name=_text(raw, 1),
-        number=_number(raw, 3),
+        name=_text_field(raw, 1),
+        number=_number_field(raw, 3),
         kind=kind,
-        type_name=_text(raw, 6),
+        type_name=_text_field(raw, 6),
         repeated=label == _REPEATED,
         required=label == _REQUIRED,
         presence=label != _REPEATED and not implicit,
@@ -220,7 +220,7 @@ _WRAPPED = {
 WRAPPERS = frozenset(f"google.protobuf.{name}Value" for name in _WRAPPED)
 
 
-def well_known() -> Types:
+def well_known_types() -> Types:
     """Return the types that a descriptor may name without containing them."""
     moment = (Field("seconds", 1, "int64"), Field("nanos", 2, "int32"))
     result = [Message(name, moment) for name in (TIMESTAMP, "google.protobuf.Duration")]

@@ -19,14 +19,14 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import DescriptorUnfit
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting.cast_to_table import cast_rows, drop_bad
-from headgate.data_plane.formats.format_registry import suggestion, take_options
+from headgate.data_plane.formats.format_registry import suggest_similar, take_options
 from headgate.data_plane.formats.protobuf.columns import Reader
 from headgate.data_plane.formats.protobuf.descriptors import (
     Message,
     Types,
     UnfitTypes,
-    files_of,
-    types_of,
+    parse_types,
+    split_descriptor_set,
 )
 from headgate.data_plane.formats.protobuf.schema_inference import columns_of
 from headgate.data_plane.formats.record_format import Faults
@@ -53,18 +53,18 @@ class ProtobufWriter:
         read = self._reader.records(values, self._kind, list(schema), faults)
         return drop_bad(cast_rows(read, schema, faults), faults)
 
-    def missing(self, values: Sequence[bytes], _: Sequence[pa.Field]) -> Flags:
+    def find_missing_field(self, values: Sequence[bytes], _: Sequence[pa.Field]) -> Flags:
         """Return missing fields; the wire has no nulls, so a null is missing."""
         return np.ones(len(values), np.bool_)
 
-    def watch(self, finder: UnknownFieldFinder) -> None:
+    def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder
 
     def unknown_columns(
         self, values: Sequence[bytes], _bad: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Compare with the descriptor; the messages are not looked at."""
-        wanted = self._finder.of_columns(self._columns)
+        wanted = self._finder.unknown_in_columns(self._columns)
         if wanted.fields and len(values):
             yield np.arange(len(values), dtype=np.int64), wanted
 
@@ -86,14 +86,14 @@ class ProtobufRecords(ProtobufWriter):
                 "write ${base64:PATH} with what protoc --include_imports --descriptor_set_out made",
             ) from error
         try:
-            types = types_of(files_of(raw))
+            types = parse_types(split_descriptor_set(raw))
         except UnfitTypes as error:
             raise DescriptorUnfit(f"format.options descriptor: {error}") from error
         wanted = taken["message"]
         if wanted not in types.messages:
             raise DescriptorUnfit(
                 f"format.options descriptor has no message {wanted!r}",
-                suggestion(wanted, set(types.messages)).lstrip("; ") or "use its full name",
+                suggest_similar(wanted, set(types.messages)).lstrip("; ") or "use its full name",
             )
         super().__init__(types, types.message(wanted))
 

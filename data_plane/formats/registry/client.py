@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
 from headgate.control_protocol.errors import MissingRights, Unreachable
 from headgate.control_protocol.redaction import Redaction, printable
-from headgate.data_plane.formats.format_registry import suggestion
+from headgate.data_plane.formats.format_registry import suggest_similar
 from headgate.kafka.bounded_answers import AnswerTooLong, AnswerTooSlow, bounded_body
 from headgate.kafka.token_keeper import TokenKeeper, keeper_of
 from headgate.kafka.token_providers import is_loopback
@@ -84,7 +84,7 @@ class ClientOptions:
         """Raises ``ValueError``."""
         unknown = sorted(settings.keys() - OPTIONS)
         if unknown:
-            near = suggestion(unknown[0], sorted(OPTIONS - {AUTH}))
+            near = suggest_similar(unknown[0], sorted(OPTIONS - {AUTH}))
             raise ValueError(f"there is no option registry.{unknown[0]}{near}")
         urls = tuple(filter(None, (url.strip() for url in settings.get("url", "").split(","))))
         if not urls:
@@ -214,7 +214,7 @@ class RegistryClient:
             if option in self._options.texts:
                 headers[name] = self._options.texts[option]
         if self._keeper is not None:
-            token = self._keeper.require().text
+            token = self._keeper.require_token().text
             return frozenset((token,)), {**headers, "Authorization": f"Bearer {token}"}
         secrets, authorization = self._own
         if authorization:

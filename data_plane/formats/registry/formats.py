@@ -123,6 +123,6 @@ class RegistryProtobufRecords(FramedRecords):
             if len(frame) == len(front):
                 raise NoSuchSchema("has a schema id, and no message indexes behind it")
             types, file = registry.protobuf(front)
-            return ProtobufWriter(types, types.at(file, indexes_of(frame)))
+            return ProtobufWriter(types, types.message_at(file, indexes_of(frame)))
 
         super().__init__(by_message_frame, open_writer)

@@ -33,9 +33,9 @@ class WriterFormat(Protocol):
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch: ...
 
-    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags: ...
+    def find_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags: ...
 
-    def watch(self, finder: UnknownFieldFinder) -> None: ...
+    def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None: ...
 
     def unknown_columns(
         self, values: Sequence[bytes], bad: Collection[int], /
@@ -96,7 +96,7 @@ class FramedRecords:
             raise UndecodableRecords(reasons, together)
         return together
 
-    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+    def find_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         """Return which records have no field at the end of the path; none without a schema does."""
         result = np.ones(len(values), np.bool_)
         for share in self._shares(values):
@@ -104,7 +104,7 @@ class FramedRecords:
                 result[share.rows] = share.reader.missing(share.values, path)
         return result
 
-    def watch(self, finder: UnknownFieldFinder) -> None:
+    def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder
         for writer in self._writers.values():
             writer.watch(finder)

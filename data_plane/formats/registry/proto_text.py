@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from headgate.control_protocol.errors import DescriptorUnfit, Unreachable
 from headgate.control_protocol.redaction import printable
-from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, files_of
+from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, split_descriptor_set
 
 COMPILE_S_MAX = 20
 _MEMORY_BYTES_MAX = 2 * 1024**3
@@ -62,7 +62,7 @@ def compile_text(text: str, imports: Mapping[str, str]) -> list[bytes]:
             said = printable(ended.stderr.decode(errors="replace").strip().replace("\n", "; "))
             raise UnfitTypes(f"protoc refuses it: {said[:_QUOTED_CHARACTERS]}")
         with contextlib.suppress(OSError):
-            return files_of((folder / "out.desc").read_bytes())
+            return split_descriptor_set((folder / "out.desc").read_bytes())
     raise UnfitTypes("protoc wrote nothing")
 
 

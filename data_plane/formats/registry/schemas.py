@@ -18,7 +18,7 @@ from headgate.data_plane.formats.protobuf.descriptors import (
     Types,
     UnfitTypes,
     file_name,
-    types_of,
+    parse_types,
 )
 from headgate.data_plane.formats.registry.client import (
     ClientOptions,
@@ -156,7 +156,7 @@ class SchemaRegistry:
         texts = self._references(answer, **_SERIALIZED)
         try:
             files = _descriptors(answer.text, texts)
-            return (types_of(files), file_name(files[-1])), _size(answer, texts)
+            return (parse_types(files), file_name(files[-1])), _size(answer, texts)
         except UnfitTypes as error:
             raise UnfitTypes(f"{what}: {error}") from error
 

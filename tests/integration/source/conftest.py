@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from headgate.kafka.client_settings import for_offset_queries
+from headgate.kafka.client_settings import settings_for_offset_queries
 
 
 @pytest.fixture(scope="session")
 def create_topic(bootstrap: str) -> Callable[[str, int], None]:
     """Returns when every partition's leader answers; until then it may say that it is not one."""
-    admin = AdminClient(for_offset_queries({"bootstrap.servers": bootstrap}))
+    admin = AdminClient(settings_for_offset_queries({"bootstrap.servers": bootstrap}))
 
     def created(name: str, partitions: int) -> None:
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result()

@@ -54,7 +54,7 @@ def new_partitions_at_their_end(right: Any, offsets: Any, *known: Any) -> Any:
     """A partition that appears later begins where it is, not where its log begins."""
     fit, topics = right(offsets, *known), known[1]
     ends = {p: topics[p.topic].partitions[p.partition].end for p in fit if p not in offsets}
-    return fit.moved(ends)
+    return fit.with_offsets(ends)
 
 
 @FAMILY.replaces("EPOCH-2", (machine, "_on_record_in_term"))

@@ -112,7 +112,7 @@ def piecemeal(right: Any, statuses: Any, by: Any) -> Any:
     for heard in statuses:
         said = heard.status.written
         fit = {p: c for p, c in said.items() if offsets.get(p) == c.range.begin}
-        offsets = offsets.after({p: c.range for p, c in fit.items()})
+        offsets = offsets.after_ranges({p: c.range for p, c in fit.items()})
         fitting.append(replace(heard, status=replace(heard.status, written=fit)))
     return _uncounted(right, fitting, by)
 
@@ -159,7 +159,7 @@ def rows_uncounted() -> tuple[Planted, ...]:
 @FAMILY.replaces("RANGE-2", (machine, "_is_worth_a_commit"))
 def rows_only(right: Any, state: State, verdict: Any, *_: Any) -> bool:
     """A range without rows is not committed."""
-    return bool(verdict.records > 0)
+    return bool(verdict.record_count > 0)
 
 
 @FAMILY.replaces("OUTCOME-2", (machine, "judge_attempt"))

@@ -78,7 +78,7 @@ def newest_pending_commit_first(right: Any, primary: Any, pending: Any, secondar
 @FAMILY.replaces("PENDING-6", (pending_commits, "is_delivered"))
 def delivered_by_equality(right: Any, pending_commit: Any, secondary: Any, primary: str) -> bool:
     """Delivered is what the secondary table's record names, and nothing older."""
-    record = secondary.settled if secondary else None
+    record = secondary.settled_record if secondary else None
     return (
         bool(right(pending_commit, secondary, primary))
         and record.transaction == pending_commit.transaction

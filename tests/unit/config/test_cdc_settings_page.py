@@ -12,7 +12,7 @@ from repository.tree import ROOT
 from support.changes_desk import PLACES, ChangesDesk
 from support.local_catalog import local_catalog
 
-from headgate.config.column_options import rules_of
+from headgate.config.column_options import decoded_column_rules
 from headgate.config.load import parse
 from headgate.data_plane.cdc.policy import Envelope
 
@@ -42,16 +42,16 @@ def change(key: int, **payload: Any) -> tuple[bytes | None, bytes | None]:
 
 def test_the_page_s_sink_file_takes_records_of_debezium(tmp_path: Path) -> None:
     settings = parse(SINK_FILE)
-    table, changes = settings.table, settings.changes.of(settings.table.key)
+    table, changes = settings.table, settings.changes.changes_of_key(settings.table.key)
     assert changes
     assert changes.envelope is Envelope.DEBEZIUM
-    assert set(PLACES) == set(table.record_columns.named().values())
+    assert set(PLACES) == set(table.record_columns.columns_by_part().values())
     desk = ChangesDesk(
         local_catalog(tmp_path),
         changes,
         columns={c.name: c.type + " not null" * c.required for c in table.columns},
         format_name=settings.format.type,
-        rules=rules_of(settings),
+        rules=decoded_column_rules(settings),
         policy=settings.quarantine.policy,
     )
     total = base64.b64encode((1999).to_bytes(2, "big")).decode()

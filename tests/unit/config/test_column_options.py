@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from unit.config.test_load import MINIMAL, refusal, sink
 
-from headgate.config.column_options import rules_of
+from headgate.config.column_options import decoded_column_rules
 from headgate.config.load import load
 from headgate.config.table_declaration import declared_table
 from headgate.control_protocol.errors import ColumnRuleUnfit, ColumnRuleUnknownToFormat
@@ -32,7 +32,7 @@ def test_rules_arrive_from_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
             'name = "flag", type = "boolean", default = false',
         )
     )
-    assert rules_of(settings) == {
+    assert decoded_column_rules(settings) == {
         "user": ColumnRule(("payload", "user.id")),
         "at": ColumnRule(unit="s", default="1970-01-01T00:00:00+00:00"),
         "note": ColumnRule(as_text=True),
@@ -41,7 +41,7 @@ def test_rules_arrive_from_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
         "price": ColumnRule(default=1.25),
         "flag": ColumnRule(default=False),
     }
-    assert rules_of(sink(columns('name = "id", type = "long"'))) == {}
+    assert decoded_column_rules(sink(columns('name = "id", type = "long"'))) == {}
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_rules_belong_to_the_columns_that_values_are_decoded_into() -> None:
         columns('name = "c", type = "timestamp"'),
         f'[transform]\nsql = "SELECT * FROM records"\n{inside}',
     )
-    assert rules_of(settings) == {"c": ColumnRule(unit="s")}
+    assert decoded_column_rules(settings) == {"c": ColumnRule(unit="s")}
 
 
 def test_a_record_column_has_no_rule() -> None:
@@ -117,7 +117,7 @@ def test_a_record_column_has_no_rule() -> None:
 
 def test_the_metadata_columns_may_be_one_struct() -> None:
     settings = sink('[table.record_columns]\nstruct = "kafka"')
-    assert settings.table.record_columns.named() == {"struct": "kafka"}
+    assert settings.table.record_columns.columns_by_part() == {"struct": "kafka"}
     assert settings.table.record_columns.coordinates == (
         "kafka.topic",
         "kafka.partition",

@@ -307,12 +307,12 @@ def test_key_2_a_route_looks_at_what_each_kind_of_event_has(
 
 def test_tables_beside_a_keyed_one_may_take_up_columns() -> None:
     own = replace(KEYED, unknown_fields="ignore")
-    assert routed(own, PLAIN, schema=SchemaSettings(unknown_fields=EVOLVE)).keyed
+    assert routed(own, PLAIN, schema=SchemaSettings(unknown_fields=EVOLVE)).has_keyed_table
 
 
 def test_a_keyed_one_may_too() -> None:
-    assert routed(KEYED, PLAIN, schema=SchemaSettings(unknown_fields=EVOLVE)).keyed
-    assert routed(replace(KEYED, unknown_fields="evolve"), PLAIN).keyed
+    assert routed(KEYED, PLAIN, schema=SchemaSettings(unknown_fields=EVOLVE)).has_keyed_table
+    assert routed(replace(KEYED, unknown_fields="evolve"), PLAIN).has_keyed_table
 
 
 def test_only_changes_of_routed_tables_may_be_passed_over() -> None:

@@ -12,11 +12,11 @@ from typing import Any, get_origin
 import pytest
 
 from headgate.config.load import load, parse
-from headgate.config.section_schema import keys_of, sentences
+from headgate.config.section_schema import key_descriptions, keys_of
 from headgate.config.sections import GroupProtocol, WriterKind
 from headgate.config.setting_types import Properties
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_declaration import declaration
+from headgate.config.table_declaration import declaration_if_created
 from headgate.config.table_settings import ColumnSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.message_encoding import Wire
@@ -369,14 +369,14 @@ def test_the_declaration_of_a_table() -> None:
         'record_columns = {partition = "_p", timestamp = "_ts"}',
         'properties = {"write.parquet.compression-codec" = "snappy"}',
     ).table
-    assert declaration(table) == TableDeclaration(
+    assert declaration_if_created(table) == TableDeclaration(
         columns={"at": "timestamptz not null", "_p": "int", "_ts": "timestamptz"},
         partition_by=("day(at)", "_p"),
         properties=Properties({"write.parquet.compression-codec": "snappy"}),
         location="file:///elsewhere",
         comments={"at": "when"},
     )
-    assert declaration(replace(table, create=False)) is None
+    assert declaration_if_created(replace(table, create=False)) is None
 
 
 def texts_in(section: type, where: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -385,15 +385,15 @@ def texts_in(section: type, where: tuple[str, ...] = ()) -> Iterator[tuple[str, 
         at = (*where, key.name)
         if key.hint in (str, tuple[str, ...]) or key.name == "name":
             yield at
-        elif key.inner:
-            yield from texts_in(key.inner, at)
+        elif key.inner_section:
+            yield from texts_in(key.inner_section, at)
 
 
 def with_text(section: type, where: tuple[str, ...], text: str) -> str:
     """Return an inline section in which the text stands there, with all that it must hold."""
     (name, *rest), keys = where, keys_of(section)
     items = {key.name: '"x"' for key in keys.values() if key.required}
-    inner = keys[name].inner
+    inner = keys[name].inner_section
     items[name] = with_text(inner, tuple(rest), text) if inner and rest else json.dumps(text)
     for key, value in items.items():
         items[key] = f"[{value}]" if get_origin(keys[key].hint) is tuple else value
@@ -403,7 +403,7 @@ def with_text(section: type, where: tuple[str, ...], text: str) -> str:
 @pytest.mark.parametrize("where", list(texts_in(SinkSettings)), ids=".".join)
 def test_every_text_may_be_a_reference(where: tuple[str, ...]) -> None:
     name, *rest = where
-    section = keys_of(SinkSettings)[name].inner
+    section = keys_of(SinkSettings)[name].inner_section
     reference = "${env:HEADGATE_TEST_NEVER_SET}"
     value = with_text(section, tuple(rest), reference) if section else json.dumps(reference)
     least: Mapping[str, Any] = {
@@ -456,7 +456,7 @@ def test_what_a_check_raises_by_mistake_is_not_told_as_the_files(
     def check_sink(_: SinkSettings) -> None:
         raise ValueError("a defect")
 
-    monkeypatch.setattr("headgate.config.sink_settings.check_sink", check_sink)
+    monkeypatch.setattr("headgate.config.sink_settings.require_valid_sink", check_sink)
     with pytest.raises(ValueError, match="a defect"):
         parse(MINIMAL)
 
@@ -468,10 +468,10 @@ def test_without_the_sources_only_the_meaning_of_a_missing_key_is_not_told(
         raise OSError("could not get source code")
 
     monkeypatch.setattr("inspect.getsource", getsource)
-    sentences.cache_clear()
+    key_descriptions.cache_clear()
     error = refusal(MINIMAL.replace('topics = ["trips"]', ""))
     assert (error.message, error.hint) == ("source.topics is missing", "")
-    sentences.cache_clear()
+    key_descriptions.cache_clear()
 
 
 @pytest.mark.parametrize("value", ["9" * 5_000, "[" * 5_000 + "]" * 5_000], ids=["long", "deep"])

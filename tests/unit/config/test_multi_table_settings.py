@@ -18,7 +18,7 @@ from support.local_catalog import LocalCatalog, local_catalog
 from support.small_rest_catalog import SmallRestCatalog
 
 from headgate.config.load import parse
-from headgate.config.route_checks import pick_partition
+from headgate.config.route_checks import pick_existing_column
 from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, NotAtomic, RouteUnfit, TablesUnfit
@@ -211,11 +211,11 @@ def test_what_is_for_one_table_says_so() -> None:
 
 
 def test_the_first_column_that_there_is_partitions() -> None:
-    assert pick_partition("day(at|ts)", {"ts"}) == "day(ts)"
-    assert pick_partition("bucket(16, a|b)", {"a", "b"}) == "bucket(16, a)"
-    assert pick_partition("zone", set()) == "zone"
+    assert pick_existing_column("day(at|ts)", {"ts"}) == "day(ts)"
+    assert pick_existing_column("bucket(16, a|b)", {"a", "b"}) == "bucket(16, a)"
+    assert pick_existing_column("zone", set()) == "zone"
     with pytest.raises(ConfigurationError, match="no column at or ts"):
-        pick_partition("day(at|ts)", {"id"})
+        pick_existing_column("day(at|ts)", {"id"})
 
 
 # ------------------------------------------------------------------------------ tables are made

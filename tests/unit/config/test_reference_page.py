@@ -16,8 +16,8 @@ PAGE = Path(__file__).parents[3] / "docs/reference/settings.md"
 def every_key(section: type) -> Iterator[Key]:
     for key in keys_of(section).values():
         yield key
-        if key.inner:
-            yield from every_key(key.inner)
+        if key.inner_section:
+            yield from every_key(key.inner_section)
 
 
 def test_the_committed_page_is_what_the_code_generates() -> None:
@@ -29,7 +29,7 @@ def test_the_committed_page_is_what_the_code_generates() -> None:
 def test_every_key_has_a_sentence_and_a_unit_where_its_name_says_one() -> None:
     for key in every_key(SinkSettings):
         where = f"{key.section.__name__}.{key.name}"
-        assert key.sentence.endswith("."), where
+        assert key.description.endswith("."), where
         assert bool(key.unit) == (key.hint is int), where
         assert (key.unit == "ms") == key.field.name.endswith("_ms"), where
         assert (key.unit == "bytes") == key.field.name.endswith("_bytes"), where

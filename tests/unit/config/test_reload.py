@@ -97,7 +97,7 @@ def test_who_asks_has_it_read_though_only_a_secret_behind_it_changed(
     reload, before = Reload(file), load(file)
     secret.write_text("b" * 32)
     assert reload.poll(before) is None
-    reload.request()
+    reload.request_reload()
     read = reload.poll(before)
     assert isinstance(read, SinkSettings)
     assert not can_apply_live(before, read)

@@ -191,7 +191,7 @@ def test_a_library_that_is_not_installed_stops_by_name(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "botocore.auth", None)
     keeper = TokenKeeper(*provider_of({"type": "aws-msk-iam", "region": "eu-central-1"}, ""))
     with pytest.raises(ConfigurationError, match=r"aws-msk-iam needs .* botocore") as refused:
-        keeper.require()
+        keeper.require_token()
     assert refused.value.exit_code == 2
     assert "headgate[s3]" in refused.value.hint
 
@@ -283,7 +283,7 @@ def wait_until_asked(source: Source, times: int) -> None:
 def test_it_is_renewed_before_its_end_and_told_with_half_of_its_life() -> None:
     source = Source(1.0)
     keeper = TokenKeeper(source, "the server")
-    first = keeper.require()
+    first = keeper.require_token()
     told = keeper.for_client()
     assert told.text == first.text
     assert told.expires_s <= time.time() + 0.5
@@ -297,7 +297,7 @@ def test_one_that_is_valid_is_given_while_the_server_is_away(
 ) -> None:
     source = Source(0.4)
     keeper = TokenKeeper(source, "the server")
-    keeper.require()
+    keeper.require_token()
     source.error = TokenAway("HTTP 500")
     eventually(lambda: keeper.trouble and keeper.expires_s < time.time())
     with pytest.raises(TokenAway, match=r"the server gives no token since .* UTC: HTTP 500"):
@@ -307,7 +307,7 @@ def test_one_that_is_valid_is_given_while_the_server_is_away(
     assert "the current one is valid for" in warned[0].getMessage()
     source.error, source.life_s = None, 60
     eventually(lambda: not keeper.trouble)
-    keeper.require()
+    keeper.require_token()
 
 
 def test_who_never_had_a_token_learns_why_at_once() -> None:
@@ -315,19 +315,19 @@ def test_who_never_had_a_token_learns_why_at_once() -> None:
     source.error = TokenRefused("HTTP 401", "check it")
     keeper = TokenKeeper(source, "the server")
     with pytest.raises(TokenRefused):
-        keeper.require()
+        keeper.require_token()
     source.error = None
     eventually(lambda: not keeper.trouble)
     source.error = TokenRefused("HTTP 401", "check it")
     eventually(lambda: keeper.expires_s < time.time())
     with pytest.raises(TokenAway, match="HTTP 401"):  # an outage: it had one, and may get one again
-        keeper.require()
+        keeper.require_token()
 
 
 def test_one_that_has_expired_on_arrival_names_both_clocks() -> None:
     keeper = TokenKeeper(Source(-5), "the server")
     with pytest.raises(TokenUnfit, match=r"had expired at .* this machine's clock says"):
-        keeper.require()
+        keeper.require_token()
 
 
 def test_an_unknown_failure_is_told_without_its_text() -> None:
@@ -335,7 +335,7 @@ def test_an_unknown_failure_is_told_without_its_text() -> None:
     source.error = RuntimeError(SECRET)
     keeper = TokenKeeper(source, "the server")
     with pytest.raises(TokenAway, match="RuntimeError") as caught:
-        keeper.require()
+        keeper.require_token()
     assert SECRET not in str(caught.value)
 
 

@@ -170,7 +170,7 @@ def test_tables_that_are_delivered_together_are_rehearsed_one_by_one(
     desk.path.write_text(text + '[tables.schema]\nunknown_fields = "evolve"\n')
     desk.fill([{"id": n, "zone": "here", "tip": n} for n in range(20)])
     settings = load(desk.path)
-    monkeypatch.setattr("headgate.config.sink_settings.check_sink", lambda *_: None)
+    monkeypatch.setattr("headgate.config.sink_settings.require_valid_sink", lambda *_: None)
     together = replace(settings, tables=replace(settings.tables, atomic=True))
     assert not try_records(together, 1_000).needs_attention
 

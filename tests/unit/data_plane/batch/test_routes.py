@@ -76,9 +76,9 @@ def test_topics_that_a_route_names_the_same_do_not_collide() -> None:
 def test_a_value_puts_its_groups_into_the_name() -> None:
     route = Route(topic="events", field="type", value=r"^(?P<kind>\w+)/v\d$", to="lake.{kind}")
     names = Names(route, {"topic": "events"})
-    assert names.of("click/v1") == Target("lake.click", "lake.click")
-    assert names.of("click") is None
-    assert names.of("") is None
+    assert names.target_of_value("click/v1") == Target("lake.click", "lake.click")
+    assert names.target_of_value("click") is None
+    assert names.target_of_value("") is None
 
 
 def test_nothing_to_stand_for_is_no_name() -> None:

@@ -62,7 +62,7 @@ class Keyed:
     unknown: UnknownFields = UnknownFields.IGNORE
     recreates_missing = False
 
-    def source(self, source: SourcePlan, table: str) -> SourcePlan:
+    def source_plan_of(self, source: SourcePlan, table: str) -> SourcePlan:
         assert source.routing is not None
         key = source.routing.key_of(table)
         changes = Changes(key, tombstones=self.tombstones) if key else None
@@ -74,7 +74,7 @@ class Keyed:
             schema_policy=SchemaPolicy(self.unknown),
         )
 
-    def creation(self, _source: SourcePlan, _table: str) -> None:
+    def creation_source_of(self, _source: SourcePlan, _table: str) -> None:
         return None
 
 
@@ -218,7 +218,7 @@ def test_key_2_a_policy_for_records_without_a_value_holds_for_tables_with_a_key_
     desk.of_table.tombstones = Tombstones.SKIP
     assert counted(written(desk, values)) == {"shop.orders": (1, 0, 0, 1), "logs": (0, 0, 1, 0)}
     desk.of_table.tombstones = Tombstones.FAIL
-    desk.plans.forget_temporary()
+    desk.plans.forget_temporary_keys()
     failed = desk.outcome(values)
     assert isinstance(failed, BatchFailed)
     assert "shop.orders partition 0 offset 1: has no value" in failed.reason

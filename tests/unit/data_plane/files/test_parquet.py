@@ -27,7 +27,7 @@ from headgate.control_protocol.events import TableStart
 from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
-from headgate.data_plane.files.parquet import with_dictionary
+from headgate.data_plane.files.parquet import columns_for_dictionary
 from headgate.data_plane.files.partitioning import PartitionKey
 
 ROWS = 60_000
@@ -42,7 +42,7 @@ def dictionary_of(values: pa.Array, kind: PrimitiveType, pieces: int = 3) -> boo
     chunks = [values[at : at + step] for at in range(0, len(values), step)]
     rows = pa.table({"a": pa.chunked_array([*chunks, values[:0]])})
     leaves = leaves_of(schema, metrics_modes(schema, {}, UNSORTED_SORT_ORDER))
-    return with_dictionary(leaves, rows) == ["a"]
+    return columns_for_dictionary(leaves, rows) == ["a"]
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 60])
@@ -92,7 +92,7 @@ def test_columns_inside_of_others_have_one() -> None:
         }
     )
     leaves = leaves_of(schema, metrics_modes(schema, {}, UNSORTED_SORT_ORDER))
-    assert with_dictionary(leaves, rows) == ["s.id", "l.list.element"]
+    assert columns_for_dictionary(leaves, rows) == ["s.id", "l.list.element"]
 
 
 def test_files_are_written_so(tmp_path: Path) -> None:

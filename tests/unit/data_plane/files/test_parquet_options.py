@@ -23,7 +23,7 @@ BLOOM = "write.parquet.bloom-filter-enabled.column."
 
 def test_what_a_table_does_not_say_is_as_icebergs_documentation_has_it() -> None:
     options = ParquetOptions({}, LEAVES)
-    assert options.of_file(10) == {
+    assert options.writer_options(10) == {
         "compression": "zstd",
         "data_page_size": 1 << 20,
         "max_rows_per_page": 20_000,
@@ -49,12 +49,12 @@ def test_impossible_values_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
         properties = {f"{BLOOM}id": "true", name: value}
         require_writable_files(SCHEMA, properties, UNSORTED_SORT_ORDER)
-        ParquetOptions(properties, LEAVES).of_file(1)
+        ParquetOptions(properties, LEAVES).writer_options(1)
 
 
 def test_a_filter_is_for_the_rows_of_a_row_group_within_the_tables_size() -> None:
     properties = {f"{BLOOM}id": "true", f"{BLOOM}tags.element": "true", f"{BLOOM}flag": "true"}
-    wanted = ParquetOptions(properties, LEAVES).of_file(1000)["bloom_filter_options"]
+    wanted = ParquetOptions(properties, LEAVES).writer_options(1000)["bloom_filter_options"]
     assert wanted == {
         "id": {"ndv": 1000, "fpp": 0.01},
         "tags.list.element": {"ndv": 1000, "fpp": 0.01},
@@ -62,7 +62,7 @@ def test_a_filter_is_for_the_rows_of_a_row_group_within_the_tables_size() -> Non
     properties |= {"write.parquet.bloom-filter-max-bytes": "1024"}
     properties |= {"write.parquet.bloom-filter-ndv.column.id": "5"}
     properties |= {"write.parquet.bloom-filter-fpp.column.id": "0.1"}
-    wanted = ParquetOptions(properties, LEAVES).of_file(10**6)["bloom_filter_options"]
+    wanted = ParquetOptions(properties, LEAVES).writer_options(10**6)["bloom_filter_options"]
     assert wanted["id"] == {"ndv": 5, "fpp": 0.1}
     assert 500 < wanted["tags.list.element"]["ndv"] < 1000
 

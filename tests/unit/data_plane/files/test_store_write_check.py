@@ -10,7 +10,7 @@ import pytest
 
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
-from headgate.data_plane.files.store_write_check import store_failure, try_store
+from headgate.data_plane.files.store_write_check import translate_store_error, try_store
 from headgate.runtime.start_checks import require_answering_store
 
 BRIEFLY_S = 0.3
@@ -62,7 +62,7 @@ def test_a_store_of_s3_that_does_not_answer_is_given_up(silent: str) -> None:
 def test_the_hint_is_about_the_store_that_was_asked(
     error: Exception, location: str, kind: type[HeadgateError], hint: str
 ) -> None:
-    failure = store_failure(error, f"{location}/x cannot be written", location)
+    failure = translate_store_error(error, f"{location}/x cannot be written", location)
     assert type(failure) is kind
     assert failure.message.startswith(f"{location}/x cannot be written: ")
     assert hint in failure.hint

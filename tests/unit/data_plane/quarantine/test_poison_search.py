@@ -118,7 +118,7 @@ Break = Callable[[set[int], type[Exception]], None]
 @pytest.fixture(params=["format", "behind it"])
 def break_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Break:
     """Make decoding, or what comes behind it, raise where one of these values is."""
-    decode, take = JsonRecords.decode, PartitionedRows.take
+    decode, take = JsonRecords.decode, PartitionedRows.add_rows
 
     def broken(values: set[int], kind: type[Exception]) -> None:
         def check(rows: pa.RecordBatch) -> None:
@@ -138,7 +138,7 @@ def break_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         if request.param == "format":
             monkeypatch.setattr(JsonRecords, "decode", decoding)
         else:
-            monkeypatch.setattr(PartitionedRows, "take", taking)
+            monkeypatch.setattr(PartitionedRows, "add_rows", taking)
 
     return broken
 
@@ -235,7 +235,7 @@ def test_what_no_record_does_alone_is_not_narrowed(desk: Desk) -> None:
 def test_only_a_few_records_of_a_batch_are_searched_for(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take, searches = PartitionedRows.take, []
+    take, searches = PartitionedRows.add_rows, []
     found = poison_search._record_at_fault
 
     def taking(self: PartitionedRows, rows: pa.RecordBatch) -> None:
@@ -247,7 +247,7 @@ def test_only_a_few_records_of_a_batch_are_searched_for(
         searches.append(1)
         return found(*arguments)
 
-    monkeypatch.setattr(PartitionedRows, "take", taking)
+    monkeypatch.setattr(PartitionedRows, "add_rows", taking)
     monkeypatch.setattr(poison_search, "_record_at_fault", searching)
     outcome = desk.write(range(100))
     assert isinstance(outcome, BatchFailed)
@@ -257,14 +257,14 @@ def test_only_a_few_records_of_a_batch_are_searched_for(
 
 
 def test_a_key_or_header_may_be_at_fault(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = RecordColumns.columns
+    columns = RecordColumns.build_columns
 
     def broken(self: RecordColumns, chunk: Any) -> Any:
         if 2 in chunk.offsets:
             raise IndexError("no such header")
         return columns(self, chunk)
 
-    monkeypatch.setattr(RecordColumns, "columns", broken)
+    monkeypatch.setattr(RecordColumns, "build_columns", broken)
     written = desk.write(range(5))
     (aside,) = rows_of(written, aside=True)
     assert (aside["offset"], aside["message"]) == (2, "IndexError: no such header")

@@ -72,7 +72,7 @@ class Rows:
     def __init__(self) -> None:
         self.taken: list[int] = []
 
-    def take(self, decoded: Decoded) -> None:
+    def add_rows(self, decoded: Decoded) -> None:
         self.taken += decoded.rows.column("id").to_pylist()
 
 
@@ -134,7 +134,7 @@ def test_so_they_are_in_each_of_many_tables(tmp_path: Path) -> None:
     known = RoutedTable("db.t", plan, "", "u1", 5)
     reading = decoder_of(known, plan, batch, rejected=aside, outlet=outlet)
     records = [Record("trips", 0, n, 0, value, b"7", []) for n, value in enumerate(VALUES)]
-    reading.take(chunk_of([records]), collect_only=False)
+    reading.decode_chunk(chunk_of([records]), collect_only=False)
     assert outlet.taken == [1, 2]
     assert aside.bad.tolist() == [3]
 

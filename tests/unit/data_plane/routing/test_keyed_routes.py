@@ -12,8 +12,8 @@ from headgate.data_plane.batch.routes import Names, Route, Routing
 from headgate.data_plane.routing.keyed_routes import (
     beginnings,
     may_have_key,
-    may_name,
-    may_precede_key,
+    may_lead_to_table,
+    may_precede_keyed_table,
 )
 
 KEYS = (("lake.(orders|users_.+)", ("id",)),)
@@ -70,7 +70,9 @@ def test_no_text_that_matches_begins_otherwise(pattern: str, text: str) -> None:
 def test_key_1_routes_that_may_lead_to_a_key(route: Route, keyed: bool) -> None:
     routing = Routing((route,), keys=KEYS)
     assert may_have_key(routing, "orders") is keyed
-    assert may_name(routing, "orders", "lake.orders") is (keyed and "users" not in route.to)
+    assert may_lead_to_table(routing, "orders", "lake.orders") is (
+        keyed and "users" not in route.to
+    )
 
 
 def test_key_1_a_topic_is_judged_by_the_routes_that_it_comes_to() -> None:
@@ -89,8 +91,8 @@ def test_key_1_where_a_record_goes_was_among_what_may_be(value: str, topic: str)
     )
     routing = Routing(routes, keys=KEYS)
     for route, parts in routing.routes_of_topic(topic):
-        if found := Names(route, parts).of(value):
-            assert may_name(routing, topic, found.table)
+        if found := Names(route, parts).target_of_value(value):
+            assert may_lead_to_table(routing, topic, found.table)
             assert may_have_key(routing, topic) or not routing.key_of(found.table)
             return
 
@@ -115,5 +117,5 @@ def test_key_1_what_a_route_leaves_may_come_to_a_key(first: str, second: str, be
         Route(topic=first, to="lake.logs", field="t"),
         Route(topic=second, to="lake.orders"),
     )
-    assert may_precede_key(Routing(routes, keys=KEYS), 0) is before
-    assert not may_precede_key(Routing(routes[::-1], keys=KEYS), 1)
+    assert may_precede_keyed_table(Routing(routes, keys=KEYS), 0) is before
+    assert not may_precede_keyed_table(Routing(routes[::-1], keys=KEYS), 1)

@@ -93,7 +93,7 @@ class Job(Desk):
         if not isinstance(outcome, BatchWritten) or not done.unmatched:
             return outcome
         write = stages.quarantine_writer(plan, batch, done.unmatched)
-        aside = pickle.loads(pickle.dumps(write(stages.unmatched_spans(batch, done.unmatched))))
+        aside = pickle.loads(pickle.dumps(write(stages.narrow_to_unmatched(batch, done.unmatched))))
         if not isinstance(aside, BatchWritten):
             return aside
         return stages.with_quarantined(batch, outcome, aside, done.unmatched)
@@ -128,7 +128,7 @@ class Job(Desk):
 
     def places(self) -> int:
         """How many files the last job wrote."""
-        return sum(len(part.every_file) for part in self.done[-1].parts)
+        return sum(len(part.all_files) for part in self.done[-1].parts)
 
 
 def _cut(chunk: Chunk, part: Batch) -> Iterator[Chunk]:

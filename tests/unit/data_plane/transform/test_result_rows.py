@@ -19,7 +19,7 @@ from headgate.data_plane.transform.result_rows import (
     RECORD,
     ResultRows,
     require_valid_result,
-    rows_before,
+    rows_until_stop,
 )
 
 TABLE = Schema(
@@ -63,7 +63,7 @@ def batch(*rows: dict[str, object]) -> pa.RecordBatch:
 
 def test_rows_get_the_tables_columns_and_the_records_own_coordinates() -> None:
     require_valid_result(GIVEN, PLAN, "transform.sql")
-    numbered = result().of(
+    numbered = result().convert_batch(
         batch(
             {"id": 7, "mark": UUID, "key": "k", RECORD: 2},
             {"id": 8, "mark": None, "key": None, RECORD: 3},
@@ -79,7 +79,7 @@ def test_rows_get_the_tables_columns_and_the_records_own_coordinates() -> None:
 
 def test_f35_what_it_says_of_topic_partition_and_offset_does_not_count() -> None:
     given = pa.RecordBatch.from_pylist([{"id": 1, "place": 5, "key": None, RECORD: 0}])
-    assert result().of(given).rows.column("place").to_pylist() == [100]
+    assert result().convert_batch(given).rows.column("place").to_pylist() == [100]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_value_that_does_not_fit_names_record_and_transform(
     row: dict[str, object], told: str
 ) -> None:
     with pytest.raises(PoisonRecord, match=r"a partition 2 offset 101: transform\.sql") as bad:
-        result().of(batch({"id": 3, RECORD: 0}, row))
+        result().convert_batch(batch({"id": 3, RECORD: 0}, row))
     assert told in bad.value.message
     assert bad.value.first == Offsets({TopicPartition("a", 2): 101})
 
@@ -107,7 +107,7 @@ def test_after_a_row_that_does_not_fit_the_others_are_only_looked_at_for_more_of
     ]
     given.append(batch({"id": None, RECORD: 1}))
     rows = result()
-    found = rows_before(given, lambda each: (rows.of(each),))
+    found = rows_until_stop(given, lambda each: (rows.convert_batch(each),))
     assert next(found).numbers.tolist() == [0]
     with pytest.raises(PoisonRecord) as stopped:
         next(found)
@@ -117,7 +117,7 @@ def test_after_a_row_that_does_not_fit_the_others_are_only_looked_at_for_more_of
 @pytest.mark.parametrize("number", [-1, 13, None])
 def test_a_row_of_no_record_ends_it(number: int | None) -> None:
     with pytest.raises(TransformFailed, match=RECORD):
-        result().of(batch({"id": 1, RECORD: number}))
+        result().convert_batch(batch({"id": 1, RECORD: number}))
 
 
 @pytest.mark.parametrize(
@@ -146,10 +146,10 @@ def test_every_offset_has_a_number_of_its_own_in_every_process() -> None:
     partitions = list(RANGES)
     pairs = [(place, o) for place, at in enumerate(partitions) for o in range(*_ends(RANGES[at]))]
     places, offsets = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
-    numbers = numbering.numbers(partitions, places, offsets)
+    numbers = numbering.number_records(partitions, places, offsets)
     assert sorted(numbers.tolist()) == list(range(13))
-    assert (other.numbers(partitions, places, offsets) == numbers).all()
-    back, again = numbering.records(numbers)
+    assert (other.number_records(partitions, places, offsets) == numbers).all()
+    back, again = numbering.locate_records(numbers)
     assert [numbering.partitions[place] for place in back] == [partitions[at] for at in places]
     assert (again == offsets).all()
     assert numbering.describe(3) == "b partition 1 offset 10"

@@ -26,7 +26,11 @@ from headgate.control_protocol.ports import BatchNeeds
 from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.data_plane.formats.connect import schema_inference as connect_schema_inference
 from headgate.data_plane.formats.protobuf import schema_inference as protobuf_schema_inference
-from headgate.data_plane.formats.protobuf.descriptors import Types, files_of, types_of
+from headgate.data_plane.formats.protobuf.descriptors import (
+    Types,
+    parse_types,
+    split_descriptor_set,
+)
 from headgate.data_plane.formats.registry.schemas import SchemaRegistry
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 
@@ -183,7 +187,7 @@ def _types(*names: str) -> Types:
     for number, name in enumerate(names, start=1):
         field(row, name, number, "int64")
     world.file.name = "row.proto"
-    return types_of([world.file.SerializeToString()])
+    return parse_types([world.file.SerializeToString()])
 
 
 def _row(number: int, tip: int = 0) -> bytes:
@@ -197,7 +201,7 @@ def _framed(schema: int, message: bytes) -> bytes:
 def test_a_message_that_holds_itself_ends_where_it_begins_again() -> None:
     world = World("proto3")
     raw = base64.b64decode(world.options["descriptor"])
-    types = types_of(files_of(raw))
+    types = parse_types(split_descriptor_set(raw))
     found = protobuf_schema_inference.columns_of(types, types.message("t.Row"))
     assert "next" not in {column.name for column in found.fields}
     optional = {column.name for column in found.fields if not column.required}

@@ -52,7 +52,7 @@ def test_every_row_is_written_once(
     monkeypatch.setattr(f"{PartitionedRows.__module__}.BUFFER_BYTES", 20_000)
     rows, files = planned(sqlite_catalog, spec)
     for begin in range(0, 10_000, 100):
-        rows.take(batch([number * number % 37 for number in range(begin, begin + 100)], begin))
+        rows.add_rows(batch([number * number % 37 for number in range(begin, begin + 100)], begin))
     rows.flush()
     tables = [
         pq.read_table(f.path.removeprefix("file://"), partitioning=None) for f in files.finish()
@@ -68,7 +68,7 @@ def test_partitions_with_few_rows_wait_for_more(
     monkeypatch.setattr(f"{PartitionedRows.__module__}.BUFFER_BYTES", 100_000)
     rows, files = planned(sqlite_catalog, BY_P)
     for begin in range(10):
-        rows.take(batch([0] * 900 + list(range(1, 101)), 1000 * begin))
+        rows.add_rows(batch([0] * 900 + list(range(1, 101)), 1000 * begin))
     assert [path.parent.name for path in tmp_path.rglob("*.parquet")] == ["p=0"]
     rows.flush()
     written = files.finish()

@@ -66,10 +66,10 @@ class Unsaid:
 
     recreates_missing = False
 
-    def source(self, source: SourcePlan, _table: str) -> SourcePlan:
+    def source_plan_of(self, source: SourcePlan, _table: str) -> SourcePlan:
         return replace(source, routing=None)
 
-    def creation(self, _source: SourcePlan, _table: str) -> None:
+    def creation_source_of(self, _source: SourcePlan, _table: str) -> None:
         return None
 
 
@@ -269,7 +269,7 @@ class Maker(Desk):
 
 
 class Makes(Unsaid):
-    def creation(self, source: SourcePlan, _table: str) -> CreationSource:
+    def creation_source_of(self, source: SourcePlan, _table: str) -> CreationSource:
         return CreationSource(replace(source, routing=None))
 
 

@@ -41,12 +41,12 @@ def test_the_pages_rights_are_what_check_asks_for(
 ) -> None:
     granted = given_out()[f"User:trips-{role}", "--topic", "trips-control"]
     monkeypatch.setattr("headgate.operations.check.check.control_topic_exists", lambda *_: True)
-    monkeypatch.setattr("headgate.operations.check.check.takes_append_time", lambda *_: True)
+    monkeypatch.setattr("headgate.operations.check.check.uses_append_time", lambda *_: True)
     cluster = Answering(*granted)
     assert "may be read and written" in _check_control_topic(settings(), cluster)
     assert "not signed" in _check_events(settings().control, cluster)
     read = given_out()["User:trips-sink", "--topic", "trips"]
-    assert ResourceRights(1, frozenset(read)).lacks("read", "describe") == []
+    assert ResourceRights(1, frozenset(read)).missing_operations("read", "describe") == []
 
 
 @pytest.mark.parametrize("wide", ["delete", "alter", "alter_configs"])

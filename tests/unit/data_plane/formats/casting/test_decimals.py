@@ -7,7 +7,7 @@ from decimal import Context, Decimal
 import pyarrow as pa
 import pytest
 
-from headgate.data_plane.formats.casting.decimals import Unscaled, decimals
+from headgate.data_plane.formats.casting.decimals import Unscaled, unscaled_to_decimals
 
 DIGITS = 10**38 // 81  # 1234567901...: no digit of it may become a zero
 MOST = 10**38 - 1
@@ -41,7 +41,7 @@ def unscaled(scale: int, *numbers: int | None) -> pa.Array:
 )
 def test_every_digit_is_kept_whatever_the_scale(scale: int, number: int) -> None:
     plus, minus = (Decimal(n).scaleb(-scale, EXACT) if n else Decimal() for n in (number, -number))
-    found = decimals(unscaled(scale, number, None, -number)).to_pylist()
+    found = unscaled_to_decimals(unscaled(scale, number, None, -number)).to_pylist()
     assert found == [plus, None, minus]
 
 
@@ -61,4 +61,4 @@ def test_every_digit_is_kept_whatever_the_scale(scale: int, number: int) -> None
 def test_what_38_digits_do_not_hold_is_refused(scale: int, number: int) -> None:
     for sign in (1, -1):
         with pytest.raises(ValueError, match="a decimal of more than 38 digits"):
-            decimals(unscaled(scale, sign * number))
+            unscaled_to_decimals(unscaled(scale, sign * number))

@@ -15,7 +15,7 @@ from headgate.control_protocol.errors import DescriptorUnfit
 from headgate.data_plane.formats.column_options import ColumnRule, path_of
 from headgate.data_plane.formats.column_options_reader import RuledColumns
 from headgate.data_plane.formats.protobuf.decoder import Broken, fields
-from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, types_of
+from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, parse_types
 from headgate.data_plane.formats.protobuf.format import ProtobufRecords
 
 pytestmark = pytest.mark.usefixtures("either_loops")
@@ -187,7 +187,7 @@ def test_descriptors_that_cannot_be_are_refused(options: dict[str, str], said: s
 def test_editions_and_groups_are_refused_by_name() -> None:
     made = descriptor_pb2.FileDescriptorProto(name="e.proto", syntax="editions")
     with pytest.raises(UnfitTypes, match=r"e\.proto is written in an edition"):
-        types_of([made.SerializeToString()])
+        parse_types([made.SerializeToString()])
     made = descriptor_pb2.FileDescriptorProto(name="g.proto", package="g")
     message = made.message_type.add(name="G")
     field(message, "a", 1, ".g.G").type = descriptor_pb2.FieldDescriptorProto.TYPE_GROUP
@@ -201,7 +201,7 @@ def test_broken_descriptors_end_in_words() -> None:
     for at in range(0, len(sound), 7):
         for broken in (sound[:at], sound[:at] + b"\xff" + sound[at + 1 :]):
             try:
-                types_of([broken])
+                parse_types([broken])
             except UnfitTypes as error:
                 assert str(error)
 
@@ -245,7 +245,7 @@ def test_types_may_be_named_from_within_as_registries_do() -> None:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(made)
     descriptor = pool.FindMessageTypeByName("a.b.M")
-    found = types_of([made.SerializeToString()]).message("a.b.M").fields
+    found = parse_types([made.SerializeToString()]).message("a.b.M").fields
     for part, theirs in zip(found, descriptor.fields, strict=True):
         kind = theirs.message_type or theirs.enum_type
         assert (part.name, part.type_name) == (theirs.name, kind.full_name)
