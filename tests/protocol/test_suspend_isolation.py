@@ -372,6 +372,23 @@ def test_suspend_5_one_that_was_delivered_by_who_did_not_live_to_open_it_is_open
     assert not made.term.suspensions.suspended
 
 
+def test_suspend_5_one_whose_pending_commits_a_claim_let_expire_needs_no_rows_to_be_opened() -> None:
+    """The source may be idle: nothing else would ever be decided (seed 612875)."""
+    old = replace(pending(EPOCH - 1, 4), since_ms=0)
+    made = ledgers(old, suspended=(replace(DROPPED, why="HG-201 was rolled back", resuming=True),))
+    made.secondaries[ORDERS] = table(lineage=Lineage.ROLLED_BACK, head=40)
+    made.until(Phase.COLLECTING)
+    stored = made.table.record
+    assert stored is not None
+    assert (stored.pending_commits, stored.expired) == ((), (old,))
+    made.until(Phase.COMMITTING)
+    (empty,) = made.attempt.record.pending_commits
+    assert (empty.table, empty.manifest) == (ORDERS, "")
+    made.until(Phase.OPEN)
+    assert not made.term.suspensions.suspended
+    assert made.secondaries[ORDERS].lineage is Lineage.CONTAINS_TAG
+
+
 @pytest.mark.parametrize(("views", "troubles"), [((), {ORDERS: GONE}), ((), {}), ((SHARED,), {})])
 def test_suspend_5_what_still_has_trouble_stays_suspended_and_says_why(
     views: tuple[TableView, ...], troubles: dict[str, HeadgateError]
