@@ -623,7 +623,7 @@ class Suspicion:
     """Tables that the claim suspends besides those of the record (SUSPEND-1); a coordinator that
     is superseded leaves them to the next one."""
 
-    refused: Mapping[str, RefusedDelivery] = field(default_factory=dict)
+    refused_deliveries: Mapping[str, RefusedDelivery] = field(default_factory=dict)
     """Deliveries that were refused in the last epoch of this coordinator: the next one counts on
     (SUSPEND-1)."""
 
@@ -636,9 +636,11 @@ class Suspicion:
     def with_troubled_tables(self, found: Mapping[str, Suspended]) -> Suspicion:
         return replace(self, troubled={**self.troubled, **found})
 
-    def with_refused_of(self, term: Term | None) -> Suspicion:
+    def with_refused_deliveries(self, term: Term | None) -> Suspicion:
         """Keep what the term counted, if it is one that ends."""
-        return replace(self, refused=term.suspensions.refused_deliveries) if term else self
+        if term is None:
+            return self
+        return replace(self, refused_deliveries=term.suspensions.refused_deliveries)
 
     def without_troubled_tables(self) -> Suspicion:
         return replace(self, troubled={})
