@@ -107,7 +107,7 @@ def run(home: Path, bootstrap: str, name: str, count: int, *, measured: bool) ->
 def settled(state: State, count: int) -> bool:
     """Return whether the whole topic was read, announced and settled."""
     positions = state.positions
-    waits = state.said.pending or state.work.unannounced or len(positions) < PARTITIONS
+    waits = state.said.pending or state.work.has_unannounced or len(positions) < PARTITIONS
     return not waits and sum(positions.values()) == count
 
 

@@ -563,6 +563,12 @@ class QuerySuperseded(StopSink):
     code = "HG-272"
 
 
+class QueryTableKeyed(ConfigurationError):
+    """A Spark query is to write a table with a key, of which it cannot replace rows."""
+
+    code = "HG-273"
+
+
 class CheckpointUnreadable(StopSink):
     """A query's checkpoint is of another version, torn, or not where the sink looks for it."""
 

@@ -19,6 +19,7 @@ from headgate.control_protocol.errors import (
     BatchTooOld,
     ConfigurationError,
     QuerySuperseded,
+    QueryTableKeyed,
     SinkNameTaken,
     TopicRecreated,
     Unreachable,
@@ -105,11 +106,15 @@ def require_fit_for_query(settings: SinkSettings) -> None:
             "writes, for the query is stored by that name",
             "read a topic of another name",
         )
+    if settings.table.key:
+        raise QueryTableKeyed(
+            f"sink {settings.name}: a Spark query cannot replace or delete rows by table.key",
+            "use headgate run, or take the key out of the sink file of a table without rows by key",
+        )
     unfit = {
         "tables": bool(settings.tables),
         "transform": bool(settings.transform),
         "quarantine": settings.quarantine.keeps_rejected,
-        "table.key": bool(settings.table.key),
         "spark.distribution": settings.spark.distribution
         in (Distribution.HASH, Distribution.RANGE),
     }

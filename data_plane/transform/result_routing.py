@@ -111,7 +111,11 @@ class _RowRouter:
         for topic in np.unique(topics).tolist():
             left = topics == topic
             for by_topic, names in self._rules[topic]:
-                named = [names.of_topic()] if by_topic else [names.of(v) for v in distinct]
+                named = (
+                    [names.target_of_topic()]
+                    if by_topic
+                    else [names.target_of_value(v) for v in distinct]
+                )
                 numbers = [result.setdefault(t, len(result)) if t else -1 for t in named]
                 chosen = np.array([*numbers, -1], np.int64)[0 if by_topic else values]
                 codes = np.where(left, chosen, codes)

@@ -19,6 +19,7 @@ from headgate.control_protocol.errors import (
     BatchGap,
     BatchTooOld,
     ConfigurationError,
+    QueryTableKeyed,
     RowsUnfit,
     SinkStopped,
     TopicRecreated,
@@ -238,6 +239,13 @@ def test_what_a_query_decides_itself_is_refused_by_name(
 ) -> None:
     history.sink.write_text(f"{history.sink.read_text()}\n{text}\n")
     with pytest.raises(ConfigurationError, match=named):
+        batches.Batches(history.sink, "anywhere")
+
+
+def test_a_table_with_a_key_is_refused_by_its_own_name(history: History) -> None:
+    text = history.sink.read_text()
+    history.sink.write_text(text.replace("create = true", 'create = true\nkey = ["id"]'))
+    with pytest.raises(QueryTableKeyed, match=r"table\.key"):
         batches.Batches(history.sink, "anywhere")
 
 

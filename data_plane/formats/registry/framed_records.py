@@ -101,13 +101,13 @@ class FramedRecords:
         result = np.ones(len(values), np.bool_)
         for share in self._shares(values):
             if share.reader is not None:
-                result[share.rows] = share.reader.missing(share.values, path)
+                result[share.rows] = share.reader.find_missing_field(share.values, path)
         return result
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder
         for writer in self._writers.values():
-            writer.watch(finder)
+            writer.watch_unknown_fields(finder)
 
     def unknown_columns(
         self, _: Sequence[bytes], bad: Collection[int], /
@@ -139,7 +139,7 @@ class FramedRecords:
         if found is None:
             found = self._writers[frame] = self._open_writer(frame)
             if self._finder is not None:
-                found.watch(self._finder)
+                found.watch_unknown_fields(self._finder)
         return found
 
 

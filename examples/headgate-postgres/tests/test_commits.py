@@ -212,7 +212,7 @@ def test_the_newest_record_of_a_key_wins_whatever_file_it_came_in(keyed) -> None
         )
     )
     assert view.record.keys == KeyCounts(inserted=1, updated=1, deleted=2, absent=1, superseded=2)
-    assert view.record.keys.records == 7
+    assert view.record.keys.record_count == 7
     found = keyed.sql("SELECT id, name, at_offset FROM {} ORDER BY id")
     assert found == [(1, "newer", 5), (4, "four", 9)]
     assert keyed.open().read() == view

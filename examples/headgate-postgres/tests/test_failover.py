@@ -80,7 +80,9 @@ def test_a_server_that_is_killed_before_and_within_commit(world_at, tmp_path: Pa
         server.start()
         server.set("synchronous_standby_names", "")
         after = table.read()
-        assert record(1, 1, 3).same_commit(after.record), "the answer was lost, the commit was not"
+        assert record(1, 1, 3).is_same_commit(after.record), (
+            "the answer was lost, the commit was not"
+        )
         table._commit = psycopg.Connection.commit
         landed(commit(table, after, record(1, 2, 6), world.file(2)))
         assert world.numbers() == [1, 2]

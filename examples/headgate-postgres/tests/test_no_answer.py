@@ -77,7 +77,7 @@ def ends(call: Any) -> Any:
 
 def until_landed(table: PostgresTable) -> TableView:
     deadline = time.monotonic() + HANGS_S
-    while not record(1, 1, 3).same_commit((view := table.read()).record):
+    while not record(1, 1, 3).is_same_commit((view := table.read()).record):
         assert time.monotonic() < deadline, view
         time.sleep(0.05)
     return view

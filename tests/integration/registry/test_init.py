@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import Schema
 from integration.registry.server import RegistryServer
 from integration.registry.test_asking import framed as framed_avro
-from integration.registry.test_asking import registered
+from integration.registry.test_asking import registered, registered_schema
 from integration.registry.test_protobuf import framed, nested_file, registered_file
 from unit.data_plane.formats.avro_worlds import record
 
@@ -76,6 +78,15 @@ def test_columns_of_protobuf_s_messages_are_found_without_saying_that_it_is_prot
     found = proposed(troubled.url, [framed(number, b"\x04\x02\x02", b"\x08\x01")])
     assert found.format_name == "protobuf-registry"
     assert columns(found) == {"x": "long", "y": "string"}
+
+
+def test_columns_of_json_s_schemas(troubled: RegistryServer) -> None:
+    properties = {"id": {"type": "integer"}, "name": {"type": "string"}}
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    number = registered_schema(troubled.url, "s", Schema(json.dumps(schema), "JSON"))
+    found = proposed(troubled.url, [struct.pack(">bI", 0, number) + b'{"id": 1}'])
+    assert found.format_name == "json-registry"
+    assert columns(found) == {"id": "long", "name": "string"}
 
 
 def test_records_of_a_registry_without_its_address_say_how_to_give_it() -> None:

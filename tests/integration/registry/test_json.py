@@ -220,7 +220,7 @@ def test_what_a_value_has_beyond_its_open_schema_is_not_lost(troubled: RegistryS
     number = registered(troubled.url, "s", {**ROW, "properties": {"id": {"type": "integer"}}})
     made: Any = reader(troubled.url)
     finder = UnknownFieldFinder(pa.schema([]), (), (), caseless=False)
-    made.watch(finder)
+    made.watch_unknown_fields(finder)
     values = [framed(number, {"id": 1}), framed(number, {"id": 2, "late": "x"})]
     made.decode(values, pa.schema([("nothing", pa.string())]))
     wanted = [

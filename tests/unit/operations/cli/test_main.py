@@ -132,7 +132,7 @@ def test_a_broken_file_is_one_line_and_two(command: str, sink_file: Path) -> Non
     assert result.exit_code == 2
     assert lines(result.stderr) == [
         (
-            f"headgate: HG-100 {sink_file}: coordinator.comit_interval_ms is not a known key "
+            f"headgate: HG-100 {sink_file}:23:1: coordinator.comit_interval_ms is not a known key "
             "(did you mean commit_interval_ms?)"
         )
     ]
