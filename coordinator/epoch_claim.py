@@ -443,6 +443,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         ),
         suspensions=Suspensions(
             suspended={suspended.table: suspended for suspended in record.suspended},
+            refused_deliveries=state.suspicion.refused_deliveries,
         ),
     )
     age_max_ms = state.settings.claim_age_max_ms

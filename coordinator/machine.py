@@ -141,6 +141,7 @@ from headgate.coordinator.schema_changes import (
     retry_changes,
 )
 from headgate.coordinator.secondary_tables import (
+    resuming_to_deliver,
     unknown_tables,
     uuids_to_record,
     with_forgetting_landed,
@@ -684,14 +685,15 @@ def _is_worth_a_commit(
     assert stored is not None
     moved = any(not claim.range.is_empty for _, claim in verdict.claims)
     expires = bool(find_expiring(state, now_ms)) or has_unfenced(state)
+    suspended = term.suspensions.suspended
+    resumes = bool(suspended and resuming_to_deliver(term, term.delivery.pending))
     refreshes = bool(tables_behind(state, through_ms, ()))
-    suspends = tuple(term.suspensions.suspended.values()) != stored.suspended or bool(
-        term.suspensions.forgotten
-    )
+    suspends = tuple(suspended.values()) != stored.suspended or bool(term.suspensions.forgotten)
     pauses = stored.paused != term.pause.paused
     return (
         moved
         or expires
+        or resumes
         or refreshes
         or suspends
         or pauses

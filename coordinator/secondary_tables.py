@@ -37,7 +37,7 @@ from headgate.coordinator.outgoing_events import (
 from headgate.coordinator.pending_commits import find_overdue, refuse_foreign
 from headgate.coordinator.recovery import require_sources_unshared
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
-from headgate.coordinator.state import State, Term
+from headgate.coordinator.state import RefusedDelivery, State, Term
 
 # Tables that the ledger has filled and that are gone: suspended, or made again where asked for
 # (LEDGER-2).
@@ -233,14 +233,28 @@ def suspend_undeliverable(
     term, outcomes = term_of(state), given.outcomes.items()
     refused = {n: o.reason for n, o in outcomes if isinstance(o, Unknown) and o.rights}
     refused |= {n: e.message for n, e in given.troubles.items() if isinstance(e, MissingRights)}
-    counts = {n: term.suspensions.refused_deliveries.get(n, 0) + 1 for n in refused}
+    counts = _count_refused(term, refused)
     troubles = {n: e for n, e in given.troubles.items() if n not in refused}
-    troubles |= {n: MissingRights(why) for n, why in refused.items() if counts[n] >= REFUSALS_MAX}
+    weary = {n for n, count in counts.items() if count.times >= REFUSALS_MAX}
+    troubles |= {n: MissingRights(refused[n]) for n in sorted(weary)}
     named = named_secondaries(state)
     state = replace(
         state, term=replace(term, suspensions=replace(term.suspensions, refused_deliveries=counts))
     )
     return suspend_tables(state, {n: e for n, e in troubles.items() if n not in named}, now_ms)
+
+
+def _count_refused(term: Term, refused: Collection[str]) -> dict[str, RefusedDelivery]:
+    """Count a refused delivery of each of these tables; anew where somebody delivered meanwhile."""
+    known, pending = term.suspensions.refused_deliveries, term.delivery.pending
+    counts: dict[str, RefusedDelivery] = {}
+    for each in pending_commits_of(pending, refused):
+        before = known.get(each.table)
+        if before and before.oldest in pending:
+            counts[each.table] = replace(before, times=before.times + 1)
+        else:
+            counts.setdefault(each.table, RefusedDelivery(1, each))
+    return counts
 
 
 def suspend_tables(

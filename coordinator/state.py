@@ -278,6 +278,17 @@ class SchemaChanges:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedDelivery:
+    """How often in a row a table's delivery was refused for want of rights."""
+
+    times: int
+
+    oldest: PendingCommit
+    """The oldest one that was refused. While it is pending nobody has delivered to the table; else
+    counting begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
 class Suspensions:
     """Tables that take nothing now, and those about to (SUSPEND-1 to SUSPEND-5, LEDGER-2)."""
 
@@ -287,8 +298,8 @@ class Suspensions:
     refusals: Mapping[str, int] = field(default_factory=dict)
     """How often in a row a table could not be read for want of rights; never a suspended one."""
 
-    refused_deliveries: Mapping[str, int] = field(default_factory=dict)
-    """How often in a row a delivery was refused for want of rights."""
+    refused_deliveries: Mapping[str, RefusedDelivery] = field(default_factory=dict)
+    """By name. Where epochs are short, none would count to the end: the next one goes on."""
 
     resume_asked: frozenset[str] = frozenset()
     """Suspended tables that a person wants filled again (SUSPEND-5)."""
@@ -612,6 +623,10 @@ class Suspicion:
     """Tables that the claim suspends besides those of the record (SUSPEND-1); a coordinator that
     is superseded leaves them to the next one."""
 
+    refused_deliveries: Mapping[str, RefusedDelivery] = field(default_factory=dict)
+    """Deliveries that were refused in the last epoch of this coordinator: the next one counts on
+    (SUSPEND-1)."""
+
     def with_doubt(self, message: str) -> Suspicion:
         return replace(self, doubted=message)
 
@@ -620,6 +635,12 @@ class Suspicion:
 
     def with_troubled_tables(self, found: Mapping[str, Suspended]) -> Suspicion:
         return replace(self, troubled={**self.troubled, **found})
+
+    def with_refused_deliveries(self, term: Term | None) -> Suspicion:
+        """Keep what the term counted, if it is one that ends."""
+        if term is None:
+            return self
+        return replace(self, refused_deliveries=term.suspensions.refused_deliveries)
 
     def without_troubled_tables(self) -> Suspicion:
         return replace(self, troubled={})

@@ -19,9 +19,9 @@ from protocol.suspension import (
     reads,
     table,
 )
-from protocol.values import BOB, P0, SINK, TOPIC_ID, offsets, record
+from protocol.values import BOB, P0, RIVAL, SINK, TOPIC_ID, offsets, record, view
 
-from headgate.control_protocol.commit_record import Suspended
+from headgate.control_protocol.commit_record import PendingCommit, Suspended
 from headgate.control_protocol.errors import (
     HeadgateError,
     MissingRights,
@@ -30,7 +30,7 @@ from headgate.control_protocol.errors import (
     TableRolledBack,
     TooManySuspended,
 )
-from headgate.control_protocol.events import Resume, StartCommit
+from headgate.control_protocol.events import EndCommit, Resume, StartCommit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.ports import Lineage, TableView, Unknown
@@ -198,6 +198,49 @@ def test_suspend_1_a_delivery_that_is_forbidden_again_and_again_suspends_its_tab
             reads(made, secondary(ASIDE), table())
     assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-103")
     assert made.phase is Phase.OPEN
+
+
+def forbids(made: Coordinator) -> None:
+    """Its next delivery is refused; the transaction after that opens."""
+    made.until(Phase.DELIVERING)
+    reads(made, secondary(ASIDE), table())
+    made.only(DeliverPendingCommits)
+    made.given(DeliveriesAnswered({ORDERS: Unknown("Forbidden", rights=True)}))
+    reads(made, secondary(ASIDE), table())
+
+
+def superseded(made: Coordinator, *pending_commits: PendingCommit) -> None:
+    """A rival claims an epoch, and ends; what is pending then is carried on."""
+    stored, rival = made.table.record, made.term.epoch + 1
+    assert stored is not None
+    made.hears(EndCommit(), RIVAL, epoch=rival, transaction=1)
+    assert made.phase is Phase.FOLLOWING
+    claim = record(rival, 0, stored.offsets, RIVAL)
+    claim = replace(stored, transaction=claim.transaction, coordinator=RIVAL)
+    made.table = view(replace(claim, pending_commits=pending_commits))
+    made.now_ms += 10 * SETTINGS.election_timeout_ms
+
+
+def test_suspend_1_refused_deliveries_are_counted_on_in_the_next_epoch() -> None:
+    """Where two coordinators take turns, none would see three of them (seed 616102)."""
+    old = pending(EPOCH - 1, 4)
+    made = ledgers(old)
+    for _ in range(REFUSALS_MAX - 1):
+        forbids(made)
+        assert not made.term.suspensions.suspended
+        superseded(made, old)
+    forbids(made)
+    assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-103")
+
+
+def test_suspend_1_they_are_counted_anew_where_somebody_else_delivered_meanwhile() -> None:
+    made = ledgers(pending(EPOCH - 1, 4))
+    for number in range(REFUSALS_MAX):
+        forbids(made)
+        assert not made.term.suspensions.suspended
+        superseded(made, pending(made.state.watch.highest_epoch, number + 1))
+    forbids(made)
+    assert not made.term.suspensions.suspended
 
 
 def test_suspend_2_status_of_a_table_suspended_since_is_refused_and_others_are_in() -> None:
@@ -370,6 +413,25 @@ def test_suspend_5_one_that_was_delivered_by_who_did_not_live_to_open_it_is_open
     reads(made, table(lineage=Lineage.CONTAINS_TAG))
     assert f"{ORDERS} takes rows again" in made.told
     assert not made.term.suspensions.suspended
+
+
+def test_suspend_5_one_whose_pending_commits_a_claim_let_expire_needs_no_rows_to_be_opened() -> (
+    None
+):
+    """The source may be idle: nothing else would ever be decided (seed 612875)."""
+    old = replace(pending(EPOCH - 1, 4), since_ms=0)
+    made = ledgers(old, suspended=(replace(DROPPED, why="HG-201 was rolled back", resuming=True),))
+    made.secondaries[ORDERS] = table(lineage=Lineage.ROLLED_BACK, head=40)
+    made.until(Phase.COLLECTING)
+    stored = made.table.record
+    assert stored is not None
+    assert (stored.pending_commits, stored.expired) == ((), (old,))
+    made.until(Phase.COMMITTING)
+    (empty,) = made.attempt.record.pending_commits
+    assert (empty.table, empty.manifest) == (ORDERS, "")
+    made.until(Phase.OPEN)
+    assert not made.term.suspensions.suspended
+    assert made.secondaries[ORDERS].lineage is Lineage.CONTAINS_TAG
 
 
 @pytest.mark.parametrize(("views", "troubles"), [((), {ORDERS: GONE}), ((), {}), ((SHARED,), {})])

@@ -86,8 +86,6 @@ UNSHOWN = {
     "SUSPEND-3": "who has pending too much, or for too long, is counted: "
     "protocol/test_suspend_isolation.py",
     "SUSPEND-4": "the quarantine has no trouble there: protocol/test_suspend_isolation.py",
-    "SUSPEND-5": "what is resumed wrongly is what SUSPEND-1 falsifies: "
-    "protocol/test_suspend_isolation.py",
     "SUSPEND-6": "nobody replays there: protocol/test_suspend_6_replayed.py, "
     "unit/operations/test_replay_tables.py",
     "BATCH-1": "a writer that hangs, or fails for no reason of others, is not in the simulation: "

@@ -42,3 +42,15 @@ def records_of_suspended_dropped(right: Any, statuses: Any, by: Any) -> Any:
 def suspended_since_admitted(right: Any, statuses: Any, by: Any) -> Any:
     """A status with files of a table that is suspended since is let in."""
     return right(statuses, replace(by, suspended=frozenset()))
+
+
+@FAMILY.replaces("SUSPEND-1", (epoch_claim, "Suspensions"))
+def each_epoch_counts_refusals_anew(right: Any, **facts: Any) -> Any:
+    """What was refused in a coordinator's epoch before is not counted."""
+    return right(**{**facts, "refused_deliveries": {}})
+
+
+@FAMILY.replaces("SUSPEND-5", (machine, "resuming_to_deliver"))
+def resumed_only_with_rows(_right: Any, *_: Any) -> Any:
+    """A table that was resumed waits for a decision that has rows."""
+    return ()
