@@ -99,7 +99,7 @@ class PlannedBatch:
 
 
 def require_fit_for_query(settings: SinkSettings) -> None:
-    """Raise ``ConfigurationError`` for what a query decides itself, or cannot do yet."""
+    """Raise ``ConfigurationError`` for what a query decides itself, or cannot do yet (QUERY-21)."""
     if QUERY_TOPIC in settings.source.topics:
         raise ConfigurationError(
             f"sink {settings.name}: a topic cannot be called {QUERY_TOPIC} where a Spark query "

@@ -109,8 +109,16 @@ class Node(Process):
         super().release(partitions)
 
     def claims(self, coordinator: CoordinatorDriver) -> None:
-        if "coordinator" not in self.busy:
+        """In the service only the coordinator's thread calls, which has no turn while one hangs."""
+        if "coordinator" in self.busy:
+            return
+        life = self.life
+        self.busy.add("coordinator")
+        try:
             super().claims(coordinator)
+        finally:
+            if life == self.life:
+                self.busy.discard("coordinator")
 
     def close(self) -> None:
         super().close()

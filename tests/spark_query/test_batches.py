@@ -242,7 +242,7 @@ def test_what_a_query_decides_itself_is_refused_by_name(
         batches.Batches(history.sink, "anywhere")
 
 
-def test_a_table_with_a_key_is_refused_by_its_own_name(history: History) -> None:
+def test_query_21_a_sink_file_with_a_key_is_refused_by_its_own_name(history: History) -> None:
     text = history.sink.read_text()
     history.sink.write_text(text.replace("create = true", 'create = true\nkey = ["id"]'))
     with pytest.raises(QueryTableKeyed, match=r"table\.key"):

@@ -98,7 +98,7 @@ def test_a_first_start_that_stopped_without_a_row_leaves_a_table_that_a_forgotte
         value = b"not json" if number == 0 else json.dumps({"id": number, "late": f"x{number}"})
         producer.produce(topic, value, partition=0)
     producer.flush(10)
-    path, _ = init("shop", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap})
+    path, _ = init("corrected_shop", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap})
     corrected = path.read_text()
     late = '[[table.columns]]\nname = "late"\ntype = "string"\n'
     first = corrected.replace(late, "").replace('policy = "quarantine" ', 'policy = "fail" ')
@@ -149,7 +149,7 @@ def test_a_run_says_what_it_met_long_before_the_commit_that_has_it(
     for number in range(100):
         producer.produce(topic, b"[]" if number == 7 else b'{"id": 1}', partition=number % 2)
     producer.flush(10)
-    path, _ = init("shop", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap})
+    path, _ = init("slow_shop", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap})
     slow = path.read_text().replace("interval_ms = 2_000 ", "interval_ms = 3_600_000 ")
     path.write_text(f"{slow}\n[participant]\nbatch_records_max = 10\n")  # less is read at END
     stop, said = Event(), list[str]()

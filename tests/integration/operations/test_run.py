@@ -45,8 +45,7 @@ def test_a_sink_from_init_to_a_clean_audit(
         'topics = ["shop"]': f'topics = ["{topic}"]\ngroup_id = "{unique_name}"',
         "127.0.0.1:9092": bootstrap,
         "headgate-control": f"{unique_name}-control",
-        "60_000": "500",
-        'writer = "spark"': 'writer = "in-process"',
+        "interval_ms = 2_000": "interval_ms = 500",
     }.items():
         assert old in text
         text = text.replace(old, new, 1)

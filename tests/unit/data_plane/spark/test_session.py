@@ -19,6 +19,13 @@ from headgate.data_plane.spark.session import (
 
 
 def test_without_java_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    # Those that tests before this one have left in the process.
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", None)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with pytest.raises(ConfigurationError, match=r"JAVA_HOME \(/nowhere\).*install Java 17 or 21"):
