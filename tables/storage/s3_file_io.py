@@ -228,7 +228,7 @@ class S3Object(InputFile, OutputFile):
     def to_input_file(self) -> S3Object:
         return self
 
-    def forget_kept(self) -> None:
+    def forget(self) -> None:
         KEPT.forget(self._cache_key)
 
     def _keep_content(self, data: bytes) -> None:

@@ -1,0 +1,59 @@
+"""Every protocol that is asked for at run time is kept by a class that ships.
+
+``isinstance`` answers no, and says nothing, where a method was renamed in the protocol or in the
+class alone: what depends on it is then quietly left out.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+from repository.tree import modules
+
+from headgate.control_protocol.table_format import SupportsColumnCheck
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.storage.avro_file_reads import Kept
+from headgate.tables.storage.s3_file_io import S3Object
+
+CLASSES = [
+    node
+    for path in modules().values()
+    for node in ast.walk(ast.parse(path.read_text()))
+    if isinstance(node, ast.ClassDef)
+]
+ASKED = [n for n in CLASSES if any("runtime_checkable" in ast.unparse(d) for d in n.decorator_list)]
+
+
+def defined(node: ast.ClassDef) -> Iterator[str]:
+    """Yield what a class has by itself: methods, fields, attributes that it sets."""
+    for part in ast.walk(node):
+        match part:
+            case ast.FunctionDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+
+
+@pytest.mark.parametrize("protocol", ASKED, ids=lambda node: node.name)
+def test_a_protocol_that_is_asked_for_is_kept_by_some_class(protocol: ast.ClassDef) -> None:
+    wanted = {name for name in defined(protocol) if not name.startswith("__")}
+    others = [node for node in CLASSES if node.name != protocol.name]
+    by_name = {node.name: {*defined(node)} for node in others}
+    bases = {node.name: [ast.unparse(base).split("[")[0] for base in node.bases] for node in others}
+
+    def all_of(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
+        if name in seen or name not in by_name:
+            return set()
+        inherited = (all_of(base, seen | {name}) for base in bases[name])
+        return by_name[name].union(*inherited)
+
+    assert [name for name in by_name if wanted <= all_of(name)], wanted
+
+
+@pytest.mark.parametrize(
+    ("kept_by", "protocol"), [(IcebergTable, SupportsColumnCheck), (S3Object, Kept)]
+)
+def test_what_only_one_class_has_is_asked_of_that_one(kept_by: type, protocol: type) -> None:
+    assert issubclass(kept_by, protocol)
