@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -130,12 +131,12 @@ _NEEDS: dict[AuthType, tuple[str, ...]] = {
 def require_valid_auth(settings: SinkSections) -> None:
     """Raises ``AuthenticationUnfit``, ``KerberosMissing``. It asks nobody."""
     auth = settings.kafka_auth
-    _require_keys_of_type(auth)
+    require_keys_of_type(auth, "kafka.auth", _TAKES[auth.type], _NEEDS.get(auth.type, ()))
     if not auth:
         return
     _require_no_other_auth(settings)
     if auth.type is AuthType.OIDC:
-        check_url(auth.token_url)
+        require_safe_url(auth.token_url)
     if auth.type in (AuthType.OIDC, AuthType.AZURE):
         _require_client_credential(settings)
     region = auth.region or region_of(settings.kafka.get("bootstrap.servers", ""))
@@ -168,18 +169,20 @@ def require_valid_auth(settings: SinkSections) -> None:
             )
 
 
-def _require_keys_of_type(auth: KafkaAuthSettings) -> None:
+def require_keys_of_type(
+    auth: Any, section: str, takes: Collection[str], needs: Collection[str]
+) -> None:
+    """Raise ``AuthenticationUnfit`` for a key that the type does not take, or that it lacks."""
     for field in fields(auth):
-        if field.name == "type" or field.name in _TAKES[auth.type]:
-            continue
-        if getattr(auth, field.name) != field.default:
+        known = field.name == "type" or field.name in takes
+        if not known and getattr(auth, field.name) != field.default:
             _raise_unfit(
-                f'kafka.auth.{field.name} is set, and kafka.auth.type is "{auth.type}"',
+                f'{section}.{field.name} is set, and {section}.type is "{auth.type}"',
                 "remove it, or correct the type",
             )
-    for name in _NEEDS.get(auth.type, ()):
+    for name in needs:
         if not getattr(auth, name):
-            _raise_unfit(f"kafka.auth.{name} is missing", f'type "{auth.type}" needs it')
+            _raise_unfit(f"{section}.{name} is missing", f'type "{auth.type}" needs it')
 
 
 def _require_no_other_auth(settings: SinkSections) -> None:
@@ -196,8 +199,8 @@ def _require_no_other_auth(settings: SinkSections) -> None:
         )
 
 
-def check_url(url: str, section: str = "kafka.auth") -> None:
-    """Raises ``AuthenticationUnfit`` for an address on an open line, or with more than that."""
+def require_safe_url(url: str, section: str = "kafka.auth") -> None:
+    """Raise ``AuthenticationUnfit`` for an address on an open line, or with more than that."""
     parts = urlsplit(url)
     if parts.username or parts.password or parts.query or parts.fragment:
         _raise_unfit(f"{section}.token_url holds more than an address", "write https://HOST/PATH")
@@ -210,11 +213,8 @@ def check_url(url: str, section: str = "kafka.auth") -> None:
 
 def _require_client_credential(settings: SinkSections) -> None:
     auth = settings.kafka_auth
-    check_client(auth, "kafka.auth", on_executors=settings.spark.is_writer)
-    if auth.type is AuthType.OIDC and not has_client(auth):
-        _raise_unfit(
-            "kafka.auth.client_secret is missing", "write it, or private_key, or assertion_file"
-        )
+    needed = auth.type is AuthType.OIDC
+    require_client(auth, "kafka.auth", needed=needed, on_executors=settings.spark.is_writer)
     if auth.client_secret and auth.type is AuthType.AZURE and not (auth.tenant and auth.client_id):
         _raise_unfit("kafka.auth.client_secret needs tenant and client_id", "write both")
 
@@ -230,17 +230,17 @@ class ClientSettings(Protocol):
     def assertion_file(self) -> str: ...
 
 
-def has_client(auth: ClientSettings) -> bool:
-    """Return whether anything proves who asks."""
-    return bool(auth.client_secret or auth.private_key or auth.assertion_file)
-
-
-def check_client(auth: ClientSettings, section: str, *, on_executors: bool) -> None:
-    """Raises ``AuthenticationUnfit`` for two proofs, and for one that executors do not have."""
+def require_client(auth: ClientSettings, section: str, *, needed: bool, on_executors: bool) -> None:
+    """Raise ``AuthenticationUnfit`` for two proofs, for none where one is ``needed``, and for one
+    that executors do not have."""
     names = ("client_secret", "private_key", "assertion_file")
     given = [name for name in names if getattr(auth, name)]
     if len(given) > 1:
         _raise_unfit(f"{section}.{given[0]} and .{given[1]} are both set", "keep one of them")
+    if needed and not given:
+        _raise_unfit(
+            f"{section}.client_secret is missing", "write it, or private_key, or assertion_file"
+        )
     for name in ("client_secret", "private_key"):
         found = REFERENCE.fullmatch(getattr(auth, name).reference)
         if on_executors and found and found[1] == "env":

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from headgate.config.kafka_auth_settings import check_client, check_url, described, has_client
+from headgate.config.kafka_auth_settings import (
+    described,
+    require_client,
+    require_keys_of_type,
+    require_safe_url,
+)
 from headgate.config.setting_types import Properties, SecretReference, Text
 from headgate.control_protocol.errors import AuthenticationUnfit
 
@@ -84,21 +89,10 @@ _TAKES = {
 _NEEDS = {RegistryAuthType.OIDC: ("token_url", "client_id"), RegistryAuthType.TOKEN_FILE: ("path",)}
 
 
-def check_registry_auth(settings: SinkSections) -> None:
-    """Raises ``AuthenticationUnfit``. It asks nobody."""
+def require_valid_registry_auth(settings: SinkSections) -> None:
+    """Raise ``AuthenticationUnfit`` for what no registry could be asked with. It asks nobody."""
     auth = settings.format.auth
-    for field in fields(auth):
-        known = field.name == "type" or field.name in _TAKES[auth.type]
-        if not known and getattr(auth, field.name) != field.default:
-            raise AuthenticationUnfit(
-                f'{_SECTION}.{field.name} is set, and {_SECTION}.type is "{auth.type}"',
-                "remove it, or correct the type",
-            )
-    for name in _NEEDS.get(auth.type, ()):
-        if not getattr(auth, name):
-            raise AuthenticationUnfit(
-                f"{_SECTION}.{name} is missing", f'type "{auth.type}" needs it'
-            )
+    require_keys_of_type(auth, _SECTION, _TAKES[auth.type], _NEEDS.get(auth.type, ()))
     names = (settings.format.type, settings.format.key_type)
     if auth and not any(name.endswith("-registry") for name in names):
         raise AuthenticationUnfit(
@@ -106,10 +100,5 @@ def check_registry_auth(settings: SinkSections) -> None:
             "remove it, or set format.type to avro-registry, json-registry or protobuf-registry",
         )
     if auth.type is RegistryAuthType.OIDC:
-        check_url(auth.token_url, _SECTION)
-        if not has_client(auth):
-            raise AuthenticationUnfit(
-                f"{_SECTION}.client_secret is missing",
-                "write it, or private_key, or assertion_file",
-            )
-        check_client(auth, _SECTION, on_executors=settings.spark.is_writer)
+        require_safe_url(auth.token_url, _SECTION)
+        require_client(auth, _SECTION, needed=True, on_executors=settings.spark.is_writer)

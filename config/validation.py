@@ -13,7 +13,7 @@ from headgate.config.http_settings import require_valid_http
 from headgate.config.kafka_auth_settings import require_valid_auth
 from headgate.config.keyed_table_checks import require_valid_keyed_tables
 from headgate.config.maintenance_settings import require_valid_maintenance
-from headgate.config.registry_auth_settings import check_registry_auth
+from headgate.config.registry_auth_settings import require_valid_registry_auth
 from headgate.config.route_checks import require_valid_tables
 from headgate.config.table_declaration import (
     parse_declared_schema,
@@ -402,7 +402,7 @@ def _require_no_overwritten_column(
 def _require_valid_formats(settings: SinkSections) -> None:
     """Build the formats, which contacts nobody, and let them check their options."""
     wanted = settings.format
-    check_registry_auth(settings)
+    require_valid_registry_auth(settings)
     record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
     used = (settings.tables or settings.table).record_columns.key or settings.has_keyed_table
     if (wanted.key_type or wanted.key_options) and not used:
