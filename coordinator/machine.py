@@ -640,9 +640,7 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
         offsets=verdict.offsets,
         tables=_table_settlements(before.primary.view, verdict),
         valid_through_ms=through,
-        reason="; ".join(filter(None, (reason, *verdict.describe_refused)))[
-            :_REASON_CHARACTERS_MAX
-        ],
+        reason="; ".join(filter(None, (reason, *verdict.refusal_texts)))[:_REASON_CHARACTERS_MAX],
         suspended=suspended_reasons(before),
     )
     term = replace(
@@ -697,7 +695,7 @@ def _is_worth_a_commit(
         or refreshes
         or suspends
         or pauses
-        or is_renewal_due(state, term_of(state).primary.view.table, now_ms)
+        or is_renewal_due(state, term.primary.view.table, now_ms)
     )
 
 

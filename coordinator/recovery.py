@@ -386,10 +386,10 @@ def judge_attempt(attempt: CommitAttempt, view: TableView) -> Resolution:
     """Judge by the table alone; nothing that the catalog answered before matters.
 
     Attempts still under way cannot harm: each requires the tag that it was built on, so that at
-    most one of them lands, and ``same_commit`` recognises whichever did.
+    most one of them lands, and ``is_same_commit`` recognises whichever did.
     """
-    # The order of the tests is the rule. With ``same_commit`` first, a commit that landed and was
-    # rolled back would count as landed: its offsets would be kept without its rows.
+    # The order of the tests is the rule. With ``is_same_commit`` first, a commit that landed and
+    # was rolled back would count as landed: its offsets would be kept without its rows.
     ours, base = attempt.record, attempt.base
     if view.uuid != base.uuid:
         return Resolution.RECOVER

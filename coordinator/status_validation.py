@@ -59,7 +59,7 @@ class ValidationResult:
     late: frozenset[Sender] = frozenset()
 
     @property
-    def describe_refused(self) -> tuple[str, ...]:
+    def refusal_texts(self) -> tuple[str, ...]:
         """Return who was refused and why, for people."""
         return tuple(map(str, self.refusals))
 

@@ -30,7 +30,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRequested:
-    """The group takes these partitions away; it waits while ``state.leaving`` is not empty."""
+    """The group takes these partitions away; it waits while ``state.work.leaving`` is not empty."""
 
     partitions: frozenset[TopicPartition]
 

@@ -35,7 +35,7 @@ _Answer = TypeVar("_Answer")
 
 
 class SecondaryTables:
-    """Implements ``ports.Secondaries``. ``open_table`` opens one by name.
+    """Implements ``ports.AllSecondaryTables``. ``open_table`` opens one by name.
 
     ``on_commit`` is called, and must not block, when the tables are first looked at and after
     every delivery: there may be new rows. Without ``threads`` the caller makes one

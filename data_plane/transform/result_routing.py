@@ -148,7 +148,7 @@ class ResultTables:
         self._tables: dict[str, _TableResult] = {}
 
     def route(self, batches: Iterable[pa.RecordBatch]) -> Iterator[RoutedRows]:
-        """Raises ``TablesNotPlanned``, and as ``ResultRows.convert_batch`` and ``rows_before``."""
+        """Raise ``TablesNotPlanned``, and as ``ResultRows.convert_batch``, ``rows_until_stop``."""
         yield from rows_until_stop(batches, self._route_batch)
         if self._only is None:
             self._batch_tables.require_all_planned()

@@ -23,7 +23,7 @@ _STAMPS_OPEN = 8
 
 
 class HudiSinkTable(HudiCommits):
-    """Implements ``stamps.SupportsCommitTokens``; the rest is ``HudiCommits``."""
+    """Implements ``SupportsCommitTokens``; the rest is ``HudiCommits``."""
 
     def __init__(
         self,

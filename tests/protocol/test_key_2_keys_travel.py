@@ -40,7 +40,7 @@ def test_what_was_read_is_rows_deletes_quarantined_and_skipped() -> None:
 
 
 def test_more_records_than_offsets_are_refused() -> None:
-    (why,) = judged(replace(CLAIM, range=OffsetRange(0, 5)), ROWS, KEYS).describe_refused
+    (why,) = judged(replace(CLAIM, range=OffsetRange(0, 5)), ROWS, KEYS).refusal_texts
     assert "more records than offsets" in why
 
 
@@ -50,21 +50,21 @@ def test_key_files_hold_the_deleted_records_and_row_files_the_rows() -> None:
         (CLAIM, ROWS, replace(KEYS, records=1)),
         (replace(CLAIM, deleted=1), ROWS, KEYS),
     ):
-        (why,) = judged(claim, *files).describe_refused
+        (why,) = judged(claim, *files).refusal_texts
         assert "key files do not hold" in why
-    (why,) = judged(replace(CLAIM, records=2, skipped=2), ROWS, KEYS).describe_refused
+    (why,) = judged(replace(CLAIM, records=2, skipped=2), ROWS, KEYS).refusal_texts
     assert "record counts do not add up" in why
 
 
 def test_a_key_file_lies_under_the_prefix_and_counts_once() -> None:
-    (why,) = judged(CLAIM, ROWS, replace(KEYS, path=f"{LOCATION}/keys.parquet")).describe_refused
+    (why,) = judged(CLAIM, ROWS, replace(KEYS, path=f"{LOCATION}/keys.parquet")).refusal_texts
     assert "outside the prefixes" in why
-    (why,) = judged(replace(CLAIM, deleted=4), ROWS, KEYS, KEYS).describe_refused
+    (why,) = judged(replace(CLAIM, deleted=4), ROWS, KEYS, KEYS).refusal_texts
     assert "named twice" in why
 
 
 def test_a_table_without_a_key_and_a_secondary_take_no_key_files() -> None:
-    (why,) = judged(CLAIM, ROWS, KEYS, by=replace(KEYED, keyed=False)).describe_refused
+    (why,) = judged(CLAIM, ROWS, KEYS, by=replace(KEYED, keyed=False)).refusal_texts
     assert "has no key" in why
 
     aside = replace(KEYED, secondaries={"lake.aside": SecondaryCriteria(PREFIXES)})
@@ -73,7 +73,7 @@ def test_a_table_without_a_key_and_a_secondary_take_no_key_files() -> None:
         {P0: WrittenRange(OffsetRange(0, 2), quarantined=2)},
         (TableStatus("lake.aside", (KEYS,)),),
     )
-    (why,) = validate_statuses([of(said)], aside).describe_refused
+    (why,) = validate_statuses([of(said)], aside).refusal_texts
     assert "lake.aside, which has no key" in why
 
 
@@ -98,10 +98,10 @@ def test_a_secondary_that_has_a_key_takes_key_files() -> None:
     ledger = replace(KEYED, keyed=False, routed=True)
 
     verdict = validate_statuses([heard], replace(ledger, secondaries={"lake.orders": orders}))
-    assert verdict.describe_refused == ()
+    assert verdict.refusal_texts == ()
     assert verdict.secondary_files == {"lake.orders": (rows, keys)}
     plain = replace(orders, keyed=False)
     (why,) = validate_statuses(
         [heard], replace(ledger, secondaries={"lake.orders": plain})
-    ).describe_refused
+    ).refusal_texts
     assert "key files of lake.orders, which has no key" in why

@@ -55,7 +55,7 @@ CLAIM = WrittenRange(OffsetRange(10, 15), records=3, quarantined=2, bad=2)
 
 def test_both_are_in_or_neither() -> None:
     found = verdict(CLAIM, (aside_file(2),))
-    assert found.describe_refused == ()
+    assert found.refusal_texts == ()
     assert found.secondary_files == {ASIDE: (aside_file(2),)}
     assert (found.record_count, found.quarantined_count, found.bad_record_count) == (3, 2, 2)
 
@@ -75,20 +75,20 @@ def test_files_that_do_not_hold_just_that_are_refused_with_the_rows(
     aside: tuple[WrittenFile, ...], objection: str
 ) -> None:
     found = verdict(CLAIM, aside)
-    assert objection in found.describe_refused[0]
+    assert objection in found.refusal_texts[0]
     assert (found.files, found.secondary_files, found.offsets) == ((), {}, offsets(10))
 
 
 def test_fewer_are_right_only_where_the_quarantine_is_ahead() -> None:
-    assert verdict(CLAIM, (aside_file(1),), ahead=offsets(11)).describe_refused == ()
-    assert verdict(CLAIM, (), ahead=offsets(11)).describe_refused == ()
-    assert verdict(CLAIM, (aside_file(1),), ahead=offsets(10)).describe_refused
-    assert verdict(CLAIM, (aside_file(3),), ahead=offsets(11)).describe_refused
+    assert verdict(CLAIM, (aside_file(1),), ahead=offsets(11)).refusal_texts == ()
+    assert verdict(CLAIM, (), ahead=offsets(11)).refusal_texts == ()
+    assert verdict(CLAIM, (aside_file(1),), ahead=offsets(10)).refusal_texts
+    assert verdict(CLAIM, (aside_file(3),), ahead=offsets(11)).refusal_texts
 
 
 def test_without_a_quarantine_nothing_can_have_gone_there() -> None:
-    assert "no START names" in verdict(CLAIM, (aside_file(2),), kept=False).describe_refused[0]
-    assert "no quarantine" in verdict(CLAIM, (), kept=False).describe_refused[0]
+    assert "no START names" in verdict(CLAIM, (aside_file(2),), kept=False).refusal_texts[0]
+    assert "no quarantine" in verdict(CLAIM, (), kept=False).refusal_texts[0]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_without_a_quarantine_nothing_can_have_gone_there() -> None:
     ],
 )
 def test_every_record_counts_once(claim: WrittenRange) -> None:
-    assert verdict(claim, (aside_file(2),)).describe_refused
+    assert verdict(claim, (aside_file(2),)).refusal_texts
 
 
 def test_a_transaction_without_bad_records_leaves_the_quarantine_alone() -> None:

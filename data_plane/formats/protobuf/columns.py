@@ -341,7 +341,7 @@ _NUMBERS = {
 def _bytes_or_text(values: _Values, *, text: bool) -> pa.Array:
     there = values.there
     # Asked for now, and ``bits`` are places, not addresses: messages that came in parts are put
-    # together at the end of a new buffer (``Messages._put_together``).
+    # together at the end of a new buffer (``_merge_parts`` of the decoder).
     base = values.messages.data.ctypes.data
     addresses = np.where(there, values.bits + base, 0).astype(np.uint64)
     data = loops().gather(addresses, np.where(there, values.sizes, 0))

@@ -67,7 +67,7 @@ def test_files_and_claims_are_in_together_or_not_at_all(heard: list[HeardStatus]
     paths = [file.path for h in heard for t in h.status.tables for file in t.files]
 
     assert sum(file.records for file in verdict.files) == verdict.record_count
-    assert (len(verdict.claims) == len(claims)) is (verdict.describe_refused == ())
+    assert (len(verdict.claims) == len(claims)) is (verdict.refusal_texts == ())
     assert {file.path for file in verdict.files} <= set(paths)
 
 
@@ -106,7 +106,7 @@ def test_what_is_said_of_another_table_is_not_judged_here() -> None:
 
 
 def test_a_refusal_names_status_sender_and_reason() -> None:
-    (line,) = judged([of(status(4, {P0: (1, 2)}))]).describe_refused
+    (line,) = judged([of(status(4, {P0: (1, 2)}))]).refusal_texts
 
     assert line == "status 4 of worker-1#a1: trips/0 claims [1, 2), but 0 is next"
 
@@ -150,7 +150,7 @@ def test_files_that_this_epoch_committed_are_not_admitted_again() -> None:
     forged = of(status(2, {P0: (5, 10)}, files=files))
     (why,) = validate_statuses(
         [forged], replace(STANDARD, offsets=offsets(5, 0), committed=known)
-    ).describe_refused
+    ).refusal_texts
     assert "was committed before" in why
 
     aged = replace(STANDARD.prefixes, oldest=TransactionNumber(2))
@@ -160,8 +160,8 @@ def test_files_that_this_epoch_committed_are_not_admitted_again() -> None:
 def test_skipped_records_are_refused_where_the_settings_skip_none() -> None:
     claim = WrittenRange(OffsetRange(0, 5), records=0, skipped=5)
     forged = of(WriteStatus(1, {P0: claim}))
-    assert validate_statuses([forged], STANDARD).describe_refused == ()
-    (why,) = validate_statuses([forged], replace(STANDARD, may_skip=False)).describe_refused
+    assert validate_statuses([forged], STANDARD).refusal_texts == ()
+    (why,) = validate_statuses([forged], replace(STANDARD, may_skip=False)).refusal_texts
     assert "the settings skip none" in why
 
 
