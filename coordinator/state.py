@@ -394,11 +394,15 @@ class PrimaryState:
     """Its record is the newest commit of this epoch that has landed, as far as known."""
 
     overtaken: bool = False
-    """Others have moved a table since; a commit that lands ends it (TABLE-4)."""
+    """A look round found that others have moved a table since; a commit that lands ends it
+    (TABLE-4)."""
 
-    def with_view(self, view: TableView, *, overtaken: bool) -> PrimaryState:
-        """Take in a read. ``overtaken``: others have moved a table, as far as is known by now."""
-        return replace(self, view=view, overtaken=overtaken)
+    def with_view(self, view: TableView) -> PrimaryState:
+        """Take in a read."""
+        return replace(self, view=view)
+
+    def with_others_ahead(self) -> PrimaryState:
+        return replace(self, overtaken=True)
 
     def with_landed(self, view: TableView) -> PrimaryState:
         return replace(self, view=view, overtaken=False)
