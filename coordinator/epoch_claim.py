@@ -429,6 +429,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         # all who heard the higher one would ignore a START of this one
         return recover(state, f"epoch {state.watch.highest_epoch} was heard: claims a higher one")
     paused = is_paused_at_start(state, state.call.attempt, stored=record.paused)
+    suspended = {each.table: each for each in record.suspended}
     term = Term(
         epoch=epoch,
         primary=PrimaryState(view=view),
@@ -442,8 +443,8 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
             moved_at_ms=dict.fromkeys((view.table, *secondaries), now_ms),
         ),
         suspensions=Suspensions(
-            suspended={suspended.table: suspended for suspended in record.suspended},
-            refused_deliveries=state.suspicion.refused_deliveries,
+            suspended=suspended,
+            refused_access=state.suspicion.refused_access.without(suspended),
         ),
     )
     age_max_ms = state.settings.claim_age_max_ms

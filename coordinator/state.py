@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
@@ -278,14 +278,37 @@ class SchemaChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedDelivery:
-    """How often in a row a table's delivery was refused for want of rights."""
+class RefusedAccess:
+    """How often in a row a table could not be read, or delivered to, for want of rights."""
 
     times: int
 
-    oldest: PendingCommit
-    """The oldest one that was refused. While it is pending nobody has delivered to the table; else
-    counting begins anew."""
+    oldest: PendingCommit | None = None
+    """The oldest that was pending for it. While it is pending nobody has delivered to the table;
+    else counting begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRefusals:
+    """Tables, by name, to which access is refused for want of rights (SUSPEND-1)."""
+
+    reads: Mapping[str, RefusedAccess] = field(default_factory=dict)
+    deliveries: Mapping[str, RefusedAccess] = field(default_factory=dict)
+    """Apart from reads, which are often allowed where deliveries are not."""
+
+    def without(self, tables: Collection[str]) -> AccessRefusals:
+        return AccessRefusals(
+            {name: each for name, each in self.reads.items() if name not in tables},
+            {name: each for name, each in self.deliveries.items() if name not in tables},
+        )
+
+    def of_pending_tables(self) -> AccessRefusals:
+        """Keep what another epoch may count on: where nothing is pending, nothing tells whether
+        others filled the table meanwhile."""
+        return AccessRefusals(
+            {name: each for name, each in self.reads.items() if each.oldest},
+            {name: each for name, each in self.deliveries.items() if each.oldest},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,11 +318,9 @@ class Suspensions:
     suspended: Mapping[str, Suspended] = field(default_factory=dict)
     """By name, at most as many as a record and a START can name (SUSPEND-4)."""
 
-    refusals: Mapping[str, int] = field(default_factory=dict)
-    """How often in a row a table could not be read for want of rights; never a suspended one."""
-
-    refused_deliveries: Mapping[str, RefusedDelivery] = field(default_factory=dict)
-    """By name. Where epochs are short, none would count to the end: the next one goes on."""
+    refused_access: AccessRefusals = field(default_factory=AccessRefusals)
+    """Of no suspended table. Where epochs are short, none would count to the end: the next one goes
+    on."""
 
     resume_asked: frozenset[str] = frozenset()
     """Suspended tables that a person wants filled again (SUSPEND-5)."""
@@ -627,8 +648,8 @@ class Suspicion:
     """Tables that the claim suspends besides those of the record (SUSPEND-1); a coordinator that
     is superseded leaves them to the next one."""
 
-    refused_deliveries: Mapping[str, RefusedDelivery] = field(default_factory=dict)
-    """Deliveries that were refused in the last epoch of this coordinator: the next one counts on
+    refused_access: AccessRefusals = field(default_factory=AccessRefusals)
+    """What was refused in the last epoch of this coordinator: the next one counts on
     (SUSPEND-1)."""
 
     def with_doubt(self, message: str) -> Suspicion:
@@ -640,11 +661,11 @@ class Suspicion:
     def with_troubled_tables(self, found: Mapping[str, Suspended]) -> Suspicion:
         return replace(self, troubled={**self.troubled, **found})
 
-    def with_refused_deliveries(self, term: Term | None) -> Suspicion:
+    def with_refused_access(self, term: Term | None) -> Suspicion:
         """Keep what the term counted, if it is one that ends."""
         if term is None:
             return self
-        return replace(self, refused_deliveries=term.suspensions.refused_deliveries)
+        return replace(self, refused_access=term.suspensions.refused_access.of_pending_tables())
 
     def without_troubled_tables(self) -> Suspicion:
         return replace(self, troubled={})

@@ -142,7 +142,8 @@ def _suspensions(term: Term) -> Iterator[str]:
     suspensions = term.suspensions
     if len(suspensions.suspended) > SUSPENDED_MAX:
         yield "more tables are suspended than can be named"
-    if suspensions.suspended.keys() & suspensions.refusals.keys():
+    refused = suspensions.refused_access
+    if suspensions.suspended.keys() & {*refused.reads, *refused.deliveries}:
         yield "refusals of a suspended table are counted"
     if suspensions.forgotten & term.delivery.secondaries.keys():
         yield "a forgotten table is among the secondary tables"
