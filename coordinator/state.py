@@ -152,7 +152,7 @@ class Fault(StrEnum):
     UNREADABLE = "a table cannot be read now"
     TABLE = "files of a table that takes none, or is another one"
     FOLDER = "files outside of their folders"
-    LATE = "files of an earlier transaction, which alone could bring them"
+    STALE = "files of an earlier transaction, which alone could bring them"
     COUNTS = "counts do not add up"
     IMPOSSIBLE = "not possible with these settings, or in the table already"
 

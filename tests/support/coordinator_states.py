@@ -168,8 +168,8 @@ def _tokens(term: Term) -> Iterator[str]:
         yield "marks repeat, or are too many"
     if list(tokens.starts) != sorted(tokens.starts):
         yield "starts are not in their order"
-    if any(times < 1 for times in tokens.late.values()):
-        yield "a sender was late less than once"
+    if any(times < 1 for times in tokens.stale.values()):
+        yield "a sender was stale less than once"
 
 
 def _sources(term: Term) -> Iterator[str]:
