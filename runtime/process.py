@@ -354,7 +354,8 @@ def _log_event(event: LogEvent, text: str, level: int = logging.INFO) -> None:
 def handle_signals(stop: threading.Event, reloads: Sequence[Reload]) -> Iterator[None]:
     """Handle signals: SIGINT and SIGTERM ask for an orderly end; a second one has its usual effect.
 
-    SIGHUP rereads the sink files, if there are any. Only the main thread may handle signals.
+    SIGHUP rereads the sink files, if there are any, unless it is ignored (`nohup`). Only the main
+    thread may handle signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -371,7 +372,9 @@ def handle_signals(stop: threading.Event, reloads: Sequence[Reload]) -> Iterator
     ends = (signal.SIGINT, signal.SIGTERM)
     before = {int(s): early_signals.handler_before_catch(s) for s in (*ends, signal.SIGHUP)}
     early_signals.take_over_signals(ask)
-    if reloads:
+    # A child inherits that a signal is ignored, not that it is handled: where `nohup` says that
+    # hangups are not for this process, a handler would let them end the JVM beside it.
+    if reloads and before[signal.SIGHUP] is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, ask_for_files)
     try:
         yield

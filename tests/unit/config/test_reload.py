@@ -208,3 +208,14 @@ def test_sighup_asks_for_the_file(file: Path, world: World) -> None:
     process.run(started, stop=stop, measuring=world.measuring, sink_file=file)
     assert world.lives[0].adopted[0].participant.files_max == 98
     assert signal.getsignal(signal.SIGHUP) == before
+
+
+def test_under_nohup_a_hangup_is_ignored_also_by_children(file: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    reload = Reload(file)
+    try:
+        with process.handle_signals(threading.Event(), [reload]):
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
