@@ -373,7 +373,7 @@ def with_pending_commits(
         pending_commits_without(before, late), claims, secondaries
     )
     expired = expired_to_record(record, (*late, *(d for d in lost if d.manifest)))
-    return replace(claim, pending_commits=pending_commits, expired=expired)
+    return claim.with_pending(pending_commits, expired)
 
 
 def _log_changes(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:

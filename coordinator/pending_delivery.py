@@ -292,10 +292,8 @@ def with_pending_and_expired(state: State, record: CommitRecord, now_ms: int) ->
         return record
     gone = pending_commits_of(term.delivery.pending, term.suspensions.forgotten)
     late = tuple(dict.fromkeys((*find_expiring(state, now_ms), *_find_replaced(state), *gone)))
-    return replace(
-        record,
-        pending_commits=pending_commits_without(term.delivery.pending, late),
-        expired=expired_to_record(stored, late),
+    return record.with_pending(
+        pending_commits_without(term.delivery.pending, late), expired_to_record(stored, late)
     )
 
 
@@ -362,7 +360,7 @@ def stage_or_commit(
     pending_commits = (*attempt.record.pending_commits, *renewals)
     if len(pending_commits) > PENDING_COMMITS_MAX:
         return recover(state, _TOO_MANY)
-    attempt = replace(attempt, record=replace(attempt.record, pending_commits=pending_commits))
+    attempt = replace(attempt, record=attempt.record.with_pending(pending_commits))
     wall_ms = now_ms + state.wall_ahead_ms
     drafts = tuple(
         Staging(
@@ -397,7 +395,7 @@ def on_staged(state: State, given: ManifestsStaged, now_ms: int) -> Step:
     pending_commits = (*attempt.record.pending_commits, *given.pending_commits)
     if len(pending_commits) > PENDING_COMMITS_MAX:
         return recover(state, _TOO_MANY)
-    attempt = replace(attempt, record=replace(attempt.record, pending_commits=pending_commits))
+    attempt = replace(attempt, record=attempt.record.with_pending(pending_commits))
     decided = replace(term, delivery=replace(term.delivery, decision=None))
     moved = enter_phase(state, Phase.COMMITTING, term=decided, attempt=attempt, failures=0)
     return moved, (CommitTable(attempt),)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from support.commit_records import broken_promises
+
 from headgate.control_protocol.identifiers import LEAP_MAX
 from headgate.coordinator.commit_tokens import MARKS_KEPT
 from headgate.coordinator.machine import PEERS_MAX, WINDOWS_MAX
@@ -38,6 +40,8 @@ def checked(before: State, after: State) -> None:
 def broken(before: State, after: State) -> list[str]:
     """Return what does not hold after a step, or between the two states."""
     found = [*_of_phases(after), *_watch(before, after), *_recovery(after)]
+    if after.call.attempt is not None:
+        found += broken_promises(after.call.attempt.record)
     if after.term is not None:
         found += [*_progress(after.term), *_collection(after.term), *_primary(after.term)]
         found += [*_delivery(after), *_suspensions(after.term), *_changes(after)]
