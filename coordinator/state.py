@@ -88,43 +88,54 @@ WINDOW = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who coordinates what; never changes during a coordinator's life.
+    """Who coordinates what: constant in a coordinator's life, as the sink file says."""
 
-    ``shared_with``: sinks that may fill the same branch from the same topics (rule TABLE-5).
-    ``control_topic`` is for the record, ``configuration`` for START (rule CONFIG-1).
-    ``secondaries``: the tables that receive what the primary table decides, the quarantine first;
-    ``routing``: the fingerprint of what decides where and what a row is (rule PENDING-3);
-    ``routed``: whether the primary table is a ledger, and rows go to tables that no START names
-    (rule LEDGER-1); ``makes``: whether missing ones are made at all, ``makes_anew``: those too that
-    were filled before (rule LEDGER-2); ``evolves``: whether columns are taken up at all (rule
-    SCHEMA-1); ``paces``: how long what tables are pending gathers, where the first that matches
-    counts (rule LINGER-1); ``refresh_ms``: how far behind idle tables may be (rule FRESH-2);
-    ``keyed``: whether records replace rows of their key in the primary table (rule KEY-1);
-    ``routed_keys``: and in which tables that rows are routed to; ``growth_ms``: how long partitions
-    that are added to their topics are held at least; ``None``: they stop the sink;
-    ``multiples_only``: keys are hashed by the number of partitions (rule KEY-8); ``deleted_back``:
-    a person said that records whose rows were deleted may be read again (rule COMPACTION-1).
-    """
+    # Who it is.
 
     sink: SinkName
     group_id: str
     sender: Sender
     shared_with: frozenset[str] = frozenset()
+    """Sinks that may fill the same branch from the same topics (TABLE-5)."""
     control_topic: str | None = None
+    """For the record."""
     configuration: Mapping[str, str] = field(default_factory=dict)
+    """For START (CONFIG-1)."""
+
+    # Its tables.
+
     secondaries: tuple[str, ...] = ()
+    """Those that receive what the primary table decides, and that START names; the quarantine
+    first."""
     routing: str | None = None
+    """The fingerprint of what decides where a row goes, and what it is (PENDING-3)."""
     routed: bool = False
-    makes: bool = False
-    makes_anew: bool = False
-    evolves: bool = True
-    paces: tuple[DeliveryLinger, ...] = ()
-    refresh_ms: int = 0
+    """Whether the primary table is a ledger, and rows go to tables that no START names
+    (LEDGER-1)."""
     keyed: bool = False
+    """Whether records replace rows of their key in the primary table (KEY-1)."""
     routed_keys: RoutedKeys = NO_KEYS
+    """And in which tables that rows are routed to."""
+
+    # What it may do to them.
+
+    makes: bool = False
+    """Whether missing tables are made at all."""
+    makes_anew: bool = False
+    """Those too that were filled before (LEDGER-2)."""
+    evolves: bool = True
+    """Whether columns are taken up at all (SCHEMA-1)."""
+    paces: tuple[DeliveryLinger, ...] = ()
+    """How long what is pending for tables gathers; the first that matches counts (LINGER-1)."""
+    refresh_ms: int = 0
+    """How far behind idle tables may be (FRESH-2); 0: as far as they are."""
     growth_ms: int | None = None
+    """How long partitions that are added to topics of keyed tables are held at least; ``None``:
+    they stop the sink (KEY-8)."""
     multiples_only: bool = False
+    """Keys are hashed by the number of partitions (KEY-8)."""
     deleted_back: bool = False
+    """A person said that records whose rows were deleted may be read again (COMPACTION-1)."""
 
     @property
     def has_keys(self) -> bool:
