@@ -167,7 +167,7 @@ from headgate.coordinator.status_validation import (
     ValidationResult,
     admission_criteria,
     is_too_old,
-    log_always_late,
+    log_always_stale,
     named_partitions,
     valid_through,
     validate_statuses,
@@ -577,8 +577,8 @@ def validate(state: State, now_ms: int) -> Step:
         if ready
         else f"time-out; nothing admissible from {_name_some_partitions(verdict.unsure)}"
     )
-    tokens = term_of(state).tokens.with_late(verdict.heeded, verdict.late)
-    told = log_always_late(state.settings, tokens, verdict.late - verdict.heeded)
+    tokens = term_of(state).tokens.with_stale(verdict.heeded, verdict.stale)
+    told = log_always_stale(state.settings, tokens, verdict.stale - verdict.heeded)
     if verdict.refusals or state.refused:
         state = count_refusals(state, verdict, now_ms)
     state = replace(state, term=replace(term_of(state), tokens=tokens))
@@ -591,7 +591,7 @@ def _unnamed_partitions(state: State) -> frozenset[TopicPartition]:
 
     Where files are stamped, an answer to an earlier END names none (TOKEN-2): its files cannot be
     admitted, and an END that is ready by it is settled just before its own answer comes, which is
-    late in its turn, again and again.
+    stale in its turn, again and again.
     """
     term = term_of(state)
     counts = term.closing if term.tokens.marks[1:] else 0

@@ -609,7 +609,9 @@ class SinkAudit:
         behind = describe_offsets_behind(record, self._allowed)
         self._unproven += behind[:1]
         if not (self._renewed or behind or (one and seen is None)):
-            still = replace(record, expired=tuple(self._find_undelivered(record)))
+            still = record.with_pending(
+                record.pending_commits, tuple(self._find_undelivered(record))
+            )
             self._keyed.replay(still, self._history.uuid, known, left_out)
 
     def _compare_appended(

@@ -301,7 +301,7 @@ def _replayed_up_to(
 
 def _with_replayed(record: CommitRecord, records: int, until: Replayed) -> CommitRecord:
     """Return the record of the last delivery, with what was given back added."""
-    return replace(record, records=records, replayed=until, command=REPLAY, actor=actor())
+    return record.with_rows_returned(records, until, command=REPLAY, actor=actor())
 
 
 def _route_only_to(settings: SinkSettings, name: str) -> SinkSettings:

@@ -158,9 +158,7 @@ class _RewriteSession:
                 record_of(view).replayed or Replayed(),
                 expired=max(d.transaction for d in pending_commits),
             )
-            record = replace(
-                record_of(view), records=rows, replayed=until, command=REREAD, actor=actor()
-            )
+            record = record_of(view).with_rows_returned(rows, until, command=REREAD, actor=actor())
             outcome = self._tables.open_filled_table(name).commit(
                 CommitAttempt(view, record, tuple(files))
             )

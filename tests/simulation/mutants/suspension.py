@@ -47,7 +47,7 @@ def suspended_since_admitted(right: Any, statuses: Any, by: Any) -> Any:
 @FAMILY.replaces("SUSPEND-1", (epoch_claim, "Suspensions"))
 def each_epoch_counts_refusals_anew(right: Any, **facts: Any) -> Any:
     """What was refused in a coordinator's epoch before is not counted."""
-    return right(**{**facts, "refused_deliveries": {}})
+    return right(suspended=facts["suspended"])
 
 
 @FAMILY.replaces("SUSPEND-5", (machine, "resuming_to_deliver"))
