@@ -20,7 +20,7 @@ from typing import Any
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sections import ControlSettings, SparkSettings, WriterKind
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import format_traits
+from headgate.config.table_format_registry import format_traits
 from headgate.control_protocol.errors import (
     ClockDiffers,
     ConfigurationError,

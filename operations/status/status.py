@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import describe_weaker_guarantee
+from headgate.config.table_format_registry import describe_weaker_guarantee
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import (
     ConfigurationError,
