@@ -136,7 +136,7 @@ _ROLES = click.Choice(["sink", "operator", "viewer"])
     "--kafka",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A key of Kafka's client, such as bootstrap.servers=HOST:PORT.",
+    help="A key of Kafka's client: bootstrap.servers=HOST:PORT; auth.KEY for [kafka.auth].",
 )
 @click.option("--registry", metavar="URL", help="The schema registry of the topic's records.")
 @click.option(
