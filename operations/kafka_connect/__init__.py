@@ -1,0 +1,59 @@
+"""Moves a sink over from Iceberg's Kafka Connect connector: ``headgate import``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("import")
+@click.argument("connector", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--worker",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The worker's file, which has what all of its connectors share.",
+)
+@click.option(
+    "--set",
+    "given",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A key that neither file has, such as value.converter=NAME.",
+)
+@click.option(
+    "--leave-out", "left_out", multiple=True, metavar="KEY", help="Go on without a refused key."
+)
+@click.option("--topic", default="", help="A topic that topics.regex matches, and that will stay.")
+@click.option("--dry-run", is_flag=True, help="Say what becomes of each key; write nothing.")
+@click.pass_context
+def import_command(
+    ctx: click.Context,
+    connector: Path,
+    *,
+    worker: Path | None,
+    given: tuple[str, ...],
+    left_out: tuple[str, ...],
+    topic: str,
+    dry_run: bool,
+) -> None:
+    """Write a sink file from a Kafka Connect connector's.
+
+    Says of each key what became of it (docs/guides/from-kafka-connect.md). Exits with 1 if
+    something has to be added by hand.
+    """
+    from headgate.operations.kafka_connect.import_connector import import_connector
+
+    given_keys = {key: value for key, _, value in (text.partition("=") for text in given)}
+    if "" in given_keys or not all("=" in text for text in given):
+        raise click.UsageError("--set takes KEY=VALUE, such as value.converter=NAME")
+    complete = import_connector(
+        connector,
+        worker=worker,
+        given=given_keys,
+        left_out=left_out,
+        topic=topic,
+        folder=None if dry_run else Path(),
+        say=click.echo,
+    )
+    ctx.exit(0 if complete else 1)
