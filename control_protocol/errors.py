@@ -629,6 +629,37 @@ class ConnectorRefused(ConfigurationError):
     code = "HG-285"
 
 
+class ConnectorAwake(ConfigurationError):
+    """A connector is still at work, or may be: its tasks are in its group, or a transaction is
+    open."""
+
+    code = "HG-286"
+
+
+class AnnouncementUnreadable(ConfigurationError):
+    """A connector's control topic has an event that cannot be read, or half of an announcement."""
+
+    code = "HG-287"
+
+
+class TakeoverInexact(ConfigurationError):
+    """Nobody can tell which offsets a connector's table holds, or it does not hold all of them."""
+
+    code = "HG-288"
+
+
+class TakeoverUnfit(ConfigurationError):
+    """A sink cannot go on where this connector stopped: their tables or topics differ."""
+
+    code = "HG-289"
+
+
+class AdoptionRefused(ConfigurationError):
+    """Files that a connector announced are gone, or do not fit the table."""
+
+    code = "HG-290"
+
+
 # -------------------------------------------------------------- HG-3..: this coordinator steps down
 
 

@@ -44,7 +44,7 @@ GROUPS = {
     "Begin": ("demo", "kafka", "init", "check", "run"),
     "Look": ("status", "audit", "events", "offsets", "tables", "wait", "serve"),
     "Act": ("pause", "resume", "stop", "start", "restart", "rollback", "delete", "maintain"),
-    "Set up": ("rights", "import"),
+    "Set up": ("rights", "import", "takeover"),
 }
 """The commands in the order in which people meet them."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ _NOT_NEEDED = {
     "write.upsert.enabled": "the connector does not know this key",
 }
 _OF_WORKER = "of Connect's worker"
+_NAME_CHARACTERS_MAX = 63
 _INTERVAL = "iceberg.control.commit.interval-ms"
 _KNOWN_ICEBERG = (
     *(key for key in _NOT_NEEDED if key.startswith("iceberg.")),
@@ -140,9 +142,13 @@ def _translate_one(
 
 
 def sink_name(text: str) -> str:
-    """Return a name that a sink may have."""
-    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    return name if name[:1].isalpha() else f"sink-{name}".rstrip("-")
+    """Return a name that a sink may have; of a longer one the beginning, and what tells it from
+    others."""
+    name = re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-_") or "connector"
+    if len(name) <= _NAME_CHARACTERS_MAX:
+        return name
+    mark = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{name[: _NAME_CHARACTERS_MAX - len(mark) - 1]}-{mark}"
 
 
 def _translate_class(report: Report) -> None:

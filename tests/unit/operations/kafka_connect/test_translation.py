@@ -266,6 +266,12 @@ def test_upserts_of_the_ancestor_are_refused_and_ids_without_effect_are_not() ->
     assert verdict(sink, "iceberg.tables.default-id-columns") is Verdict.NOT_NEEDED
 
 
+def test_a_long_name_is_cut_and_still_differs_from_others() -> None:
+    one_, other = (one({"name": "x" * 80 + end}).name for end in "ab")
+    assert one_ != other
+    assert len(one_) == len(other) == 63
+
+
 def test_another_connector_is_refused() -> None:
     sink = one({"connector.class": "io.confluent.connect.s3.S3SinkConnector"})
     assert verdict(sink, "connector.class") is Verdict.REFUSED
