@@ -70,6 +70,7 @@ from headgate.tables.iceberg.connector_files import (
 )
 
 _DEFAULT_CONTROL_TOPIC = "control-iceberg"
+_STOP = "stop the connector in order (PUT /connectors/NAME/stop) while it still runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class Connector:
         if kind == ANCESTOR:
             raise TakeoverUnfit(
                 f"{ANCESTOR} announces its files in another form",
-                "move to Iceberg's own sink first, or fill a new table",
+                f"{_STOP}, then headgate offsets SINK set --from-group",
             )
         if kind.rpartition(".")[2] != APACHE.rpartition(".")[2] and kind != "IcebergSink":
             raise TakeoverUnfit(f"{kind or 'a connector without a class'} is not Iceberg's sink")
@@ -228,8 +229,8 @@ def _require_fit_settings(settings: SinkSettings) -> None:
     if settings.tables:
         raise TakeoverUnfit(
             "a sink with routes has one offset per partition for all of its tables",
-            "fill new tables, or take each table over by a sink of its own, if each has topics of "
-            "its own",
+            f"{_STOP}: its group then is where every table is (headgate offsets SINK set "
+            "--from-group)",
         )
     if settings.table.type != ICEBERG:
         raise TakeoverUnfit(f"a table of type {settings.table.type} is not filled by the connector")
