@@ -602,7 +602,7 @@ class KerberosMissing(ConfigurationError):
     code = "HG-281"
 
 
-class TokenRefused(MissingRights):
+class TokenServerRefused(MissingRights):
     """The token server refuses the client: nothing was sent to a broker."""
 
     code = "HG-282"

@@ -32,7 +32,7 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
     encode,
     forgotten_properties,
-    key_property,
+    key_table_property,
     marker_property,
     newly_filled_properties,
 )
@@ -151,7 +151,7 @@ class CommitRequest:
             yield RemovePropertiesUpdate(removals=gone)
 
     def _claim_properties(self, marker: str) -> dict[str, str]:
-        key = {} if self.key is None else {key_property(self.record.sink): self.key}
+        key = {} if self.key is None else {key_table_property(self.record.sink): self.key}
         return {marker: "true", **key}
 
     def _kept_ref_updates(self) -> tuple[TableUpdate, ...]:

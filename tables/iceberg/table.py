@@ -29,7 +29,7 @@ from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import (
     decode,
     filled_tables,
-    key_property,
+    key_table_property,
     marker_property,
 )
 from headgate.control_protocol.errors import (
@@ -383,7 +383,7 @@ class IcebergTable:
 
     def _require_same_key(self, metadata: TableMetadata, key: str | None) -> None:
         """KEY-1: refuse a table that was filled by another key."""
-        stored = metadata.properties.get(key_property(self._sink))
+        stored = metadata.properties.get(key_table_property(self._sink))
         filled = marker_property(self._sink) in metadata.properties
         require_same_key(self._identifier, stored, key, filled=filled)
 

@@ -41,7 +41,7 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
     MissingRights,
-    TokenRefused,
+    TokenServerRefused,
     Unreachable,
 )
 from headgate.data_plane.formats.format_registry import record_format
@@ -213,7 +213,7 @@ def test_a_token_of_the_token_server_is_sent_and_renewed(
     with TokenServer() as tokens:
         tokens.mode = "refuse"
         described["token_url"] = tokens.url
-        with pytest.raises(TokenRefused, match="invalid_client") as caught:
+        with pytest.raises(TokenServerRefused, match="invalid_client") as caught:
             reader(troubled.url, **{"registry.auth": json.dumps(described)}).decode(
                 [VALUE], COLUMNS
             )
