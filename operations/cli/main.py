@@ -44,7 +44,7 @@ GROUPS = {
     "Begin": ("demo", "kafka", "init", "check", "run"),
     "Look": ("status", "audit", "events", "offsets", "tables", "wait", "serve"),
     "Act": ("pause", "resume", "stop", "start", "restart", "rollback", "delete", "maintain"),
-    "Set up": ("rights",),
+    "Set up": ("rights", "import", "takeover"),
 }
 """The commands in the order in which people meet them."""
 
@@ -329,6 +329,10 @@ def tables(
 @sink_file
 @click.argument("action", type=click.Choice(["show", "set"]), default="show")
 @click.argument("wanted", nargs=-1, metavar="[TOPIC/PARTITION=OFFSET]...")
+@click.option("--from-group", "group", metavar="GROUP", help="Set those of another group.")
+@click.option(
+    "--map", "maps", multiple=True, metavar="OLD=NEW", help="With it: a topic or partition renamed."
+)
 @click.option("--yes", is_flag=True, help="Set them without asking.")
 @deleted_back_option
 @as_json_option
@@ -339,6 +343,8 @@ def offsets(
     action: str,
     wanted: tuple[str, ...],
     *,
+    group: str | None,
+    maps: tuple[str, ...],
     yes: bool,
     deleted_back: bool,
     as_json: bool,
@@ -348,14 +354,20 @@ def offsets(
     An OFFSET is a number, "earliest", "latest" or a time: trips=2026-01-31T06:00:00Z.
     """
     settings = load_settings(ctx, sink)
-    from headgate.operations.cli.offsets import set_stored_offsets, show_stored_offsets
+    from headgate.operations.cli import offsets as stored
 
-    if action == "set":
-        set_stored_offsets(settings, wanted, yes=yes, deleted_back=deleted_back)
-    elif wanted or yes or deleted_back:
+    if maps and group is None:
+        raise click.UsageError("--map goes with --from-group")
+    if action == "set" and group is not None:
+        if wanted:
+            raise click.UsageError("--from-group takes no offsets besides")
+        stored.set_offsets_of_group(settings, group, maps, yes=yes, deleted_back=deleted_back)
+    elif action == "set":
+        stored.set_stored_offsets(settings, wanted, yes=yes, deleted_back=deleted_back)
+    elif wanted or yes or deleted_back or group is not None:
         raise click.UsageError("only headgate offsets SINK set takes offsets")
     else:
-        show_stored_offsets(ctx, settings, as_json=as_json)
+        stored.show_stored_offsets(ctx, settings, as_json=as_json)
 
 
 @main.command()
