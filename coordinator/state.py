@@ -33,7 +33,7 @@ from headgate.control_protocol.ports import CommitAttempt, Staging, TableView
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.actions import Look, Looked
-from headgate.coordinator.commit_tokens import Tokens
+from headgate.coordinator.file_admission import Tokens
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, DeliveryLinger
 

@@ -16,7 +16,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.record_numbers import Integers, Numbering
 from headgate.data_plane.batch.routed_table import RoutedTable, table_of_start
 from headgate.data_plane.batch.routes import TABLE_COLUMN, Names, Routing, Target
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.routing.targets import BatchTables
 from headgate.data_plane.transform.result_rows import (
     RECORD,

@@ -13,14 +13,14 @@ import importlib.util
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sections import ControlSettings, SparkSettings, WriterKind
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import format_traits
+from headgate.config.table_format_registry import format_traits
 from headgate.control_protocol.errors import (
     ClockDiffers,
     ConfigurationError,
@@ -227,7 +227,14 @@ class Questions:
                 error.code,
                 error.exit_code,
             )
-        self.answers.append(answer)
+        self.answers.append(self._once(answer))
+
+    def _once(self, answer: Check) -> Check:
+        """Return the answer, or where the same fault was said already."""
+        for earlier in self.answers:
+            if answer.code and (earlier.code, earlier.detail) == (answer.code, answer.detail):
+                return replace(answer, detail=f"the same as {earlier.what}", hint="")
+        return answer
 
     def ask_and_keep(
         self, what: str, opened: Callable[[], Cluster], question: Callable[[Cluster], str]

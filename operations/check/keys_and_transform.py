@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record_codec import key_property, marker_property
 from headgate.control_protocol.errors import HeadgateError, KeyUnfit, TableMissing
-from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Tombstones
 from headgate.data_plane.files.format_choice import require_format_for_keys
 from headgate.data_plane.routing.keyed_routes import may_have_key, may_lead_to_table

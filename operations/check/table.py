@@ -18,7 +18,7 @@ from headgate.config.catalog_settings import Backend
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration_if_created, declared_table
-from headgate.config.table_formats import spark_session_conf
+from headgate.config.table_format_registry import spark_session_conf
 from headgate.control_protocol.errors import (
     CatalogRefused,
     HeadgateError,

@@ -31,7 +31,7 @@ from headgate.operations.cli.options import (
     worst_exit_code,
 )
 from headgate.operations.cli.status import status
-from headgate.operations.cli.stop import restart, start, stop
+from headgate.operations.cli.stop_and_start import restart, start, stop
 from headgate.operations.terminal import console, print_json
 from headgate.runtime import early_signals
 from headgate.tables.storage.damaged_files import FileDamaged
@@ -205,7 +205,7 @@ def check(
     from headgate.operations.check.check import check_offline, exit_code
     from headgate.operations.check.cluster_report import check_kafka
     from headgate.operations.check.required_grants import Role
-    from headgate.operations.render_results import show_checks
+    from headgate.operations.render_command_results import show_checks
 
     if offline:
         answers = check_offline(settings)
@@ -241,7 +241,7 @@ def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
 def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: bool) -> None:
     """Show the events on the control topic."""
     settings = load_settings(ctx, sink)
-    from headgate.operations.render_results import show_event
+    from headgate.operations.render_command_results import show_event
     from headgate.operations.status.event_tail import event_fields
     from headgate.operations.status.event_tail import follow_events as said
 
@@ -273,7 +273,7 @@ def audit(
     """
     settings = load_settings(ctx, sink)
     from headgate.operations.audit.audit import audit as judge
-    from headgate.operations.render_results import show_audit, show_progress
+    from headgate.operations.render_command_results import show_audit, show_progress
 
     with show_progress() as on_progress:
         report = judge(settings, with_source=not no_source, on_progress=on_progress)
@@ -378,7 +378,7 @@ def run(
     settings = load_settings(ctx, sinks[0])
     if rehearsed is not None:
         from headgate.operations.dry_run import try_records
-        from headgate.operations.render_results import show_dry_run
+        from headgate.operations.render_command_results import show_dry_run
 
         seen = try_records(settings, rehearsed)
         show_dry_run(console(), seen)
@@ -386,7 +386,7 @@ def run(
     verbose = bool(ctx.find_root().params["verbose"])
     if until_latest:
         from headgate.operations.cli.run import run_until_latest
-        from headgate.operations.render_results import describe_latest
+        from headgate.operations.render_command_results import describe_latest
 
         latest = run_until_latest(settings, verbose=verbose)
         click.echo(describe_latest(settings.name, latest))

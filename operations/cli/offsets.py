@@ -13,7 +13,7 @@ from headgate.operations.terminal import console, print_json
 
 
 def show_stored_offsets(ctx: click.Context, settings: SinkSettings, *, as_json: bool) -> None:
-    from headgate.operations.render_results import show_notes, show_offsets
+    from headgate.operations.render_command_results import show_notes, show_offsets
     from headgate.operations.status.status import read_offsets as look
 
     report = look(settings)

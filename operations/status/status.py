@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import describe_weaker_guarantee
+from headgate.config.table_format_registry import describe_weaker_guarantee
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -127,9 +127,9 @@ def status(
     heard_events = read_heard_events(
         envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
     )
-    unheard = (
-        _note_silent_members(settings, notes) if notes.reachable and heard_events.silent else 0
-    )
+    stopped = record is not None and record.stopped
+    ask_group = notes.reachable and heard_events.silent and not stopped
+    unheard = _note_silent_members(settings, notes) if ask_group else 0
     if not (wrong or record) and notes.reachable:
         wrong = _start_error(settings)
     error = wrong or notes.wrong or heard_events.error
@@ -144,7 +144,7 @@ def status(
             ended=heard_events.ended,
             error=error,
             stalled=stalled,
-            stopped=record is not None and record.stopped,
+            stopped=stopped,
             unheard=unheard,
             overdue=record is None
             and (heard_events.since_ms or now_ms)
@@ -398,12 +398,16 @@ def _read_events(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
 
 
 def _note_silent_members(settings: SinkSettings, notes: _Notes) -> int:
-    """Return how many are in the group although nobody is heard, and note who they are."""
+    """Return how many are in the group although nobody is heard, and note who they are.
+
+    If the group cannot be asked, nothing is known: a process that cannot speak is not ready, and
+    must not be reported as one that stopped.
+    """
     group, topic = settings.source.group_id, settings.control.topic
     try:
         members = Cluster(settings.kafka).group(group).members
-    except HeadgateError as error:  # the report is whole without them
-        notes.texts.append(settings.redacted(f"members of group {group} not known: {error}"))
+    except (RetryLater, ConfigurationError) as error:
+        notes.note_failure(f"members of group {group} are", error)
         return 0
     if members:
         notes.texts.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from headgate.config.load import parse
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.check.check import Check, check
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.status.status import status
 
 pytestmark = pytest.mark.integration
 
@@ -119,6 +121,25 @@ def test_a_group_that_may_not_even_be_seen(rules: Rules, ask: Ask) -> None:
     rules.make("hidden")
     rules.allow_only(ResourceType.GROUP, "hidden-group", AclOperation.DELETE)
     ask("hidden", "consumer group", "HG-103")
+
+
+def test_a_silent_sink_whose_group_may_not_be_seen_is_not_known(
+    rules: Rules, guarded: str, tmp_path: Path
+) -> None:
+    """Its participants may be there, unable to speak and not ready: that is no exit with 0."""
+    rules.make("silent")
+    ensure_control_topic({"bootstrap.servers": guarded}, "silent-control")
+    text = sink_file_text(tmp_path, "silent", guarded, control="silent-control")
+    settings = parse(text.replace("headgate-trips", "silent-group"))
+    settings = replace(settings, table=replace(settings.table, create=True, identifier="db.new"))
+    look = status(settings)
+    assert (look.condition, look.exit_code) == ("never started", 0), look.notes
+    rules.allow_only(ResourceType.GROUP, "silent-group", AclOperation.DESCRIBE_CONFIGS)
+    deadline = time.monotonic() + 20
+    while (look := status(settings)).exit_code == 0 and time.monotonic() < deadline:
+        pass
+    assert (look.condition, look.exit_code) == ("not known", 2), look.notes
+    assert any("members of group silent-group are not known" in note for note in look.notes)
 
 
 def test_a_control_topic_that_may_not_be_written(rules: Rules, ask: Ask, guarded: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.config.catalog_location import require_location
+from headgate.config.catalog_checks import require_location
 from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.load import parse
 from headgate.config.setting_types import Properties

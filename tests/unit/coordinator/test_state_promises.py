@@ -25,7 +25,7 @@ from headgate.coordinator import (
     secondary_tables,
 )
 from headgate.coordinator.actions import Looked
-from headgate.coordinator.commit_tokens import Tokens
+from headgate.coordinator.file_admission import Tokens
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import (
     Call,

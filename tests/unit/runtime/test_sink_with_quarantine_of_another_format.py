@@ -27,7 +27,7 @@ from headgate.operations.control.maintain import maintain
 from headgate.operations.many_tables.list import tables
 from headgate.operations.status.rejected_records import read_rejected_records
 from headgate.operations.status.status import status
-from headgate.runtime.maintenance.rounds import Done
+from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.tables.iceberg.maintenance.snapshot_selection import KEEP_MIN, MAX_AGE_MS
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import CREATED_MS

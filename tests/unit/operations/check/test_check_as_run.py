@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.operations.check import table as state
 from headgate.operations.check.check import (
+    Questions,
     _check_connect_server,
     _check_http,
     _require_standalone_master,
@@ -134,6 +136,33 @@ def test_a_certificate_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"http.certificate /no/c.pem"):
         _check_http(settings(tmp_path, more=more))
     assert "without TLS" in _check_http(settings(tmp_path, more='[http]\nlisten = "127.0.0.1:0"\n'))
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"), [("uvicorn", "headgate[http]"), ("prometheus_client", "headgate[metrics]")]
+)
+def test_a_library_that_serving_needs_is_refused_by_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, extra: str
+) -> None:
+    monkeypatch.delitem(sys.modules, "headgate.operations.http.server", raising=False)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigurationError, match=module) as caught:
+        _check_http(settings(tmp_path, more='[http]\nlisten = "127.0.0.1:0"\n'))
+    assert extra in caught.value.hint
+
+
+def test_a_fault_that_two_questions_meet_is_told_once(tmp_path: Path) -> None:
+    questions = Questions(settings(tmp_path))
+
+    def meet() -> str:
+        raise ConfigurationError("the warehouse is no storage", "choose another")
+
+    for what in ("table", "storage"):
+        questions.ask(what, meet)
+    assert [(each.detail, each.hint, each.exit_code) for each in questions.answers] == [
+        ("the warehouse is no storage", "choose another", 2),
+        ("the same as table", "", 2),
+    ]
 
 
 def test_a_spark_connect_server_that_does_not_answer_is_unreachable() -> None:

@@ -51,7 +51,9 @@ from headgate.coordinator.outgoing_events import (
     wait_and_retry,
     with_next_look,
 )
-from headgate.coordinator.pending_commits import (
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.recovery import is_rival, newest_epoch
+from headgate.coordinator.secondary_pending_commits import (
     are_in_order,
     belong_to,
     build_deliveries,
@@ -62,8 +64,6 @@ from headgate.coordinator.pending_commits import (
     pending_commits_without,
     tag_renewal,
 )
-from headgate.coordinator.phases import Phase
-from headgate.coordinator.recovery import is_rival, newest_epoch
 from headgate.coordinator.secondary_tables import (
     REFUSALS_MAX,
     closed_tables,

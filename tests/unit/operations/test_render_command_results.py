@@ -16,7 +16,7 @@ from headgate.control_protocol.redacting_loggers import LINE_CHARACTERS_MAX, red
 from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
 from headgate.operations.dry_run import DryRun, DryRunTable, Misfit
 from headgate.operations.http.status_page import _commits
-from headgate.operations.render_results import show_audit, show_dry_run, show_status
+from headgate.operations.render_command_results import show_audit, show_dry_run, show_status
 from headgate.operations.status.report import ParticipantStatus, StatusReport, TransactionStatus
 from headgate.runtime.health import LastError
 
