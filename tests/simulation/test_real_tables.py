@@ -89,3 +89,11 @@ def test_what_befalls_real_tables_has_really_struck() -> None:
         struck += walked(first).struck
 
     assert set(STRUCK) - {what.partition(" at ")[0] for what in struck} == set()
+
+
+def test_a_table_that_breaks_in_the_calm_is_noticed_by_the_next_commit() -> None:
+    """It was rolled back when all had come; an idle sink looks round a minute later (1900410)."""
+    walk = played([1900410], real=frozenset({1900410}))
+
+    assert walk.struck["upheaval: roll back"] == 1
+    assert walk.counts["HG-201"] == 1
