@@ -204,6 +204,21 @@ def test_a_connector_that_wakes_in_a_commit_is_fenced_by_its_own_mark(scene: Sce
     scene.require_each_once()
 
 
+def test_the_connector_goes_on_where_the_sink_stopped(scene: Scene) -> None:
+    scene.fill()
+    scene.stop_in_a_commit(scene.worker.kill)
+    assert scene.take_over("--yes").exit_code == 0
+    scene.produce(90)
+    scene.run_to_the_end()
+    back = scene.take_over("--back", "--yes")
+    assert back.exit_code == 0, back.output
+    scene.produce(90)
+    scene.worker.start()
+    scene.wait_until(lambda: scene.rows() >= sum(scene.sent), "its rows")
+    scene.worker.kill()
+    scene.require_each_once()
+
+
 def test_a_connector_that_was_stopped_in_order_leaves_nothing_to_do(scene: Scene) -> None:
     scene.fill()
     scene.worker.stop_connector()
