@@ -660,6 +660,15 @@ class AdoptionRefused(ConfigurationError):
     code = "HG-290"
 
 
+# -------------------------------------------------------------------- HG-292: the schema registry
+
+
+class SchemaIdReused(StopSink):
+    """The registry gives another schema than before under the same id."""
+
+    code = "HG-292"
+
+
 # -------------------------------------------------------------- HG-3..: this coordinator steps down
 
 
