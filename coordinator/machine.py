@@ -6,10 +6,10 @@ An event that was appended takes effect when it is *heard*: the log's order is t
 Every handler of an input stands here, in the order of a transaction: leadership, time, what is
 heard, END with the next START, and from collected statuses to a settled transaction. What a commit
 of one table needs besides is in ``status_validation`` (which statuses count), ``recovery`` (what
-the table and the sources say), ``commit_tokens`` (which files may come) and ``outgoing_events``
+the table and the sources say), ``file_admission`` (which files may come) and ``outgoing_events``
 (what is appended). ``epoch_claim`` leads from leadership to the first START. What serves secondary
-tables, keys and columns is asked only where there are any: ``pending_delivery``,
-``pending_commits``, ``secondary_tables``, ``source_partitions``, ``schema_changes``,
+tables, keys and columns is asked only where there are any: ``secondary_delivery``,
+``secondary_pending_commits``, ``secondary_tables``, ``source_partitions``, ``schema_changes``,
 ``repeated_refusals``.
 """
 
@@ -97,8 +97,25 @@ from headgate.coordinator.outgoing_events import (
     with_former_data,
     with_topics,
 )
-from headgate.coordinator.pending_commits import find_ahead
-from headgate.coordinator.pending_delivery import (
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.recovery import (
+    Resolution,
+    fit_offsets,
+    judge_attempt,
+    newest_epoch,
+    require_nameable_in_start,
+    require_sources_unshared,
+)
+from headgate.coordinator.repeated_refusals import count_refusals, end_refusals
+from headgate.coordinator.schema_changes import (
+    ask_for_changes,
+    on_changed,
+    on_evolved,
+    on_proposal,
+    on_tables_event,
+    retry_changes,
+)
+from headgate.coordinator.secondary_delivery import (
     begin_delivering,
     delete_undecided_drafts,
     due_commits,
@@ -122,24 +139,7 @@ from headgate.coordinator.pending_delivery import (
     with_linger,
     with_pending_and_expired,
 )
-from headgate.coordinator.phases import Phase
-from headgate.coordinator.recovery import (
-    Resolution,
-    fit_offsets,
-    judge_attempt,
-    newest_epoch,
-    require_nameable_in_start,
-    require_sources_unshared,
-)
-from headgate.coordinator.repeated_refusals import count_refusals, end_refusals
-from headgate.coordinator.schema_changes import (
-    ask_for_changes,
-    on_changed,
-    on_evolved,
-    on_proposal,
-    on_tables_event,
-    retry_changes,
-)
+from headgate.coordinator.secondary_pending_commits import find_ahead
 from headgate.coordinator.secondary_tables import (
     resuming_to_deliver,
     unknown_tables,

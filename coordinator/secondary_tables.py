@@ -34,8 +34,8 @@ from headgate.coordinator.outgoing_events import (
     term_of,
     with_former_data,
 )
-from headgate.coordinator.pending_commits import find_overdue, refuse_foreign
 from headgate.coordinator.recovery import require_sources_unshared
+from headgate.coordinator.secondary_pending_commits import find_overdue, refuse_foreign
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.coordinator.state import AccessRefusals, RefusedAccess, State, Term
 

@@ -33,7 +33,7 @@ from headgate.control_protocol.ports import CommitAttempt, Staging, TableView
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.actions import Look, Looked
-from headgate.coordinator.commit_tokens import Tokens
+from headgate.coordinator.file_admission import Tokens
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, DeliveryLinger
 
@@ -756,7 +756,7 @@ class EpochWatch:
         """A claim has read the tables."""
         return replace(self, table_epoch=epoch)
 
-    def with_own_epoch(self, epoch: Epoch) -> EpochWatch:
+    def with_claim_landed(self, epoch: Epoch) -> EpochWatch:
         """A claim has landed."""
         return replace(self, highest_epoch=epoch, table_epoch=epoch, superseded_ms=None)
 

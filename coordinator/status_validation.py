@@ -18,7 +18,7 @@ from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.coordinator.commit_tokens import Committed, Prefixes, Tokens
+from headgate.coordinator.file_admission import Committed, Prefixes, Tokens
 from headgate.coordinator.outgoing_events import (
     epoch_prefixes,
     fixed_set,

@@ -40,7 +40,7 @@ from headgate.control_protocol.ports import (
     TableView,
 )
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.data_plane.quarantine.diverted_records import (
+from headgate.data_plane.quarantine.diverted_record_replay import (
     MEANT_FOR,
     DivertedRecords,
     Place,
@@ -49,7 +49,7 @@ from headgate.data_plane.quarantine.diverted_records import (
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.embedded_source import Record
-from headgate.operations.access.secondary_tables import (
+from headgate.operations.access.open_secondary_tables import (
     FilledTables,
     build_table_start,
     record_of,

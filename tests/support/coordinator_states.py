@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from support.commit_records import broken_promises
 
 from headgate.control_protocol.identifiers import LEAP_MAX
-from headgate.coordinator.commit_tokens import MARKS_KEPT
+from headgate.coordinator.file_admission import MARKS_KEPT
 from headgate.coordinator.machine import PEERS_MAX, WINDOWS_MAX
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.secondary_tables import SUSPENDED_MAX

@@ -7,18 +7,18 @@ from typing import Any
 
 from simulation.mutants.mutant import Family
 
-from headgate.coordinator import epoch_claim, machine, pending_delivery
+from headgate.coordinator import epoch_claim, machine, secondary_delivery
 
 FAMILY = Family()
 
 
-@FAMILY.replaces("SUSPEND-1", (pending_delivery, "suspend_troubled"))
+@FAMILY.replaces("SUSPEND-1", (secondary_delivery, "suspend_troubled"))
 def set_back_and_delivered_on(_right: Any, state: Any, *_: Any) -> Any:
     """A table that was rolled back is delivered as if nothing had happened."""
     return state, ()
 
 
-@FAMILY.replaces("SUSPEND-1", (pending_delivery, "deliverable_commits"))
+@FAMILY.replaces("SUSPEND-1", (secondary_delivery, "deliverable_commits"))
 def suspended_and_delivered(_right: Any, term: Any) -> Any:
     """What a suspended table is pending is delivered."""
     return term.delivery.pending

@@ -6,7 +6,7 @@ import pytest
 from protocol.values import ALICE, BOB
 
 from headgate.control_protocol.identifiers import TransactionNumber
-from headgate.coordinator.commit_tokens import MARKS_KEPT, Tokens
+from headgate.coordinator.file_admission import MARKS_KEPT, Tokens
 
 AGE_MAX_MS = 1_000
 

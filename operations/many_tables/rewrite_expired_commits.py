@@ -24,7 +24,7 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, TableView
 from headgate.control_protocol.table_history import FileRows
-from headgate.operations.access.secondary_tables import (
+from headgate.operations.access.open_secondary_tables import (
     FilledTables,
     record_of,
     require_many_tables,
