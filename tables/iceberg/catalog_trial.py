@@ -252,9 +252,10 @@ class CatalogTrial:
 
     def _prepare(self, view: TableView, number: int) -> PreparedCommit:
         prepared = self._first.prepare(_attempt(view, number))
-        if not isinstance(prepared, PreparedCommit):
-            raise Unreachable(f"a commit could not be prepared: {prepared.reason}", "")
-        return prepared
+        if isinstance(prepared, PreparedCommit):
+            return prepared
+        assert not isinstance(prepared, Landed), "nothing had been sent"
+        raise Unreachable(f"a commit could not be prepared: {prepared.reason}", "")
 
     def _require_landed(self, outcome: CommitOutcome) -> TableView:
         if isinstance(outcome, Landed):
