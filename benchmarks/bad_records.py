@@ -37,7 +37,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
-from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan
+from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan
 from headgate.data_plane.write.write_batch import write_ranges
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table

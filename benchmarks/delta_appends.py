@@ -50,7 +50,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.table_format import TableSpec
 from headgate.data_plane.batch.plugin_plans import PluginPlans
 from headgate.data_plane.batch.transform_and_distribution import Shaping
-from headgate.data_plane.batch.write_plan import Plans, SourcePlan, WriterPlan
+from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan, WriterPlan
 from headgate.data_plane.write.write_batch import write_chunks
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed

@@ -31,7 +31,7 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.testing.contract.world import record
-from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_for
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table import IcebergTable

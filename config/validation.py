@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate.config.catalog_settings import Backend
-from headgate.config.column_options import require_valid_rules
+from headgate.config.column_rules import require_valid_rules
 from headgate.config.http_settings import require_valid_http
 from headgate.config.kafka_auth_settings import require_valid_auth
 from headgate.config.keyed_table_checks import require_valid_keyed_tables
@@ -20,7 +20,7 @@ from headgate.config.table_declaration import (
     require_valid_declaration,
     transform_plan,
 )
-from headgate.config.table_formats import require_format_support
+from headgate.config.table_format_registry import require_format_support
 from headgate.config.table_settings import ICEBERG, SchemaSettings
 from headgate.control_protocol.errors import (
     ColumnsCannotEvolve,

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from headgate.control_protocol.errors import GroupTaken, RollbackUnfinished
 from headgate.control_protocol.identifiers import (
+    Epoch,
     Sender,
     SinkName,
     TopicId,
     TopicPartition,
     TransactionId,
+    TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
 
@@ -82,6 +85,8 @@ REPLAY = "tables resume --replay"
 """The command that returns to a table what the quarantine took in for it (rule SUSPEND-6)."""
 REREAD = "tables resume --reread"
 """The command that returns to a table what had expired of it (rule SUSPEND-6)."""
+TAKEOVER = "takeover"
+"""The command that goes on where another system stopped; its claim may add files of that one."""
 UNNAMED = ""
 """The name of the one secondary table, the quarantine, in records of version 1."""
 
@@ -189,51 +194,162 @@ KEY_COUNTS = tuple(each.name for each in fields(KeyCounts))
 class CommitRecord:
     """The content of one table commit of one sink.
 
-    ``coordinator`` with ``transaction`` identify the commit: a coordinator that does not know
-    whether its call landed finds itself here, or does not (rule OUTCOME-2). ``offsets`` are the
-    next ones to read. ``records`` counts the rows this commit added, ``quarantined`` and
-    ``skipped`` the other records of its ranges, ``keys`` what they did to a keyed table (``None``:
-    it has no key). ``valid_through_ms`` is epoch milliseconds. ``control_topic`` is its
-    coordinator's, ``control_topic_id`` the id of that topic (``None`` in older records). A claim
-    (rule EPOCH-1) is the record of transaction 0; ``command`` is the one by which a person made it,
-    ``actor`` that person. ``stopped``: nobody may work until a person claims otherwise.
-
-    In the primary table's record: ``secondaries`` are the UUIDs of its secondary tables by name,
-    ``pending_commits`` what they are to receive, oldest first, ``expired`` what they will never
-    receive (rule PENDING-8), ``suspended`` those that take nothing now (rule SUSPEND-1),
-    ``routing`` the fingerprint of what decides where and what a row is, ``going_back`` where a
-    person is taking all tables back to, which is not done yet (rule ROLLBACK-1). In a secondary
-    table's: ``primary`` is the UUID of the table that decided (``None`` in records of version 1),
-    ``replayed`` what it was given back of what it had missed (rule SUSPEND-6; ``None``: nothing).
-    ``cohorts``: which partitions were added to topics of keyed tables, and are younger (KEY-8).
+    The table keeps it flat, as summary properties, and most who take one compare whole commits: so
+    it is flat here, in groups. Who changes one calls a ``with_x``, which keeps what is promised
+    below (tests/support/commit_records.py).
     """
+
+    # Which commit it is: a coordinator that does not know whether its call landed finds these two
+    # under the tag, or does not (OUTCOME-2).
 
     sink: SinkName
     group_id: str
     transaction: TransactionId
+    """That of a claim has the number 0 (EPOCH-1)."""
     coordinator: Sender
+
+    # How far the table is.
+
     offsets: Offsets
+    """The next ones to read; of topics in ``topic_ids`` only."""
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
+
+    # What this commit brought; a claim brings nothing.
+
     records: int = 0
+    """Rows that it added."""
     quarantined: int = 0
     skipped: int = 0
+    """With ``quarantined``: the other records of its ranges."""
     valid_through_ms: int | None = None
+    """Up to which time the table is complete, in epoch milliseconds."""
+
+    # The sink, as who committed last knew it.
+
     paused: bool = False
     control_topic: str | None = None
+    """The coordinator's."""
     control_topic_id: TopicId | None = None
+    """``None`` in older records."""
     command: str | None = None
+    """By which a person made the commit: a claim, or one that gives rows back."""
     actor: str | None = None
+    """That person; never without ``command``."""
     stopped: bool = False
+    """Nobody may work until a person claims otherwise; said by a person's claim only."""
+
+    # In a secondary table's record.
+
     primary: str | None = None
+    """The UUID of the table that decided; ``None`` in the primary table's record, and in all of
+    version 1."""
+
+    # In the primary table's record.
+
     secondaries: Mapping[str, str] = field(default_factory=dict)
+    """The UUIDs of its secondary tables, by name."""
     pending_commits: tuple[PendingCommit, ...] = ()
+    """What secondary tables are to receive, oldest first; of no later transaction than this."""
     expired: tuple[PendingCommit, ...] = ()
+    """What they will never receive (PENDING-8); nothing of it is pending."""
     routing: str | None = None
+    """The fingerprint of what decides where a row goes, and what it is."""
     suspended: tuple[Suspended, ...] = ()
+    """Tables that take nothing now (SUSPEND-1), each once."""
+
+    # What was added to the format later.
+
     keys: KeyCounts | None = None
+    """What the records did to a keyed table (``None``: it has no key, or the commit brought
+    nothing). The audit adds them up (KEY-10): who follows a commit does not repeat them."""
     going_back: str | None = None
+    """Where a person is taking all tables back to, which is not done yet (ROLLBACK-1)."""
     replayed: Replayed | None = None
+    """In a secondary table's record: what it was given back of what it had missed (SUSPEND-6)."""
     cohorts: PartitionCohorts = field(default_factory=dict)
+    """Which partitions were added to topics of keyed tables, and are younger (KEY-8)."""
+
+    def with_pending(
+        self, pending: tuple[PendingCommit, ...], expired: tuple[PendingCommit, ...] | None = None
+    ) -> CommitRecord:
+        """Name what is to be delivered; and, where given, what never will be (PENDING-3,
+        PENDING-8)."""
+        kept = self.expired if expired is None else expired
+        return replace(self, pending_commits=pending, expired=kept)
+
+    def with_key_counts(self, counts: KeyCounts) -> CommitRecord:
+        """Count what the commit did to a keyed table: known once its call is prepared (KEY-10)."""
+        return replace(self, keys=counts)
+
+    def with_author(self, command: str, actor: str | None) -> CommitRecord:
+        """Say that a person made this claim, and how."""
+        return replace(self, command=command, actor=actor)
+
+    def with_rows_returned(
+        self, records: int, until: Replayed, *, command: str, actor: str | None
+    ) -> CommitRecord:
+        """Return the commit by which a person gives a secondary table back what it had missed
+        (SUSPEND-6): on top of its last delivery, whose counts are not this commit's."""
+        said = replace(self, records=records, replayed=until, keys=None)
+        return said.with_author(command, actor)
+
+    def with_position_of(self, earlier: CommitRecord) -> CommitRecord:
+        """Say where the sink is if its table goes back to an earlier commit (ROLLBACK-1)."""
+        return replace(
+            self,
+            transaction=earlier.transaction,
+            offsets=earlier.offsets,
+            topic_ids=earlier.topic_ids,
+            valid_through_ms=earlier.valid_through_ms,
+        )
+
+    def with_next_batch(
+        self,
+        *,
+        transaction: TransactionId,
+        coordinator: Sender,
+        offsets: Offsets,
+        topic_ids: Mapping[str, TopicId],
+        records: int,
+        skipped: int,
+    ) -> CommitRecord:
+        """Return the record of a query's commit on top of this one, which says nothing of what this
+        one brought, nor who made it (QUERY-2); what is pending stays so."""
+        return replace(
+            self,
+            transaction=transaction,
+            coordinator=coordinator,
+            offsets=offsets,
+            topic_ids=topic_ids,
+            records=records,
+            quarantined=0,
+            skipped=skipped,
+            keys=None,
+            control_topic=None,
+            control_topic_id=None,
+            command=None,
+            actor=None,
+        )
+
+    def with_person_claim(
+        self, coordinator: Sender, command: str, actor: str | None, **changes: Any
+    ) -> CommitRecord:
+        """Return the claim that a person makes on top of this commit, an epoch above it (EPOCH-1).
+
+        It brings nothing, so it counts nothing. ``changes``: what the person wants otherwise.
+        """
+        transaction = TransactionId(Epoch(self.transaction.epoch + 1), TransactionNumber(0))
+        claim = replace(
+            self,
+            transaction=transaction,
+            coordinator=coordinator,
+            records=0,
+            quarantined=0,
+            skipped=0,
+            keys=None,
+            **changes,
+        )
+        return claim.with_author(command, actor)
 
     @property
     def records_read(self) -> int:

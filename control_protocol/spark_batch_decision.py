@@ -200,18 +200,11 @@ def record_of_batch(
     ends = {at: max(end, stored.get(at, 0)) for at, end in batch.end.items()}
     span = sum(end - max(batch.begin[at], stored.get(at, 0)) for at, end in ends.items())
     counted = not (stateful or batch.by_number)
-    return replace(
-        before,
+    return before.with_next_batch(
         transaction=transaction,
         coordinator=run.sender,
         offsets=stored.with_offsets({**ends, NEXT_BATCH: batch.number + 1}),
         topic_ids={**before.topic_ids, **topic_ids, QUERY_TOPIC: TopicId(batch.query)},
         records=rows,
         skipped=max(0, span - rows) if counted else 0,  # QUERY-15
-        quarantined=0,
-        keys=None,
-        command=None,
-        actor=None,
-        control_topic=None,
-        control_topic_id=None,
     )

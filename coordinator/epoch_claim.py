@@ -31,7 +31,7 @@ from headgate.coordinator.actions import (
     SecondariesRead,
     SourcesDescribed,
 )
-from headgate.coordinator.commit_tokens import Tokens
+from headgate.coordinator.file_admission import Tokens
 from headgate.coordinator.outgoing_events import (
     Step,
     append_events,
@@ -41,20 +41,6 @@ from headgate.coordinator.outgoing_events import (
     wait_and_retry,
     with_next_look,
     with_topics,
-)
-from headgate.coordinator.pending_commits import (
-    expired_to_record,
-    find_overdue,
-    find_undelivered,
-    pending_commits_without,
-    refuse_foreign,
-    secondary_claims,
-    split_carried_on,
-)
-from headgate.coordinator.pending_delivery import (
-    begin_delivering,
-    log_expired,
-    with_tables_to_look_at,
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
@@ -73,6 +59,20 @@ from headgate.coordinator.recovery import (
     require_readable_record,
     require_same_quarantine,
     require_sources_unshared,
+)
+from headgate.coordinator.secondary_delivery import (
+    begin_delivering,
+    log_expired,
+    with_tables_to_look_at,
+)
+from headgate.coordinator.secondary_pending_commits import (
+    expired_to_record,
+    find_overdue,
+    find_undelivered,
+    pending_commits_without,
+    refuse_foreign,
+    secondary_claims,
+    split_carried_on,
 )
 from headgate.coordinator.secondary_tables import (
     filled_tables,
@@ -373,7 +373,7 @@ def with_pending_commits(
         pending_commits_without(before, late), claims, secondaries
     )
     expired = expired_to_record(record, (*late, *(d for d in lost if d.manifest)))
-    return replace(claim, pending_commits=pending_commits, expired=expired)
+    return claim.with_pending(pending_commits, expired)
 
 
 def _log_changes(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
@@ -429,6 +429,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         # all who heard the higher one would ignore a START of this one
         return recover(state, f"epoch {state.watch.highest_epoch} was heard: claims a higher one")
     paused = is_paused_at_start(state, state.call.attempt, stored=record.paused)
+    suspended = {each.table: each for each in record.suspended}
     term = Term(
         epoch=epoch,
         primary=PrimaryState(view=view),
@@ -442,8 +443,8 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
             moved_at_ms=dict.fromkeys((view.table, *secondaries), now_ms),
         ),
         suspensions=Suspensions(
-            suspended={suspended.table: suspended for suspended in record.suspended},
-            refused_deliveries=state.suspicion.refused_deliveries,
+            suspended=suspended,
+            refused_access=state.suspicion.refused_access.without(suspended),
         ),
     )
     age_max_ms = state.settings.claim_age_max_ms
@@ -451,7 +452,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
     begun = replace(
         state,
         term=replace(term, tokens=first),
-        watch=state.watch.with_own_epoch(epoch),
+        watch=state.watch.with_claim_landed(epoch),
         pause_asked=None,
         recovery=None,
         suspicion=Suspicion(),

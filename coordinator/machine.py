@@ -6,10 +6,10 @@ An event that was appended takes effect when it is *heard*: the log's order is t
 Every handler of an input stands here, in the order of a transaction: leadership, time, what is
 heard, END with the next START, and from collected statuses to a settled transaction. What a commit
 of one table needs besides is in ``status_validation`` (which statuses count), ``recovery`` (what
-the table and the sources say), ``commit_tokens`` (which files may come) and ``outgoing_events``
+the table and the sources say), ``file_admission`` (which files may come) and ``outgoing_events``
 (what is appended). ``epoch_claim`` leads from leadership to the first START. What serves secondary
-tables, keys and columns is asked only where there are any: ``pending_delivery``,
-``pending_commits``, ``secondary_tables``, ``source_partitions``, ``schema_changes``,
+tables, keys and columns is asked only where there are any: ``secondary_delivery``,
+``secondary_pending_commits``, ``secondary_tables``, ``source_partitions``, ``schema_changes``,
 ``repeated_refusals``.
 """
 
@@ -97,8 +97,25 @@ from headgate.coordinator.outgoing_events import (
     with_former_data,
     with_topics,
 )
-from headgate.coordinator.pending_commits import find_ahead
-from headgate.coordinator.pending_delivery import (
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.recovery import (
+    Resolution,
+    fit_offsets,
+    judge_attempt,
+    newest_epoch,
+    require_nameable_in_start,
+    require_sources_unshared,
+)
+from headgate.coordinator.repeated_refusals import count_refusals, end_refusals
+from headgate.coordinator.schema_changes import (
+    ask_for_changes,
+    on_changed,
+    on_evolved,
+    on_proposal,
+    on_tables_event,
+    retry_changes,
+)
+from headgate.coordinator.secondary_delivery import (
     begin_delivering,
     delete_undecided_drafts,
     due_commits,
@@ -122,24 +139,7 @@ from headgate.coordinator.pending_delivery import (
     with_linger,
     with_pending_and_expired,
 )
-from headgate.coordinator.phases import Phase
-from headgate.coordinator.recovery import (
-    Resolution,
-    fit_offsets,
-    judge_attempt,
-    newest_epoch,
-    require_nameable_in_start,
-    require_sources_unshared,
-)
-from headgate.coordinator.repeated_refusals import count_refusals, end_refusals
-from headgate.coordinator.schema_changes import (
-    ask_for_changes,
-    on_changed,
-    on_evolved,
-    on_proposal,
-    on_tables_event,
-    retry_changes,
-)
+from headgate.coordinator.secondary_pending_commits import find_ahead
 from headgate.coordinator.secondary_tables import (
     resuming_to_deliver,
     unknown_tables,
@@ -167,7 +167,7 @@ from headgate.coordinator.status_validation import (
     ValidationResult,
     admission_criteria,
     is_too_old,
-    log_always_late,
+    log_always_stale,
     named_partitions,
     valid_through,
     validate_statuses,
@@ -577,8 +577,8 @@ def validate(state: State, now_ms: int) -> Step:
         if ready
         else f"time-out; nothing admissible from {_name_some_partitions(verdict.unsure)}"
     )
-    tokens = term_of(state).tokens.with_late(verdict.heeded, verdict.late)
-    told = log_always_late(state.settings, tokens, verdict.late - verdict.heeded)
+    tokens = term_of(state).tokens.with_stale(verdict.heeded, verdict.stale)
+    told = log_always_stale(state.settings, tokens, verdict.stale - verdict.heeded)
     if verdict.refusals or state.refused:
         state = count_refusals(state, verdict, now_ms)
     state = replace(state, term=replace(term_of(state), tokens=tokens))
@@ -591,7 +591,7 @@ def _unnamed_partitions(state: State) -> frozenset[TopicPartition]:
 
     Where files are stamped, an answer to an earlier END names none (TOKEN-2): its files cannot be
     admitted, and an END that is ready by it is settled just before its own answer comes, which is
-    late in its turn, again and again.
+    stale in its turn, again and again.
     """
     term = term_of(state)
     counts = term.closing if term.tokens.marks[1:] else 0

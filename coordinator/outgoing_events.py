@@ -35,7 +35,7 @@ from headgate.control_protocol.machine_io import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.coordinator.actions import Action, Look
-from headgate.coordinator.commit_tokens import Prefixes
+from headgate.coordinator.file_admission import Prefixes
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Call, State, Term, Timer
@@ -99,7 +99,7 @@ def term_of(state: State) -> Term:
 
 def recover(state: State, why: str) -> Step:
     """Begin again at the table, with a new epoch."""
-    suspicion = state.suspicion.with_refused_deliveries(state.term)
+    suspicion = state.suspicion.with_refused_access(state.term)
     moved = enter_phase(state, Phase.RECOVERING, term=None, recovery=None, suspicion=suspicion)
     asking, actions = ask(moved, Look(primary=True))
     told = LogLine(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED)
@@ -113,7 +113,7 @@ def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
         Phase.FOLLOWING,
         term=None,
         watch=state.watch.with_superseded(epoch, now_ms),
-        suspicion=state.suspicion.with_refused_deliveries(state.term).without_troubled_tables(),
+        suspicion=state.suspicion.with_refused_access(state.term).without_troubled_tables(),
     )
     why = f"{StepDown.code} superseded by epoch {epoch}: steps down"
     return followed, (LogLine(why, trouble=True, event=LogEvent.EPOCH_SUPERSEDED),)

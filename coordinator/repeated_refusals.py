@@ -49,9 +49,9 @@ def count_refusals(state: State, verdict: ValidationResult, now_ms: int) -> Stat
     before, read = state.refused, fixed_set(state)
     taken = verdict.admitted_partitions
     counts, grown = dict(before), set[TopicPartition]()
-    late = {each.sender for each in verdict.refusals if each.objection.fault is Fault.LATE}
+    stale = {each.sender for each in verdict.refusals if each.objection.fault is Fault.STALE}
     for refusal in verdict.refusals:
-        if refusal.sender in late:
+        if refusal.sender in stale:
             continue  # that has a name of its own (TOKEN-2), and what follows begins behind it
         for partition in refusal.partitions & read:
             now = RepeatedRefusal(refusal.sender, refusal.objection, since_ms=now_ms)

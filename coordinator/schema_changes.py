@@ -140,7 +140,7 @@ def on_evolved(state: State, done: EvolvedTable) -> Step:
     known = replace(term.primary.view, schema_id=view.schema_id)
     term = replace(
         term,
-        primary=term.primary.with_view(known, overtaken=term.primary.overtaken),
+        primary=term.primary.with_view(known),
         changes=replace(
             term.changes, refused=bound_refusals((*term.changes.refused, *done.refused))
         ),

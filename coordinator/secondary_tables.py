@@ -8,7 +8,7 @@ on, and only a person ends it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from headgate.control_protocol.commit_record import PendingCommit, Suspended
@@ -34,10 +34,10 @@ from headgate.coordinator.outgoing_events import (
     term_of,
     with_former_data,
 )
-from headgate.coordinator.pending_commits import find_overdue, refuse_foreign
 from headgate.coordinator.recovery import require_sources_unshared
+from headgate.coordinator.secondary_pending_commits import find_overdue, refuse_foreign
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
-from headgate.coordinator.state import RefusedDelivery, State, Term
+from headgate.coordinator.state import AccessRefusals, RefusedAccess, State, Term
 
 # Tables that the ledger has filled and that are gone: suspended, or made again where asked for
 # (LEDGER-2).
@@ -217,12 +217,10 @@ def suspend_troubled(
             troubles[name] = MissingRights(words[name].removeprefix(f"{MissingRights.code} "))
             refused.add(name)
     asked = {*given.views, *given.troubles}
-    refusals = {n: count for n, count in term.suspensions.refusals.items() if n not in asked}
-    refusals |= {n: term.suspensions.refusals.get(n, 0) + 1 for n in refused}
-    state = replace(
-        state, term=replace(term, suspensions=replace(term.suspensions, refusals=refusals))
-    )
-    early = {n for n in refused if refusals[n] < REFUSALS_MAX}
+    known = term.suspensions.refused_access
+    reads = _count_refused(known.reads, refused, asked, term.delivery.pending)
+    state = _with_refused(state, replace(known, reads=reads))
+    early = {n for n in refused if reads[n].times < REFUSALS_MAX}
     return suspend_tables(state, {n: e for n, e in troubles.items() if n not in early}, now_ms)
 
 
@@ -233,28 +231,38 @@ def suspend_undeliverable(
     term, outcomes = term_of(state), given.outcomes.items()
     refused = {n: o.reason for n, o in outcomes if isinstance(o, Unknown) and o.rights}
     refused |= {n: e.message for n, e in given.troubles.items() if isinstance(e, MissingRights)}
-    counts = _count_refused(term, refused)
+    asked = {*given.outcomes, *given.troubles}
+    known = term.suspensions.refused_access
+    deliveries = _count_refused(known.deliveries, refused, asked, term.delivery.pending)
     troubles = {n: e for n, e in given.troubles.items() if n not in refused}
-    weary = {n for n, count in counts.items() if count.times >= REFUSALS_MAX}
+    weary = {n for n in refused if deliveries[n].times >= REFUSALS_MAX}
     troubles |= {n: MissingRights(refused[n]) for n in sorted(weary)}
     named = named_secondaries(state)
-    state = replace(
-        state, term=replace(term, suspensions=replace(term.suspensions, refused_deliveries=counts))
-    )
+    state = _with_refused(state, replace(known, deliveries=deliveries))
     return suspend_tables(state, {n: e for n, e in troubles.items() if n not in named}, now_ms)
 
 
-def _count_refused(term: Term, refused: Collection[str]) -> dict[str, RefusedDelivery]:
-    """Count a refused delivery of each of these tables; anew where somebody delivered meanwhile."""
-    known, pending = term.suspensions.refused_deliveries, term.delivery.pending
-    counts: dict[str, RefusedDelivery] = {}
-    for each in pending_commits_of(pending, refused):
-        before = known.get(each.table)
-        if before and before.oldest in pending:
-            counts[each.table] = replace(before, times=before.times + 1)
-        else:
-            counts.setdefault(each.table, RefusedDelivery(1, each))
+def _count_refused(
+    known: Mapping[str, RefusedAccess],
+    refused: Collection[str],
+    asked: Collection[str],
+    pending: Sequence[PendingCommit],
+) -> dict[str, RefusedAccess]:
+    """Count one more refusal of each of these tables; anew where somebody delivered meanwhile."""
+    counts = {name: count for name, count in known.items() if name not in asked}
+    oldest = {each.table: each for each in reversed(pending)} if refused else {}
+    for name in refused:
+        before, first = known.get(name, RefusedAccess(0)), oldest.get(name)
+        times = before.times if before.oldest in (None, first) else 0
+        counts[name] = RefusedAccess(times + 1, first)
     return counts
+
+
+def _with_refused(state: State, refused: AccessRefusals) -> State:
+    term = term_of(state)
+    return replace(
+        state, term=replace(term, suspensions=replace(term.suspensions, refused_access=refused))
+    )
 
 
 def suspend_tables(
@@ -268,11 +276,11 @@ def suspend_tables(
     found = suspensions_for(state, troubles, now_ms + state.wall_ahead_ms)
     suspended = {**term.suspensions.suspended, **found}
     require_not_too_many_suspended(suspended)
-    refusals = {name: n for name, n in term.suspensions.refusals.items() if name not in suspended}
+    refused = term.suspensions.refused_access.without(suspended)
     state = replace(
         state,
         term=replace(
-            term, suspensions=replace(term.suspensions, suspended=suspended, refusals=refusals)
+            term, suspensions=replace(term.suspensions, suspended=suspended, refused_access=refused)
         ),
     )
     return state, (*log_suspended(found), *parting_words)

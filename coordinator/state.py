@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
@@ -33,7 +33,7 @@ from headgate.control_protocol.ports import CommitAttempt, Staging, TableView
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.actions import Look, Looked
-from headgate.coordinator.commit_tokens import Tokens
+from headgate.coordinator.file_admission import Tokens
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, DeliveryLinger
 
@@ -88,43 +88,54 @@ WINDOW = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who coordinates what; never changes during a coordinator's life.
+    """Who coordinates what: constant in a coordinator's life, as the sink file says."""
 
-    ``shared_with``: sinks that may fill the same branch from the same topics (rule TABLE-5).
-    ``control_topic`` is for the record, ``configuration`` for START (rule CONFIG-1).
-    ``secondaries``: the tables that receive what the primary table decides, the quarantine first;
-    ``routing``: the fingerprint of what decides where and what a row is (rule PENDING-3);
-    ``routed``: whether the primary table is a ledger, and rows go to tables that no START names
-    (rule LEDGER-1); ``makes``: whether missing ones are made at all, ``makes_anew``: those too that
-    were filled before (rule LEDGER-2); ``evolves``: whether columns are taken up at all (rule
-    SCHEMA-1); ``paces``: how long what tables are pending gathers, where the first that matches
-    counts (rule LINGER-1); ``refresh_ms``: how far behind idle tables may be (rule FRESH-2);
-    ``keyed``: whether records replace rows of their key in the primary table (rule KEY-1);
-    ``routed_keys``: and in which tables that rows are routed to; ``growth_ms``: how long partitions
-    that are added to their topics are held at least; ``None``: they stop the sink;
-    ``multiples_only``: keys are hashed by the number of partitions (rule KEY-8); ``deleted_back``:
-    a person said that records whose rows were deleted may be read again (rule COMPACTION-1).
-    """
+    # Who it is.
 
     sink: SinkName
     group_id: str
     sender: Sender
     shared_with: frozenset[str] = frozenset()
+    """Sinks that may fill the same branch from the same topics (TABLE-5)."""
     control_topic: str | None = None
+    """For the record."""
     configuration: Mapping[str, str] = field(default_factory=dict)
+    """For START (CONFIG-1)."""
+
+    # Its tables.
+
     secondaries: tuple[str, ...] = ()
+    """Those that receive what the primary table decides, and that START names; the quarantine
+    first."""
     routing: str | None = None
+    """The fingerprint of what decides where a row goes, and what it is (PENDING-3)."""
     routed: bool = False
-    makes: bool = False
-    makes_anew: bool = False
-    evolves: bool = True
-    paces: tuple[DeliveryLinger, ...] = ()
-    refresh_ms: int = 0
+    """Whether the primary table is a ledger, and rows go to tables that no START names
+    (LEDGER-1)."""
     keyed: bool = False
+    """Whether records replace rows of their key in the primary table (KEY-1)."""
     routed_keys: RoutedKeys = NO_KEYS
+    """And in which tables that rows are routed to."""
+
+    # What it may do to them.
+
+    makes: bool = False
+    """Whether missing tables are made at all."""
+    makes_anew: bool = False
+    """Those too that were filled before (LEDGER-2)."""
+    evolves: bool = True
+    """Whether columns are taken up at all (SCHEMA-1)."""
+    paces: tuple[DeliveryLinger, ...] = ()
+    """How long what is pending for tables gathers; the first that matches counts (LINGER-1)."""
+    refresh_ms: int = 0
+    """How far behind idle tables may be (FRESH-2); 0: as far as they are."""
     growth_ms: int | None = None
+    """How long partitions that are added to topics of keyed tables are held at least; ``None``:
+    they stop the sink (KEY-8)."""
     multiples_only: bool = False
+    """Keys are hashed by the number of partitions (KEY-8)."""
     deleted_back: bool = False
+    """A person said that records whose rows were deleted may be read again (COMPACTION-1)."""
 
     @property
     def has_keys(self) -> bool:
@@ -152,7 +163,7 @@ class Fault(StrEnum):
     UNREADABLE = "a table cannot be read now"
     TABLE = "files of a table that takes none, or is another one"
     FOLDER = "files outside of their folders"
-    LATE = "files of an earlier transaction, which alone could bring them"
+    STALE = "files of an earlier transaction, which alone could bring them"
     COUNTS = "counts do not add up"
     IMPOSSIBLE = "not possible with these settings, or in the table already"
 
@@ -278,14 +289,37 @@ class SchemaChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedDelivery:
-    """How often in a row a table's delivery was refused for want of rights."""
+class RefusedAccess:
+    """How often in a row a table could not be read, or delivered to, for want of rights."""
 
     times: int
 
-    oldest: PendingCommit
-    """The oldest one that was refused. While it is pending nobody has delivered to the table; else
-    counting begins anew."""
+    oldest: PendingCommit | None = None
+    """The oldest that was pending for it. While it is pending nobody has delivered to the table;
+    else counting begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRefusals:
+    """Tables, by name, to which access is refused for want of rights (SUSPEND-1)."""
+
+    reads: Mapping[str, RefusedAccess] = field(default_factory=dict)
+    deliveries: Mapping[str, RefusedAccess] = field(default_factory=dict)
+    """Apart from reads, which are often allowed where deliveries are not."""
+
+    def without(self, tables: Collection[str]) -> AccessRefusals:
+        return AccessRefusals(
+            {name: each for name, each in self.reads.items() if name not in tables},
+            {name: each for name, each in self.deliveries.items() if name not in tables},
+        )
+
+    def of_pending_tables(self) -> AccessRefusals:
+        """Keep what another epoch may count on: where nothing is pending, nothing tells whether
+        others filled the table meanwhile."""
+        return AccessRefusals(
+            {name: each for name, each in self.reads.items() if each.oldest},
+            {name: each for name, each in self.deliveries.items() if each.oldest},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,11 +329,9 @@ class Suspensions:
     suspended: Mapping[str, Suspended] = field(default_factory=dict)
     """By name, at most as many as a record and a START can name (SUSPEND-4)."""
 
-    refusals: Mapping[str, int] = field(default_factory=dict)
-    """How often in a row a table could not be read for want of rights; never a suspended one."""
-
-    refused_deliveries: Mapping[str, RefusedDelivery] = field(default_factory=dict)
-    """By name. Where epochs are short, none would count to the end: the next one goes on."""
+    refused_access: AccessRefusals = field(default_factory=AccessRefusals)
+    """Of no suspended table. Where epochs are short, none would count to the end: the next one goes
+    on."""
 
     resume_asked: frozenset[str] = frozenset()
     """Suspended tables that a person wants filled again (SUSPEND-5)."""
@@ -394,11 +426,15 @@ class PrimaryState:
     """Its record is the newest commit of this epoch that has landed, as far as known."""
 
     overtaken: bool = False
-    """Others have moved a table since; a commit that lands ends it (TABLE-4)."""
+    """A look round found that others have moved a table since; a commit that lands ends it
+    (TABLE-4)."""
 
-    def with_view(self, view: TableView, *, overtaken: bool) -> PrimaryState:
-        """Take in a read. ``overtaken``: others have moved a table, as far as is known by now."""
-        return replace(self, view=view, overtaken=overtaken)
+    def with_view(self, view: TableView) -> PrimaryState:
+        """Take in a read."""
+        return replace(self, view=view)
+
+    def with_others_ahead(self) -> PrimaryState:
+        return replace(self, overtaken=True)
 
     def with_landed(self, view: TableView) -> PrimaryState:
         return replace(self, view=view, overtaken=False)
@@ -623,8 +659,8 @@ class Suspicion:
     """Tables that the claim suspends besides those of the record (SUSPEND-1); a coordinator that
     is superseded leaves them to the next one."""
 
-    refused_deliveries: Mapping[str, RefusedDelivery] = field(default_factory=dict)
-    """Deliveries that were refused in the last epoch of this coordinator: the next one counts on
+    refused_access: AccessRefusals = field(default_factory=AccessRefusals)
+    """What was refused in the last epoch of this coordinator: the next one counts on
     (SUSPEND-1)."""
 
     def with_doubt(self, message: str) -> Suspicion:
@@ -636,11 +672,11 @@ class Suspicion:
     def with_troubled_tables(self, found: Mapping[str, Suspended]) -> Suspicion:
         return replace(self, troubled={**self.troubled, **found})
 
-    def with_refused_deliveries(self, term: Term | None) -> Suspicion:
+    def with_refused_access(self, term: Term | None) -> Suspicion:
         """Keep what the term counted, if it is one that ends."""
         if term is None:
             return self
-        return replace(self, refused_deliveries=term.suspensions.refused_deliveries)
+        return replace(self, refused_access=term.suspensions.refused_access.of_pending_tables())
 
     def without_troubled_tables(self) -> Suspicion:
         return replace(self, troubled={})
@@ -720,7 +756,7 @@ class EpochWatch:
         """A claim has read the tables."""
         return replace(self, table_epoch=epoch)
 
-    def with_own_epoch(self, epoch: Epoch) -> EpochWatch:
+    def with_claim_landed(self, epoch: Epoch) -> EpochWatch:
         """A claim has landed."""
         return replace(self, highest_epoch=epoch, table_epoch=epoch, superseded_ms=None)
 

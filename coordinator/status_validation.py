@@ -18,7 +18,7 @@ from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.coordinator.commit_tokens import Committed, Prefixes, Tokens
+from headgate.coordinator.file_admission import Committed, Prefixes, Tokens
 from headgate.coordinator.outgoing_events import (
     epoch_prefixes,
     fixed_set,
@@ -46,7 +46,7 @@ class ValidationResult:
 
     ``written`` are the admitted ones in log order; ``unsure`` the partitions of which nothing
     admissible was heard; ``refusals`` the statuses that were refused whole. ``heeded`` are senders
-    of admitted records, ``late`` those of files that only an earlier commit could bring (TOKEN-2).
+    of admitted records, ``stale`` those of files that only an earlier commit could bring (TOKEN-2).
     """
 
     offsets: Offsets
@@ -56,7 +56,7 @@ class ValidationResult:
     unsure: frozenset[TopicPartition] = frozenset()
     refusals: tuple[RefusedStatus, ...] = ()
     heeded: frozenset[Sender] = frozenset()
-    late: frozenset[Sender] = frozenset()
+    stale: frozenset[Sender] = frozenset()
 
     @property
     def refusal_texts(self) -> tuple[str, ...]:
@@ -193,7 +193,7 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
         unsure=by.fixed - sure,
         refusals=tuple(refusals),
         heeded=frozenset(heeded),
-        late=_find_late_senders(statuses, by),
+        stale=_find_stale_senders(statuses, by),
     )
 
 
@@ -238,7 +238,7 @@ def _check_ends(claimed: Claims, ends: Mapping[TopicPartition, int] | None) -> s
 
 def _check_folders(heard: HeardStatus, written: TableStatus, prefixes: Prefixes) -> str | None:
     for file in written.files:
-        if prefixes.is_late(file.path):
+        if prefixes.is_stale(file.path):
             return f"file of an earlier transaction, which alone could bring it: {file.path}"
         if not prefixes.is_allowed(file.path, heard.transaction):
             return f"file outside the prefixes of its transaction, or too old: {file.path}"
@@ -246,17 +246,19 @@ def _check_folders(heard: HeardStatus, written: TableStatus, prefixes: Prefixes)
 
 
 def _fault_of_folders(written: TableStatus, prefixes: Prefixes) -> Fault:
-    late = any(prefixes.is_late(f.path) for f in written.files)
-    return Fault.LATE if late else Fault.FOLDER
+    stale = any(prefixes.is_stale(f.path) for f in written.files)
+    return Fault.STALE if stale else Fault.FOLDER
 
 
-def _find_late_senders(statuses: Iterable[HeardStatus], by: AdmissionCriteria) -> frozenset[Sender]:
+def _find_stale_senders(
+    statuses: Iterable[HeardStatus], by: AdmissionCriteria
+) -> frozenset[Sender]:
     if not by.prefixes.marks:
         return frozenset()
     return frozenset(
         heard.sender
         for heard in statuses
-        if any(by.prefixes.is_late(file.path) for file in _of_table(heard.status, by.table).files)
+        if any(by.prefixes.is_stale(file.path) for file in _of_table(heard.status, by.table).files)
     )
 
 
@@ -493,25 +495,25 @@ def age_ms(state: State, table: TableView, files: Iterable[WrittenFile], now_ms:
     return term_of(state).tokens.age_ms(max(within.oldest, min(numbers)), now_ms)
 
 
-# Detects participants that are always one transaction late (TOKEN-2).
+# Detects participants that are always one transaction behind: stale (TOKEN-2).
 
 
 TIMES_IN_A_ROW = 3
 """Once may be a hiccup; people are told at so many times, and at each multiple."""
 
 
-def log_always_late(
-    settings: CoordinatorSettings, tokens: Tokens, late: Iterable[Sender]
+def log_always_stale(
+    settings: CoordinatorSettings, tokens: Tokens, stale: Iterable[Sender]
 ) -> tuple[LogLine, ...]:
-    """Name those that were just late, so many times in a row."""
+    """Name those that were just stale, so many times in a row."""
     return tuple(
-        _log_late(settings, sender, tokens.late[sender])
-        for sender in sorted(late)
-        if tokens.late[sender] % TIMES_IN_A_ROW == 0
+        _log_stale(settings, sender, tokens.stale[sender])
+        for sender in sorted(stale)
+        if tokens.stale[sender] % TIMES_IN_A_ROW == 0
     )
 
 
-def _log_late(settings: CoordinatorSettings, sender: Sender, times: int) -> LogLine:
+def _log_stale(settings: CoordinatorSettings, sender: Sender, times: int) -> LogLine:
     error = ParticipantStarves(
         f"{sender} is slower than a transaction: {times} times in a row its files came after the "
         "only commit that may bring them, and its records are read again each time",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headgate.config.load import load
-    from headgate.kafka.consumer_adapter import ConsumerSteering, partitions_of, records_of
+    from headgate.kafka.embedded_consumer import ConsumerSteering, partitions_of, records_of
     from headgate.kafka.embedded_source import Record, Steering
     from headgate.runtime.assembly import open_task
     from headgate.runtime.process import run
@@ -33,15 +33,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ConsumerSteering": "headgate.kafka.consumer_adapter",
+    "ConsumerSteering": "headgate.kafka.embedded_consumer",
     "Record": "headgate.kafka.embedded_source",
     "Sink": "headgate.runtime.sink",
     "SinkTask": "headgate.runtime.sink_task",
     "Steering": "headgate.kafka.embedded_source",
     "load": "headgate.config.load",
     "open_task": "headgate.runtime.assembly",
-    "partitions_of": "headgate.kafka.consumer_adapter",
-    "records_of": "headgate.kafka.consumer_adapter",
+    "partitions_of": "headgate.kafka.embedded_consumer",
+    "records_of": "headgate.kafka.embedded_consumer",
     "run": "headgate.runtime.process",
 }
 

@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
     TokenAway,
-    TokenRefused,
+    TokenServerRefused,
     TokenUnfit,
 )
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
@@ -58,7 +58,7 @@ class TokenKeeper:
     def require_token(self, timeout_s: float = FIRST_S_MAX) -> Token:
         """Return a token, and wait for this process's first one.
 
-        Raises ``TokenRefused`` and ``ConfigurationError`` if there never was one, else
+        Raises ``TokenServerRefused`` and ``ConfigurationError`` if there never was one, else
         ``TokenAway``.
         """
         with self._changed:
@@ -115,7 +115,9 @@ class TokenKeeper:
         if self._token is not None and self._valid():
             return self._token
         # Who had a token is known to the server: whatever it says now, it is asked again.
-        if self._token is None and isinstance(self._failure, TokenRefused | ConfigurationError):
+        if self._token is None and isinstance(
+            self._failure, TokenServerRefused | ConfigurationError
+        ):
             raise self._failure
         reason = self.trouble or f"{self._where} has not answered"
         raise TokenAway(reason, "check that the token server can be reached; it is asked again")

@@ -52,7 +52,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_format import Use
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.operations.access.kafka_connection import open_source_topics
-from headgate.operations.access.secondary_tables import with_schema_changes
+from headgate.operations.access.open_secondary_tables import with_schema_changes
 from headgate.runtime.assembly import batch_writer
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 from headgate.runtime.start_checks import require_fillable_table

@@ -12,14 +12,14 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.config.catalog_location import require_catalog_location
+from headgate.config.catalog_checks import require_catalog_location
 from headgate.config.catalog_settings import Backend
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.multi_table_settings import CreateFrom, OnMissing
 from headgate.config.sections import WriterKind
 from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import spark_session_conf
+from headgate.config.table_format_registry import spark_session_conf
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,

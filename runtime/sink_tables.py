@@ -16,7 +16,7 @@ from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.route_checks import pattern_of
 from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import created_spec, plugin_format_of, spec_of
+from headgate.config.table_format_registry import created_spec, plugin_format_of, spec_of
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
@@ -62,18 +62,18 @@ from headgate.control_protocol.table_format import (
     Use,
 )
 from headgate.control_protocol.table_history import FileRows, TableReader
-from headgate.coordinator.pending_commits import find_undelivered
+from headgate.coordinator.secondary_pending_commits import find_undelivered
 from headgate.participant.settings import UnknownFields
 from headgate.tables.iceberg.catalog import missing_rights_error
 from headgate.tables.pending_files import StagedFileLists
-from headgate.tables.secondary_table import FileListSecondaryTable, FixedColumns
 from headgate.tables.secondary_tables import SecondaryTables
+from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 
 if TYPE_CHECKING:  # a reader creates no tables and writes no files
     from pyiceberg.catalog import Catalog
 
     from headgate.data_plane.batch.plugin_plans import QuarantinePlans
-    from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
+    from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
     from headgate.data_plane.routing.table_lookup import TablePlans
     from headgate.runtime.table_creation import TableMaker
     from headgate.runtime.write_planning import Planning
@@ -446,7 +446,7 @@ class SinkTables:
 
     def plan_writes(self, source: SourcePlan) -> WriterPlan:
         """Return how files of the sink's table, as it is now, are written from this source."""
-        from headgate.data_plane.batch.write_plan import plan_of_file_schema
+        from headgate.data_plane.batch.writer_task_plan import plan_of_file_schema
         from headgate.runtime.write_planning import shaping
 
         layout = self.file_schema(self.name)
@@ -510,7 +510,7 @@ class SinkTables:
 
     def _plans(self, aside: QuarantinePlans | None) -> TablePlans:
         from headgate.data_plane.batch.plugin_plans import PluginPlans
-        from headgate.data_plane.batch.write_plan import Plans
+        from headgate.data_plane.batch.writer_task_plan import Plans
         from headgate.runtime.write_planning import shaping
 
         shape = shaping(self.settings)
@@ -520,7 +520,7 @@ class SinkTables:
 
     def _quarantine_plans(self) -> QuarantinePlans:
         from headgate.data_plane.batch.plugin_plans import PluginQuarantinePlans
-        from headgate.data_plane.batch.write_plan import Plans
+        from headgate.data_plane.batch.writer_task_plan import Plans
 
         name = self.settings.quarantine.table
         if found := self.catalog_of(name):

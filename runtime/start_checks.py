@@ -20,7 +20,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType, NestedField
 
-from headgate.config.catalog_location import is_sql, sqlite_file
+from headgate.config.catalog_checks import is_sql, sqlite_file
 from headgate.config.catalog_settings import CatalogSettings
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
@@ -40,7 +40,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.table_format import FileSchema
 from headgate.data_plane.batch.transform_and_distribution import Shaping
-from headgate.data_plane.batch.write_plan import RECORD_PARTS, STRUCT
+from headgate.data_plane.batch.writer_task_plan import RECORD_PARTS, STRUCT
 from headgate.data_plane.files.format_choice import (
     file_format_name,
     require_format_for_keys,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from headgate.config.column_options import decoded_column_rules
+from headgate.config.column_rules import decoded_column_rules
 from headgate.config.multi_table_settings import CreateFrom
 from headgate.config.route_checks import DeclaredTables
 from headgate.config.sink_settings import SinkSettings
@@ -12,7 +12,7 @@ from headgate.config.table_declaration import transform_plan
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.data_plane.batch.transform_and_distribution import Shaping
-from headgate.data_plane.batch.write_plan import Handling, SourcePlan, WriterPlan
+from headgate.data_plane.batch.writer_task_plan import Handling, SourcePlan, WriterPlan
 from headgate.data_plane.routing.table_lookup import RoutedPlans, TableLookup, TablePlans
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Self
 
-from headgate.config.catalog_location import require_catalog_location
+from headgate.config.catalog_checks import require_catalog_location
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import (
     CommitRecord,
@@ -59,7 +59,7 @@ from headgate.coordinator.recovery import (
     require_not_stopped,
     require_sources_unshared,
 )
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.kafka.group_offsets import OffsetCopies
 from headgate.participant.settings import Distribution
 from headgate.runtime.sink_tables import SinkTables

@@ -16,9 +16,9 @@ from headgate.control_protocol.errors import HeadgateError, RowsUnfit
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch
-from headgate.data_plane.batch.batch_failures import translate_write_error
+from headgate.data_plane.batch.failure_classification import translate_write_error
 from headgate.data_plane.batch.routed_table import table_of_start
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.transform.result_rows import fit_rows
 from headgate.data_plane.write.table_outlets import FileOutlets

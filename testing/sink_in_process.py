@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import plugin_format
+from headgate.config.table_format_registry import plugin_format
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import HeadgateError, TableMissing

@@ -11,7 +11,7 @@ import pyarrow.types as kinds
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.data_plane.batch.write_plan import RECORD_PARTS, STRUCT, SourcePlan
+from headgate.data_plane.batch.writer_task_plan import RECORD_PARTS, STRUCT, SourcePlan
 from headgate.data_plane.formats.casting.cast_to_table import cast_column
 from headgate.data_plane.formats.casting.relabel import relabel
 from headgate.data_plane.formats.format_registry import record_format

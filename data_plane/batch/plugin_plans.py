@@ -13,7 +13,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.table_format import FileSchema
 from headgate.control_protocol.table_history import TableReader
 from headgate.data_plane.batch.transform_and_distribution import Shaping
-from headgate.data_plane.batch.write_plan import (
+from headgate.data_plane.batch.writer_task_plan import (
     SourcePlan,
     WriterPlan,
     plan_of_file_schema,

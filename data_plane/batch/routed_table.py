@@ -12,7 +12,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.schema_evolution import Refusal
 
 if TYPE_CHECKING:  # checking settings must not import Arrow
-    from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
+    from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from headgate.data_plane.batch.write_plan import SourcePlan
+from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.formats.column_options_reader import RuledColumns

@@ -25,7 +25,7 @@ from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import WrittenFile
-from headgate.data_plane.batch.write_plan import TableShape, WriterPlan
+from headgate.data_plane.batch.writer_task_plan import TableShape, WriterPlan
 from headgate.data_plane.files.file_format import Encoder, Encoding
 from headgate.data_plane.files.format_choice import FORMAT, encoding_of, target_bytes
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes

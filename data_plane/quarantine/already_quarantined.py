@@ -28,7 +28,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.table_history import TableReader
 
 if TYPE_CHECKING:
-    from headgate.data_plane.batch.write_plan import SourcePlan
+    from headgate.data_plane.batch.writer_task_plan import SourcePlan
 
 _FIELDS = ("topic", "topic_id", "partition", "offset")
 

@@ -30,8 +30,8 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.data_plane.batch.batch_failures import is_bisectable
-from headgate.data_plane.batch.write_plan import Handling, WriterPlan
+from headgate.data_plane.batch.failure_classification import is_bisectable
+from headgate.data_plane.batch.writer_task_plan import Handling, WriterPlan
 from headgate.data_plane.formats.casting.relabel import rows_from
 from headgate.kafka.record_fetch import Chunk
 from headgate.tables.storage.file_io import open_files

@@ -28,7 +28,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.data_plane.batch.metadata_columns import MILLISECONDS_MAX, printable_name
 from headgate.data_plane.batch.record_numbers import first_offsets
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.data_plane.files.format_choice import FORMAT
 from headgate.data_plane.write.table_outlets import PartitionedRows

@@ -24,11 +24,11 @@ from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import SupportsCatalog, TableFormat, TableSpec
-from headgate.data_plane.batch.batch_failures import LacksTablePlans
+from headgate.data_plane.batch.failure_classification import LacksTablePlans
 from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable, as_dropped_table
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY, Routing, fold_case
 from headgate.data_plane.batch.transform_and_distribution import Shaping
-from headgate.data_plane.batch.write_plan import (
+from headgate.data_plane.batch.writer_task_plan import (
     NO_TABLE_IS_CREATED,
     SourcePlan,
     WriterPlan,

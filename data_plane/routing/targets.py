@@ -24,10 +24,10 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.ports import Batch, TableNeed
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.data_plane.batch.batch_failures import TablesNotPlanned
+from headgate.data_plane.batch.failure_classification import TablesNotPlanned
 from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable
 from headgate.data_plane.batch.routes import Target, fold_case
-from headgate.data_plane.batch.write_plan import NO_TABLE_IS_CREATED, WriterPlan
+from headgate.data_plane.batch.writer_task_plan import NO_TABLE_IS_CREATED, WriterPlan
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.data_plane.formats.record_format import NOTHING, RecordFormat, UndecodableRecords
 from headgate.data_plane.formats.unknown_fields import EvolvingFormat, UnknownFieldFinder
@@ -106,7 +106,7 @@ class BatchTables:
         self.postponed: str = ""
         """A name that may become a table once those that were met before it are made."""
 
-    def own_table_reason(self, target: Target) -> str:
+    def why_reserved(self, target: Target) -> str:
         """Return why no record may name this table: whoever writes to the source could else fill
         the ledger or the quarantine, and no status with such files is ever admitted."""
         if fold_case(target.table) not in self._own:
@@ -125,7 +125,7 @@ class BatchTables:
 
         A field may have a name in each record: what is done for each of them has to be little.
         """
-        if self.own_table_reason(target) or self.table_error_of(target):
+        if self.why_reserved(target) or self.table_error_of(target):
             return target
         result = self.find_table(target)
         if result is None:

@@ -20,8 +20,8 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_of_thread import in_same_sink_context
-from headgate.data_plane.batch.batch_failures import failure_of
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.failure_classification import failure_of
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.quarantine.poison_search import delete_unannounced, write_around_poison
 from headgate.data_plane.spark.job import is_one_stage, is_raised_in_task, is_worker_death, run_job
 from headgate.data_plane.spark.session import OpenSession, error_text

@@ -21,7 +21,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.errors import TransformFailed, TransformRaised, WriteFailed
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.session import OpenSession, error_text
 from headgate.data_plane.spark.shuffle_rows import PLACE, packet_schema, sort_names

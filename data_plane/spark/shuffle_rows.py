@@ -22,7 +22,7 @@ import pyarrow.types as kinds
 
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.routed_table import tables_of_plan
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.files.partitioning import Partitioner, TransformedColumn
 from headgate.data_plane.files.sorting import Sorter
 from headgate.data_plane.transform.result_routing import TableRows

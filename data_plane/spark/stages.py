@@ -24,10 +24,10 @@ from headgate.control_protocol.errors import ConfigurationError, TransformFailed
 from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
-from headgate.data_plane.batch.batch_failures import failure_of
+from headgate.data_plane.batch.failure_classification import failure_of
 from headgate.data_plane.batch.record_numbers import Integers, Numbering, bitmap_of
 from headgate.data_plane.batch.routed_table import RoutedTable, table_of_start, tables_of_plan
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.quarantine.prefilter import Prefilter
 from headgate.data_plane.quarantine.rejected_records import OWN_TABLE, RejectedRecords
 from headgate.data_plane.spark.shuffle_rows import PACKET, PLACE, TABLE, Packing

@@ -31,8 +31,8 @@ from headgate.control_protocol.ports import (
     PartitionResult,
     TableNeed,
 )
-from headgate.data_plane.batch.batch_failures import LacksTablePlans, failure_of
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.failure_classification import LacksTablePlans, failure_of
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.write.write_batch import write_source_ranges
 
 SHARE_OFFSETS_MIN = 50_000

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, TransformFailed
 from headgate.data_plane.batch.transform_and_distribution import TransformPlan
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.spark.session import error_text
 from headgate.data_plane.transform.result_routing import require_routable
 from headgate.data_plane.transform.result_rows import RECORD, require_valid_result

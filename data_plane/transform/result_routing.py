@@ -16,7 +16,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.record_numbers import Integers, Numbering
 from headgate.data_plane.batch.routed_table import RoutedTable, table_of_start
 from headgate.data_plane.batch.routes import TABLE_COLUMN, Names, Routing, Target
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.routing.targets import BatchTables
 from headgate.data_plane.transform.result_rows import (
     RECORD,
@@ -164,7 +164,7 @@ class ResultTables:
         for code in np.unique(codes).tolist():
             those = codes == code
             target = targets[code] if code >= 0 else None
-            if target is not None and (reason := self._batch_tables.own_table_reason(target)):
+            if target is not None and (reason := self._batch_tables.why_reserved(target)):
                 yield Unmatched(RejectionReason(reason, bad=True), numbers[those])
                 continue
             if target is not None and (trouble := self._batch_tables.table_error_of(target)):

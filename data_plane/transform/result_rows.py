@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import (
     TransformFailed,
 )
 from headgate.data_plane.batch.record_numbers import Integers, Numbering, first_offsets
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.casting.cast_to_table import cast_rows
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.transform.spark_types import fits_unchanged, from_spark

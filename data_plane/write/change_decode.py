@@ -18,7 +18,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.metadata_columns import RecordColumns
 from headgate.data_plane.batch.record_numbers import first_offsets
 from headgate.data_plane.batch.routed_table import RoutedTable
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.cdc.envelope_reader import Columns, UnwrappedValues
 from headgate.data_plane.cdc.message_keys import NO_KEY, MessageKeys, message_key_format
 from headgate.data_plane.cdc.operations import Operation, Operations

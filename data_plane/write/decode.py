@@ -13,7 +13,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.metadata_columns import RecordColumns
 from headgate.data_plane.batch.record_numbers import first_offsets
 from headgate.data_plane.batch.routed_table import RoutedTable
-from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
 from headgate.data_plane.files.data_files import file_shape
 from headgate.data_plane.formats import field_names
 from headgate.data_plane.formats.casting.relabel import rows_from

@@ -20,7 +20,7 @@ from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.routed_table import RoutedTable
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.files.data_files import DataFiles, OpenFiles, file_shape
 from headgate.data_plane.files.partitioning import Partitioner
 from headgate.kafka.record_fetch import Chunk

@@ -23,7 +23,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Destination
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchOutcome, BatchWritten, TableNeed
-from headgate.data_plane.batch.batch_failures import (
+from headgate.data_plane.batch.failure_classification import (
     TablesNotPlanned,
     outcome_of_attempt,
     raise_if_abandoned,
@@ -31,7 +31,7 @@ from headgate.data_plane.batch.batch_failures import (
 )
 from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable, table_of_start
 from headgate.data_plane.batch.routes import Target
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.quarantine.poison_search import write_around_poison
 from headgate.data_plane.quarantine.prefilter import Prefilter
 from headgate.data_plane.quarantine.rejected_records import BAD_VALUE, OWN_TABLE, RejectedRecords
@@ -219,7 +219,7 @@ class BatchRows:
         chunk = self._without_tombstones(target, chunk)
         if not len(chunk.offsets):
             return
-        if target is not None and (reason := self._tables.own_table_reason(target)):
+        if target is not None and (reason := self._tables.why_reserved(target)):
             self._rejected.reject_bad(
                 chunk, dict.fromkeys(range(len(chunk.offsets)), reason), OWN_TABLE
             )

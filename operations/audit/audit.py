@@ -14,7 +14,7 @@ from typing import Any, cast
 from pyroaring import BitMap64
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import describe_weaker_guarantee
+from headgate.config.table_format_registry import describe_weaker_guarantee
 from headgate.control_protocol.commit_record import REPLAY, REREAD, CommitRecord, PendingCommit
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -27,7 +27,7 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.spark_batch_decision import source_offsets
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
-from headgate.data_plane.quarantine.diverted_records import DivertedRecords, is_given_back
+from headgate.data_plane.quarantine.diverted_record_replay import DivertedRecords, is_given_back
 from headgate.operations.access.kafka_connection import (
     compacted_topics,
     find_source_offsets,
@@ -609,7 +609,9 @@ class SinkAudit:
         behind = describe_offsets_behind(record, self._allowed)
         self._unproven += behind[:1]
         if not (self._renewed or behind or (one and seen is None)):
-            still = replace(record, expired=tuple(self._find_undelivered(record)))
+            still = record.with_pending(
+                record.pending_commits, tuple(self._find_undelivered(record))
+            )
             self._keyed.replay(still, self._history.uuid, known, left_out)
 
     def _compare_appended(

@@ -30,7 +30,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_history import TableReader
 from headgate.data_plane.batch.record_numbers import bitmap_of
 from headgate.data_plane.batch.routed_table import RoutedTable
-from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan, plan_of_table
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan, plan_of_table
 from headgate.data_plane.cdc.operations import Operation
 from headgate.data_plane.cdc.policy import Tombstones
 from headgate.data_plane.quarantine.poison_search import read_around_poison

@@ -11,7 +11,7 @@ from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.route_checks import section_of
 from headgate.config.sections import FormatSettings
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import plugin_format
+from headgate.config.table_format_registry import plugin_format
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.errors import EnvelopeUnfit, RecordsWouldStop
 from headgate.control_protocol.quarantine_policy import Disposal

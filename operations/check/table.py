@@ -19,7 +19,7 @@ from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.registry_auth_settings import REGISTRY_AUTH
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration_if_created, declared_table
-from headgate.config.table_formats import spark_session_conf
+from headgate.config.table_format_registry import spark_session_conf
 from headgate.control_protocol.errors import (
     CatalogRefused,
     HeadgateError,
@@ -167,7 +167,7 @@ class TableCheck:
 
     def check_rights(self) -> str:
         """Check that the catalog lets this principal do what the sink will do."""
-        return check_rights(self._settings, self._settings.table.identifier)
+        return check_catalog_rights(self._settings, self._settings.table.identifier)
 
     def check_columns(self) -> str:
         """Check that every declared column exists with the declared type, and can be written."""
@@ -480,7 +480,7 @@ def check_quarantine(
     return f"{wanted.table} exists ({settings.type_of(wanted.table)}, UUID {uuid})"
 
 
-def check_rights(settings: SinkSettings, name: str) -> str:
+def check_catalog_rights(settings: SinkSettings, name: str) -> str:
     """Say whether a table's catalog lets this principal do what the sink will do with it.
 
     Raises ``NotChecked``.

@@ -31,7 +31,7 @@ from headgate.operations.cli.options import (
     worst_exit_code,
 )
 from headgate.operations.cli.status import status
-from headgate.operations.cli.stop import restart, start, stop
+from headgate.operations.cli.stop_and_start import restart, start, stop
 from headgate.operations.terminal import console, print_json
 from headgate.runtime import early_signals
 from headgate.tables.storage.damaged_files import FileDamaged
@@ -44,7 +44,7 @@ GROUPS = {
     "Begin": ("demo", "kafka", "init", "check", "run"),
     "Look": ("status", "audit", "events", "offsets", "tables", "wait", "serve"),
     "Act": ("pause", "resume", "stop", "start", "restart", "rollback", "delete", "maintain"),
-    "Set up": ("rights",),
+    "Set up": ("rights", "import", "takeover"),
 }
 """The commands in the order in which people meet them."""
 
@@ -215,7 +215,7 @@ def check(
     from headgate.operations.check.check import check_offline, exit_code
     from headgate.operations.check.cluster_report import check_kafka
     from headgate.operations.check.required_grants import Role
-    from headgate.operations.render_results import show_checks
+    from headgate.operations.render_command_results import show_checks
 
     if offline:
         answers = check_offline(settings)
@@ -253,7 +253,7 @@ def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
 def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: bool) -> None:
     """Show the events on the control topic."""
     settings = load_settings(ctx, sink)
-    from headgate.operations.render_results import show_event
+    from headgate.operations.render_command_results import show_event
     from headgate.operations.status.event_tail import event_fields
     from headgate.operations.status.event_tail import follow_events as said
 
@@ -285,7 +285,7 @@ def audit(
     """
     settings = load_settings(ctx, sink)
     from headgate.operations.audit.audit import audit as judge
-    from headgate.operations.render_results import show_audit, show_progress
+    from headgate.operations.render_command_results import show_audit, show_progress
 
     with show_progress() as on_progress:
         report = judge(settings, with_source=not no_source, on_progress=on_progress)
@@ -329,6 +329,10 @@ def tables(
 @sink_file
 @click.argument("action", type=click.Choice(["show", "set"]), default="show")
 @click.argument("wanted", nargs=-1, metavar="[TOPIC/PARTITION=OFFSET]...")
+@click.option("--from-group", "group", metavar="GROUP", help="Set those of another group.")
+@click.option(
+    "--map", "maps", multiple=True, metavar="OLD=NEW", help="With it: a topic or partition renamed."
+)
 @click.option("--yes", is_flag=True, help="Set them without asking.")
 @deleted_back_option
 @as_json_option
@@ -339,6 +343,8 @@ def offsets(
     action: str,
     wanted: tuple[str, ...],
     *,
+    group: str | None,
+    maps: tuple[str, ...],
     yes: bool,
     deleted_back: bool,
     as_json: bool,
@@ -348,14 +354,20 @@ def offsets(
     An OFFSET is a number, "earliest", "latest" or a time: trips=2026-01-31T06:00:00Z.
     """
     settings = load_settings(ctx, sink)
-    from headgate.operations.cli.offsets import set_stored_offsets, show_stored_offsets
+    from headgate.operations.cli import offsets as stored
 
-    if action == "set":
-        set_stored_offsets(settings, wanted, yes=yes, deleted_back=deleted_back)
-    elif wanted or yes or deleted_back:
+    if maps and group is None:
+        raise click.UsageError("--map goes with --from-group")
+    if action == "set" and group is not None:
+        if wanted:
+            raise click.UsageError("--from-group takes no offsets besides")
+        stored.set_offsets_of_group(settings, group, maps, yes=yes, deleted_back=deleted_back)
+    elif action == "set":
+        stored.set_stored_offsets(settings, wanted, yes=yes, deleted_back=deleted_back)
+    elif wanted or yes or deleted_back or group is not None:
         raise click.UsageError("only headgate offsets SINK set takes offsets")
     else:
-        show_stored_offsets(ctx, settings, as_json=as_json)
+        stored.show_stored_offsets(ctx, settings, as_json=as_json)
 
 
 @main.command()
@@ -390,7 +402,7 @@ def run(
     settings = load_settings(ctx, sinks[0])
     if rehearsed is not None:
         from headgate.operations.dry_run import try_records
-        from headgate.operations.render_results import show_dry_run
+        from headgate.operations.render_command_results import show_dry_run
 
         seen = try_records(settings, rehearsed)
         show_dry_run(console(), seen)
@@ -398,7 +410,7 @@ def run(
     verbose = bool(ctx.find_root().params["verbose"])
     if until_latest:
         from headgate.operations.cli.run import run_until_latest
-        from headgate.operations.render_results import describe_latest
+        from headgate.operations.render_command_results import describe_latest
 
         latest = run_until_latest(settings, verbose=verbose)
         click.echo(describe_latest(settings.name, latest))

@@ -10,9 +10,9 @@ import click
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import Unreachable
 from headgate.operations.control.maintain import STEPS, maintain
-from headgate.operations.render_results import show_progress
+from headgate.operations.render_command_results import show_progress
 from headgate.operations.terminal import print_json
-from headgate.runtime.maintenance.rounds import Done
+from headgate.runtime.maintenance.table_maintenance import Done
 
 
 def maintain_and_report(

@@ -53,7 +53,7 @@ def status(
         raise click.UsageError("name a sink file, or --all FOLDER")
     with without_garbage_collection():
         settings = load_settings(ctx, sink)
-        from headgate.operations.render_results import show_status
+        from headgate.operations.render_command_results import show_status
         from headgate.operations.status.status import status as look
 
     if every_s is not None:

@@ -9,7 +9,7 @@ import click
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.many_tables.list import tables
 from headgate.operations.many_tables.resume import resume_and_open, resume_tables
-from headgate.operations.render_results import show_tables
+from headgate.operations.render_command_results import show_tables
 from headgate.operations.terminal import console, print_json
 
 
@@ -49,7 +49,7 @@ def resume(settings: SinkSettings, names: Sequence[str], *, replay: bool | None)
         _report_resumed(resume_and_open(settings, names))
         _report("replayed", replay_tables(settings, names), "nothing waits in the quarantine")
     else:
-        from headgate.operations.many_tables.rewrite_expired import (
+        from headgate.operations.many_tables.rewrite_expired_commits import (
             require_rewritable,
             rewrite_tables,
         )

@@ -9,12 +9,12 @@ from contextlib import closing
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import MaintenanceUnfit
-from headgate.runtime.maintenance.rounds import Done, OnProgress, Round
 from headgate.runtime.maintenance.scheduler import (
     find_locations,
     suspension_reasons,
     tables_to_maintain,
 )
+from headgate.runtime.maintenance.table_maintenance import Done, OnProgress, Round
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 from headgate.tables.iceberg.catalog import catalog_failure
 

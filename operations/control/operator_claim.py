@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import Any
 
 from headgate.config.quarantine_settings import QuarantineSettings
@@ -21,7 +20,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord, PendingCommit
 from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.events import Notice, NoticeKind
-from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
+from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, Unknown
 from headgate.control_protocol.table_format import RollbackSnapshot
 from headgate.runtime.lifecycle_notices import append_event
@@ -70,17 +69,8 @@ def announce(settings: SinkSettings, what: str) -> None:
 
 def make_claim(before: CommitRecord, command: str, **changes: Any) -> CommitRecord:
     """Return the claim that follows ``before``, made by ``command``; it adds no rows."""
-    return replace(
-        before,
-        transaction=TransactionId(Epoch(before.transaction.epoch + 1), TransactionNumber(0)),
-        coordinator=Sender(OPERATOR, uuid.uuid4().hex[:12]),
-        records=0,
-        quarantined=0,
-        skipped=0,
-        command=command,
-        actor=actor(),
-        **changes,
-    )
+    sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
+    return before.with_person_claim(sender, command, actor(), **changes)
 
 
 def with_secondary_claims(quarantine: QuarantineSettings, claim: CommitRecord) -> CommitRecord:
@@ -96,7 +86,7 @@ def with_secondary_claims(quarantine: QuarantineSettings, claim: CommitRecord) -
         for pending_commit in claim.pending_commits
         if pending_commit.manifest or pending_commit.secondary not in uuids
     )
-    return replace(claim, pending_commits=(*kept, *claims))
+    return claim.with_pending((*kept, *claims))
 
 
 def commit_claim(

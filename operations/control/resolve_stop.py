@@ -169,7 +169,7 @@ def resolve_stop(
             "accept only what the sink's own error names",
         )
     allows(view, attempt.record)
-    claim = replace(attempt.record, command=" ".join(words), actor=actor())
+    claim = attempt.record.with_author(" ".join(words), actor())
     _commit_claim(world.table, replace(attempt, record=claim))
     return answered
 

@@ -22,7 +22,11 @@ from typing import Any
 
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import CommitRecord, require_rollback_finished
+from headgate.control_protocol.commit_record import (
+    CommitRecord,
+    Replayed,
+    require_rollback_finished,
+)
 from headgate.control_protocol.errors import (
     ConfigurationError,
     DeletedBack,
@@ -252,13 +256,7 @@ def plan_rollback(
         view=view,
         goal=goal,
         tables=(*secondaries, own),
-        record=replace(
-            before,
-            offsets=record.offsets,
-            topic_ids=record.topic_ids,
-            transaction=record.transaction,
-            valid_through_ms=record.valid_through_ms,
-        ),
+        record=before.with_position_of(record),
         dropped=tuple(
             str(each.transaction) for each in removed.own_commit_records if each.going_back is None
         ),
@@ -561,7 +559,7 @@ def _roll_back_table(
     if _plan_secondary(goal, planned.table, past) != planned:
         raise _unfinished_error(goal, f"{planned.table} was changed meanwhile")
     staying = _newest_record(past, planned.target)
-    claim = replace(_secondary_claim(goal), replayed=staying.replayed if staying else None)
+    claim = _secondary_claim(goal, staying.replayed if staying else None)
     outcome = tables.roll_back(CommitAttempt(past.view, claim), back)
     if isinstance(outcome, Landed):
         return
@@ -572,7 +570,7 @@ def _roll_back_table(
         raise _unfinished_error(goal, f"{planned.table}: {outcome.reason}")
 
 
-def _secondary_claim(goal: RollbackTarget) -> CommitRecord:
+def _secondary_claim(goal: RollbackTarget, replayed: Replayed | None) -> CommitRecord:
     """Return what each table's record says: like a delivery's (PENDING-5), with the target's
     offsets."""
     fence, record = goal.before, goal.record
@@ -587,6 +585,7 @@ def _secondary_claim(goal: RollbackTarget) -> CommitRecord:
         command=fence.command,
         actor=fence.actor,
         primary=goal.primary,
+        replayed=replayed,
         cohorts=record.cohorts,
     )
 

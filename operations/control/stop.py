@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
@@ -98,7 +98,7 @@ def _acknowledge_delivered(settings: SinkSettings, record: CommitRecord) -> Comm
     if settings.tables or not record.pending_commits:
         return record
     with open_reader(settings) as tables:
-        return replace(record, pending_commits=tables.undelivered_commits(record))
+        return record.with_pending(tables.undelivered_commits(record))
 
 
 def _wait_until_gone(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ from headgate.control_protocol.ports import (
     TableView,
 )
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.data_plane.quarantine.diverted_records import (
+from headgate.data_plane.quarantine.diverted_record_replay import (
     MEANT_FOR,
     DivertedRecords,
     Place,
@@ -49,7 +49,7 @@ from headgate.data_plane.quarantine.diverted_records import (
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.embedded_source import Record
-from headgate.operations.access.secondary_tables import (
+from headgate.operations.access.open_secondary_tables import (
     FilledTables,
     build_table_start,
     record_of,
@@ -301,7 +301,7 @@ def _replayed_up_to(
 
 def _with_replayed(record: CommitRecord, records: int, until: Replayed) -> CommitRecord:
     """Return the record of the last delivery, with what was given back added."""
-    return replace(record, records=records, replayed=until, command=REPLAY, actor=actor())
+    return record.with_rows_returned(records, until, command=REPLAY, actor=actor())
 
 
 def _route_only_to(settings: SinkSettings, name: str) -> SinkSettings:

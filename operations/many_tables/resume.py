@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import (
     TableStillSuspended,
 )
 from headgate.control_protocol.events import Resume
-from headgate.operations.access.secondary_tables import require_many_tables
+from headgate.operations.access.open_secondary_tables import require_many_tables
 from headgate.operations.access.tables import open_reader
 from headgate.operations.control.pause import LOOKED_AT_S, default_patience_s, send_until_applied
 

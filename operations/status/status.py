@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import describe_weaker_guarantee
+from headgate.config.table_format_registry import describe_weaker_guarantee
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -35,12 +35,12 @@ from headgate.operations.status.deferred_partitions import (
 )
 from headgate.operations.status.report import (
     MEND_TABLES,
+    CommitSummary,
     OffsetsReport,
     ParticipantStatus,
     PartitionStatus,
     RejectedRecord,
     StatusReport,
-    TransactionStatus,
     lag_of,
 )
 from headgate.runtime.health import (
@@ -369,9 +369,9 @@ def _find_stalled(
     )
 
 
-def _transactions(history: History, number: int) -> Iterable[TransactionStatus]:
+def _transactions(history: History, number: int) -> Iterable[CommitSummary]:
     for commit in reversed(history.commits[-number:]):
-        yield TransactionStatus(
+        yield CommitSummary(
             transaction=str(commit.record.transaction),
             snapshot_id=commit.snapshot_id,
             committed_ms=commit.committed_ms,

@@ -24,7 +24,7 @@ from pyiceberg.types import PrimitiveType
 
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.data_plane.batch.write_plan import SourcePlan, plan_of_table
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_of_table
 from headgate.data_plane.files.data_files import DataFiles, FileShape
 from headgate.data_plane.files.format_choice import FORMAT
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes

@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_of_thread import in_same_sink_context
-from headgate.runtime.maintenance.rounds import Done, Round
+from headgate.runtime.maintenance.table_maintenance import Done, Round
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.commit_lock import CommitLocks
 from headgate.tables.iceberg.table import IcebergTable

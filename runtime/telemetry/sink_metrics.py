@@ -54,7 +54,7 @@ from headgate.runtime.telemetry.instrumented_ports import (
 from headgate.runtime.telemetry.meters import Gauge, Telemetry
 
 if TYPE_CHECKING:
-    from headgate.runtime.maintenance.rounds import Done
+    from headgate.runtime.maintenance.table_maintenance import Done
 
 
 # Measures background maintenance: what its rounds did, and when the last good one was.

@@ -283,7 +283,7 @@ class HudiKeyedTable(HudiCommits):
             keys = java.upsert(meta, instant, number_files(attempt))
         else:
             java.begin_empty_commit(meta, instant)
-        return replace(attempt, record=replace(attempt.record, keys=keys))
+        return replace(attempt, record=attempt.record.with_key_counts(keys))
 
     def _refuse_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
         """Check what Hudi has written; the staged files were read."""

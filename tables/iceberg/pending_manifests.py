@@ -39,7 +39,7 @@ from headgate.control_protocol.identifiers import Epoch, SinkName, staging_folde
 from headgate.control_protocol.ports import Staging
 from headgate.tables.iceberg import manifest_entries, manifests_v3
 from headgate.tables.iceberg.maintenance.compaction_plan import SmallFile
-from headgate.tables.iceberg.maintenance.unreferenced_files import STORAGE_THREADS
+from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import STORAGE_THREADS
 from headgate.tables.iceberg.manifests import CODEC, is_writable_spec, manifest_files
 from headgate.tables.storage.file_store import files_below
 

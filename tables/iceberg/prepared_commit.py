@@ -119,7 +119,7 @@ def _with_key_changes(
         folder=folder,
         cohorts=record.cohorts,
     )
-    counted = replace(proposal.record, keys=deletions.counts)
+    counted = proposal.record.with_key_counts(deletions.counts)
     return replace(proposal, record=counted, deletions=deletions)
 
 

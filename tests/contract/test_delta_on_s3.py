@@ -24,8 +24,8 @@ from headgate.control_protocol.testing.contract.world import claimed, commit, la
 from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.table_format import DeltaFormat
 from headgate.tables.pending_files import StagedFileLists
-from headgate.tables.secondary_table import FileListSecondaryTable, FixedColumns
 from headgate.tables.storage.file_io import open_files
+from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 
 HURRIED_S = 2
 VERSION = r"_delta_log/\d{20}\.json"

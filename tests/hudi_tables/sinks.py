@@ -25,7 +25,7 @@ from repository.tree import ROOT
 from support.object_store import BUCKET, KEY, REGION, SECRET, ObjectStore
 
 from headgate.config.load import load
-from headgate.config.table_formats import secondary_spec, table_spec
+from headgate.config.table_format_registry import secondary_spec, table_spec
 from headgate.control_protocol.table_format import TableSpec
 from headgate.operations.cli.main import main
 from headgate.operations.demo.producer import create_topic

@@ -16,7 +16,7 @@ from many_tables_of_a_kind import CHANGES, DECLARED, EVERY, MANY, PLACES, changi
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import secondary_spec
+from headgate.config.table_format_registry import secondary_spec
 from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.testing.contract.ledger import owing
 from headgate.control_protocol.testing.contract.world import claimed, landed

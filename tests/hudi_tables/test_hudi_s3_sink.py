@@ -19,7 +19,7 @@ from hudi_tables.test_hudi_sink import started
 from support.object_store import ObjectStore
 
 from headgate.config.load import load
-from headgate.config.table_formats import quarantine_spec
+from headgate.config.table_format_registry import quarantine_spec
 from headgate.operations.cli.main import main
 from headgate.operations.many_tables.list import tables
 from headgate.operations.status.status import status

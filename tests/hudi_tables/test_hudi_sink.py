@@ -26,7 +26,7 @@ from hudi_tables.world import ARCHIVED_SOON, QUICK
 from support.served_page import assert_served_without_rollback
 
 from headgate.config.load import load
-from headgate.config.table_formats import quarantine_spec, secondary_spec
+from headgate.config.table_format_registry import quarantine_spec, secondary_spec
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars

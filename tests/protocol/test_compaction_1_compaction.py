@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refu
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.audited_table import check_commit_chain
 from headgate.operations.audit.files import check_commits, check_live_files
-from headgate.runtime.maintenance.rounds import Round
+from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg.history import read_history, summary_of
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
 from headgate.tables.iceberg.maintenance.compaction_plan import (

@@ -27,14 +27,14 @@ from headgate.coordinator.actions import (
     ManifestsStaged,
     SecondariesRead,
 )
-from headgate.coordinator.pending_delivery import (
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.secondary_delivery import (
     AT_ONCE,
     LINGERING_MAX,
     TRIED_MAX,
     due_commits,
     with_tables_to_look_at,
 )
-from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import DeliveryLinger
 from headgate.coordinator.state import Lingering
 

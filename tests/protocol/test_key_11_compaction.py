@@ -19,7 +19,7 @@ from support.keyed_world import NAME, SINK, Event, KeyedWorld, shown
 from support.local_catalog import local_catalog
 from support.maintained import settings
 
-from headgate.runtime.maintenance.rounds import Round
+from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg.maintenance.compaction_commit import MovedRows
 from headgate.tables.iceberg.maintenance.compaction_plan import _FIRST_ROW, live_entries
 from headgate.tables.iceberg.maintenance.orphan_files import Ages, Orphans

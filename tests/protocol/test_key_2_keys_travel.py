@@ -15,7 +15,7 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import ControlOffset, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.coordinator.commit_tokens import Prefixes
+from headgate.coordinator.file_admission import Prefixes
 from headgate.coordinator.state import HeardStatus
 from headgate.coordinator.status_validation import (
     AdmissionCriteria,

@@ -20,9 +20,9 @@ from headgate.config.maintenance_settings import MaintenanceSettings
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyChanged, KeyInTwoPartitions
 from headgate.control_protocol.ports import Landed, Unknown
-from headgate.coordinator.pending_commits import build_deliveries
+from headgate.coordinator.secondary_pending_commits import build_deliveries
 from headgate.operations.audit.audited_table import check_pending_files
-from headgate.runtime.maintenance.rounds import Round
+from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg import prepared_commit
 from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.reader import IcebergReader

@@ -19,8 +19,8 @@ from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.coordinator.pending_commits import build_deliveries
 from headgate.coordinator.phases import Phase
+from headgate.coordinator.secondary_pending_commits import build_deliveries
 from headgate.coordinator.settings import OffsetPolicy
 
 GROWTH_MS = 10_000

@@ -9,8 +9,8 @@ from protocol.values import view
 
 from headgate.control_protocol.ports import Unknown
 from headgate.coordinator.actions import DeliveriesAnswered, DeliverPendingCommits
-from headgate.coordinator.pending_commits import is_delivered
 from headgate.coordinator.phases import Phase
+from headgate.coordinator.secondary_pending_commits import is_delivered
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from headgate.coordinator.actions import (
     DeliverPendingCommits,
     ManifestsStaged,
 )
-from headgate.coordinator.pending_delivery import TRIED_MAX
 from headgate.coordinator.phases import Phase
+from headgate.coordinator.secondary_delivery import TRIED_MAX
 
 PATIENT = replace(SETTINGS, delivery_timeout_ms=300)
 

@@ -27,9 +27,13 @@ from headgate.coordinator.actions import (
     StageManifests,
     TidyStagedManifests,
 )
-from headgate.coordinator.pending_commits import EXPIRED_MAX, expired_to_record, is_unfenced
-from headgate.coordinator.pending_delivery import log_expired
 from headgate.coordinator.phases import Phase
+from headgate.coordinator.secondary_delivery import log_expired
+from headgate.coordinator.secondary_pending_commits import (
+    EXPIRED_MAX,
+    expired_to_record,
+    is_unfenced,
+)
 
 AGE_MS = 100_000
 AGEING = replace(SETTINGS, claim_age_max_ms=AGE_MS, delivery_timeout_ms=100)

@@ -13,7 +13,7 @@ from scenarios.stage import COORDINATORS, Stage
 from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenFile, WrittenRange
 from headgate.control_protocol.identifiers import ControlOffset, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.coordinator.commit_tokens import Prefixes
+from headgate.coordinator.file_admission import Prefixes
 from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.state import HeardStatus
 from headgate.coordinator.status_validation import (

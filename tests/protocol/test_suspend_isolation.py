@@ -200,9 +200,12 @@ def test_suspend_1_a_delivery_that_is_forbidden_again_and_again_suspends_its_tab
     assert made.phase is Phase.OPEN
 
 
-def forbids(made: Coordinator) -> None:
-    """Its next delivery is refused; the transaction after that opens."""
+def forbids(made: Coordinator, what: str = "delivery") -> None:
+    """Its next delivery is refused, or the read before it; the transaction after that opens."""
     made.until(Phase.DELIVERING)
+    if what == "read":
+        reads(made, secondary(ASIDE), troubles={ORDERS: NOT_ALLOWED})
+        return
     reads(made, secondary(ASIDE), table())
     made.only(DeliverPendingCommits)
     made.given(DeliveriesAnswered({ORDERS: Unknown("Forbidden", rights=True)}))
@@ -221,26 +224,42 @@ def superseded(made: Coordinator, *pending_commits: PendingCommit) -> None:
     made.now_ms += 10 * SETTINGS.election_timeout_ms
 
 
-def test_suspend_1_refused_deliveries_are_counted_on_in_the_next_epoch() -> None:
+@pytest.mark.parametrize("what", ["delivery", "read"])
+def test_suspend_1_refused_access_is_counted_on_in_the_next_epoch(what: str) -> None:
     """Where two coordinators take turns, none would see three of them (seed 616102)."""
     old = pending(EPOCH - 1, 4)
     made = ledgers(old)
     for _ in range(REFUSALS_MAX - 1):
-        forbids(made)
+        forbids(made, what)
         assert not made.term.suspensions.suspended
         superseded(made, old)
-    forbids(made)
+    forbids(made, what)
     assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-103")
 
 
-def test_suspend_1_they_are_counted_anew_where_somebody_else_delivered_meanwhile() -> None:
+@pytest.mark.parametrize("what", ["delivery", "read"])
+def test_suspend_1_it_is_counted_anew_where_somebody_else_delivered_meanwhile(what: str) -> None:
     made = ledgers(pending(EPOCH - 1, 4))
     for number in range(REFUSALS_MAX):
-        forbids(made)
+        forbids(made, what)
         assert not made.term.suspensions.suspended
         superseded(made, pending(made.state.watch.highest_epoch, number + 1))
-    forbids(made)
+    forbids(made, what)
     assert not made.term.suspensions.suspended
+
+
+def test_suspend_1_refused_reads_of_a_table_that_nothing_is_pending_for_end_with_the_epoch() -> (
+    None
+):
+    """Nothing would tell whether others filled it meanwhile."""
+    made = collecting()
+    for number in range(1, REFUSALS_MAX + 2):
+        announces(made, number=number)
+        reads(made, troubles={ORDERS: NOT_ALLOWED})
+        assert not made.term.suspensions.suspended
+        made.until(Phase.OPEN)
+        superseded(made)
+        made.until(Phase.COLLECTING)
 
 
 def test_suspend_2_status_of_a_table_suspended_since_is_refused_and_others_are_in() -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator, with_foreign_commit
-from protocol.values import ALICE, P0, P1, SINK, offsets, record, status, view
+from protocol.following import ONE, OTHER, delivering
+from protocol.values import ALICE, SINK, offsets, record, status, view
 
 from headgate.control_protocol.commit_record import table_note
 from headgate.control_protocol.errors import (
@@ -132,7 +133,8 @@ def next_end(coordinator: Coordinator) -> None:
 
 def nobody_has_anything(coordinator: Coordinator) -> None:
     coordinator.until(Phase.COLLECTING)
-    empty = status(coordinator.term.progress.number, {P0: (10, 10), P1: (20, 20)})
+    progress = coordinator.term.progress
+    empty = status(100 + progress.number, {at: (n, n) for at, n in progress.offsets.items()})
     coordinator.hears(empty, ALICE, transaction=coordinator.term.closing)
     coordinator.waits(1)
 
@@ -203,6 +205,31 @@ def test_a_sink_that_commits_looks_round_as_often_as_an_idle_one() -> None:
         nobody_has_anything(coordinator)
 
     assert looks == [False, False, True, False, False, True]
+
+
+@pytest.mark.parametrize("name", ["", ONE])
+def test_what_a_delivery_saw_of_others_is_found_by_the_look_round_all_the_same(name: str) -> None:
+    """A commit of others between a decision, or a delivery, and the read that follows it."""
+    coordinator = delivering(LOOKS)
+    if not name:
+        coordinator.reads(with_foreign_commit(coordinator.table))
+    else:
+        coordinator.reads()
+        coordinator.delivers()
+        coordinator.follows(with_foreign_commit(coordinator.secondaries[name]))
+    coordinator.until(Phase.OPEN)
+    idle_until_it_looks(coordinator)
+    coordinator.looks()
+    nobody_has_anything(coordinator)
+
+    assert coordinator.phase is Phase.COMMITTING
+    renewed = {pending.table for pending in coordinator.attempt.record.pending_commits}
+    assert renewed == {ONE, OTHER}
+    coordinator.until(Phase.OPEN)
+    idle_until_it_looks(coordinator)
+    coordinator.looks()
+    nobody_has_anything(coordinator)
+    assert coordinator.phase is Phase.SETTLING, "once is enough"
 
 
 def test_a_table_rolled_back_under_an_idle_sink_is_found() -> None:

@@ -20,7 +20,7 @@ from headgate.control_protocol.identifiers import TopicPartition, TransactionNum
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.testing import FakeCatalog
-from headgate.coordinator.pending_commits import secondary_claims
+from headgate.coordinator.secondary_pending_commits import secondary_claims
 from headgate.tables.iceberg import commit_request
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table

@@ -86,7 +86,7 @@ def test_headgate_knows_and_needs_nothing_of_an_example(folder: Path) -> None:
 
 
 OUTSIDE = """
-from headgate.config.table_formats import format_names, format_traits
+from headgate.config.table_format_registry import format_names, format_traits
 from headgate.config.load import load
 import sys
 settings = load(sys.argv[1])

@@ -29,7 +29,7 @@ PENDING_MAX = 12
 STATUSES_MAX = 60
 MOVED_WAITS_MS_MAX = 700
 STANDS_MS_MAX = 4_000
-STAMPED_LATE = "file of an earlier transaction"
+STALE = "file of an earlier transaction"
 _GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
 
 
@@ -78,8 +78,8 @@ class Calm:
         if isinstance(event, StartCommit) and event.settled_to is None:
             life = envelope.sender.incarnation.partition("c")[0]
             self._leader = f"{envelope.sender.member}.{life}"  # as the group calls it
-        stamped_late = isinstance(event, Settlement) and STAMPED_LATE in event.reason
-        self._world.struck["late status refused"] += stamped_late
+        stale = isinstance(event, Settlement) and STALE in event.reason
+        self._world.struck["stale status refused"] += stale
         if not self.on:
             return
         self._end_comes_soon(envelope)

@@ -23,7 +23,11 @@ from simulation.real_catalog import Call, RealCatalog
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.testing import CommitFault
 from headgate.tables.iceberg import pending_manifests
-from headgate.tables.iceberg.maintenance import files_to_delete, snapshot_expiry, unreferenced_files
+from headgate.tables.iceberg.maintenance import (
+    files_of_expired_snapshots,
+    files_to_delete,
+    snapshot_expiry,
+)
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
 from headgate.tables.storage import file_io, read_ahead
@@ -186,7 +190,13 @@ class _Serial:
         return answer
 
 
-_WITH_THREADS = (read_ahead, files_to_delete, pending_manifests, file_io, unreferenced_files)
+_WITH_THREADS = (
+    read_ahead,
+    files_to_delete,
+    pending_manifests,
+    file_io,
+    files_of_expired_snapshots,
+)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections import Counter
 from functools import cache
 
 import pytest
+from simulation.climate import looks_round
 from simulation.run import Tally, played
 from simulation.world import World
 
@@ -45,6 +46,16 @@ def test_a_seed_has_one_course() -> None:
     assert (one.counts, one.struck) == (other.counts, other.struck)
 
 
+@pytest.mark.parametrize(("seed", "keyed"), [(1000260, True), (1000720, False)])
+def test_nobody_dies_in_the_calm_where_end_looks_round_often(seed: int, keyed: bool) -> None:
+    """A commit that only moved tags was enough for the simulation to kill its coordinator there."""
+    seeds = frozenset({seed})
+    walk = played(seeds, real=seeds, keyed=seeds if keyed else frozenset())
+
+    assert looks_round(seed)
+    assert not walk.failed, "\n".join(walk.failed)
+
+
 def test_a_killed_coordinator_accounts_for_no_ref_in_a_later_life_either() -> None:
     """Nobody knows any more what it removed (seed 605120, over the real adapter)."""
     world = World(1, real=True)
@@ -70,3 +81,11 @@ def test_what_befalls_real_tables_has_really_struck() -> None:
         struck += walked(first).struck
 
     assert set(STRUCK) - {what.partition(" at ")[0] for what in struck} == set()
+
+
+def test_a_table_that_breaks_in_the_calm_is_noticed_by_the_next_commit() -> None:
+    """It was rolled back when all had come; an idle sink looks round a minute later (1900410)."""
+    walk = played([1900410], real=frozenset({1900410}))
+
+    assert walk.struck["upheaval: roll back"] == 1
+    assert walk.counts["HG-201"] == 1

@@ -12,7 +12,7 @@ FIRST_SEEDS = 60
 SEEDS_AT_ONCE = 20
 STOOD_STILL = (9010, 91000301)
 """Here one late answer once made every END after it ready before its own answers came."""
-STRUCK = ("late status refused", "stamp rolled back")
+STRUCK = ("stale status refused", "stamp rolled back")
 """What must really happen, each at least once."""
 CALLS = {"stamp", "stamped"}
 """In one of these somebody must be struck: before a stamp is given, or after."""

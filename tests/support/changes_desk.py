@@ -33,7 +33,7 @@ from headgate.control_protocol.ports import (
     BatchWritten,
 )
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
-from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan, WriterPlan
+from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.write.in_process_writer import chunk_of

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from support.commit_records import broken_promises
+
 from headgate.control_protocol.identifiers import LEAP_MAX
-from headgate.coordinator.commit_tokens import MARKS_KEPT
+from headgate.coordinator.file_admission import MARKS_KEPT
 from headgate.coordinator.machine import PEERS_MAX, WINDOWS_MAX
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.secondary_tables import SUSPENDED_MAX
@@ -38,6 +40,8 @@ def checked(before: State, after: State) -> None:
 def broken(before: State, after: State) -> list[str]:
     """Return what does not hold after a step, or between the two states."""
     found = [*_of_phases(after), *_watch(before, after), *_recovery(after)]
+    if after.call.attempt is not None:
+        found += broken_promises(after.call.attempt.record)
     if after.term is not None:
         found += [*_progress(after.term), *_collection(after.term), *_primary(after.term)]
         found += [*_delivery(after), *_suspensions(after.term), *_changes(after)]
@@ -142,7 +146,8 @@ def _suspensions(term: Term) -> Iterator[str]:
     suspensions = term.suspensions
     if len(suspensions.suspended) > SUSPENDED_MAX:
         yield "more tables are suspended than can be named"
-    if suspensions.suspended.keys() & suspensions.refusals.keys():
+    refused = suspensions.refused_access
+    if suspensions.suspended.keys() & {*refused.reads, *refused.deliveries}:
         yield "refusals of a suspended table are counted"
     if suspensions.forgotten & term.delivery.secondaries.keys():
         yield "a forgotten table is among the secondary tables"
@@ -167,8 +172,8 @@ def _tokens(term: Term) -> Iterator[str]:
         yield "marks repeat, or are too many"
     if list(tokens.starts) != sorted(tokens.starts):
         yield "starts are not in their order"
-    if any(times < 1 for times in tokens.late.values()):
-        yield "a sender was late less than once"
+    if any(times < 1 for times in tokens.stale.values()):
+        yield "a sender was stale less than once"
 
 
 def _sources(term: Term) -> Iterator[str]:

@@ -32,7 +32,7 @@ from headgate.control_protocol.ports import (
     Staging,
     TableView,
 )
-from headgate.coordinator.pending_commits import build_deliveries, find_undelivered
+from headgate.coordinator.secondary_pending_commits import build_deliveries, find_undelivered
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.secondary_tables import SecondaryTables
 

@@ -27,9 +27,9 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView
-from headgate.data_plane.batch.write_plan import SourcePlan, plan_of_table
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_of_table
 from headgate.data_plane.files.data_files import DataFiles, file_shape
-from headgate.runtime.maintenance.rounds import Round
+from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import CREATED_MS, TableDeclaration, ensure_table
 

@@ -16,7 +16,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.tables.iceberg.maintenance.unreferenced_files import STORAGE_THREADS, referenced_files
+from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import (
+    STORAGE_THREADS,
+    referenced_files,
+)
 from headgate.tables.storage.file_io import delete_quietly, on_s3
 
 READ_BACK_MAX_S = 30.0

@@ -24,9 +24,9 @@ from headgate.control_protocol.commit_record_codec import decode
 from headgate.control_protocol.identifiers import SinkName, branch_of_tag, sink_of_tag
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
+from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import referenced_files
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
 from headgate.tables.iceberg.maintenance.snapshot_selection import GC_ENABLED
-from headgate.tables.iceberg.maintenance.unreferenced_files import referenced_files
 from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.table_creation import CREATED_MS
 from headgate.tables.iceberg.tag_lineage import properties_of

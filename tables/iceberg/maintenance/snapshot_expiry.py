@@ -20,14 +20,14 @@ from pyiceberg.utils.properties import property_as_bool
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.tables.iceberg.commit_lock import CommitLock
-from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
-from headgate.tables.iceberg.maintenance.snapshot_removal import SnapshotRemoval, snapshot_ids
-from headgate.tables.iceberg.maintenance.snapshot_selection import expired_snapshots
-from headgate.tables.iceberg.maintenance.unreferenced_files import (
+from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import (
     referenced_files,
     statistics_of,
     unreachable_files,
 )
+from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
+from headgate.tables.iceberg.maintenance.snapshot_removal import SnapshotRemoval, snapshot_ids
+from headgate.tables.iceberg.maintenance.snapshot_selection import expired_snapshots
 from headgate.tables.storage.file_io import delete_quietly
 
 DUE_MIN = 25

@@ -32,7 +32,7 @@ from pyiceberg.table.update import (
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.commit_request import AssertNumberFree
-from headgate.tables.iceberg.maintenance.unreferenced_files import all_there
+from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import all_there
 
 _TRIES = 5
 _LOOKING_MAX_S = 20.0

@@ -35,7 +35,7 @@ from pyiceberg.types import (
 )
 
 from headgate.control_protocol.events import TableStart, WrittenFile
-from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_for
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.tables.iceberg.manifests import manifest_files
 

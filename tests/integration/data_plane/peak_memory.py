@@ -39,7 +39,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchWritten
-from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_for
 from headgate.data_plane.write.write_batch import write_chunks, write_ranges
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed

@@ -36,7 +36,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
-from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_for
 from headgate.data_plane.write.write_batch import write_ranges
 from headgate.kafka.record_fetch import ReadRequest, read_ranges
 

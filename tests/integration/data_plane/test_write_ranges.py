@@ -31,8 +31,8 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.data_plane.batch.batch_failures import BatchAbandoned
-from headgate.data_plane.batch.write_plan import Handling, SourcePlan, WriterPlan, plan_for
+from headgate.data_plane.batch.failure_classification import BatchAbandoned
+from headgate.data_plane.batch.writer_task_plan import Handling, SourcePlan, WriterPlan, plan_for
 from headgate.data_plane.write.in_process_writer import InProcessWriter
 from headgate.data_plane.write.write_batch import write_ranges
 from headgate.tables.iceberg.data_file import FileDetail

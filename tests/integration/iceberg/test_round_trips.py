@@ -17,7 +17,7 @@ from unit.data_plane.write.test_in_process_writer import SOURCE
 
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.data_plane.batch.write_plan import plan_for
+from headgate.data_plane.batch.writer_task_plan import plan_for
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.data_plane.files.partitioning import PartitionKey
 from headgate.tables.storage.file_io import open_files

@@ -43,8 +43,8 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.data_plane.batch.batch_failures import failure_of
-from headgate.data_plane.batch.write_plan import Plans, SourcePlan
+from headgate.data_plane.batch.failure_classification import failure_of
+from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.data_plane.write.in_process_writer import RenewingWriter
 from headgate.tables.storage import s3_client

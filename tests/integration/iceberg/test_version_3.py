@@ -19,7 +19,7 @@ from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Staging
-from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_for
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.operations.audit.files import check_live_files
 from headgate.tables.iceberg.catalog import load_catalog

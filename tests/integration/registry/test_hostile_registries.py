@@ -42,7 +42,7 @@ from headgate.control_protocol.errors import (
     HeadgateError,
     MissingRights,
     SchemaIdReused,
-    TokenRefused,
+    TokenServerRefused,
     Unreachable,
 )
 from headgate.data_plane.formats.format_registry import record_format
@@ -214,7 +214,7 @@ def test_a_token_of_the_token_server_is_sent_and_renewed(
     with TokenServer() as tokens:
         tokens.mode = "refuse"
         described["token_url"] = tokens.url
-        with pytest.raises(TokenRefused, match="invalid_client") as caught:
+        with pytest.raises(TokenServerRefused, match="invalid_client") as caught:
             reader(troubled.url, **{"registry.auth": json.dumps(described)}).decode(
                 [VALUE], COLUMNS
             )
@@ -251,6 +251,13 @@ class Authority:
             .not_valid_after(now + dt.timedelta(hours=1))
             .add_extension(x509.BasicConstraints(ca, None), critical=True)
             .add_extension(x509.SubjectAlternativeName([at]), critical=False)
+            # What RFC 5280 asks for; Python 3.13 and later insist on it.
+            .add_extension(_usage(ca=ca), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
             .sign(self._key, hashes.SHA256())
         )
 
@@ -264,6 +271,20 @@ class Authority:
         locked = BestAvailableEncryption(password) if password else NoEncryption()
         own.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
         return certificate, own
+
+
+def _usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not ca,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def asked(url: str, **options: str) -> int:

@@ -76,7 +76,7 @@ class Server:
         from pyiceberg.catalog import load_catalog
         from pyspark.serializers import CloudPickleSerializer
 
-        from headgate.data_plane.batch.write_plan import Plans, SourcePlan
+        from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
         from headgate.data_plane.spark.batch_writer import SparkBatchWriter
         from headgate.data_plane.spark.session import SparkOptions, open_session
 
@@ -102,7 +102,7 @@ class Server:
     def shape(self, distribution: str = "table", **transform: str) -> None:
         """What becomes of rows from the next batch on."""
         from headgate.data_plane.batch.transform_and_distribution import Shaping, TransformPlan
-        from headgate.data_plane.batch.write_plan import Plans
+        from headgate.data_plane.batch.writer_task_plan import Plans
         from headgate.participant.settings import Distribution
 
         plan = TransformPlan(**transform) if transform else None

@@ -11,7 +11,7 @@ from integration.deployment import Deployment
 from integration.tables.routed_sink import routed, rows_of, table_of
 from integration.tables.test_suspended import running, states, suspended_of, wait_until_decided
 
-from headgate.config.catalog_location import sqlite_file
+from headgate.config.catalog_checks import sqlite_file
 from headgate.control_protocol.errors import (
     HeadgateError,
     RetryLater,

@@ -13,7 +13,7 @@ from headgate.control_protocol import machine_io
 from headgate.control_protocol.events import Presence, StartCommit, WriteStatus
 from headgate.control_protocol.ports import BatchFailed, BatchWritten, PartitionResult
 from headgate.coordinator import machine
-from headgate.coordinator.commit_tokens import Prefixes
+from headgate.coordinator.file_admission import Prefixes
 from headgate.participant import batches, settlements
 from headgate.participant import machine as participant
 from headgate.participant.state import State

@@ -14,8 +14,8 @@ from headgate.control_protocol.testing import FakeTable
 from headgate.coordinator import (
     epoch_claim,
     machine,
-    pending_commits,
-    pending_delivery,
+    secondary_delivery,
+    secondary_pending_commits,
     secondary_tables,
 )
 from headgate.coordinator.actions import ManifestsStaged
@@ -64,7 +64,7 @@ def delivers_without_compare_and_set(right: Any, self: FakeTable, attempt: Any) 
     return right(self, replace(attempt, base=self.read()) if attempt.pending_commits else attempt)
 
 
-@FAMILY.replaces("PENDING-5", (pending_commits, "_delivery"))
+@FAMILY.replaces("PENDING-5", (secondary_pending_commits, "_delivery"))
 def newest_pending_commit_first(right: Any, primary: Any, pending: Any, secondary: Any) -> Any:
     """Of what a secondary table is pending only the newest transaction is delivered."""
     newest = pending[-1].transaction
@@ -75,7 +75,7 @@ def newest_pending_commit_first(right: Any, primary: Any, pending: Any, secondar
     )
 
 
-@FAMILY.replaces("PENDING-6", (pending_commits, "is_delivered"))
+@FAMILY.replaces("PENDING-6", (secondary_pending_commits, "is_delivered"))
 def delivered_by_equality(right: Any, pending_commit: Any, secondary: Any, primary: str) -> bool:
     """Delivered is what the secondary table's record names, and nothing older."""
     record = secondary.settled_record if secondary else None
@@ -108,7 +108,7 @@ def expires_unnamed() -> tuple[Planted, ...]:
     encode = commit_record_codec.encode
     return (
         (
-            pending_delivery,
+            secondary_delivery,
             "find_overdue",
             lambda pending, *_: tuple(
                 pending_commit for pending_commit in pending if pending_commit.manifest
@@ -118,7 +118,7 @@ def expires_unnamed() -> tuple[Planted, ...]:
     )
 
 
-@FAMILY.replaces("PENDING-8", (pending_delivery, "is_unfenced"))
+@FAMILY.replaces("PENDING-8", (secondary_delivery, "is_unfenced"))
 def expires_unfenced(_right: Any, *_: object) -> bool:
     """Whoever slept through a expire may deliver to it still."""
     return False

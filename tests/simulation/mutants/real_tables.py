@@ -9,7 +9,7 @@ from simulation.mutants.mutant import Family
 
 from headgate.control_protocol.ports import CommitOutcome, Landed, Refused, Unknown
 from headgate.tables.iceberg import commit_request
-from headgate.tables.iceberg.maintenance import snapshot_expiry, unreferenced_files
+from headgate.tables.iceberg.maintenance import files_of_expired_snapshots, snapshot_expiry
 from headgate.tables.iceberg.maintenance.snapshot_removal import SnapshotRemoval
 from headgate.tables.iceberg.prepared_commit import PreparedCommit
 from headgate.tables.iceberg.table import IcebergTable
@@ -88,9 +88,11 @@ def refs_go_along(_right: Any, _self: Any, _table: Any) -> None:
 @FAMILY.replaces("RETENTION-1", (snapshot_expiry, "unreachable_files"))
 def retained_ones_do_not_count(right: Any, table: Any, removed: Any, time_max_s: float) -> Any:
     """All that a removed snapshot refers to goes, whoever else refers to it."""
-    only_in = unreferenced_files._Reading.only_in
-    unreferenced_files._Reading.only_in = lambda self, ours, _: (only_in(self, ours, ())[0], set())  # type: ignore[method-assign]
+    only_in = files_of_expired_snapshots._Reading.only_in
+    files_of_expired_snapshots._Reading.only_in = (  # type: ignore[method-assign]
+        lambda self, ours, _: (only_in(self, ours, ())[0], set())
+    )
     try:
         return right(table, removed, time_max_s)
     finally:
-        unreferenced_files._Reading.only_in = only_in  # type: ignore[method-assign]
+        files_of_expired_snapshots._Reading.only_in = only_in  # type: ignore[method-assign]

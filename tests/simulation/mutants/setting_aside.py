@@ -11,7 +11,12 @@ from simulation.mutants.mutant import Family, Planted
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.testing import FakeBatchWriter
-from headgate.coordinator import machine, outgoing_events, pending_commits, status_validation
+from headgate.coordinator import (
+    machine,
+    outgoing_events,
+    secondary_pending_commits,
+    status_validation,
+)
 from headgate.coordinator.state import Sample, State
 from headgate.participant import batches
 from headgate.participant import machine as participant
@@ -19,7 +24,7 @@ from headgate.participant import machine as participant
 FAMILY = Family()
 
 
-@FAMILY.replaces("PENDING-3", (pending_commits, "_delivery"))
+@FAMILY.replaces("PENDING-3", (secondary_pending_commits, "_delivery"))
 def quarantine_counts_for_itself(right: Any, primary: Any, pending: Any, secondary: Any) -> Any:
     """The secondary table's record says the transaction after the one that was delivered."""
     delivery = right(primary, pending, secondary)

@@ -7,18 +7,18 @@ from typing import Any
 
 from simulation.mutants.mutant import Family
 
-from headgate.coordinator import epoch_claim, machine, pending_delivery
+from headgate.coordinator import epoch_claim, machine, secondary_delivery
 
 FAMILY = Family()
 
 
-@FAMILY.replaces("SUSPEND-1", (pending_delivery, "suspend_troubled"))
+@FAMILY.replaces("SUSPEND-1", (secondary_delivery, "suspend_troubled"))
 def set_back_and_delivered_on(_right: Any, state: Any, *_: Any) -> Any:
     """A table that was rolled back is delivered as if nothing had happened."""
     return state, ()
 
 
-@FAMILY.replaces("SUSPEND-1", (pending_delivery, "deliverable_commits"))
+@FAMILY.replaces("SUSPEND-1", (secondary_delivery, "deliverable_commits"))
 def suspended_and_delivered(_right: Any, term: Any) -> Any:
     """What a suspended table is pending is delivered."""
     return term.delivery.pending
@@ -47,7 +47,7 @@ def suspended_since_admitted(right: Any, statuses: Any, by: Any) -> Any:
 @FAMILY.replaces("SUSPEND-1", (epoch_claim, "Suspensions"))
 def each_epoch_counts_refusals_anew(right: Any, **facts: Any) -> Any:
     """What was refused in a coordinator's epoch before is not counted."""
-    return right(**{**facts, "refused_deliveries": {}})
+    return right(suspended=facts["suspended"])
 
 
 @FAMILY.replaces("SUSPEND-5", (machine, "resuming_to_deliver"))

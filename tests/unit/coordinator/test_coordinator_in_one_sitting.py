@@ -15,7 +15,7 @@ from headgate.coordinator.phases import Phase
 
 FOLDER = Path(coordinator.__path__[0]).resolve()
 ON_THE_WAY = {
-    "commit_tokens",
+    "file_admission",
     "machine",
     "outgoing_events",
     "recovery",
@@ -39,7 +39,7 @@ def test_a_commit_of_one_table_enters_seven() -> None:
         leading.waits(0)
         leading.until(Phase.OPEN)
 
-    assert entered(commits) == {*ON_THE_WAY, "pending_delivery", "status_validation"}
+    assert entered(commits) == {*ON_THE_WAY, "secondary_delivery", "status_validation"}
 
 
 def entered(done: Callable[[], None]) -> set[str]:

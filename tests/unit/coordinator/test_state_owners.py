@@ -17,9 +17,9 @@ OF_TERM = {
     "sources": "state",
     "progress": "state",
     "collection": "state",
-    "tokens": "commit_tokens",
+    "tokens": "file_admission",
     "pause": "epoch_claim",
-    "delivery": "pending_delivery",
+    "delivery": "secondary_delivery",
     "suspensions": "secondary_tables",
     "changes": "schema_changes",
 }

@@ -25,7 +25,7 @@ from headgate.coordinator import (
     secondary_tables,
 )
 from headgate.coordinator.actions import Looked
-from headgate.coordinator.commit_tokens import Tokens
+from headgate.coordinator.file_admission import Tokens
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import (
     Call,
@@ -158,7 +158,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     ),
     "the epoch that was heard is forgotten": (
         EpochWatch,
-        "with_own_epoch",
+        "with_claim_landed",
         lambda self, epoch: replace(self, highest_epoch=epoch - 1),
         leads,
         "its own epoch was not heard",

@@ -25,7 +25,7 @@ from protocol.values import (
 from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenRange
 from headgate.control_protocol.identifiers import ControlOffset, TopicPartition, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.coordinator.commit_tokens import Prefixes
+from headgate.coordinator.file_admission import Prefixes
 from headgate.coordinator.state import HeardStatus
 from headgate.coordinator.status_validation import (
     AdmissionCriteria,

@@ -27,7 +27,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, Staging, TopicState
-from headgate.coordinator.pending_commits import build_deliveries
+from headgate.coordinator.secondary_pending_commits import build_deliveries
 from headgate.operations.audit.audit import audit
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table

@@ -11,7 +11,7 @@ from protocol.values import ALICE, P0, P1, SINK, TABLE, folder, offsets, status
 from headgate.control_protocol.identifiers import ControlOffset, Epoch, TransactionNumber
 from headgate.control_protocol.machine_io import OutgoingEvent
 from headgate.control_protocol.offsets import Offsets
-from headgate.coordinator.commit_tokens import Prefixes
+from headgate.coordinator.file_admission import Prefixes
 from headgate.coordinator.state import HeardStatus
 from headgate.coordinator.status_validation import AdmissionCriteria, validate_statuses
 from headgate.participant.batches import empty_claim

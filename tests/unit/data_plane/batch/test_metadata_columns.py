@@ -8,7 +8,7 @@ import pytest
 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.data_plane.batch.metadata_columns import RecordColumns
-from headgate.data_plane.batch.write_plan import SourcePlan
+from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
 

@@ -39,7 +39,7 @@ from headgate.control_protocol.errors import ConfigurationError, TableChanged, W
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import Batch
-from headgate.data_plane.batch.write_plan import Plans, SourcePlan, plan_for
+from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan, plan_for
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.data_plane.files.partitioning import PartitionKey
 from headgate.tables.iceberg.catalog import load_catalog

@@ -36,7 +36,7 @@ from support.local_catalog import local_catalog
 
 from headgate.control_protocol.errors import ConfigurationError, WriteFailed
 from headgate.control_protocol.events import TableStart
-from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_for
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.data_plane.files.format_choice import encoding_of, require_writable_files
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes

@@ -30,9 +30,9 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redaction import Redaction
-from headgate.data_plane.batch.batch_failures import failure_of, is_external
+from headgate.data_plane.batch.failure_classification import failure_of, is_external
 from headgate.data_plane.batch.metadata_columns import RecordColumns
-from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan, WriterPlan
+from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.quarantine import poison_search
 from headgate.data_plane.quarantine.poison_search import POISON_RECORDS_MAX, write_around_poison

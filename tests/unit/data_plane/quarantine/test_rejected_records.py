@@ -43,7 +43,7 @@ from headgate.control_protocol.ports import (
     PartitionResult,
 )
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
-from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan
+from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_chunks
 from headgate.kafka.embedded_source import Record

@@ -26,7 +26,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_format import FileSchema
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.routed_table import RoutedTable
-from headgate.data_plane.batch.write_plan import Handling, SourcePlan, quarantine_source
+from headgate.data_plane.batch.writer_task_plan import Handling, SourcePlan, quarantine_source
 from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.quarantine.rejected_records import RejectedRecords
 from headgate.data_plane.write.in_process_writer import chunk_of

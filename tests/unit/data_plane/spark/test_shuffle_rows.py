@@ -34,7 +34,7 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.transform_and_distribution import Shaping
-from headgate.data_plane.batch.write_plan import SourcePlan, TableShape, WriterPlan
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, TableShape, WriterPlan
 from headgate.data_plane.spark.shuffle_rows import PACKET, PLACE, Packing
 from headgate.data_plane.transform.result_routing import TableRows
 from headgate.data_plane.transform.result_rows import Numbered

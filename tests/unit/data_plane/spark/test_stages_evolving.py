@@ -27,7 +27,7 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchOutcome, BatchWritten
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.data_plane.batch.transform_and_distribution import Shaping
-from headgate.data_plane.batch.write_plan import Plans, SourcePlan
+from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.job import JobDone
 from headgate.data_plane.spark.stages import join_reports

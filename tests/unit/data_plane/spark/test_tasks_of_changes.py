@@ -14,7 +14,7 @@ from support.local_catalog import local_catalog
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.data_plane.batch.transform_and_distribution import Distribution
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.cdc.policy import Changes, Envelope
 from headgate.data_plane.spark.job import is_one_stage
 from headgate.data_plane.spark.tasks import join_outcomes

@@ -31,7 +31,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.tasks import share_writer, write_share
 from headgate.runtime.catalogs import open_catalog

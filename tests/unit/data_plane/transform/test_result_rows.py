@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import ConfigurationError, PoisonRecord, T
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.data_plane.batch.record_numbers import Numbering
-from headgate.data_plane.batch.write_plan import SourcePlan, TableShape, WriterPlan
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, TableShape, WriterPlan
 from headgate.data_plane.transform.result_rows import (
     RECORD,
     ResultRows,

@@ -11,7 +11,7 @@ from support.local_catalog import LocalCatalog, local_catalog
 from headgate.control_protocol.errors import MissingRights, PoisonRecord, RemoteSigning
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
-from headgate.data_plane.batch.write_plan import Plans, SourcePlan
+from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
 from headgate.data_plane.write.in_process_writer import RenewingWriter
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.storage.object_stores import (

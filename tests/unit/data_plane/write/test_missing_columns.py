@@ -43,7 +43,7 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.schema_evolution import COLUMNS_MAX, Refusal
-from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan
+from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.missing_columns import IGNORED_MAX

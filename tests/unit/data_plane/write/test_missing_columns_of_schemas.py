@@ -23,7 +23,7 @@ from headgate.config.load import parse
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import BatchNeeds
-from headgate.data_plane.batch.write_plan import SourcePlan
+from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.formats.connect import schema_inference as connect_schema_inference
 from headgate.data_plane.formats.protobuf import schema_inference as protobuf_schema_inference
 from headgate.data_plane.formats.protobuf.descriptors import (

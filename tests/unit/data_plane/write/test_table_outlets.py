@@ -15,7 +15,7 @@ from pyiceberg.types import LongType, NestedField, UUIDType
 from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol.events import TableStart
-from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
+from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_for
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.data_plane.write.table_outlets import PartitionedRows
 

@@ -38,7 +38,7 @@ from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposa
 from headgate.data_plane.batch.routed_table import CreationSource
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY, Route, Routing
 from headgate.data_plane.batch.transform_and_distribution import Shaping
-from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan, WriterPlan
+from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data_plane.files.data_files import OPEN_FILES_MAX
 from headgate.data_plane.routing import targets
 from headgate.data_plane.routing.table_lookup import LISTED_S, RoutedPlans

@@ -66,7 +66,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
-from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan
+from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records

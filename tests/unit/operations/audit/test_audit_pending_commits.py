@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import TableMissing, TableRecreated
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Landed, Staging
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.coordinator.pending_commits import build_deliveries
+from headgate.coordinator.secondary_pending_commits import build_deliveries
 from headgate.operations.access.tables import open_for_audit, open_reader
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport, Verdict

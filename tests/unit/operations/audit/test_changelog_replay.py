@@ -23,7 +23,7 @@ from headgate.control_protocol.errors import KeyInTwoPartitions
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
-from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.kafka.embedded_source import Record
 from headgate.kafka.record_fetch import Chunk

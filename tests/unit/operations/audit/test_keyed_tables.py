@@ -22,7 +22,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.audit.keyed_tables import NOT_COMPARED
 from headgate.operations.audit.records import TableRecords, count_keys, scan_staged_files
 from headgate.operations.audit.report import AuditReport, Verdict
-from headgate.runtime.maintenance.rounds import Round
+from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows

@@ -20,7 +20,7 @@ from headgate.data_plane.files.store_write_check import try_store
 from headgate.operations.check.check import Check, State
 from headgate.operations.cli.main import main
 from headgate.operations.init.sink_file_template import init
-from headgate.operations.render_results import show_checks
+from headgate.operations.render_command_results import show_checks
 from headgate.tables.iceberg.catalog import load_catalog
 
 

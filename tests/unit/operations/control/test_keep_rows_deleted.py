@@ -30,7 +30,7 @@ from headgate.operations.control import resolve_stop as accept
 from headgate.operations.control.delete_rows import Deleted, RowDeletion, carry_out
 from headgate.operations.control.resolve_stop import ClaimedSink, resolve_stop
 from headgate.operations.many_tables.replay_quarantined import ReplayedTable, replay_tables
-from headgate.operations.many_tables.rewrite_expired import RewrittenTable, rewrite_tables
+from headgate.operations.many_tables.rewrite_expired_commits import RewrittenTable, rewrite_tables
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.table import IcebergTable
 

@@ -21,9 +21,9 @@ from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.operations.cli import tables
 from headgate.operations.cli.main import main
-from headgate.operations.many_tables import replay_quarantined, resume, rewrite_expired
+from headgate.operations.many_tables import replay_quarantined, resume, rewrite_expired_commits
 from headgate.operations.many_tables.replay_quarantined import ReplayedTable
-from headgate.operations.many_tables.rewrite_expired import RewrittenTable
+from headgate.operations.many_tables.rewrite_expired_commits import RewrittenTable
 from headgate.operations.status.report import MEND_TABLES
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table import IcebergTable
@@ -229,7 +229,7 @@ def test_reread_resumes_first(
     desk.write('[tables.record_columns]\ntopic = "t"\npartition = "p"\noffset = "o"\n')
     monkeypatch.setattr(tables, "resume_and_open", lambda _, names: tuple(names))
     monkeypatch.setattr(
-        rewrite_expired,
+        rewrite_expired_commits,
         "rewrite_tables",
         lambda _, names: tuple(RewrittenTable(n, 7, 2) for n in names),
     )

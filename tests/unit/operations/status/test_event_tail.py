@@ -29,7 +29,7 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import ControlOffset, SinkName, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.operations.render_results import show_event
+from headgate.operations.render_command_results import show_event
 from headgate.operations.status import event_tail as module
 from headgate.operations.status.event_tail import (
     describe_event,

@@ -17,7 +17,7 @@ from unit.operations.filled_table import FilledTable
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.identifiers import SinkName
 from headgate.operations.http.status_page import sink_page
-from headgate.operations.render_results import show_status
+from headgate.operations.render_command_results import show_status
 from headgate.operations.status import status as module
 from headgate.operations.status.rejected_records import select_newest
 from headgate.operations.status.report import RejectedRecord, StatusReport

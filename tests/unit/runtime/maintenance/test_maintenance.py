@@ -16,8 +16,8 @@ from support.maintained import Maintained, settings, text
 
 from headgate.control_protocol.table_format import Use
 from headgate.operations.cli.main import main
-from headgate.runtime.maintenance.rounds import Done
 from headgate.runtime.maintenance.scheduler import Maintenance
+from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.commit_lock import CommitLock
 

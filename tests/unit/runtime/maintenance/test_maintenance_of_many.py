@@ -16,8 +16,8 @@ from many_iceberg_tables import ADDED, ASIDE, KEYED, KEYS, ManyTables
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.cli.main import main
 from headgate.runtime.maintenance import scheduler
-from headgate.runtime.maintenance.rounds import Done
 from headgate.runtime.maintenance.scheduler import Maintenance, find_locations
+from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.tables.iceberg.commit_lock import CommitLock, CommitLocks
 from headgate.tables.iceberg.maintenance import compaction_plan
 

@@ -57,7 +57,7 @@ from headgate.kafka.authentication import token_keeper_for
 from headgate.kafka.token_keeper import keeper_of
 from headgate.participant.state import State, Term
 from headgate.runtime.health import Condition, Unwell
-from headgate.runtime.maintenance.rounds import Done
+from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.runtime.telemetry import coordinator_progress
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumented_ports import MeteredPrimary

@@ -28,7 +28,7 @@ from headgate.control_protocol.table_format import TableSpec
 from headgate.control_protocol.table_history import Newest
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
-from headgate.data_plane.batch.write_plan import SourcePlan
+from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.data_plane.files.partitioning import PartitionKey
 from headgate.operations.audit.records import scan_records

@@ -31,7 +31,7 @@ from headgate.control_protocol.testing.contract.world import claimed, commit, la
 from headgate.operations.audit.audit import audit
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.pending_files import StagedFileLists
-from headgate.tables.secondary_table import FileListSecondaryTable, FixedColumns
+from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 from headgate.testing.contract.world import BEGIN, COLUMNS, source
 from headgate.testing.contract.world import some_bad as value
 from headgate.testing.sink_in_process import SinkInProcess

@@ -15,7 +15,7 @@ from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.table_format import FileSchema
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
-from headgate.data_plane.batch.write_plan import SourcePlan
+from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.tables.hudi.base_files import COLUMNS, HudiFileMarking, instant_of, stamp_of
 

@@ -17,7 +17,7 @@ from support.server_checks import ServerChecks
 
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.tables.iceberg.maintenance import files_to_delete, snapshot_expiry, snapshot_removal
-from headgate.tables.iceberg.maintenance.unreferenced_files import unreachable_files
+from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import unreachable_files
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.testing.node import Killed
 

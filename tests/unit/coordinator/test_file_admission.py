@@ -6,7 +6,7 @@ import pytest
 from protocol.values import ALICE, BOB
 
 from headgate.control_protocol.identifiers import TransactionNumber
-from headgate.coordinator.commit_tokens import MARKS_KEPT, Tokens
+from headgate.coordinator.file_admission import MARKS_KEPT, Tokens
 
 AGE_MAX_MS = 1_000
 
@@ -48,8 +48,8 @@ def test_marks_are_those_of_the_newest_transactions_and_the_newest_comes_first()
     assert tokens.marks == tuple(f"m{newest - back}" for back in range(MARKS_KEPT))
 
 
-def test_who_is_late_is_counted_on_until_something_of_it_is_admitted() -> None:
-    late = Tokens().with_late((), (ALICE, BOB)).with_late((BOB,), (ALICE, BOB))
+def test_who_is_stale_is_counted_on_until_something_of_it_is_admitted() -> None:
+    stale = Tokens().with_stale((), (ALICE, BOB)).with_stale((BOB,), (ALICE, BOB))
 
-    assert late.late == {ALICE: 2}
-    assert late.with_late((), ()).late == {ALICE: 2}
+    assert stale.stale == {ALICE: 2}
+    assert stale.with_stale((), ()).stale == {ALICE: 2}

@@ -27,7 +27,7 @@ from headgate.control_protocol.testing.contract.secondaries import delivered
 from headgate.control_protocol.testing.contract.world import KeyChange, landed
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.pending_files import StagedFileLists
-from headgate.tables.secondary_table import FileListSecondaryTable, FixedColumns
+from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 
 _MOMENT_S = 0.2
 """So long the other thread has to meet the delivery, which ends whether it did or not."""

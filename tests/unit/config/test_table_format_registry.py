@@ -14,7 +14,7 @@ from support import able_folder, folder_kind
 from headgate.config.load import parse
 from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import (
+from headgate.config.table_format_registry import (
     created_spec,
     describe_weaker_guarantee,
     format_names,

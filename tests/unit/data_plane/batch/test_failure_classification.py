@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.data_plane.batch.batch_failures import failure_of
+from headgate.data_plane.batch.failure_classification import failure_of
 
 
 @pytest.mark.parametrize(

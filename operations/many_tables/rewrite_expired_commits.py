@@ -24,7 +24,7 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, TableView
 from headgate.control_protocol.table_history import FileRows
-from headgate.operations.access.secondary_tables import (
+from headgate.operations.access.open_secondary_tables import (
     FilledTables,
     record_of,
     require_many_tables,
@@ -158,9 +158,7 @@ class _RewriteSession:
                 record_of(view).replayed or Replayed(),
                 expired=max(d.transaction for d in pending_commits),
             )
-            record = replace(
-                record_of(view), records=rows, replayed=until, command=REREAD, actor=actor()
-            )
+            record = record_of(view).with_rows_returned(rows, until, command=REREAD, actor=actor())
             outcome = self._tables.open_filled_table(name).commit(
                 CommitAttempt(view, record, tuple(files))
             )

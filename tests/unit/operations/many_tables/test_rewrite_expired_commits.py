@@ -25,7 +25,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
 from headgate.operations.audit.audit import audit
-from headgate.operations.many_tables.rewrite_expired import RewrittenTable, rewrite_tables
+from headgate.operations.many_tables.rewrite_expired_commits import RewrittenTable, rewrite_tables
 from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.table import IcebergTable
 

@@ -18,7 +18,7 @@ Committed = Mapping[str, frozenset[str]]
 """Paths of data files that are in the table, by their folder."""
 
 MARKS_KEPT = 102
-"""So many transactions late, files are still told apart from those of a wrong path."""
+"""So many transactions behind, files are still told apart from those of a wrong path."""
 
 FORMER_DATA_MAX = 8
 """A table's owner does not move its data more often in the life of a batch."""
@@ -40,7 +40,7 @@ class Tokens:
     """Of the newest transaction, of the one that ends, and of earlier ones, newest first; none
     where tokens are folders (TOKEN-2)."""
 
-    late: Mapping[Sender, int] = field(default_factory=dict)
+    stale: Mapping[Sender, int] = field(default_factory=dict)
     """How often in a row a sender's files bore the mark of an earlier transaction; never 0."""
 
     committed: Committed = field(default_factory=dict)
@@ -69,13 +69,13 @@ class Tokens:
         before = [at_ms for first, at_ms in self.starts if first <= number]
         return now_ms - before[-1] if before else 0
 
-    def with_late(self, admitted: Collection[Sender], late: Collection[Sender]) -> Tokens:
-        """Count on for senders that were late once more; who was admitted begins again at none."""
-        if not late and not self.late:
+    def with_stale(self, admitted: Collection[Sender], stale: Collection[Sender]) -> Tokens:
+        """Count on for senders that were stale once more; who was admitted begins again at none."""
+        if not stale and not self.stale:
             return self
-        counts = {sender: n for sender, n in self.late.items() if sender not in admitted}
-        counts |= {each: self.late.get(each, 0) + 1 for each in late if each not in admitted}
-        return replace(self, late=counts)
+        counts = {sender: n for sender, n in self.stale.items() if sender not in admitted}
+        counts |= {each: self.stale.get(each, 0) + 1 for each in stale if each not in admitted}
+        return replace(self, stale=counts)
 
     def with_committed(self, committed: Committed) -> Tokens:
         return replace(self, committed=committed)
@@ -132,7 +132,7 @@ class Prefixes:
         first = max(self.oldest, self.newest) if self.marks else self.oldest
         return number is not None and first <= number <= min(upto, self.newest)
 
-    def is_late(self, path: str) -> bool:
+    def is_stale(self, path: str) -> bool:
         """Return whether an earlier transaction's commit could have brought it, and no other."""
         number = self.transaction_in_path(path) if self.marks else None
         return number is not None and number < self.newest

@@ -51,7 +51,9 @@ from headgate.coordinator.outgoing_events import (
     wait_and_retry,
     with_next_look,
 )
-from headgate.coordinator.pending_commits import (
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.recovery import is_rival, newest_epoch
+from headgate.coordinator.secondary_pending_commits import (
     are_in_order,
     belong_to,
     build_deliveries,
@@ -62,8 +64,6 @@ from headgate.coordinator.pending_commits import (
     pending_commits_without,
     tag_renewal,
 )
-from headgate.coordinator.phases import Phase
-from headgate.coordinator.recovery import is_rival, newest_epoch
 from headgate.coordinator.secondary_tables import (
     REFUSALS_MAX,
     closed_tables,
@@ -83,7 +83,7 @@ from headgate.coordinator.secondary_tables import (
     suspensions_for,
     tables_to_look_for,
 )
-from headgate.coordinator.source_partitions import with_due
+from headgate.coordinator.source_partitions import with_ripe_partitions_marked
 from headgate.coordinator.state import Lingering, State, Term, Timer
 from headgate.coordinator.status_validation import ValidationResult, age_ms, is_too_old
 
@@ -180,7 +180,7 @@ def tables_behind(
 
 def prepare_end(state: State, now_ms: int) -> Step:
     """Look at the sources because END is due, and at the tables once per round (TABLE-4)."""
-    state = with_due(state, now_ms) if state.held else state
+    state = with_ripe_partitions_marked(state, now_ms) if state.held else state
     looks = state.is_due(Timer.LOOK, now_ms)
     state = with_tables_to_look_at(with_next_look(state, now_ms)) if looks else state
     term, routed = term_of(state), state.identity.routed
@@ -200,16 +200,10 @@ def on_look_at_primary(state: State, view: TableView) -> State:
     Where its owner wants its data now, the next START says (TOKEN-1).
     """
     term = term_of(state)
-    overtaken = _position(view) != _position(term.primary.view)
-    return replace(
-        state,
-        term=replace(
-            term,
-            primary=term.primary.with_view(
-                _with_location(term.primary.view, view), overtaken=overtaken
-            ),
-        ),
-    )
+    known = term.primary.view
+    found = term.primary.with_view(_with_location(known, view))
+    found = found.with_others_ahead() if _has_moved(known, view) else found
+    return replace(state, term=replace(term, primary=found))
 
 
 def _with_location(known: TableView, found: TableView) -> TableView:
@@ -227,8 +221,8 @@ def on_look_at_secondaries(
     state, suspended = suspend_tables(state, find_missing(state, given), now_ms)
     before = term_of(state)
     moved = any(
-        _position(given.views[name]) != _position(known)
-        for name, known in before.delivery.secondaries.items()
+        _has_moved(known, given.views[name])
+        for name, known in named_secondaries(state).items()
         if name in given.views
     )
     found = {
@@ -241,9 +235,7 @@ def on_look_at_secondaries(
         state,
         term=replace(
             before,
-            primary=before.primary.with_view(
-                before.primary.view, overtaken=before.primary.overtaken or moved
-            ),
+            primary=before.primary.with_others_ahead() if moved else before.primary,
             delivery=replace(before.delivery, secondaries=secondaries),
         ),
     )
@@ -257,8 +249,12 @@ def is_renewal_due(state: State, table: str, now_ms: int) -> bool:
     return term.primary.overtaken or age_ms >= state.settings.tag_refresh_interval_ms
 
 
-def _position(view: TableView) -> tuple[object, ...]:
-    return view.uuid, view.tag, view.head
+def _has_moved(known: TableView, found: TableView) -> bool:
+    """Return whether others have moved the table since its tag was moved.
+
+    The table as it is known does not tell: it may have been read after they did, to deliver.
+    """
+    return found.head != found.tag or (found.uuid, found.tag) != (known.uuid, known.tag)
 
 
 # From a verdict to a decision that names what is pending for secondary tables: manifests first
@@ -296,10 +292,8 @@ def with_pending_and_expired(state: State, record: CommitRecord, now_ms: int) ->
         return record
     gone = pending_commits_of(term.delivery.pending, term.suspensions.forgotten)
     late = tuple(dict.fromkeys((*find_expiring(state, now_ms), *_find_replaced(state), *gone)))
-    return replace(
-        record,
-        pending_commits=pending_commits_without(term.delivery.pending, late),
-        expired=expired_to_record(stored, late),
+    return record.with_pending(
+        pending_commits_without(term.delivery.pending, late), expired_to_record(stored, late)
     )
 
 
@@ -366,7 +360,7 @@ def stage_or_commit(
     pending_commits = (*attempt.record.pending_commits, *renewals)
     if len(pending_commits) > PENDING_COMMITS_MAX:
         return recover(state, _TOO_MANY)
-    attempt = replace(attempt, record=replace(attempt.record, pending_commits=pending_commits))
+    attempt = replace(attempt, record=attempt.record.with_pending(pending_commits))
     wall_ms = now_ms + state.wall_ahead_ms
     drafts = tuple(
         Staging(
@@ -401,7 +395,7 @@ def on_staged(state: State, given: ManifestsStaged, now_ms: int) -> Step:
     pending_commits = (*attempt.record.pending_commits, *given.pending_commits)
     if len(pending_commits) > PENDING_COMMITS_MAX:
         return recover(state, _TOO_MANY)
-    attempt = replace(attempt, record=replace(attempt.record, pending_commits=pending_commits))
+    attempt = replace(attempt, record=attempt.record.with_pending(pending_commits))
     decided = replace(term, delivery=replace(term.delivery, decision=None))
     moved = enter_phase(state, Phase.COMMITTING, term=decided, attempt=attempt, failures=0)
     return moved, (CommitTable(attempt),)
@@ -561,10 +555,7 @@ def on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
     intact = view.lineage is Lineage.CONTAINS_TAG and ours.is_same_commit(view.record)
     if not (same and intact):
         return recover(state, "the table is not as it was decided: begins again")
-    overtaken = term.primary.overtaken or view.head != term.primary.view.head
-    return replace(
-        state, term=replace(term, primary=term.primary.with_view(view, overtaken=overtaken))
-    ), ()
+    return replace(state, term=replace(term, primary=term.primary.with_view(view))), ()
 
 
 def _tables_to_read(state: State, now_ms: int) -> tuple[str, ...]:
