@@ -252,8 +252,9 @@ class CatalogTrial:
 
     def _prepare(self, view: TableView, number: int) -> PreparedCommit:
         prepared = self._first.prepare(_attempt(view, number))
-        if not isinstance(prepared, PreparedCommit):
+        if isinstance(prepared, Refused | Unknown):
             raise Unreachable(f"a commit could not be prepared: {prepared.reason}", "")
+        assert isinstance(prepared, PreparedCommit), "nothing lands before it is sent"
         return prepared
 
     def _require_landed(self, outcome: CommitOutcome) -> TableView:
