@@ -252,10 +252,10 @@ class CatalogTrial:
 
     def _prepare(self, view: TableView, number: int) -> PreparedCommit:
         prepared = self._first.prepare(_attempt(view, number))
-        if isinstance(prepared, Refused | Unknown):
-            raise Unreachable(f"a commit could not be prepared: {prepared.reason}", "")
-        assert isinstance(prepared, PreparedCommit), "nothing lands before it is sent"
-        return prepared
+        if isinstance(prepared, PreparedCommit):
+            return prepared
+        assert not isinstance(prepared, Landed), "nothing had been sent"
+        raise Unreachable(f"a commit could not be prepared: {prepared.reason}", "")
 
     def _require_landed(self, outcome: CommitOutcome) -> TableView:
         if isinstance(outcome, Landed):
