@@ -11,7 +11,7 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
     MissingRights,
-    TokenRefused,
+    TokenServerRefused,
     TokenUnfit,
     Unreachable,
 )
@@ -69,7 +69,7 @@ def _let_each_task(session: OpenSession, attempt: Callable[[], object]) -> tuple
         raise Unreachable(f"the Spark job for it failed: {error_text(error)}") from error
     for row in rows:
         if row["code"]:
-            kinds = (MissingRights, TokenRefused, TokenUnfit, ConfigurationError)
+            kinds = (MissingRights, TokenServerRefused, TokenUnfit, ConfigurationError)
             kind = next((each for each in kinds if each.code == row["code"]), Unreachable)
             hint = f"{row['hint']}; {_AS_THE_DRIVER}" if kind is MissingRights else row["hint"]
             raise kind(f"on executor {row['host']}: {row['message']}", hint)
