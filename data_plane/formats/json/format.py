@@ -17,7 +17,7 @@ from headgate.data_plane.formats import column_options as formats_column_options
 from headgate.data_plane.formats import field_names
 from headgate.data_plane.formats.casting.relabel import rows_from
 from headgate.data_plane.formats.format_registry import take_options
-from headgate.data_plane.formats.json import bad_record_search, columns, paths
+from headgate.data_plane.formats.json import bad_record_search, columns, one_pass, paths
 from headgate.data_plane.formats.json import column_options as json_column_options
 from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.json.columns import Unfit
@@ -25,7 +25,7 @@ from headgate.data_plane.formats.json.field_names import KeysByFieldName
 from headgate.data_plane.formats.record_format import UndecodableRecords
 from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
 from headgate.native.byte_arrays import Packed
-from headgate.native.kernels import Flags, Octets
+from headgate.native.kernels import Fields, Flags, Octets
 
 _SAMPLES = 16
 _LACKS, _IGNORES = 1, 2
@@ -39,6 +39,7 @@ class JsonRecords:
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         take_options(options or {})
         self._spellings: dict[pa.Schema, columns.Spelling] = {}
+        self._plans: dict[pa.Schema, tuple[Fields | None, one_pass.Plan | None]] = {}
         self._watch = bad_record_search.Watch()
         self._named: tuple[pa.Schema, KeysByFieldName] | None = None
         self._finder: UnknownFieldFinder | None = None
@@ -90,7 +91,42 @@ class JsonRecords:
         return self._decode(values, schema)
 
     def _decode(self, some: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        """Read what is plain in one pass, and what that leaves by the rules."""
         values = Packed.pack(some)
+        plan = self._plan_for(schema)
+        taken = one_pass.walk(values, plan) if plan else None
+        if taken is None or not taken.batch.num_rows:
+            return self._decode_by_rules(values, schema)
+        left = taken.left_rows()
+        marks = taken.found >> 2 if self._finder and self._finder.fields else None
+        self._marks = marks
+        if not len(left):
+            return taken.batch
+        bad: dict[int, str] = {}
+        try:
+            rest = self._decode_by_rules(values.where(taken.found == one_pass.LEFT), schema)
+        except UndecodableRecords as error:
+            rest, bad = error.rest, {int(left[at]): reason for at, reason in error.bad.items()}
+        if marks is not None and self._marks is not None:
+            marks[left] = self._marks
+            self._marks = marks
+        batch = taken.batch
+        if rest.num_rows:
+            good = np.setdiff1d(left, np.array([*bad], np.int64), assume_unique=True)
+            rows = np.concatenate([np.flatnonzero(taken.found != one_pass.LEFT), good])
+            batch = pa.concat_batches([batch, rest]).take(pa.array(np.argsort(rows)))
+        if bad:
+            raise UndecodableRecords(bad, batch)
+        return batch
+
+    def _plan_for(self, schema: pa.Schema) -> one_pass.Plan | None:
+        fields = self._finder.fields if self._finder else None
+        known = self._plans.get(schema)
+        if known is None or known[0] is not fields:
+            known = self._plans[schema] = (fields, one_pass.compile_plan(schema, fields))
+        return known[1]
+
+    def _decode_by_rules(self, values: Packed, schema: pa.Schema) -> pa.RecordBatch:
         if schema not in self._spellings:
             self._spellings[schema] = {}
             self._learn_spelling(values, schema)
@@ -104,7 +140,7 @@ class JsonRecords:
                 fields=self._finder.fields if self._finder else None,
             )
         except bad_record_search.Respelled:
-            return self._decode(values, schema)
+            return self._decode_by_rules(values, schema)
         self._marks = apart.marks
         if apart.marks is not None:  # the C code did not see everything of an invalid value
             self._marks = np.where(apart.ill_formed, apart.marks | _LACKS, apart.marks)
