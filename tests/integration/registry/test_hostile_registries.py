@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
-from integration.registry.server import RegistryServer
+from integration.registry.server import RegistryServer, Subjects, Trouble
 from integration.registry.test_asking import (
     COLUMNS,
     FIRST,
@@ -41,6 +41,7 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
     MissingRights,
+    SchemaIdReused,
     TokenServerRefused,
     Unreachable,
 )
@@ -351,6 +352,44 @@ def test_caches_are_bounded_and_what_was_dropped_is_asked_for_again(
     assert len(troubled.asked) == count
     reader(troubled.url, **options).decode(values[:1], COLUMNS)
     assert len(troubled.asked) == count + 1
+
+
+def test_an_id_that_is_given_to_another_schema_stops_the_sink_instead_of_wrong_rows(
+    troubled: RegistryServer,
+) -> None:
+    """Its bytes would be read by the wrong schema: two longs fit whatever they are called."""
+    one, two = ({**FIRST, "name": name} for name in ("One", "Two"))
+    number = registered(troubled.url, "s", one)
+    value = framed(number, one, {"id": 1, "name": "x"})
+    options = {"registry.check.interval": "0"}
+    assert reader(troubled.url, **options).decode([value], COLUMNS).num_rows == 1
+    asked = len(troubled.asked)
+    assert reader(troubled.url, **options).decode([value], COLUMNS).num_rows == 1
+    assert len(troubled.asked) == asked + 1
+    troubled.trouble = Trouble(status=500)
+    assert reader(troubled.url, **options).decode([value], COLUMNS).num_rows == 1
+    troubled.trouble = Trouble()
+    troubled.subjects = Subjects()
+    assert reader(troubled.url, **options).decode([value], COLUMNS).num_rows == 1
+    assert registered(troubled.url, "s", two) == number
+    with pytest.raises(SchemaIdReused, match=f"as the schema {number}"):
+        reader(troubled.url, **options).decode([value], COLUMNS)
+    with pytest.raises(SchemaIdReused):
+        reader(troubled.url, **options).decode([value], COLUMNS)
+    assert reader(troubled.url).decode([value], COLUMNS).num_rows == 1, "who never knew another"
+
+
+def test_the_same_schema_in_other_words_is_the_same(troubled: RegistryServer) -> None:
+    number = registered(troubled.url, "s", FIRST)
+    value = framed(number, FIRST, {"id": 1, "name": "x"})
+    options = {"registry.check.interval": "0"}
+    assert reader(troubled.url, **options).decode([value], COLUMNS).num_rows == 1
+    ((text, known),) = troubled.subjects.ids.items()
+    body = json.loads(text)
+    turned = dict(reversed(json.loads(body["schema"]).items()))
+    body["schema"] = json.dumps(turned, indent=1)
+    troubled.subjects.ids = {json.dumps(body): known}
+    assert reader(troubled.url, **options).decode([value], COLUMNS).num_rows == 1
 
 
 def test_the_second_address_is_asked_when_the_first_is_away(troubled: RegistryServer) -> None:
