@@ -44,10 +44,10 @@ def spark(told: Mapping[str, Any]) -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
-    from headgate.operations.java import cache_folder, fetch_jars
+    from headgate.operations.java import fetch_jars, user_cache_folder
     from headgate.tables.hudi.jvm import open_spark
 
-    connector = fetch_jars(cache_folder() / f"spark-kafka-{KAFKA.rpartition(':')[2]}", [KAFKA])
+    connector = fetch_jars(user_cache_folder() / f"spark-kafka-{KAFKA.rpartition(':')[2]}", [KAFKA])
     jars = [told["bundle"], *map(str, connector.iterdir())]
     session = SparkSession(open_spark({"spark.jars": ",".join(jars), "spark.master": "local[2]"}))
     types = {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headgate.config.sink_settings import SinkSettings
 
 
-def require_location(settings: CatalogSettings) -> None:
+def require_usable_catalog(settings: CatalogSettings) -> None:
     """Refuse a catalog that cannot serve as the sink's lock, or whose folder is missing.
 
     Raises ``CatalogRefused`` or ``ConfigurationError``.
@@ -66,9 +66,9 @@ def is_sql(settings: CatalogSettings) -> bool:
 
 
 def require_catalog_location(settings: SinkSettings) -> None:
-    """Refuse the catalog of the sink's table, if it has one. Raises as ``require_location``."""
+    """Refuse the catalog of the sink's table, if it has one and that is not usable."""
     if settings.table.type == ICEBERG:
-        require_location(settings.catalog)
+        require_usable_catalog(settings.catalog)
 
 
 def sqlite_file(settings: CatalogSettings) -> Path | None:

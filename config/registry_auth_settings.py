@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import AuthenticationUnfit
 if TYPE_CHECKING:
     from headgate.config.sections import SinkSections
 
-_OPTION = "registry.auth"
+REGISTRY_AUTH = "registry.auth"
 """The option that carries the description to the registry's client."""
 
 _SECTION = "format.auth"
@@ -70,9 +70,9 @@ class RegistryAuthSettings:
     def in_options(self, options: Properties, format_name: str) -> Properties:
         """Return a format's options with the description, if it is one that asks a registry."""
         if not self or not format_name.endswith("-registry"):
-            return options.without(_OPTION) if _OPTION in options else options
+            return options.without(REGISTRY_AUTH) if REGISTRY_AUTH in options else options
         found = {**described(self), "section": _SECTION}
-        return options.with_value(_OPTION, json.dumps(found, sort_keys=True))
+        return options.with_value(REGISTRY_AUTH, json.dumps(found, sort_keys=True))
 
 
 _OF_OIDC = frozenset(

@@ -85,6 +85,8 @@ REPLAY = "tables resume --replay"
 """The command that returns to a table what the quarantine took in for it (rule SUSPEND-6)."""
 REREAD = "tables resume --reread"
 """The command that returns to a table what had expired of it (rule SUSPEND-6)."""
+TAKEOVER = "takeover"
+"""The command that goes on where another system stopped; its claim may add files of that one."""
 UNNAMED = ""
 """The name of the one secondary table, the quarantine, in records of version 1."""
 

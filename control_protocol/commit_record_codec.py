@@ -113,7 +113,7 @@ def marker_property(sink: SinkName) -> str:
     return f"headgate.{sink}.claimed"
 
 
-def key_property(sink: SinkName) -> str:
+def key_table_property(sink: SinkName) -> str:
     """Return the table property in which the first claim of a keyed table stores its key
     (KEY-1)."""
     return f"headgate.{sink}.key"

@@ -6,7 +6,7 @@ codes    base                    exit code  what follows
 HG-1..   ``ConfigurationError``  2          the reader fixes a setting; nothing has begun
 HG-2..   ``StopSink``            1          the sink stops, for going on could lose or double
                                             rows; a person decides
-HG-28.   ``ConfigurationError``  2          as HG-1..: how clients authenticate
+HG-28.   ``ConfigurationError``  2          as HG-1..: how clients authenticate, and moving over
 HG-3..   ``StepDown``            1          this coordinator ends, another one may go on
 HG-4..   ``RetryLater``          3          what did not answer is asked again
 =======  ======================  =========  ====================================================
@@ -602,7 +602,7 @@ class KerberosMissing(ConfigurationError):
     code = "HG-281"
 
 
-class TokenRefused(MissingRights):
+class TokenServerRefused(MissingRights):
     """The token server refuses the client: nothing was sent to a broker."""
 
     code = "HG-282"
@@ -612,6 +612,61 @@ class TokenUnfit(ConfigurationError):
     """What came instead of a token has no life, is over, or is none."""
 
     code = "HG-283"
+
+
+# ------------------------------------------------- HG-284 to 291: moving over from Kafka Connect
+
+
+class ConnectorFileUnfit(ConfigurationError):
+    """A file is not the configuration of a connector: its message names the place."""
+
+    code = "HG-284"
+
+
+class ConnectorRefused(ConfigurationError):
+    """A connector does what a sink cannot: nothing was written."""
+
+    code = "HG-285"
+
+
+class ConnectorAwake(ConfigurationError):
+    """A connector is still at work, or may be: its tasks are in its group, or a transaction is
+    open."""
+
+    code = "HG-286"
+
+
+class AnnouncementUnreadable(ConfigurationError):
+    """A connector's control topic has an event that cannot be read, or half of an announcement."""
+
+    code = "HG-287"
+
+
+class TakeoverInexact(ConfigurationError):
+    """Nobody can tell which offsets a connector's table holds, or it does not hold all of them."""
+
+    code = "HG-288"
+
+
+class TakeoverUnfit(ConfigurationError):
+    """A sink cannot go on where this connector stopped: their tables or topics differ."""
+
+    code = "HG-289"
+
+
+class AdoptionRefused(ConfigurationError):
+    """Files that a connector announced are gone, or do not fit the table."""
+
+    code = "HG-290"
+
+
+# -------------------------------------------------------------------- HG-292: the schema registry
+
+
+class SchemaIdReused(StopSink):
+    """The registry gives another schema than before under the same id."""
+
+    code = "HG-292"
 
 
 # -------------------------------------------------------------- HG-3..: this coordinator steps down

@@ -182,7 +182,8 @@ class CommitAttempt:
     it adds the manifests of ``pending_commits``, which were written before the decision (rule
     PENDING-5). ``forgets``: tables that a ledger has filled and that are no longer to be remembered
     (rule LEDGER-2). ``transactions``: where pending commits came to ``files``, the place of each
-    file's transaction in their order.
+    file's transaction in their order. ``fence``: properties of the snapshot that keep another
+    system from committing (rule TAKEOVER-11).
     """
 
     base: TableView
@@ -191,6 +192,7 @@ class CommitAttempt:
     pending_commits: tuple[PendingCommit, ...] = ()
     forgets: frozenset[str] = frozenset()
     transactions: tuple[int, ...] = ()
+    fence: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

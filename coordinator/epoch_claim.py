@@ -452,7 +452,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
     begun = replace(
         state,
         term=replace(term, tokens=first),
-        watch=state.watch.with_own_epoch(epoch),
+        watch=state.watch.with_claim_landed(epoch),
         pause_asked=None,
         recovery=None,
         suspicion=Suspicion(),

@@ -83,7 +83,7 @@ from headgate.coordinator.secondary_tables import (
     suspensions_for,
     tables_to_look_for,
 )
-from headgate.coordinator.source_partitions import with_due
+from headgate.coordinator.source_partitions import with_ripe_partitions_marked
 from headgate.coordinator.state import Lingering, State, Term, Timer
 from headgate.coordinator.status_validation import ValidationResult, age_ms, is_too_old
 
@@ -180,7 +180,7 @@ def tables_behind(
 
 def prepare_end(state: State, now_ms: int) -> Step:
     """Look at the sources because END is due, and at the tables once per round (TABLE-4)."""
-    state = with_due(state, now_ms) if state.held else state
+    state = with_ripe_partitions_marked(state, now_ms) if state.held else state
     looks = state.is_due(Timer.LOOK, now_ms)
     state = with_tables_to_look_at(with_next_look(state, now_ms)) if looks else state
     term, routed = term_of(state), state.identity.routed

@@ -88,7 +88,7 @@ def _with_added_deferred(state: State, added: DeferredPartitions) -> list[Deferr
     return [*known, replace(added, first=reached)] if reached < added.upto else known
 
 
-def with_due(state: State, now_ms: int) -> State:
+def with_ripe_partitions_marked(state: State, now_ms: int) -> State:
     """Note what has been held for long enough when the sources are asked now."""
     growth_ms = state.identity.growth_ms
     if growth_ms is None or not state.held:

@@ -756,7 +756,7 @@ class EpochWatch:
         """A claim has read the tables."""
         return replace(self, table_epoch=epoch)
 
-    def with_own_epoch(self, epoch: Epoch) -> EpochWatch:
+    def with_claim_landed(self, epoch: Epoch) -> EpochWatch:
         """A claim has landed."""
         return replace(self, highest_epoch=epoch, table_epoch=epoch, superseded_ms=None)
 

@@ -74,6 +74,9 @@ PRODUCER = {
     "topic.metadata.propagation.max.ms": 2_000,
 }
 
+_INCONSISTENT_TOPIC_ID = 103
+"""Its code in Kafka's protocol; clients before 2.15 have no name for it."""
+
 _NO_RIGHTS = {
     kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
     kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -87,7 +90,7 @@ _REFUSED_FOR_THEIR_TIME = {
 _NO_TOPIC = {
     kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
     kafka.KafkaError.UNKNOWN_TOPIC_ID,
-    kafka.KafkaError.INCONSISTENT_TOPIC_ID,
+    _INCONSISTENT_TOPIC_ID,
     kafka.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - the client's own way to name local errors
     kafka.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
 }

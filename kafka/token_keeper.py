@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
     TokenAway,
-    TokenRefused,
+    TokenServerRefused,
     TokenUnfit,
 )
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
@@ -48,6 +48,8 @@ class TokenKeeper:
         self._where = where
         self._changed = threading.Condition()
         self._token: Token | None = None
+        self._life_s = 0.0
+        self._failures = 0
         self._failure: HeadgateError | None = None
         self._failing_since_s: float | None = None
         self._thread: threading.Thread | None = None
@@ -56,7 +58,7 @@ class TokenKeeper:
     def require_token(self, timeout_s: float = FIRST_S_MAX) -> Token:
         """Return a token, and wait for this process's first one.
 
-        Raises ``TokenRefused`` and ``ConfigurationError`` if there never was one, else
+        Raises ``TokenServerRefused`` and ``ConfigurationError`` if there never was one, else
         ``TokenAway``.
         """
         with self._changed:
@@ -96,11 +98,26 @@ class TokenKeeper:
         """Return until when the newest token is valid, in seconds of the epoch; 0 without one."""
         return self._token.expires_s if self._token else 0.0
 
+    @property
+    def failures(self) -> int:
+        """Return how many tries have failed since the newest token came."""
+        return self._failures
+
+    @property
+    def share_left(self) -> float | None:
+        """Return which share of the newest token's life is left, 0 to 1; ``None`` without one."""
+        with self._changed:
+            if self._token is None:
+                return None
+            return max(0.0, (self._token.expires_s - time.time()) / self._life_s)
+
     def _current(self) -> Token:
         if self._token is not None and self._valid():
             return self._token
         # Who had a token is known to the server: whatever it says now, it is asked again.
-        if self._token is None and isinstance(self._failure, TokenRefused | ConfigurationError):
+        if self._token is None and isinstance(
+            self._failure, TokenServerRefused | ConfigurationError
+        ):
             raise self._failure
         reason = self.trouble or f"{self._where} has not answered"
         raise TokenAway(reason, "check that the token server can be reached; it is asked again")
@@ -137,7 +154,7 @@ class TokenKeeper:
             return _AGAIN_S * random.uniform(0.8, 1.2)
         with self._changed:
             renewed, self._failing_since_s, self._failure = self._failing_since_s, None, None
-            self._token = token
+            self._token, self._life_s, self._failures = token, life_s, 0
             self._changed.notify_all()
         if renewed is not None:
             log.info("%s gives tokens again", self._where, extra=log_extra(LogEvent.TOKEN_RENEWED))
@@ -146,6 +163,7 @@ class TokenKeeper:
     def _note_failure(self, error: HeadgateError) -> None:
         with self._changed:
             first, self._failure = self._failing_since_s is None, error
+            self._failures += 1
             self._failing_since_s = time.time() if first else self._failing_since_s
             left_s = self.expires_s - time.time()
             self._changed.notify_all()

@@ -25,7 +25,7 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
     TokenAway,
-    TokenRefused,
+    TokenServerRefused,
     TokenUnfit,
 )
 from headgate.control_protocol.redaction import Redaction, printable
@@ -300,7 +300,7 @@ def msk_token(region: str, role: str = "") -> Token:
         session = botocore.session.get_session()
         keys = _assume_role(session, region, role) if role else session.get_credentials()
         if keys is None:
-            raise TokenRefused(
+            raise TokenServerRefused(
                 "AWS's chain finds no credentials",
                 "give the process a profile, a role of its machine or pod, or AWS_ACCESS_KEY_ID",
             )
@@ -310,7 +310,7 @@ def msk_token(region: str, role: str = "") -> Token:
         SigV4QueryAuth(frozen, "kafka-cluster", region, expires=_MSK_S).add_auth(request)
     except ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", ""))[:_QUOTED_CHARACTERS]
-        kind = TokenRefused if code in ("AccessDenied", "InvalidClientTokenId") else TokenAway
+        kind = TokenServerRefused if code in ("AccessDenied", "InvalidClientTokenId") else TokenAway
         raise kind(
             f"AWS refuses the role: {printable(code)}", "check kafka.auth.role_arn"
         ) from None
@@ -492,7 +492,7 @@ def _refusal(status: int, body: bytes, secret: str) -> HeadgateError:
     )
     words = Redaction(frozenset(filter(None, (secret,))))(words)
     if status in (401, 403) or code in ("invalid_client", "invalid_grant", "unauthorized_client"):
-        return TokenRefused(words, "check kafka.auth.client_id, the secret and the scope")
+        return TokenServerRefused(words, "check kafka.auth.client_id, the secret and the scope")
     return TokenAway(words, "")
 
 

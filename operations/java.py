@@ -25,7 +25,7 @@ Progress = Callable[[int, int], None]
 """Called with the number of jars downloaded so far and of all jars."""
 
 
-def cache_folder() -> Path:
+def user_cache_folder() -> Path:
     """Return the per-user folder for what can be fetched again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate"
 

@@ -74,7 +74,7 @@ def with_last_look_done(state: State) -> State:
     return replace(state, source=replace(state.source, last_read_done=True))
 
 
-def with_fresh_look(state: State) -> State:
+def with_idleness_unknown(state: State) -> State:
     """Begin a transaction: no end was looked for in it yet, so that nobody is idle in it
     (ANSWER-1)."""
     source = SourceEnds(state.source.ends)
@@ -476,7 +476,7 @@ def forget_positions(state: State) -> State:
     dropped = drop_work(state)
     owned = {p: replace(own, work=None) for p, own in dropped.work.owned.items()}
     work = replace(dropped.work, owned=owned, failure=None, failed=frozenset())
-    return without_stop(with_fresh_look(replace(dropped, work=work)))
+    return without_stop(with_idleness_unknown(replace(dropped, work=work)))
 
 
 def _without_work(state: State, owned: Mapping[TopicPartition, Ownership]) -> State:

@@ -35,7 +35,7 @@ from headgate.participant.batches import (
     build_presence,
     forget_positions,
     take_status,
-    with_fresh_look,
+    with_idleness_unknown,
     with_positions,
 )
 from headgate.participant.state import OpenTransaction, OwnStatus, State, Term, Timer
@@ -78,7 +78,7 @@ def open_transaction(state: State, started: OpenTransaction | None) -> State:
     if term.ended > term.answered:
         return replace(state, term=replace(term, following=started))
     opened = replace(state, term=replace(term, writing=started, following=None))
-    return with_fresh_look(opened)
+    return with_idleness_unknown(opened)
 
 
 def with_paused(state: State, *, paused: bool) -> State:

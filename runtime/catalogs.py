@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
-from headgate.config.catalog_checks import require_location, sqlite_file
+from headgate.config.catalog_checks import require_usable_catalog, sqlite_file
 from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import spark_session_conf
@@ -53,7 +53,7 @@ def open_iceberg(
     from headgate.runtime.missing_tables import PATIENCE_S, require_never_filled
     from headgate.tables.iceberg.table_format import IcebergFormat
 
-    require_location(of)
+    require_usable_catalog(of)
     database = sqlite_file(of)
     if database and not database.exists():  # connecting to SQLite would create it
         require_sql()

@@ -13,7 +13,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from headgate.operations.java import cache_folder, fetch_jars
+from headgate.operations.java import fetch_jars, user_cache_folder
 
 CONNECT, FLINK, ICEBERG, HADOOP = "3.9.2", "2.1.3", "1.11.0", "3.4.3"
 _LOGGING = "org.slf4j:slf4j-simple:1.7.36"
@@ -24,14 +24,14 @@ _HADOOP = [f"org.apache.hadoop:hadoop-client-{part}:{HADOOP}" for part in ("api"
 def connect_jars() -> Path:
     """Return Kafka Connect's own jars."""
     coordinates = [f"org.apache.kafka:connect-{part}:{CONNECT}" for part in ("runtime", "json")]
-    return fetch_jars(cache_folder() / f"connect-{CONNECT}", [*coordinates, _LOGGING])
+    return fetch_jars(user_cache_folder() / f"connect-{CONNECT}", [*coordinates, _LOGGING])
 
 
 def connect_plugin_jars() -> Path:
     """Return Iceberg's sink connector with what it needs for an SQLite catalog and local files."""
     parts = ("kafka-connect", "kafka-connect-transforms", "core", "parquet", "orc")
     coordinates = [f"org.apache.iceberg:iceberg-{part}:{ICEBERG}" for part in parts]
-    folder = cache_folder() / f"connect-iceberg-{ICEBERG}" / "plugin"
+    folder = user_cache_folder() / f"connect-iceberg-{ICEBERG}" / "plugin"
     return fetch_jars(folder, [*coordinates, *_HADOOP, _SQLITE])
 
 
@@ -46,9 +46,9 @@ def flink_jars() -> list[Path]:
     ]
     # Resolving the connectors' dependencies would fetch Flink a second time, in pieces.
     connectors = fetch_jars(
-        cache_folder() / f"flink-{FLINK}-iceberg-{ICEBERG}", coordinates, transitive=False
+        user_cache_folder() / f"flink-{FLINK}-iceberg-{ICEBERG}", coordinates, transitive=False
     )
-    return [_flink_itself(cache_folder() / f"flink-{FLINK}"), connectors]
+    return [_flink_itself(user_cache_folder() / f"flink-{FLINK}"), connectors]
 
 
 def _flink_itself(folder: Path) -> Path:

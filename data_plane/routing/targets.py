@@ -106,7 +106,7 @@ class BatchTables:
         self.postponed: str = ""
         """A name that may become a table once those that were met before it are made."""
 
-    def own_table_reason(self, target: Target) -> str:
+    def why_reserved(self, target: Target) -> str:
         """Return why no record may name this table: whoever writes to the source could else fill
         the ledger or the quarantine, and no status with such files is ever admitted."""
         if fold_case(target.table) not in self._own:
@@ -125,7 +125,7 @@ class BatchTables:
 
         A field may have a name in each record: what is done for each of them has to be little.
         """
-        if self.own_table_reason(target) or self.table_error_of(target):
+        if self.why_reserved(target) or self.table_error_of(target):
             return target
         result = self.find_table(target)
         if result is None:

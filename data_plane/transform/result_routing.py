@@ -164,7 +164,7 @@ class ResultTables:
         for code in np.unique(codes).tolist():
             those = codes == code
             target = targets[code] if code >= 0 else None
-            if target is not None and (reason := self._batch_tables.own_table_reason(target)):
+            if target is not None and (reason := self._batch_tables.why_reserved(target)):
                 yield Unmatched(RejectionReason(reason, bad=True), numbers[those])
                 continue
             if target is not None and (trouble := self._batch_tables.table_error_of(target)):

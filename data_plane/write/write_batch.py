@@ -219,7 +219,7 @@ class BatchRows:
         chunk = self._without_tombstones(target, chunk)
         if not len(chunk.offsets):
             return
-        if target is not None and (reason := self._tables.own_table_reason(target)):
+        if target is not None and (reason := self._tables.why_reserved(target)):
             self._rejected.reject_bad(
                 chunk, dict.fromkeys(range(len(chunk.offsets)), reason), OWN_TABLE
             )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import pairwise
 
-from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
+from headgate.control_protocol.commit_record import TAKEOVER, CommitRecord, PendingCommit
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.spark_batch_decision import QUERY_TOPIC, is_of_query, source_offsets
@@ -78,7 +78,8 @@ def _check_counts(commit: SinkCommit, expected: int, *, receives: bool) -> Itera
             f"{commit.place_in_words}: its record claims {expected} rows, its snapshot's "
             f"summary says {commit.added_records}",
         )
-    if commit.record.is_claim and commit.record.records and not receives:
+    adopts = commit.record.command == TAKEOVER
+    if commit.record.is_claim and commit.record.records and not (receives or adopts):
         yield Finding("claim-with-rows", f"{commit.place_in_words}: a claim of an epoch added rows")
 
 

@@ -49,7 +49,7 @@ from headgate.operations.check.required_grants import RIGHTS, Rights, Role
 from headgate.operations.check.table import (
     NotChecked,
     TableCheck,
-    check_rights,
+    check_catalog_rights,
 )
 from headgate.operations.http.app import require_server
 from headgate.operations.http.certificates import tls_context_of
@@ -166,7 +166,7 @@ def _ask_of_table(questions: Questions, table: TableCheck, settings: SinkSetting
         questions.ask("quarantine", table.check_quarantine)
         if settings.has_foreign_quarantine and questions.are_well("quarantine"):
             quarantine = settings.quarantine.table
-            questions.ask("quarantine rights", lambda: check_rights(settings, quarantine))
+            questions.ask("quarantine rights", lambda: check_catalog_rights(settings, quarantine))
     questions.ask("storage", table.check_storage)
 
 

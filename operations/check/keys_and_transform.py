@@ -8,7 +8,7 @@ from typing import Any, cast
 from pyiceberg.table import Table
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record_codec import key_property, marker_property
+from headgate.control_protocol.commit_record_codec import key_table_property, marker_property
 from headgate.control_protocol.errors import HeadgateError, KeyUnfit, TableMissing
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Tombstones
@@ -84,7 +84,7 @@ def _require_key(settings: SinkSettings, name: str, table: Table) -> None:
     except KeyUnfit as error:
         raise KeyUnfit(f"{name}: {error.message}", error.hint) from None
     require_format_for_keys(name, table.properties)
-    stored = table.properties.get(key_property(settings.name))
+    stored = table.properties.get(key_table_property(settings.name))
     filled = marker_property(settings.name) in table.properties
     require_same_key(name, stored, wanted, filled=filled)
 

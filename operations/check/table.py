@@ -165,7 +165,7 @@ class TableCheck:
 
     def check_rights(self) -> str:
         """Check that the catalog lets this principal do what the sink will do."""
-        return check_rights(self._settings, self._settings.table.identifier)
+        return check_catalog_rights(self._settings, self._settings.table.identifier)
 
     def check_columns(self) -> str:
         """Check that every declared column exists with the declared type, and can be written."""
@@ -454,7 +454,7 @@ def check_quarantine(
     return f"{wanted.table} exists ({settings.type_of(wanted.table)}, UUID {uuid})"
 
 
-def check_rights(settings: SinkSettings, name: str) -> str:
+def check_catalog_rights(settings: SinkSettings, name: str) -> str:
     """Say whether a table's catalog lets this principal do what the sink will do with it.
 
     Raises ``NotChecked``.

@@ -44,7 +44,7 @@ GROUPS = {
     "Begin": ("demo", "kafka", "init", "check", "run"),
     "Look": ("status", "audit", "events", "offsets", "tables", "wait", "serve"),
     "Act": ("pause", "resume", "stop", "start", "restart", "rollback", "delete", "maintain"),
-    "Set up": ("rights",),
+    "Set up": ("rights", "import", "takeover"),
 }
 """The commands in the order in which people meet them."""
 
@@ -136,7 +136,7 @@ _ROLES = click.Choice(["sink", "operator", "viewer"])
     "--kafka",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A key of Kafka's client, such as bootstrap.servers=HOST:PORT.",
+    help="A key of Kafka's client: bootstrap.servers=HOST:PORT; auth.KEY for [kafka.auth].",
 )
 @click.option("--registry", metavar="URL", help="The schema registry of the topic's records.")
 @click.option(
@@ -188,19 +188,29 @@ def _pairs(option: str, texts: tuple[str, ...], example: str) -> dict[str, str]:
 @as_json_option
 @click.option("--role", default="sink", type=_ROLES, help="Check only what this role needs.")
 @click.option("--kafka", is_flag=True, help="Report what its cluster can do, tried on a new topic.")
+@click.option("--catalog", is_flag=True, help="Report what its catalog can do, on scratch tables.")
 @click.option("--offline", is_flag=True, help="Check only the sink file, without a broker.")
 @click.pass_context
 def check(
-    ctx: click.Context, sink: Path, *, as_json: bool, role: str, kafka: bool, offline: bool
+    ctx: click.Context,
+    sink: Path,
+    *,
+    as_json: bool,
+    role: str,
+    kafka: bool,
+    catalog: bool,
+    offline: bool,
 ) -> None:
     """Check settings, reachability and rights.
 
     Nothing that it writes as a test stays (docs/guides/catalogs.md). With --kafka, only the cluster
-    is asked, on a topic that is made for it and deleted.
+    is asked, on a topic that is made for it and deleted; with --catalog, only the catalog, on two
+    tables that are made for it and dropped.
     """
     settings = load_settings(ctx, sink)
-    if offline and kafka:
-        raise click.UsageError("--offline asks no broker, so it does not go with --kafka")
+    if kafka + catalog + offline > 1:
+        raise click.UsageError("choose one of --kafka, --catalog and --offline")
+    from headgate.operations.check.catalog_report import check_catalog
     from headgate.operations.check.check import check as ask
     from headgate.operations.check.check import check_offline, exit_code
     from headgate.operations.check.cluster_report import check_kafka
@@ -209,6 +219,8 @@ def check(
 
     if offline:
         answers = check_offline(settings)
+    elif catalog:
+        answers = check_catalog(settings, lambda text: click.echo(text, err=True))
     else:
         answers = check_kafka(settings) if kafka else ask(settings, Role(role))
     if as_json:
@@ -317,6 +329,10 @@ def tables(
 @sink_file
 @click.argument("action", type=click.Choice(["show", "set"]), default="show")
 @click.argument("wanted", nargs=-1, metavar="[TOPIC/PARTITION=OFFSET]...")
+@click.option("--from-group", "group", metavar="GROUP", help="Set those of another group.")
+@click.option(
+    "--map", "maps", multiple=True, metavar="OLD=NEW", help="With it: a topic or partition renamed."
+)
 @click.option("--yes", is_flag=True, help="Set them without asking.")
 @deleted_back_option
 @as_json_option
@@ -327,6 +343,8 @@ def offsets(
     action: str,
     wanted: tuple[str, ...],
     *,
+    group: str | None,
+    maps: tuple[str, ...],
     yes: bool,
     deleted_back: bool,
     as_json: bool,
@@ -336,14 +354,20 @@ def offsets(
     An OFFSET is a number, "earliest", "latest" or a time: trips=2026-01-31T06:00:00Z.
     """
     settings = load_settings(ctx, sink)
-    from headgate.operations.cli.offsets import set_stored_offsets, show_stored_offsets
+    from headgate.operations.cli import offsets as stored
 
-    if action == "set":
-        set_stored_offsets(settings, wanted, yes=yes, deleted_back=deleted_back)
-    elif wanted or yes or deleted_back:
+    if maps and group is None:
+        raise click.UsageError("--map goes with --from-group")
+    if action == "set" and group is not None:
+        if wanted:
+            raise click.UsageError("--from-group takes no offsets besides")
+        stored.set_offsets_of_group(settings, group, maps, yes=yes, deleted_back=deleted_back)
+    elif action == "set":
+        stored.set_stored_offsets(settings, wanted, yes=yes, deleted_back=deleted_back)
+    elif wanted or yes or deleted_back or group is not None:
         raise click.UsageError("only headgate offsets SINK set takes offsets")
     else:
-        show_stored_offsets(ctx, settings, as_json=as_json)
+        stored.show_stored_offsets(ctx, settings, as_json=as_json)
 
 
 @main.command()

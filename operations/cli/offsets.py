@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.terminal import console, print_json
+
+if TYPE_CHECKING:
+    from headgate.operations.control.set_offsets import OffsetPlan
 
 
 def show_stored_offsets(ctx: click.Context, settings: SinkSettings, *, as_json: bool) -> None:
@@ -28,11 +32,25 @@ def show_stored_offsets(ctx: click.Context, settings: SinkSettings, *, as_json: 
 def set_stored_offsets(
     settings: SinkSettings, wanted: Sequence[str], *, yes: bool, deleted_back: bool
 ) -> None:
-    from headgate.operations.control.set_offsets import carry_out, plan_moves
+    from headgate.operations.control.set_offsets import plan_moves
 
-    plan = plan_moves(settings, wanted, deleted_back=deleted_back)
-    for move in plan.moves:
-        click.echo(str(move))
+    _ask_and_set(settings, plan_moves(settings, wanted, deleted_back=deleted_back), yes=yes)
+
+
+def set_offsets_of_group(
+    settings: SinkSettings, group: str, maps: Sequence[str], *, yes: bool, deleted_back: bool
+) -> None:
+    from headgate.operations.control.offsets_of_group import plan_from_group
+
+    plan = plan_from_group(settings, group, maps, deleted_back=deleted_back)
+    _ask_and_set(settings, plan, yes=yes)
+
+
+def _ask_and_set(settings: SinkSettings, plan: OffsetPlan, *, yes: bool) -> None:
+    from headgate.operations.control.set_offsets import carry_out
+
+    for text in plan.describe():
+        click.echo(text)
     if not plan.moves:
         click.echo("nothing to do: these are the stored offsets")
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headgate.config.keyed_table_checks import find_added_partitions
@@ -65,6 +65,14 @@ class OffsetPlan:
     view: TableView
     record: CommitRecord
     moves: tuple[OffsetMove, ...]
+
+    def describe(self) -> Iterator[str]:
+        """Yield what each move does; to a table without offsets none brings or takes a record."""
+        for move in self.moves:
+            if self.view.record is None:
+                yield f"{move.partition}: begins at {move.end}"
+            else:
+                yield str(move)
 
 
 def plan_moves(

@@ -16,7 +16,7 @@ from itertools import pairwise
 from headgate.control_protocol.commit_record import KEY_COUNTS
 from headgate.control_protocol.redaction import printable
 from headgate.operations.http.charts import Series, draw_bar_chart, draw_line_chart, format_number
-from headgate.operations.status.report import StatusReport, TransactionStatus
+from headgate.operations.status.report import CommitSummary, StatusReport
 from headgate.runtime.health import EXIT_CODES, Condition
 
 REFRESH_S = 10
@@ -230,7 +230,7 @@ def _participants(report: StatusReport) -> str:
     return _table(("participant", "state", "partitions", "buffered", "seen"), rows, {2, 3})
 
 
-def _commits(commits: Sequence[TransactionStatus]) -> str:
+def _commits(commits: Sequence[CommitSummary]) -> str:
     rows = []
     changes = KEY_COUNTS if any(c.keys for c in commits) else ()
     for c in commits:

@@ -18,6 +18,9 @@ from headgate.operations.init.infer_records import ProposedRecords, propose_reco
 
 SAMPLE_RECORDS = 1_000
 
+_AUTH = "auth."
+"""How the keys of ``[kafka.auth]`` and ``[format.auth]`` begin among the others."""
+
 _KAFKA = {"bootstrap.servers": "127.0.0.1:9092"}
 
 _TEMPLATE = """\
@@ -41,7 +44,7 @@ start_at = "earliest"                # of the very first start: latest, a time, 
 # "sasl.mechanism" = "SCRAM-SHA-512"
 # "sasl.username" = "headgate"
 # "sasl.password" = "${{env:KAFKA_PASSWORD}}"
-
+{kafka_auth}
 [control]
 topic = "headgate-control"           # several sinks may share it
 # key = "${{file:control.key}}"        # signs every event (openssl rand -hex 32 > control.key):
@@ -126,7 +129,8 @@ def init(
     """Write ``NAME.toml``, never over another file; with a ``topic``, for the records it holds.
 
     ``kafka`` are client properties; ``format`` has the options of the record format, and its
-    ``type`` if that is known. References to secrets stay references in the file. Raises
+    ``type`` if that is known. Keys that begin with ``auth.`` are those of ``[kafka.auth]`` and
+    ``[format.auth]``. References to secrets stay references in the file. Raises
     ``ConfigurationError``; with a topic also ``Unreachable``, and nothing is written then.
     """
     path = folder / f"{name}.toml"
@@ -168,7 +172,8 @@ def build_sink_file(
         "home": folder.resolve(),
         "identifier": f"default.{name}",
         "topic": _quote(topic or name),
-        "kafka": "\n".join(_pairs(_KAFKA | dict(kafka))),
+        "kafka": "\n".join(_pairs(_KAFKA | _client_keys(kafka))),
+        "kafka_auth": _auth_section("kafka.auth", kafka),
     }
     if records is None:
         of_registry = "avro-registry" if "registry.url" in format else "json"
@@ -188,12 +193,25 @@ def _pairs(properties: Mapping[str, str]) -> list[str]:
     return [f"{_quote(key)} = {_quote(value)}" for key, value in properties.items()]
 
 
+def _client_keys(given: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in given.items() if not key.startswith(_AUTH)}
+
+
+def _auth_section(section: str, given: Mapping[str, str]) -> str:
+    """Return the section for the keys that begin with ``auth.``; empty without one."""
+    own = {key.removeprefix(_AUTH): text for key, text in given.items() if key.startswith(_AUTH)}
+    if not own:
+        return ""
+    lines = (f"{'.'.join(map(_quote, key.split('.')))} = {_quote(own[key])}" for key in own)
+    return "\n".join(["", f"[{section}]", *lines, ""])
+
+
 def _format_section(name: str, given: Mapping[str, str]) -> str:
-    options = {key: value for key, value in given.items() if key != "type"}
+    options = {key: value for key, value in _client_keys(given).items() if key != "type"}
     lines = ["[format]", f"type = {_quote(name)}"]
     if options:
         lines += ["", "[format.options]", *_pairs(options)]
-    return "\n".join(lines)
+    return "\n".join([*lines, _auth_section("format.auth", given)]).rstrip("\n")
 
 
 def _changes_settings(records: ProposedRecords) -> tuple[Mapping[str, str], Sequence[str]]:

@@ -20,10 +20,10 @@ from typing import Self
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.operations.java import (
     Progress,
-    cache_folder,
     fetch_jars,
     java_version,
     require_java,
+    user_cache_folder,
 )
 from headgate.operations.local_kafka.child_process import kill_child, start_child
 from headgate.runtime.early_signals import take_over_signals
@@ -52,7 +52,7 @@ PORTS = range(20_000, 32_000)
 def fetch_broker_jars(cache_dir: Path | None = None, on_progress: Progress | None = None) -> Path:
     """Return the folder with the broker's jars (44 MB), downloaded once per user."""
     return fetch_jars(
-        (cache_dir or cache_folder()) / f"kafka-{KAFKA_VERSION}",
+        (cache_dir or user_cache_folder()) / f"kafka-{KAFKA_VERSION}",
         # Without a binding for slf4j a failing broker prints nothing.
         [f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36"],
         on_progress=on_progress,

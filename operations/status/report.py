@@ -31,7 +31,7 @@ class PartitionStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionStatus:
+class CommitSummary:
     """One commit of the table; commits are listed newest first."""
 
     transaction: str
@@ -96,7 +96,7 @@ class StatusReport:
     last_commit_ms: int | None
     valid_through_ms: int | None
     partitions: tuple[PartitionStatus, ...]
-    transactions: tuple[TransactionStatus, ...]
+    transactions: tuple[CommitSummary, ...]
     participants: tuple[ParticipantStatus, ...]
     participants_known: bool
     last_error: LastError | None

@@ -36,12 +36,12 @@ from headgate.operations.status.deferred_partitions import (
 )
 from headgate.operations.status.report import (
     MEND_TABLES,
+    CommitSummary,
     OffsetsReport,
     ParticipantStatus,
     PartitionStatus,
     RejectedRecord,
     StatusReport,
-    TransactionStatus,
     lag_of,
 )
 from headgate.runtime.health import (
@@ -375,9 +375,9 @@ def _find_stalled(
     )
 
 
-def _transactions(history: History, number: int) -> Iterable[TransactionStatus]:
+def _transactions(history: History, number: int) -> Iterable[CommitSummary]:
     for commit in reversed(history.commits[-number:]):
-        yield TransactionStatus(
+        yield CommitSummary(
             transaction=str(commit.record.transaction),
             snapshot_id=commit.snapshot_id,
             committed_ms=commit.committed_ms,

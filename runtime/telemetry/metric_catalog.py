@@ -33,6 +33,8 @@ WRITTEN_FILE_BYTES = "headgate_written_file_bytes_total"
 OWNED_PARTITIONS = "headgate_owned_partitions"
 BUFFERED_RECORDS = "headgate_buffered_records"
 ASSIGNMENTS = "headgate_assignments_total"
+AUTH_LIFE_LEFT = "headgate_token_life_left_ratio"
+AUTH_FAILURES = "headgate_token_failures"
 ERRORS = "headgate_errors_total"
 STATE = "headgate_state"
 ERROR_INFO = "headgate_error_info"
@@ -92,6 +94,14 @@ _OF_PROCESS: Mapping[str, Instrument] = {
     ),
     ASSIGNMENTS: Instrument(
         Kind.COUNTER, ("kind",), "Partitions joined, gained or lost by this participant."
+    ),
+    AUTH_LIFE_LEFT: Instrument(
+        Kind.GAUGE,
+        ("server",),
+        "Share of the newest token's life that is left, for kafka or registry: renewed at 0.5.",
+    ),
+    AUTH_FAILURES: Instrument(
+        Kind.GAUGE, ("server",), "Tries to get a token that have failed since the newest one came."
     ),
     ERRORS: Instrument(
         Kind.COUNTER,

@@ -13,6 +13,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from headgate.config.registry_auth_settings import REGISTRY_AUTH
 from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
@@ -35,6 +36,8 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.sink_of_thread import sink_of_thread
 from headgate.coordinator.settings import CoordinatorSettings
+from headgate.kafka.authentication import token_keeper_for
+from headgate.kafka.token_keeper import TokenKeeper, keeper_of
 from headgate.participant.state import State
 from headgate.runtime.health import EXIT_CODES, Condition, LastError, Unwell, without_code
 from headgate.runtime.telemetry import coordinator_progress
@@ -242,6 +245,19 @@ class SinkMeters:
             buffered = sum(own.work.records for own in owned.values() if own.work)
             yield Gauge(names.OWNED_PARTITIONS, len(owned))
             yield Gauge(names.BUFFERED_RECORDS, buffered)
+        yield from self._token_gauges()
+
+    def _token_gauges(self) -> Iterable[Gauge]:
+        """Yield what this process's keepers of tokens know; those of executors are others."""
+        keepers: dict[str, TokenKeeper | None] = {"kafka": token_keeper_for(self._settings.kafka)}
+        if description := self._settings.format.options.get(REGISTRY_AUTH):
+            keepers["registry"] = keeper_of(description, "")
+        for server, keeper in keepers.items():
+            left = keeper.share_left if keeper else None
+            if keeper and left is not None:
+                yield Gauge(names.AUTH_LIFE_LEFT, left, {"server": server})
+            if keeper and (keeper.failures or left is not None):
+                yield Gauge(names.AUTH_FAILURES, keeper.failures, {"server": server})
 
 
 class CoordinatorMeters:

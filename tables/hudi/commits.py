@@ -204,7 +204,7 @@ class HudiCommits:
         return Lineage.ROLLED_BACK if below else Lineage.TAG_MISSING
 
     def _require_rollbacks_held(self, complete: Callable[[str], bool]) -> None:
-        lost_lock_detection.require_rollbacks_held(
+        lost_lock_detection.require_no_resurrected_instants(
             self._place.name, self._sink, self._reservations.forbidden_instants(), complete
         )
 

@@ -41,7 +41,7 @@ def require_unforked(table: str, sink: SinkName, ours: Sequence[Instant]) -> Non
         )
 
 
-def require_rollbacks_held(
+def require_no_resurrected_instants(
     table: str, sink: SinkName, condemned: Collection[str], complete: Callable[[str], bool]
 ) -> None:
     """Raise ``HudiForked`` if a commit is complete that was rolled back."""

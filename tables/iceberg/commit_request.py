@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.exceptions import CommitFailedException
@@ -32,7 +32,7 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
     encode,
     forgotten_properties,
-    key_property,
+    key_table_property,
     marker_property,
     newly_filled_properties,
 )
@@ -68,6 +68,7 @@ class CommitRequest:
 
     ``metadata`` is the table as ``base`` shows it. ``back``: where to, if it does not continue the
     head. ``key``: a keyed table's, which the first claim stores. ``read_once``: paths of key files.
+    ``fence``: what else the summary carries (TAKEOVER-11).
     """
 
     base: TableView
@@ -83,6 +84,7 @@ class CommitRequest:
     deletions: Deletions = field(default_factory=Deletions)
     key: str | None = None
     read_once: list[str] = field(default_factory=list)
+    fence: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def parent(self) -> Snapshot | None:
@@ -149,7 +151,7 @@ class CommitRequest:
             yield RemovePropertiesUpdate(removals=gone)
 
     def _claim_properties(self, marker: str) -> dict[str, str]:
-        key = {} if self.key is None else {key_property(self.record.sink): self.key}
+        key = {} if self.key is None else {key_table_property(self.record.sink): self.key}
         return {marker: "true", **key}
 
     def _kept_ref_updates(self) -> tuple[TableUpdate, ...]:
@@ -174,7 +176,7 @@ class CommitRequest:
             added += self.deletions.added
             removed += (entry.data_file for entry in self.deletions.retired)
         counts = snapshot_counts(self.metadata, added, removed)
-        summary = Summary(operation, **counts, **encode(self.record))
+        summary = Summary(operation, **counts, **encode(self.record), **self.fence)
         before = properties_of(self.parent) if self.parent else None
         return update_snapshot_summaries(summary, before)
 

@@ -29,7 +29,7 @@ from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import (
     decode,
     filled_tables,
-    key_property,
+    key_table_property,
     marker_property,
 )
 from headgate.control_protocol.errors import (
@@ -60,6 +60,7 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import RollbackSnapshot
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.commit_request import CommitRequest
+from headgate.tables.iceberg.connector_fence import kept_fence
 from headgate.tables.iceberg.expired_lineage import decide_lineage
 from headgate.tables.iceberg.kept_columns import require_columns_of_files, require_columns_of_staged
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
@@ -359,7 +360,14 @@ class IcebergTable:
             read_once=[f.path for f in attempt.files if f.kind is FileKind.KEYS],
             snapshot_id=table.metadata.new_snapshot_id(),
             key=key,
+            fence=attempt.fence or self._kept_fence(table.metadata),
         )
+
+    def _kept_fence(self, metadata: TableMetadata) -> dict[str, str]:
+        """TAKEOVER-11: repeat what keeps a connector from committing."""
+        ref = metadata.refs.get(self._tag)
+        tagged = metadata.snapshot_by_id(ref.snapshot_id) if ref else None
+        return kept_fence(self._sink, properties_of(tagged)) if tagged else {}
 
     def _require_columns_kept(self, table: Table, files: Sequence[WrittenFile]) -> None:
         """SCHEMA-9: raise ``TableChanged`` if others took a column away, or made it required."""
@@ -375,7 +383,7 @@ class IcebergTable:
 
     def _require_same_key(self, metadata: TableMetadata, key: str | None) -> None:
         """KEY-1: refuse a table that was filled by another key."""
-        stored = metadata.properties.get(key_property(self._sink))
+        stored = metadata.properties.get(key_table_property(self._sink))
         filled = marker_property(self._sink) in metadata.properties
         require_same_key(self._identifier, stored, key, filled=filled)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from headgate.operations.java import cache_folder, fetch_jars
+from headgate.operations.java import fetch_jars, user_cache_folder
 
 BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 S3 = ("org.apache.hadoop:hadoop-aws:3.3.4", "com.amazonaws:aws-java-sdk-bundle:1.12.262")
@@ -25,7 +25,7 @@ def with_s3() -> str:
 
 
 def _jars(folder: str, coordinates: Sequence[str]) -> list[Path]:
-    return sorted(fetch_jars(cache_folder() / folder, coordinates, transitive=False).iterdir())
+    return sorted(fetch_jars(user_cache_folder() / folder, coordinates, transitive=False).iterdir())
 
 
 if __name__ == "__main__":

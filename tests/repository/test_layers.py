@@ -48,11 +48,14 @@ ADAPTERS = {
     "fastavro": {
         "headgate.control_protocol.message_encoding",
         "headgate.data_plane.files.avro",
+        "headgate.operations.kafka_connect.events",
         "headgate.tables.iceberg.data_file",
     },
     "confluent_kafka": {
         "headgate.kafka",
         "headgate.operations.demo.producer",
+        "headgate.operations.control.offsets_of_group",
+        "headgate.operations.kafka_connect.control_topic",
     },
     "opentelemetry": {
         "headgate.runtime.telemetry.opentelemetry",

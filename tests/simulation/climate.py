@@ -19,6 +19,7 @@ from headgate.participant.settings import ParticipantSettings
 
 FOR_EVER_MS = 10**9
 AGE_ROUNDS = 4
+LOOKS, LOOKS_MS = 1 / 4, 400
 
 
 class Weather(Enum):
@@ -95,6 +96,10 @@ class Climate:
     expected: frozenset[str] = field(default_factory=frozenset)
     """Codes of the errors that may stop the sink."""
 
+    @property
+    def looks_round(self) -> bool:
+        return self.coordinators.table_check_interval_ms == LOOKS_MS
+
 
 SLUGGISH_MS = 1_800
 UPHEAVALS = ("roll back", "delete tag", "recreate table", "recreate topic", "expire source")
@@ -150,6 +155,18 @@ def limited(climate: Climate, dice: random.Random) -> None:
             commit_interval_ms=interval_ms,
             claim_age_max_ms=max(given.claim_age_max_ms, least_ms),
         )
+
+
+def looks_round(seed: int) -> bool:
+    """Whether END looks at the tables every ``LOOKS_MS`` (TABLE-4), not once in ten minutes; by
+    dice of its own, so that the other seeds are what they would be without.
+    """
+    return random.Random(f"looks round {seed}").random() < LOOKS
+
+
+def looking_round(climate: Climate, seed: int) -> None:
+    if looks_round(seed):
+        climate.coordinators = replace(climate.coordinators, table_check_interval_ms=LOOKS_MS)
 
 
 def _calm_rates(dice: random.Random) -> Rates:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from simulation.climate import Handover, Rates, Weather
+from typing import Any
+
+from simulation.climate import LOOKS_MS, Handover, Rates, Weather
 from simulation.world import World
 from support.verdicts import Kind, Violation
 
 from headgate.control_protocol.events import Pause, Resume
+from headgate.control_protocol.identifiers import tag_name
 
 PROGRESS_WITHIN_MS = 12_000
 RESUMED_AFTER_MS = 4_000
@@ -157,6 +160,8 @@ class Course:
             world.events.rebalance()
             self._quickly()
         self._nothing_left_behind()
+        if world.climate.looks_round:
+            self._tags_follow()
         if world.climate.pauses:
             self._pause_outlives_its_coordinator()
 
@@ -167,6 +172,31 @@ class Course:
             left = world.kept.left_behind()
             if left:
                 raise Violation(Kind.WASTE, f"key files that were delivered are left: {left[:3]}")
+
+    def _tags_follow(self) -> None:
+        """TABLE-4: where others have moved a table that START names, its tag comes after it."""
+        world = self._world
+        world.struck["tag follows others' commits"] += 1
+        named = world.quarantine.named if world.quarantine else ()
+        tables = [world.catalog, *(world.secondaries[name] for name in named)]
+        for catalog in tables:
+            catalog.append()
+        heads = [(catalog, catalog.branches["main"]) for catalog in tables]
+        within_ms = LOOKS_MS + 2 * world.climate.coordinators.commit_interval_ms + CALM_LAG_MS_MAX
+        until_ms = world.clock.now_ms + within_ms
+        while behind := [at.table for at, head in heads if not self._is_under_tag(at, head)]:
+            world.turn()
+            if world.stopped():
+                return
+            if world.clock.now_ms > until_ms:
+                late = f"calm, but after {within_ms} ms the tags of these do not follow: {behind}"
+                raise Violation(Kind.STARVATION, late)
+
+    def _is_under_tag(self, catalog: Any, snapshot_id: int) -> bool:
+        """Whether the tag's snapshot comes after this one, or nobody keeps it any more."""
+        way = catalog.ancestry(catalog.tags.get(tag_name(self._world.sink)))
+        known = (snapshot.snapshot_id == snapshot_id for snapshot in way)
+        return snapshot_id not in catalog.snapshots or any(known)
 
     def _quickly(self) -> None:
         world = self._world

@@ -228,7 +228,7 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any], int]] = {
     "H8 ghosts are not looked for": (LeasedJava, "ghosts", nobody, 17),
     "H9 what rose again stops nobody": (
         lost_lock_detection,
-        "require_rollbacks_held",
+        "require_no_resurrected_instants",
         nothing,
         234,
     ),

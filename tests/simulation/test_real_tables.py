@@ -9,6 +9,7 @@ from collections import Counter
 from functools import cache
 
 import pytest
+from simulation.climate import looks_round
 from simulation.run import Tally, played
 from simulation.world import World
 
@@ -43,6 +44,16 @@ def test_a_seed_has_one_course() -> None:
     one, other = (played([seed], real=frozenset({seed})) for seed in (18, 18))
 
     assert (one.counts, one.struck) == (other.counts, other.struck)
+
+
+@pytest.mark.parametrize(("seed", "keyed"), [(1000260, True), (1000720, False)])
+def test_nobody_dies_in_the_calm_where_end_looks_round_often(seed: int, keyed: bool) -> None:
+    """A commit that only moved tags was enough for the simulation to kill its coordinator there."""
+    seeds = frozenset({seed})
+    walk = played(seeds, real=seeds, keyed=seeds if keyed else frozenset())
+
+    assert looks_round(seed)
+    assert not walk.failed, "\n".join(walk.failed)
 
 
 def test_a_killed_coordinator_accounts_for_no_ref_in_a_later_life_either() -> None:

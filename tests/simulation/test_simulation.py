@@ -33,6 +33,7 @@ FAULTS = (
     *("slow catalog", "FakeCatalog away", "FakeLogServer away", "FakeSource away"),
     *("foreign append", "table compacted", "snapshots expired", "partition added", "source gap"),
     *("wall clock jumps", "batch fails", "partition without leader"),
+    "tag follows others' commits",
     *("upheaval: roll back", "upheaval: delete tag", "upheaval: recreate table"),
     *("quarantine commit REFUSED", "quarantine commit LOST_UNKNOWN"),
     *("quarantine commit LANDED_UNKNOWN", "quarantine commit LATE_UNKNOWN"),
@@ -50,6 +51,11 @@ CALLS = (
 """In each of these some process must be struck: before it is made, or when it was answered."""
 
 
+LOOK_ROUNDS = (48, 274)
+"""Others moved a table between a decision and the read that its delivery begins with, or between a
+delivery and the read behind it (TABLE-4)."""
+
+
 @cache
 def walked(first: int) -> Tally:
     return played(range(first, first + SEEDS_AT_ONCE))
@@ -61,6 +67,13 @@ def test_every_row_is_there_once_whatever_fails(first: int) -> None:
 
     assert not walk.failed, "\n".join(walk.failed)
     assert walk.counts["commits"] > SEEDS_AT_ONCE, "the seeds did next to nothing"
+
+
+def test_what_others_do_beside_a_delivery_is_found_by_a_look_round() -> None:
+    walk = played(LOOK_ROUNDS, keyed=frozenset(LOOK_ROUNDS[:1]))
+
+    assert not walk.failed, "\n".join(walk.failed)
+    assert walk.struck["tag follows others' commits"] == len(LOOK_ROUNDS)
 
 
 def test_every_kind_of_fault_has_really_struck() -> None:

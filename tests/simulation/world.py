@@ -16,7 +16,7 @@ from typing import Any
 
 from simulation import upheaval
 from simulation.calm import Calm
-from simulation.climate import FOR_EVER_MS, SLUGGISH_MS, Weather, drawn, limited
+from simulation.climate import FOR_EVER_MS, SLUGGISH_MS, Weather, drawn, limited, looking_round
 from simulation.columns import Columns, has_some
 from simulation.events import Events
 from simulation.faulty import brief
@@ -85,6 +85,7 @@ class World(Deployment):
         self._echoes = random.Random(f"echoes {seed}")
         self.climate = drawn(self.random)
         limited(self.climate, random.Random(f"limits in {seed}"))
+        looking_round(self.climate, seed)
         self.keys = Keys(seed, self.climate) if keyed else None
         self.stamps = Stamps(self) if stamped else None
         self.sink = SinkName("sim")

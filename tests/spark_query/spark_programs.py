@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headgate.operations.java import cache_folder, fetch_jars
+from headgate.operations.java import fetch_jars, user_cache_folder
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/guides/spark-query.md"
@@ -31,7 +31,9 @@ def page_block(language: str) -> str:
 
 
 def kafka_source_jars() -> str:
-    folder = fetch_jars(cache_folder() / "spark-sql-kafka-4.1.1", _SPARK_KAFKA, transitive=False)
+    folder = fetch_jars(
+        user_cache_folder() / "spark-sql-kafka-4.1.1", _SPARK_KAFKA, transitive=False
+    )
     return ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
 
 

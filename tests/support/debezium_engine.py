@@ -16,7 +16,7 @@ import pytest
 from repository.tree import ROOT
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.operations.java import cache_folder, fetch_jars, require_java
+from headgate.operations.java import fetch_jars, require_java, user_cache_folder
 from headgate.operations.local_kafka.child_process import kill_child, start_child
 
 VERSION = "3.0.8.Final"
@@ -34,7 +34,7 @@ _MAIN = Path(__file__).parents[1] / "integration" / "DebeziumToKafka.java"
 def debezium_jars() -> Path:
     """Skips where they cannot be had."""
     try:
-        return fetch_jars(cache_folder() / f"debezium-{VERSION}-avro", _JARS)
+        return fetch_jars(user_cache_folder() / f"debezium-{VERSION}-avro", _JARS)
     except Unreachable as error:
         pytest.skip(f"no Debezium here: {error}")
 

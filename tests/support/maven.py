@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.operations.java import cache_folder
+from headgate.operations.java import user_cache_folder
 
 
 def maven_jars(name: str, pom: Path, **told: str) -> Path:
@@ -18,7 +18,7 @@ def maven_jars(name: str, pom: Path, **told: str) -> Path:
     The jars of an archive (``.tar.gz``) lie beside the others. ``told``: the project's properties.
     Skips where Maven is not installed.
     """
-    folder = cache_folder() / name
+    folder = user_cache_folder() / name
     if folder.is_dir():
         return folder
     if not (maven := shutil.which("mvn")):

@@ -17,6 +17,7 @@ from pyiceberg.catalog.rest import CommitTableRequest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
+    NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
 )
@@ -64,8 +65,18 @@ class _Handler(BaseHTTPRequestHandler):
             listed = self.server.endpoints
             endpoints = {} if listed is None else {"endpoints": listed}
             self._say(200, {"defaults": {}, "overrides": {}, **endpoints})
+        elif len(parts := self.path.strip("/").split("/")) == 3:
+            self._describe_namespace(parts[2])
         else:
             self._with_table(lambda table: table)
+
+    def _describe_namespace(self, name: str) -> None:
+        try:
+            found = self.server.catalog.load_namespace_properties(name)
+        except NoSuchNamespaceError as error:
+            self._say(404, _error(404, "NoSuchNamespaceException", error))
+        else:
+            self._say(200, {"namespace": [name], "properties": found})
 
     def do_POST(self) -> None:
         asked = self.rfile.read(int(self.headers["Content-Length"]))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from support.hive_metastore import pyspark_jars
 
-from headgate.operations.java import cache_folder, java_command
+from headgate.operations.java import java_command, user_cache_folder
 
 SUBMITTED = "SPARK_SUBMIT_OPTS"
 """What Spark's own launcher adds to the command of a driver's JVM, and of no other."""
@@ -30,7 +30,7 @@ def archive() -> Path:
     java, jars = Path(shutil.which(java_command()) or "java").resolve(), pyspark_jars()
     made_of = [(str(path), path.stat().st_mtime_ns) for path in (java, jars) if path.exists()]
     named = hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]
-    return cache_folder() / f"spark-classes-{named}.jsa"
+    return user_cache_folder() / f"spark-classes-{named}.jsa"
 
 
 def share() -> None:

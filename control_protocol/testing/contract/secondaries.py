@@ -23,8 +23,8 @@ class SecondaryContract:
         world.open().refuse_files(decided)
         for number in range(1, 4):
             table = world.open()
-            landed(delivers(table, delivered(1, number), world.file(number)))
-        view = landed(delivers(world.open(), delivered(2, 1), *decided))
+            landed(deliver(table, delivered(1, number), world.file(number)))
+        view = landed(deliver(world.open(), delivered(2, 1), *decided))
         assert world.numbers() == [1, 2, 3, 10, 11]
         assert view.record == delivered(2, 1)
         assert world.open().read() == view
@@ -32,13 +32,13 @@ class SecondaryContract:
     def test_the_first_commit_may_bring_rows_for_nobody_claims_a_secondary(
         self, world: SecondaryWorld
     ) -> None:
-        landed(delivers(world.open(), delivered(1, 1), world.file(1)))
+        landed(deliver(world.open(), delivered(1, 1), world.file(1)))
         assert world.numbers() == [1]
 
     def test_two_deliver_the_same_and_one_is_refused(self, world: SecondaryWorld) -> None:
         one, other = world.open(), world.open()
         stale, file = other.read(), world.file(1)
-        landed(delivers(one, delivered(1, 1), file))
+        landed(deliver(one, delivered(1, 1), file))
         late = commit(other, stale, delivered(1, 1), file)
         assert isinstance(late, Refused)
         assert world.numbers() == [1]
@@ -46,7 +46,7 @@ class SecondaryContract:
     def test_an_empty_delivery_fences_one_that_comes_late(self, world: SecondaryWorld) -> None:
         zombie, heir = world.open(), world.open()
         stale, file = zombie.read(), world.file(1)
-        landed(delivers(heir, delivered(2, 0)))
+        landed(deliver(heir, delivered(2, 0)))
         late = commit(zombie, stale, delivered(1, 1), file)
         assert isinstance(late, Refused)
         assert world.numbers() == []
@@ -57,11 +57,11 @@ class SecondaryContract:
     ) -> None:
         table, file = world.open(), world.file(1)
         world.lose_next_answer(landed=did_land)
-        assert isinstance(delivers(table, delivered(1, 1), file), Unknown)
+        assert isinstance(deliver(table, delivered(1, 1), file), Unknown)
         found = table.read().record
         assert (found == delivered(1, 1)) is did_land
         if not did_land:
-            landed(delivers(table, delivered(1, 1), file))
+            landed(deliver(table, delivered(1, 1), file))
         assert world.numbers() == [1]
 
     def test_what_the_table_cannot_be_given_is_refused_before_it_is_decided(
@@ -77,7 +77,7 @@ class SecondaryContract:
     def test_what_it_was_given_back_is_in_its_record(self, world: SecondaryWorld) -> None:
         mark = Replayed(record(1, 1, 3).offsets, {"trips": TopicId("id-of-trips")})
         said = replace(delivered(1, 1), replayed=mark, command=REPLAY)
-        landed(delivers(world.open(), said, world.file(1)))
+        landed(deliver(world.open(), said, world.file(1)))
         assert world.open().read().record == said
 
 
@@ -86,5 +86,5 @@ def delivered(epoch: int, number: int) -> CommitRecord:
     return replace(record(epoch, number, number), primary="uuid-of-the-lead")
 
 
-def delivers(table: SinkTable, said: CommitRecord, *files: WrittenFile) -> CommitOutcome:
+def deliver(table: SinkTable, said: CommitRecord, *files: WrittenFile) -> CommitOutcome:
     return commit(table, table.read(), said, *files)

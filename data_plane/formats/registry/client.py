@@ -48,6 +48,7 @@ _NUMBERS = {
     "retries.wait.ms": 200.0,
     "retries.max.wait.ms": 2000.0,
     "cache.capacity": 1000.0,
+    "check.interval": 600.0,
 }
 _TEXTS = frozenset(
     {

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import confluent_kafka as kafka
 import pytest
 from click.testing import CliRunner, Result
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 
 from headgate.control_protocol.errors import RetryLater
+from headgate.kafka.group_offsets import store_offset
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.operations.cli.main import main
@@ -112,3 +116,44 @@ def test_table_3_a_plan_is_void_once_somebody_else_has_committed(sink: Deploymen
     with pytest.raises(RetryLater, match="were not moved"):
         carry_out(sink.settings, plan)
     sink.judge()
+
+
+def read_by_a_group(sink: Deployment, group: str, topic: str, *ends: int) -> None:
+    """As a consumer does that stores where it is."""
+    for number, end in enumerate(ends):
+        store_offset(sink.settings.kafka, group, kafka.TopicPartition(topic, number, end))
+
+
+def test_a_sink_that_never_ran_begins_where_another_group_is(deploy: Deploy) -> None:
+    sink = deploy()
+    sink.produce(100)
+    group = f"{sink.settings.source.group_id}-before"
+    read_by_a_group(sink, group, sink.topics[0], 30, 45)
+    result = offsets(sink, "set", "--from-group", group, "--yes")
+    assert result.exit_code == 0, result.output
+    assert f"{sink.topics[0]}/1: begins at 45" in result.output
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    report = audit(sink.settings)
+    assert report.findings == ()
+    found = Counter(sink.rows()["kafka_partition"].to_pylist())
+    assert found == {0: 20, 1: 5}
+
+
+def test_a_group_of_another_topic_is_mapped(deploy: Deploy) -> None:
+    sink = deploy(topics=2)
+    old, new = sink.topics
+    sink.produce(100, new)
+    group = f"{sink.settings.source.group_id}-before"
+    read_by_a_group(sink, group, old, 10)
+    result = offsets(sink, "set", "--from-group", group, "--map", f"{old}/0={new}/1", answer="n\n")
+    assert f"{new}/1: begins at 10" in result.output
+    assert "Aborted" in result.output
+
+
+def test_a_group_without_offsets_or_with_members_is_refused(deploy: Deploy) -> None:
+    sink = deploy()
+    result = offsets(sink, "set", "--from-group", f"{sink.settings.source.group_id}-none")
+    assert result.exit_code == 2
+    assert "has no offsets" in result.output

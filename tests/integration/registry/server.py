@@ -12,11 +12,14 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
+
+from confluent_kafka import Producer
+from integration.deployment import Deployment
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 
@@ -95,6 +98,24 @@ class Subjects:
         raise Refused(40403, "Schema not found")
 
 
+def framed(number: int, document: Mapping[str, Any]) -> bytes:
+    """Return a value as Confluent's JSON serializer writes it."""
+    return b"\0" + number.to_bytes(4, "big") + json.dumps(document).encode()
+
+
+def produce_framed(sink: Deployment, registry: RegistryServer, numbers: range) -> None:
+    """Write rows ``{id, name}`` under a schema that is registered for it."""
+    properties = {"id": {"type": "integer"}, "name": {"type": "string"}}
+    schema = {"title": "Row", "type": "object", "properties": properties}
+    body = {"schema": json.dumps(schema), "schemaType": "JSON"}
+    schema_id = registry.subjects.register(f"{sink.topics[0]}-value", body)
+    producer = Producer({"bootstrap.servers": sink.bootstrap})
+    for number in numbers:
+        value = framed(schema_id, {"id": number, "name": f"n{number}"})
+        producer.produce(sink.topics[0], value, partition=number % 2)
+    assert producer.flush(30) == 0
+
+
 def guid_of(number: int) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, str(number)))
 
@@ -107,11 +128,13 @@ def _registered(subjects: Subjects, name: str, body: Mapping[str, Any]) -> dict[
 class RegistryServer:
     """Runs while the block does. ``asked`` lists method and path of every request."""
 
-    def __init__(self, user: str = "") -> None:
+    def __init__(self, user: str = "", tokens: Collection[str] | None = None) -> None:
+        """``user``: who must ask, as USER:PASSWORD. ``tokens``: one of them must be sent."""
         self.subjects = Subjects()
         self.trouble = Trouble()
         self.asked: list[str] = []
         self._user = user
+        self._tokens = tokens
         self._lock = threading.Lock()
         outer = self
 
@@ -142,6 +165,8 @@ class RegistryServer:
         if self.trouble.status:
             raise Refused(self.trouble.status * 100 + 1, "a bad day")
         if self._user and user != self._user:
+            raise Refused(40101, "Unauthorized")
+        if self._tokens is not None and user not in self._tokens:
             raise Refused(40101, "Unauthorized")
         path = unquote(urlsplit(target).path).rstrip("/")
         with self._lock:
@@ -215,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length) or b"{}")
         kind, _, secret = (self.headers.get("Authorization") or "").partition(" ")
-        user = base64.b64decode(secret).decode() if kind == "Basic" else ""
+        user = base64.b64decode(secret).decode() if kind == "Basic" else secret
         try:
             status, answer = 200, self.server_of.answer(self.command, self.path, body, user)
         except Refused as error:

@@ -44,7 +44,7 @@ def test_debezium_in_avro_of_a_registry_is_its_fold(deploy: Deploy, registry_url
     with SchemaRegistryClient({"url": registry_url}) as client:
         keys = AvroSerializer(client, json.dumps(KEY))
         values = AvroSerializer(client, json.dumps(ENVELOPE))
-        producer = Producer({"bootstrap.servers": sink.bootstrap})
+        producer = Producer({"bootstrap.servers": sink.bootstrap, "enable.idempotence": True})
         topic, dice = sink.topics[0], random.Random(4)
         for number in range(1_000):
             key = dice.randrange(200)

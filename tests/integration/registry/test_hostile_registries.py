@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
-from integration.registry.server import RegistryServer
+from integration.registry.server import RegistryServer, Subjects, Trouble
 from integration.registry.test_asking import (
     COLUMNS,
     FIRST,
@@ -41,7 +41,8 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
     MissingRights,
-    TokenRefused,
+    SchemaIdReused,
+    TokenServerRefused,
     Unreachable,
 )
 from headgate.data_plane.formats.format_registry import record_format
@@ -213,7 +214,7 @@ def test_a_token_of_the_token_server_is_sent_and_renewed(
     with TokenServer() as tokens:
         tokens.mode = "refuse"
         described["token_url"] = tokens.url
-        with pytest.raises(TokenRefused, match="invalid_client") as caught:
+        with pytest.raises(TokenServerRefused, match="invalid_client") as caught:
             reader(troubled.url, **{"registry.auth": json.dumps(described)}).decode(
                 [VALUE], COLUMNS
             )
@@ -250,6 +251,13 @@ class Authority:
             .not_valid_after(now + dt.timedelta(hours=1))
             .add_extension(x509.BasicConstraints(ca, None), critical=True)
             .add_extension(x509.SubjectAlternativeName([at]), critical=False)
+            # What RFC 5280 asks for; Python 3.13 and later insist on it.
+            .add_extension(_usage(ca=ca), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
             .sign(self._key, hashes.SHA256())
         )
 
@@ -263,6 +271,20 @@ class Authority:
         locked = BestAvailableEncryption(password) if password else NoEncryption()
         own.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
         return certificate, own
+
+
+def _usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not ca,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def asked(url: str, **options: str) -> int:
@@ -330,6 +352,44 @@ def test_caches_are_bounded_and_what_was_dropped_is_asked_for_again(
     assert len(troubled.asked) == count
     reader(troubled.url, **options).decode(values[:1], COLUMNS)
     assert len(troubled.asked) == count + 1
+
+
+def test_an_id_that_is_given_to_another_schema_stops_the_sink_instead_of_wrong_rows(
+    troubled: RegistryServer,
+) -> None:
+    """Its bytes would be read by the wrong schema: two longs fit whatever they are called."""
+    one, two = ({**FIRST, "name": name} for name in ("One", "Two"))
+    number = registered(troubled.url, "s", one)
+    value = framed(number, one, {"id": 1, "name": "x"})
+    options = {"registry.check.interval": "0"}
+    assert reader(troubled.url, **options).decode([value], COLUMNS).num_rows == 1
+    asked = len(troubled.asked)
+    assert reader(troubled.url, **options).decode([value], COLUMNS).num_rows == 1
+    assert len(troubled.asked) == asked + 1
+    troubled.trouble = Trouble(status=500)
+    assert reader(troubled.url, **options).decode([value], COLUMNS).num_rows == 1
+    troubled.trouble = Trouble()
+    troubled.subjects = Subjects()
+    assert reader(troubled.url, **options).decode([value], COLUMNS).num_rows == 1
+    assert registered(troubled.url, "s", two) == number
+    with pytest.raises(SchemaIdReused, match=f"as the schema {number}"):
+        reader(troubled.url, **options).decode([value], COLUMNS)
+    with pytest.raises(SchemaIdReused):
+        reader(troubled.url, **options).decode([value], COLUMNS)
+    assert reader(troubled.url).decode([value], COLUMNS).num_rows == 1, "who never knew another"
+
+
+def test_the_same_schema_in_other_words_is_the_same(troubled: RegistryServer) -> None:
+    number = registered(troubled.url, "s", FIRST)
+    value = framed(number, FIRST, {"id": 1, "name": "x"})
+    options = {"registry.check.interval": "0"}
+    assert reader(troubled.url, **options).decode([value], COLUMNS).num_rows == 1
+    ((text, known),) = troubled.subjects.ids.items()
+    body = json.loads(text)
+    turned = dict(reversed(json.loads(body["schema"]).items()))
+    body["schema"] = json.dumps(turned, indent=1)
+    troubled.subjects.ids = {json.dumps(body): known}
+    assert reader(troubled.url, **options).decode([value], COLUMNS).num_rows == 1
 
 
 def test_the_second_address_is_asked_when_the_first_is_away(troubled: RegistryServer) -> None:

@@ -16,10 +16,12 @@ from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from integration.conftest import Deploy
 from integration.deployment import Deployment
-from integration.registry.server import RegistryServer
+from integration.registry.server import RegistryServer, framed
+from integration.tables.test_created import _table, rows_of
 from unit.data_plane.formats.avro_worlds import record
 
 from headgate.operations.audit.audit import audit
+from headgate.operations.audit.report import Verdict
 
 pytestmark = pytest.mark.integration
 
@@ -206,3 +208,89 @@ def test_json_with_its_id_in_a_header_goes_whole_to_table_and_quarantine(
     with sink.catalog() as catalog:
         (kept,) = catalog.load_table(sink.settings.quarantine.table).scan().to_arrow().to_pylist()
     assert json.loads(kept["value"]) == {"id": "none", "name": "n7"}
+
+
+SHAPES: Mapping[str, Mapping[str, Any]] = {
+    "users": {"id": {"type": "integer"}, "name": {"type": "string"}},
+    "prices": {
+        "id": {"type": "integer"},
+        "price": {"type": "number"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
+}
+
+
+def write_framed(sink: Deployment, server: RegistryServer, topic: str, **row: Any) -> bytes:
+    """Return the value, with the id of the schema that has the name of one of ``SHAPES``."""
+    name = next(name for name in SHAPES if set(row) == set(SHAPES[name]))
+    schema = {"title": name, "type": "object", "properties": SHAPES[name]}
+    body = {"schema": json.dumps(schema), "schemaType": "JSON"}
+    return framed(server.subjects.register(f"{topic}-value", body), row)
+
+
+def test_json_of_a_registry_replaces_and_deletes_rows_by_key(
+    deploy: Deploy, troubled: RegistryServer
+) -> None:
+    columns = {"id": {"type": "long", "required": True}, "name": "string"}
+    sink = deploy(
+        {
+            "table": {"key": ["id"], "properties": {"format-version": "3"}},
+            "table.columns": {"columns": columns},
+            "format": {"type": "json-registry", "key_type": "json"},
+            "format.options": {"registry.url": troubled.url},
+            "changes": {"envelope": "plain"},
+        }
+    )
+    # Idempotent: without, what is sent again after a first failure may change places.
+    own = {"bootstrap.servers": sink.bootstrap, "enable.idempotence": True}
+    producer, (topic,) = Producer(own), sink.topics
+    fold: dict[int, str] = {}
+    for number in range(1_000):
+        key = number * 7919 % 200
+        deletes = number % 5 == 0
+        if deletes:
+            fold.pop(key, None)
+        else:
+            fold[key] = f"n{number}"
+        value = None if deletes else write_framed(sink, troubled, topic, id=key, name=f"n{number}")
+        producer.produce(topic, value, json.dumps({"id": key}), partition=key % sink.partitions)
+    assert producer.flush(30) == 0
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    assert {row["id"]: row["name"] for row in sink.rows().to_pylist()} == fold
+    assert audit(sink.settings).verdict is Verdict.WELL
+
+
+def test_json_of_a_registry_makes_the_tables_that_its_schemas_describe(
+    deploy: Deploy, troubled: RegistryServer
+) -> None:
+    sink = deploy({}, topics=2, partitions=1)
+    sink.change(
+        {
+            "table": None,
+            "table.columns": None,
+            "table.record_columns": None,
+            "format": {"type": "json-registry"},
+            "format.options": {"registry.url": troubled.url},
+            "tables": {"ledger": "db.ledger"},
+            "tables.create": {"schema": "registry"},
+            "tables.route": [{"topic": "^.*$", "to": "lake.{topic}"}],
+            "quarantine": {"table": "db.rejected"},
+        }
+    )
+    producer, (users, prices) = Producer({"bootstrap.servers": sink.bootstrap}), sink.topics
+    for number in range(300):
+        row = {"id": number, "price": number / 4, "tags": [f"t{number % 3}"]}
+        producer.produce(prices, write_framed(sink, troubled, prices, **row))
+        row = {"id": number, "name": f"n{number}"}
+        producer.produce(users, write_framed(sink, troubled, users, **row))
+    assert producer.flush(30) == 0
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    found = {topic: rows_of(sink, f"lake.{_table(topic)}").to_pylist() for topic in sink.topics}
+    assert sorted(row["name"] for row in found[users]) == sorted(f"n{n}" for n in range(300))
+    assert all(row == {**row, "price": row["id"] / 4} for row in found[prices])
+    assert all(row["tags"] == [f"t{row['id'] % 3}"] for row in found[prices])
+    assert audit(sink.settings).findings == ()

@@ -11,10 +11,15 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from integration.deployment import Deployment
+from integration.registry.server import RegistryServer, produce_framed
 from support.token_kit import SECRET, KafkaWithTokens, TokenServer
 
+from headgate.config.load import load
+from headgate.operations.check.check import State
+from headgate.operations.check.check import check as check_all
 from headgate.operations.cli.main import main
 from headgate.operations.demo.producer import create_topic
+from headgate.operations.init.sink_file_template import init
 
 pytestmark = pytest.mark.integration
 
@@ -138,3 +143,53 @@ def test_check_says_which_half_failed(sink: Deployment, server: TokenServer) -> 
     assert "HG-103" in refused_by_brokers
     assert "HG-282" in refused_by_server
     assert "broker  " not in refused_by_server, "nothing to ask with"
+
+
+@pytest.fixture
+def registry(server: TokenServer) -> Iterator[RegistryServer]:
+    """It answers only who sends a token that the server gave."""
+    server.go("ok")
+    with RegistryServer(tokens=server.given) as registry:
+        yield registry
+
+
+def test_a_sink_asks_its_registry_with_tokens_and_init_and_check_do_so_too(
+    sink: Deployment,
+    server: TokenServer,
+    registry: RegistryServer,
+    kafka: KafkaWithTokens,
+    tmp_path: Path,
+) -> None:
+    auth = {
+        "type": "oidc",
+        "token_url": server.url,
+        "client_id": "headgate",
+        "client_secret": f"${{file:{tmp_path / 'secret'}}}",
+    }
+    sink.change(
+        {
+            "format": {"type": "json-registry"},
+            "format.options": {"registry.url": registry.url},
+            "format.auth": auth,
+            "table.columns": {"columns": {"id": "long", "name": "string"}},
+        }
+    )
+    produce_framed(sink, registry, range(500))
+    of_section = {f"auth.{key}": value for key, value in auth.items()}
+    keys = {**kafka.settings(), **of_section}
+    encoded = {"registry.url": registry.url, **of_section}
+    path, found = init("own", tmp_path, topic=sink.topics[0], kafka=keys, format=encoded)
+    assert found is not None
+    assert [column.name for column in found.proposal.columns] == ["id", "name"]
+    assert load(path).format.auth.client_id == "headgate"
+    assert not [check for check in check_all(sink.settings) if check.state is State.WRONG]
+    sink.start(2)
+    sink.wait_until_lag_zero()
+    server.wait_for_requests(8)  # their tokens expire meanwhile
+    produce_framed(sink, registry, range(500, 1_000))
+    sink.wait_until_lag_zero()
+    said = logs(sink)
+    sink.stop()
+    sink.judge()
+    assert sorted(row["id"] for row in sink.rows().to_pylist()) == [*range(1_000)]
+    assert not [needle for needle in (SECRET, *server.given) if needle in said + path.read_text()]

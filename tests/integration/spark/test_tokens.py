@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from integration.deployment import HEADGATE, Deployment
+from integration.registry.server import RegistryServer, produce_framed
 from integration.spark.test_planted_secrets import RECORDER
 from support.token_kit import SECRET, KafkaWithTokens, TokenServer
 
@@ -24,7 +25,16 @@ def server() -> Iterator[TokenServer]:
 
 
 @pytest.fixture
-def sink(server: TokenServer, tmp_path: Path, unique_name: str) -> Iterator[Deployment]:
+def registry(server: TokenServer) -> Iterator[RegistryServer]:
+    """It answers only who sends a token that the server gave."""
+    with RegistryServer(tokens=server.given) as registry:
+        yield registry
+
+
+@pytest.fixture
+def sink(
+    server: TokenServer, registry: RegistryServer, tmp_path: Path, unique_name: str
+) -> Iterator[Deployment]:
     with KafkaWithTokens(tmp_path / "kafka", server) as kafka:
         create_topic(kafka.bootstrap, unique_name, partitions=2)
         (tmp_path / "secret").write_text(SECRET)
@@ -43,6 +53,10 @@ def sink(server: TokenServer, tmp_path: Path, unique_name: str) -> Iterator[Depl
         change = {
             "kafka": dict(kafka.settings()),
             "kafka.auth": auth,
+            "format": {"type": "json-registry"},
+            "format.options": {"registry.url": registry.url},
+            "format.auth": auth,
+            "table.columns": {"columns": {"id": "long", "name": "string"}},
             "spark": {"writer": "spark", "master": "local[2]"},
             "spark.conf": conf,
         }
@@ -52,20 +66,22 @@ def sink(server: TokenServer, tmp_path: Path, unique_name: str) -> Iterator[Depl
 
 
 def test_workers_read_with_tokens_of_their_own_and_no_plan_holds_any(
-    sink: Deployment, server: TokenServer, tmp_path: Path
+    sink: Deployment, server: TokenServer, registry: RegistryServer, tmp_path: Path
 ) -> None:
+    """Neither those of Kafka nor those of the registry."""
     payloads = tmp_path / "payloads.bin"
     (tmp_path / "site").mkdir()
     (tmp_path / "site/sitecustomize.py").write_text(RECORDER)
     own = ["env", f"PYTHONPATH={tmp_path / 'site'}", f"PAYLOADS_INTO={payloads}"]
     sink.start(command=[*own, HEADGATE, "run"])
-    sink.produce(2_000)
+    produce_framed(sink, registry, range(2_000))
     sink.wait_until_lag_zero(240)
     server.wait_for_requests(4)  # their tokens are renewed meanwhile
-    sink.produce(2_000)
+    produce_framed(sink, registry, range(2_000, 4_000))
     sink.wait_until_lag_zero(240)
     sink.stop()
     sink.judge()
+    assert sorted(row["id"] for row in sink.rows().to_pylist()) == [*range(4_000)]
     assert payloads.stat().st_size > 0
     for path in tmp_path.rglob("*"):
         if path.is_file() and path.name != "secret":

@@ -45,6 +45,11 @@ UNSHOWN = {
         "no participants work there: spark_query/histories.py plays queries, and "
         "spark_query/mutants.py falsifies their rules",
     ),
+    **dict.fromkeys(
+        (f"TAKEOVER-{number}" for number in range(1, 13)),
+        "no connector works there: unit/operations/kafka_connect/test_plan.py plays them, and "
+        "integration/operations/test_takeover.py runs the real one",
+    ),
     "COMPACTION-1": "a snapshot's number and its sources fence it already: its mutants are planted "
     "where they show, in protocol/test_compaction_1_compaction.py",
     "BATCH-3": "how fast is read decides nothing there: protocol/test_batch_3_pace.py",

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from simulation.climate import FOR_EVER_MS, Climate, Weather, drawn
+from simulation.climate import FOR_EVER_MS, Climate, Weather, drawn, looks_round
 from simulation.columns import has_some
 from simulation.forger import ONE_SEED_IN, WITH_KEY, WITHOUT_KEY
 from simulation.keys import Keys
@@ -73,6 +73,12 @@ LIKELY: dict[str, Callable[[Climate], bool]] = {
     "only-gains-of-this-epoch": lambda c: c.weather is Weather.CALM and c.elections,
 }
 """Climates in which it delivers to look for these."""
+
+OF_LOOK_ROUNDS = (
+    "never-looks-round",
+    "moved-since-it-was-read",
+    "looks-at-the-primary-table-only",
+)
 
 
 def main() -> None:
@@ -141,6 +147,8 @@ def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
     if mutant in keyed_following.FAMILY:
         first = max(first, ROUTED_KEYS[0])
     seeds = (s for s in range(first, 10**6) if likely(drawn(random.Random(s))))
+    if mutant.name in OF_LOOK_ROUNDS:
+        seeds = filter(looks_round, seeds)
     if mutant in keyed_following.FAMILY:
         return (s for s in seeds if s in ROUTED_KEYS)
     if mutant.keyed:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.config.catalog_checks import require_location
+from headgate.config.catalog_checks import require_usable_catalog
 from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.load import parse
 from headgate.config.setting_types import Properties
@@ -51,9 +51,9 @@ def hive(**more: str) -> CatalogSettings:
 
 def test_hive_is_taken_in_java_alone() -> None:
     assert parse(SINK).catalog.backend is Backend.JAVA
-    require_location(hive())
+    require_usable_catalog(hive())
     with pytest.raises(CatalogRefused, match=r"can lose a commit.*backend = .java. does"):
-        require_location(CatalogSettings(properties=hive().properties))
+        require_usable_catalog(CatalogSettings(properties=hive().properties))
 
 
 @pytest.mark.parametrize("spark", ['writer = "in-process"', 'remote = "sc://127.0.0.1:1"'])
@@ -147,7 +147,7 @@ def test_a_look_at_a_database_leaves_the_locks_that_this_process_holds_on_it(
     with closing(sqlite3.connect(database, isolation_level=None)) as ours:
         ours.execute("CREATE TABLE a (b)")
         ours.execute("BEGIN EXCLUSIVE")
-        require_location(CatalogSettings(properties=properties))
+        require_usable_catalog(CatalogSettings(properties=properties))
         done = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True)
     assert "database is locked" in done.stderr
 
@@ -158,4 +158,4 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path, content: bytes) -
     database.write_bytes(content)
     properties = Properties({"uri": f"sqlite:///{database}", "warehouse": str(tmp_path)})
     with pytest.raises(ConfigurationError, match="not a database") if content else nullcontext():
-        require_location(CatalogSettings(properties=properties))
+        require_usable_catalog(CatalogSettings(properties=properties))

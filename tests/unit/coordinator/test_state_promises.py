@@ -158,7 +158,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     ),
     "the epoch that was heard is forgotten": (
         EpochWatch,
-        "with_own_epoch",
+        "with_claim_landed",
         lambda self, epoch: replace(self, highest_epoch=epoch - 1),
         leads,
         "its own epoch was not heard",

@@ -26,7 +26,7 @@ from headgate.control_protocol.errors import (
     AuthenticationUnfit,
     HeadgateError,
     TokenAway,
-    TokenRefused,
+    TokenServerRefused,
     TokenUnfit,
 )
 from headgate.kafka.token_providers import Token, claims_of, msk_token, provider_of
@@ -199,7 +199,7 @@ class _Denies(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [("AccessDenied", TokenRefused), ("ServiceUnavailable", TokenAway)]
+    ("code", "kind"), [("AccessDenied", TokenServerRefused), ("ServiceUnavailable", TokenAway)]
 )
 def test_a_role_that_may_not_be_assumed_is_told_from_a_service_that_is_away(
     monkeypatch: pytest.MonkeyPatch, code: str, kind: type[HeadgateError]

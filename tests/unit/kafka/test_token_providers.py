@@ -22,7 +22,7 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
     TokenAway,
-    TokenRefused,
+    TokenServerRefused,
     TokenUnfit,
 )
 from headgate.control_protocol.secret_references import WITHHELD
@@ -103,7 +103,7 @@ def test_a_token_lives_as_long_as_its_claims_and_the_answer_say(
 @pytest.mark.parametrize(
     ("mode", "kind", "words"),
     [
-        ("refuse", TokenRefused, "invalid_client"),
+        ("refuse", TokenServerRefused, "invalid_client"),
         ("fail", TokenAway, "HTTP 500"),
         ("noise", TokenUnfit, "too long"),
     ],
@@ -183,7 +183,7 @@ def test_without_keys_of_aws_the_chain_is_named(
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(TokenRefused, match="finds no credentials"):
+    with pytest.raises(TokenServerRefused, match="finds no credentials"):
         msk_token("eu-central-1")
 
 
@@ -312,13 +312,13 @@ def test_one_that_is_valid_is_given_while_the_server_is_away(
 
 def test_who_never_had_a_token_learns_why_at_once() -> None:
     source = Source(1.0)
-    source.error = TokenRefused("HTTP 401", "check it")
+    source.error = TokenServerRefused("HTTP 401", "check it")
     keeper = TokenKeeper(source, "the server")
-    with pytest.raises(TokenRefused):
+    with pytest.raises(TokenServerRefused):
         keeper.require_token()
     source.error = None
     eventually(lambda: not keeper.trouble)
-    source.error = TokenRefused("HTTP 401", "check it")
+    source.error = TokenServerRefused("HTTP 401", "check it")
     eventually(lambda: keeper.expires_s < time.time())
     with pytest.raises(TokenAway, match="HTTP 401"):  # an outage: it had one, and may get one again
         keeper.require_token()

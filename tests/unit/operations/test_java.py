@@ -9,10 +9,10 @@ import pytest
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.operations.java import (
-    cache_folder,
     fetch_jars,
     java_version,
     require_java,
+    user_cache_folder,
 )
 
 IVY = """#!/bin/sh
@@ -104,7 +104,7 @@ def test_the_cache_folder_follows_the_desktop_rules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "headgate"
+    assert user_cache_folder() == tmp_path / "headgate"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache_folder() == tmp_path / "home" / ".cache" / "headgate"
+    assert user_cache_folder() == tmp_path / "home" / ".cache" / "headgate"

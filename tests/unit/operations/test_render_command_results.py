@@ -17,7 +17,7 @@ from headgate.operations.audit.report import AuditReport, Finding, PartitionAudi
 from headgate.operations.dry_run import DryRun, DryRunTable, Misfit
 from headgate.operations.http.status_page import _commits
 from headgate.operations.render_command_results import show_audit, show_dry_run, show_status
-from headgate.operations.status.report import ParticipantStatus, StatusReport, TransactionStatus
+from headgate.operations.status.report import CommitSummary, ParticipantStatus, StatusReport
 from headgate.runtime.health import LastError
 
 NASTY = "m\x1b[2J\nok    all is well\r\u202e"
@@ -89,8 +89,8 @@ def test_a_forged_name_makes_no_line_of_the_log(caplog: pytest.LogCaptureFixture
 def test_key_10_what_records_did_to_the_rows_of_a_keyed_table_is_shown(keyed: bool) -> None:
     counts = KeyCounts(11, 12, 13, 14, 15) if keyed else None
     commits = (
-        TransactionStatus("1.2", 77, 1, 38, claim=False, keys=counts),
-        TransactionStatus("1.0", 76, 1, 0, claim=True),
+        CommitSummary("1.2", 77, 1, 38, claim=False, keys=counts),
+        CommitSummary("1.0", 76, 1, 0, claim=True),
     )
     report = replace(status_of(LastError("HG-207", "", "", 1)), transactions=commits)
     shown = io.StringIO()

@@ -22,7 +22,7 @@ from headgate.control_protocol.ports import Unknown
 from headgate.operations.access.tables import open_reader
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.required_grants import Role, grant_commands
-from headgate.operations.check.table import NotChecked, check_quarantine, check_rights
+from headgate.operations.check.table import NotChecked, check_catalog_rights, check_quarantine
 from headgate.operations.control.maintain import maintain
 from headgate.operations.many_tables.list import tables
 from headgate.operations.status.rejected_records import read_rejected_records
@@ -258,9 +258,9 @@ def test_check_asks_the_quarantines_catalog_and_shows_no_secret(
 ) -> None:
     assert "does not exist yet" in check_quarantine(shop.settings)
     with pytest.raises(NotChecked, match="the next start creates it"):
-        check_rights(shop.settings, shop.settings.quarantine.table)
+        check_catalog_rights(shop.settings, shop.settings.quarantine.table)
     shop.begin()
-    assert "may be committed" in check_rights(shop.settings, shop.settings.quarantine.table)
+    assert "may be committed" in check_catalog_rights(shop.settings, shop.settings.quarantine.table)
     uri = "postgresql+psycopg2://me:hidden@127.0.0.1:1/lake"
     text = text_of(lake).replace(f"sqlite:///{lake}/aside.sqlite", uri)
     with pytest.raises(Unreachable) as told:

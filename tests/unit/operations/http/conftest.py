@@ -20,10 +20,10 @@ from headgate.operations.http.routes import Face
 from headgate.operations.http.server import serving
 from headgate.operations.http.sink_views import ServedSink
 from headgate.operations.status.report import (
+    CommitSummary,
     ParticipantStatus,
     PartitionStatus,
     StatusReport,
-    TransactionStatus,
 )
 from headgate.runtime.health import LastError
 
@@ -35,7 +35,7 @@ NOW = 1_790_000_000_000
 def report(name: str = "trips", **other: Any) -> StatusReport:
     """A sink at work: fifty commits, two participants, six partitions."""
     commits = tuple(
-        TransactionStatus(
+        CommitSummary(
             f"{3 + n // 30}.{n % 30}",
             10**18 + n,
             NOW - (50 - n) * 60_000,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headgate.config.load import parse
+import pytest
+
+from headgate.config.load import load, parse
+from headgate.control_protocol.errors import ConfigurationError
 from headgate.operations.init.sink_file_template import init
 
 
@@ -18,3 +21,33 @@ def test_a_new_sink_file_tells_of_the_key_and_loads_with_one(tmp_path: Path) -> 
     assert signed != text
     assert parse(signed).control.keys
     assert not parse(text).control.keys
+
+
+def test_keys_that_begin_with_auth_are_those_of_their_sections(tmp_path: Path) -> None:
+    """References to secrets stay references; what is no key of the section is refused."""
+    secret = tmp_path / "secret"
+    secret.write_text("hush")
+    kafka = {
+        "bootstrap.servers": "broker:9092",
+        "auth.type": "oidc",
+        "auth.token_url": "https://idp.example/token",
+        "auth.client_id": "headgate",
+        "auth.client_secret": f"${{file:{secret}}}",
+        "auth.extensions.logicalCluster": "lkc-1",
+    }
+    registry = {
+        "type": "avro-registry",
+        "registry.url": "https://registry.example",
+        "auth.type": "token-file",
+        "auth.path": "/run/secrets/token",
+    }
+    path, _ = init("trips", tmp_path, kafka=kafka, format=registry)
+    assert f"${{file:{secret}}}" in path.read_text()
+    settings = load(path)
+    assert settings.kafka_auth.client_id == "headgate"
+    assert dict(settings.kafka_auth.extensions) == {"logicalCluster": "lkc-1"}
+    assert settings.format.auth.path == "/run/secrets/token"
+    assert not [key for key in (*settings.kafka, *settings.format.options) if key[:5] == "auth."]
+    with pytest.raises(ConfigurationError, match=r"kafka.auth.tokn_url"):
+        init("other", tmp_path, kafka={"auth.type": "oidc", "auth.tokn_url": "https://x"})
+    assert not (tmp_path / "other.toml").exists()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -15,6 +18,7 @@ from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
 from headgate.control_protocol.commit_record import KeyCounts
+from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
@@ -49,6 +53,8 @@ from headgate.control_protocol.ports import (
     Landed,
     PartitionResult,
 )
+from headgate.kafka.authentication import token_keeper_for
+from headgate.kafka.token_keeper import keeper_of
 from headgate.participant.state import State, Term
 from headgate.runtime.health import Condition, Unwell
 from headgate.runtime.maintenance.table_maintenance import Done
@@ -481,3 +487,40 @@ def test_of_many_tables_each_has_its_rows_and_its_freshness() -> None:
     assert gauges[names.SUSPENDED_TABLES, ""] == 1
     life.on_event(envelope(ack(15)))
     assert kept.gauges()[names.SUSPENDED_TABLES, ""] == 0
+
+
+def test_tokens_show_how_much_of_their_life_is_left_and_how_many_tries_failed(
+    kept: Kept, tmp_path: Path
+) -> None:
+    """Nothing is shown before somebody needs a token; then also while there is none."""
+    path = tmp_path / "token"
+    auth = f'[kafka.auth]\ntype = "token-file"\npath = "{path}"\n'
+    registry = '[format]\ntype = "avro-registry"\n[format.options]\n"registry.url" = "https://r"\n'
+    registry += f'[format.auth]\ntype = "token-file"\npath = "{path}"\n'
+    own = parse(f"{MINIMAL}{auth}{registry}")
+    meters = SinkMeters(kept, own)
+    shown = (names.AUTH_LIFE_LEFT, names.AUTH_FAILURES)
+
+    def tokens() -> dict[tuple[str, str], float]:
+        return {
+            (gauge.name, gauge.labels["server"]): gauge.value
+            for gauge in kept.shown[-1]()
+            if gauge.name in shown
+        }
+
+    assert tokens() == {}
+    for keeper in (token_keeper_for(own.kafka), keeper_of(own.format.options["registry.auth"], "")):
+        assert keeper is not None
+        with pytest.raises(HeadgateError):
+            keeper.require_token()
+    assert {*tokens()} == {(names.AUTH_FAILURES, server) for server in ("kafka", "registry")}
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": time.time() + 600}).encode()).decode()
+    path.write_text(f"e30.{claims.rstrip('=')}.x")
+    end_s = time.monotonic() + 30
+    while len(tokens()) < 4:
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+    for server in ("kafka", "registry"):
+        assert 0.9 < tokens()[names.AUTH_LIFE_LEFT, server] <= 1
+        assert tokens()[names.AUTH_FAILURES, server] == 0
+    meters.close()

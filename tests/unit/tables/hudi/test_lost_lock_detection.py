@@ -8,7 +8,7 @@ from headgate.control_protocol.errors import HudiForked
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.hudi.lost_lock_detection import (
     previous_completion_key,
-    require_rollbacks_held,
+    require_no_resurrected_instants,
     require_unforked,
 )
 from headgate.tables.hudi.write_client import Instant
@@ -38,6 +38,6 @@ def test_a_commit_that_came_between_is_told() -> None:
 
 
 def test_what_was_rolled_back_and_is_complete_is_told() -> None:
-    require_rollbacks_held("db.trips", SINK, {"1"}, {"2"}.__contains__)
+    require_no_resurrected_instants("db.trips", SINK, {"1"}, {"2"}.__contains__)
     with pytest.raises(HudiForked, match="commit 2 of sink sink was rolled back"):
-        require_rollbacks_held("db.trips", SINK, {"1", "2"}, {"2"}.__contains__)
+        require_no_resurrected_instants("db.trips", SINK, {"1", "2"}, {"2"}.__contains__)

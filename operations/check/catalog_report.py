@@ -1,0 +1,170 @@
+"""Reports what a catalog does that nobody here has seen: ``headgate check --catalog``.
+
+Each line says what was tried and what was answered. The last one says whether a sink may hold its
+lock there. It makes two scratch tables, names them before, and removes them after; the sink's own
+tables are neither read nor written.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import (
+    CatalogRefused,
+    HeadgateError,
+    MissingRights,
+    Unreachable,
+)
+from headgate.operations.check.check import Check, Questions, State
+from headgate.operations.check.table import NotChecked
+from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.tables.iceberg.catalog_trial import CatalogTrial
+
+_NEEDED = frozenset({"files", "claim", "stale commit", "moved tag"})
+"""Without these no sink runs there; all else limits what it can do, or for how long it is safe."""
+
+
+@dataclass(slots=True)
+class _Advice:
+    """What a person has to write or to know, gathered while questions are asked."""
+
+    lines: list[str] = field(default_factory=list)
+
+
+def check_catalog(
+    settings: SinkSettings, announce: Callable[[str], None] = lambda _: None
+) -> tuple[Check, ...]:
+    """Ask the catalog of a sink file. Raises nothing foreseeable.
+
+    ``announce`` is told what is about to be made, so that it is known if this process is killed.
+    """
+    questions, advice = Questions(settings), _Advice()
+    with ExitStack() as stack:
+        trials: list[CatalogTrial] = []
+        questions.ask("catalog", lambda: _open(settings, stack, trials))
+        if trials:
+            (trial,) = trials
+            stack.callback(_ask_to_remove, questions, trial)
+            announce(f"tables {' and '.join(trial.names)} will be created, and dropped again")
+            questions.ask("scratch tables", lambda: _create(trial))
+            if len(trial.made) == len(trial.names):
+                _ask_by_trial(questions, trial, advice)
+    questions.ask("verdict", lambda: _conclude(questions.answers, advice))
+    return tuple(questions.answers)
+
+
+def _open(settings: SinkSettings, stack: ExitStack, trials: list[CatalogTrial]) -> str:
+    tables = stack.enter_context(open_tables_read_only(settings))
+    catalog = tables.supports_catalog().catalog
+    namespace = settings.table.identifier.rpartition(".")[0]
+    trial = CatalogTrial(catalog, namespace, f"headgate_check_{secrets.token_hex(4)}")
+    if not trial.has_namespace():
+        raise NotChecked(
+            f"namespace {namespace} is not there, and a trial makes none: create it, or name "
+            "another one in table.identifier"
+        )
+    trials.append(trial)
+    return f"{trial.describe()}; to be made and removed: {' and '.join(trial.names)}"
+
+
+def _create(trial: CatalogTrial) -> str:
+    try:
+        location = trial.create()
+    except MissingRights as error:
+        raise NotChecked(
+            f"{error.message}; so nothing else is tried: run it with a principal that may create "
+            "and drop tables in this namespace (a sink whose tables exist needs neither)"
+        ) from None
+    return f"both were created; the first at {location}"
+
+
+def _ask_to_remove(questions: Questions, trial: CatalogTrial) -> None:
+    """Remove the tables as the last thing, whatever came before; say so if one stays."""
+    if trial.made:
+        questions.ask("clean-up", lambda: _remove(trial))
+
+
+def _remove(trial: CatalogTrial) -> str:
+    stay = trial.remove()
+    files = f"; it has no purge, so files may stay at {' and '.join(stay)}" if stay else ""
+    return f"both tables were dropped{files}"
+
+
+def _ask_by_trial(questions: Questions, trial: CatalogTrial, advice: _Advice) -> None:
+    questions.ask("keys", lambda: _describe_keys(trial, advice))
+    questions.ask("files", lambda: f"{trial.write_file()} was written, read and removed again")
+    questions.ask("claim", lambda: _claim(trial))
+    if not questions.are_well("claim"):
+        return
+    questions.ask("tag", lambda: _check_tag(trial, advice))
+    questions.ask("stale commit", lambda: f"refused, as it must be: {trial.try_stale()}")
+    questions.ask("moved tag", lambda: f"refused, as it must be: {trial.try_moved_tag()}")
+    questions.ask("several tables", lambda: _try_joint(trial, advice))
+
+
+def _describe_keys(trial: CatalogTrial, advice: _Advice) -> str:
+    given = trial.given_keys()
+    if given.signs_remotely:
+        raise CatalogRefused(
+            "it signs each request to the store itself, and gives out no keys",
+            "let it vend credentials (HG-120)",
+        )
+    if not given.secrets:
+        return "none came with the table: files are reached with those of the sink file or machine"
+    advice.lines.append("keys come with each table, and are renewed: the sink file needs none")
+    return f"these came with the table: {', '.join(given.secrets)}"
+
+
+def _claim(trial: CatalogTrial) -> str:
+    trial.claim()
+    return "one commit with a snapshot, its properties, a branch and a tag; all came back as sent"
+
+
+def _check_tag(trial: CatalogTrial, advice: _Advice) -> str:
+    if trial.lasts():
+        return "it is kept for ever, whatever the table says of other refs"
+    age_ms = trial.tag_lasts_ms()
+    advice.lines.append(
+        "the catalog does not keep the tag's own retention: set no history.expire.max-ref-age-ms "
+        "on the sink's tables, and switch off what expires refs there"
+    )
+    raise NotChecked(
+        "its retention was sent as for ever, and is "
+        + ("not told" if age_ms is None else f"{age_ms / 86_400_000:.0f} days")
+    )
+
+
+def _try_joint(trial: CatalogTrial, advice: _Advice) -> str:
+    try:
+        offered = trial.try_joint()
+    except CatalogRefused as error:
+        advice.lines.append("leave tables.atomic off")
+        raise NotChecked(error.message) from None
+    except HeadgateError as error:
+        raise NotChecked(error.message) from None
+    if not offered:
+        advice.lines.append("leave tables.atomic off")
+        raise NotChecked("it commits to one table at a time, which is enough for every sink")
+    advice.lines.append("tables.atomic may be set")
+    return "two tables at once, or none of them if one is refused"
+
+
+def _conclude(answers: Sequence[Check], advice: _Advice) -> str:
+    asked = {answer.what: answer for answer in answers}
+    text = f" Besides: {'; '.join(advice.lines)}" if advice.lines else ""
+    wrong = {answer.what for answer in answers if answer.state is State.WRONG}
+    away = {what for what in wrong if asked[what].exit_code == Unreachable.exit_code}
+    if refused := sorted(_NEEDED & (wrong - away)):
+        raise CatalogRefused(
+            f"a sink cannot hold its lock here: {', '.join(refused)}",
+            "send this report to those who run the catalog; docs/guides/catalogs.md lists others",
+        )
+    if untried := sorted(_NEEDED & away | _NEEDED - asked.keys()):
+        raise NotChecked(f"not known: {', '.join(untried)} had no answer or no try.{text}")
+    others = sorted(wrong - _NEEDED)
+    but = f" once this is mended: {', '.join(others)}" if others else ""
+    return f"a sink may hold its lock here{but}.{text}"

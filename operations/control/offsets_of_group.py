@@ -1,0 +1,155 @@
+"""Starts a sink where another consumer group is, or moves a stopped one there (rule TAKEOVER-12).
+
+The group is whatever read the topics before: Kafka Connect stopped in order, a consumer of one's
+own, or what a mirroring tool made of it on another cluster. Its word is taken as it is.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+
+import confluent_kafka as kafka
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
+from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import Lineage, TableView, TopicState
+from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, silent
+from headgate.kafka.group_offsets import read_stored_offsets
+from headgate.operations.access.kafka_connection import open_source_topics
+from headgate.operations.access.tables import open_primary
+from headgate.operations.control.set_offsets import (
+    OffsetMove,
+    OffsetPlan,
+    plan_moves,
+    require_stopped,
+)
+from headgate.runtime.sink_tables import SinkTables
+
+_FORM = "write --map OLD/PARTITION=NEW/PARTITION, or OLD=NEW for a whole topic"
+
+
+def plan_from_group(
+    settings: SinkSettings, group: str, maps: Sequence[str] = (), *, deleted_back: bool = False
+) -> OffsetPlan:
+    """Plan to go on where the group is; ``maps`` say which partition of the sink is which of its.
+
+    A missing table that the sink may create is created, empty: the claim needs one. Raises as
+    ``plan_moves``, and ``ConfigurationError`` for a group that is at work or has no offsets there.
+    """
+    require_stopped(settings)
+    if members := Cluster(settings.kafka).group(group).members:
+        raise ConfigurationError(
+            f"group {group} has {len(members)} members: {', '.join(members)}",
+            "stop them first: who reads on beside the sink reads the same records",
+        )
+    with open_source_topics(settings) as source:
+        topics = source.describe()
+    places = [TopicPartition(t, n) for t, state in topics.items() for n in state.partitions]
+    offsets = _read_mapped(settings, group, places, _parse_maps(maps, places))
+    if not offsets:
+        raise ConfigurationError(
+            f"group {group} has no offsets of {', '.join(sorted(topics))}",
+            "Kafka forgets those of a group without members after a week (offsets.retention."
+            "minutes); --map says how its topics were called",
+        )
+    view = _read_or_create(settings)
+    if view.record is None and view.lineage is Lineage.FRESH:
+        return _plan_first(settings, view, topics, offsets)
+    wanted = [f"{at}={offset}" for at, offset in sorted(offsets.items())]
+    return plan_moves(settings, wanted, deleted_back=deleted_back)
+
+
+def _read_mapped(
+    settings: SinkSettings,
+    group: str,
+    places: Sequence[TopicPartition],
+    old: Mapping[TopicPartition, TopicPartition],
+) -> dict[TopicPartition, int]:
+    """Return the group's offsets by the sink's partitions, as far as it has some."""
+    asked = {old.get(at, at): at for at in places}
+    try:
+        found = read_stored_offsets(
+            silent(settings.kafka), group, [(a.topic, a.partition) for a in asked], ANSWER_S_MAX
+        )
+    except kafka.KafkaException as error:
+        raise Unreachable(f"the offsets of group {group} cannot be read: {error}") from error
+    return {asked[TopicPartition(p.topic, p.partition)]: p.offset for p in found if p.offset >= 0}
+
+
+def _parse_maps(
+    texts: Sequence[str], places: Sequence[TopicPartition]
+) -> dict[TopicPartition, TopicPartition]:
+    """Return the group's partition of each of the sink's that has another name there."""
+    found: dict[TopicPartition, TopicPartition] = {}
+    for text in texts:
+        old, _, new = text.partition("=")
+        if not (old and new):
+            raise ConfigurationError(f"{text!r} maps nothing", _FORM)
+        (of, old_number), (to, new_number) = _place(old), _place(new)
+        if (old_number is None) != (new_number is None):
+            raise ConfigurationError(f"{text!r} maps a topic to a partition", _FORM)
+        for at in places:
+            if at.topic == to and new_number in (None, at.partition):
+                number = at.partition if old_number is None else old_number
+                found[at] = TopicPartition(of, number)
+    return found
+
+
+def _place(text: str) -> tuple[str, int | None]:
+    topic, _, number = text.rpartition("/")
+    return (topic, int(number)) if topic and number.isdecimal() else (text, None)
+
+
+def _read_or_create(settings: SinkSettings) -> TableView:
+    try:
+        with open_primary(settings) as table:
+            return table.read()
+    except TableMissing:
+        if not settings.table.create:
+            raise
+    with ExitStack() as opening:
+        tables = SinkTables(settings, opening).prepare_tables()
+        with closing(tables.open_primary()) as table:
+            return table.read()
+
+
+def _plan_first(
+    settings: SinkSettings,
+    view: TableView,
+    topics: Mapping[str, TopicState],
+    offsets: Mapping[TopicPartition, int],
+) -> OffsetPlan:
+    """Plan the first claim: where the group has no offset, a partition's log begins."""
+    begins = {
+        TopicPartition(topic, number): log.begin
+        for topic, state in topics.items()
+        for number, log in state.partitions.items()
+    }
+    for at, offset in offsets.items():
+        log = topics[at.topic].partitions[at.partition]
+        if not log.begin <= offset <= log.end:
+            raise ConfigurationError(
+                f"{at}: the group is at {offset}, which is not in the log, {log}",
+                "is it the same topic, on the same cluster? else --map names its old one",
+            )
+    record = CommitRecord(
+        sink=settings.name,
+        group_id=settings.source.group_id,
+        transaction=TransactionId(Epoch(0), TransactionNumber(0)),
+        coordinator=Sender(OPERATOR, uuid.uuid4().hex[:12]),
+        offsets=Offsets(begins),
+        topic_ids={name: state.topic_id for name, state in topics.items()},
+    )
+    moves = (OffsetMove(at, begin, offsets.get(at, begin)) for at, begin in sorted(begins.items()))
+    return OffsetPlan(view, record, tuple(moves))

@@ -1,0 +1,173 @@
+"""Reads a connector's control topic and group at rest; writes nothing, joins nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import confluent_kafka as kafka
+
+from headgate.control_protocol.errors import ConnectorAwake, Unreachable
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.kafka.client_settings import without_consumer_settings
+from headgate.kafka.clients import new_consumer
+from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, silent
+from headgate.kafka.group_offsets import read_stored_offsets
+from headgate.operations.kafka_connect.announcements import ControlRecord
+
+TRANSACTION_S_MAX = 60.0
+"""How long a worker's transaction may stay open: Kafka's default, and the connector's."""
+
+_AGAIN_S = 0.5
+_BATCH = 1_000
+_SILENCE_S_MAX = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ControlTopic:
+    """A control topic, whole; ``ends`` are where it ended when it was read."""
+
+    records: tuple[ControlRecord, ...]
+    begins: Mapping[int, int]
+    ends: Mapping[int, int]
+
+    @property
+    def oldest_ms(self) -> dict[int, int]:
+        return {record.partition: record.time_ms for record in reversed(self.records)}
+
+
+def require_nobody(settings: Mapping[str, str], group: str) -> None:
+    """Raise ``ConnectorAwake`` while a task of the connector is in its group (TAKEOVER-2)."""
+    if members := Cluster(settings).group(group).members:
+        raise ConnectorAwake(
+            f"group {group} has {len(members)} members: {', '.join(members)}",
+            "stop the connector (PUT /connectors/NAME/stop), and wait until its tasks are gone; a "
+            "killed one is a member until its session ends",
+        )
+
+
+def read_group_offsets(
+    settings: Mapping[str, str], group: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Return where the group is in those partitions in which it has an offset."""
+    asked = [(at.topic, at.partition) for at in partitions]
+    try:
+        found = read_stored_offsets(silent(settings), group, asked, ANSWER_S_MAX)
+    except kafka.KafkaException as error:
+        raise Unreachable(f"the offsets of group {group} cannot be read: {error}") from error
+    return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+
+
+def read_ends(settings: Mapping[str, str], topic: str, group: str) -> dict[int, int]:
+    """Return where the control topic ends for whoever reads only what is committed."""
+    consumer = _consumer(settings, group, "read_committed")
+    try:
+        return {p: end for p, (_, end) in _watermarks(consumer, topic).items()}
+    finally:
+        consumer.close()
+
+
+def read_control_topic(
+    settings: Mapping[str, str], topic: str, group: str, wait_s: float = TRANSACTION_S_MAX
+) -> ControlTopic:
+    """Read the topic from its beginning to its end.
+
+    Raises ``ConnectorAwake`` if a transaction is still open after ``wait_s``: it may announce files
+    (TAKEOVER-2).
+    """
+    stable = _consumer(settings, group, "read_committed")
+    dirty = _consumer(settings, group, "read_uncommitted")
+    try:
+        marks = _await_rest(stable, dirty, topic, wait_s)
+        begins = {p: begin for p, (begin, _) in marks.items()}
+        ends = {p: end for p, (_, end) in marks.items()}
+        return ControlTopic(_read(stable, topic, begins, ends), begins, ends)
+    except kafka.KafkaException as error:
+        raise Unreachable(f"control topic {topic} cannot be read: {error}") from error
+    finally:
+        stable.close()
+        dirty.close()
+
+
+def _consumer(settings: Mapping[str, str], group: str, isolation: str) -> kafka.Consumer:
+    """Return a client; it must name a group, which is neither joined nor committed to."""
+    return new_consumer(
+        {
+            **without_consumer_settings(silent(settings)),
+            "group.id": f"{group}-headgate-takeover",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+        }
+    )
+
+
+def _watermarks(consumer: kafka.Consumer, topic: str) -> dict[int, tuple[int, int]]:
+    described = consumer.list_topics(topic, ANSWER_S_MAX).topics[topic]
+    if described.error:
+        raise Unreachable(
+            f"control topic {topic} is not there: {described.error.str()}",
+            "iceberg.control.topic in the connector's file names it, else it is control-iceberg",
+        )
+    places = [kafka.TopicPartition(topic, number) for number in sorted(described.partitions)]
+    return {p.partition: consumer.get_watermark_offsets(p, timeout=ANSWER_S_MAX) for p in places}
+
+
+def _await_rest(
+    stable: kafka.Consumer, dirty: kafka.Consumer, topic: str, wait_s: float
+) -> dict[int, tuple[int, int]]:
+    until = time.monotonic() + wait_s
+    while True:
+        known = _watermarks(stable, topic)
+        written = _watermarks(dirty, topic)
+        hung = [p for p, (_, end) in known.items() if end < written[p][1]]
+        if not hung:
+            return known
+        if time.monotonic() > until:
+            raise ConnectorAwake(
+                f"a transaction is open on partitions {hung} of {topic}: a worker may still "
+                "announce files",
+                "stop the connector, and wait until its transactions end (a minute by default)",
+            )
+        time.sleep(_AGAIN_S)
+
+
+def _read(
+    consumer: kafka.Consumer, topic: str, begins: Mapping[int, int], ends: Mapping[int, int]
+) -> tuple[ControlRecord, ...]:
+    places = [kafka.TopicPartition(topic, p, begins[p]) for p in ends if begins[p] < ends[p]]
+    consumer.assign(places)
+    left, found = {place.partition for place in places}, list[ControlRecord]()
+    patience = time.monotonic() + _SILENCE_S_MAX
+    while left:
+        messages = consumer.consume(_BATCH, 1.0)
+        if messages:
+            patience = time.monotonic() + _SILENCE_S_MAX
+        elif time.monotonic() > patience:
+            raise Unreachable(f"control topic {topic} gives no more records", "try again")
+        for message in messages:
+            if error := message.error():
+                if error.code() != kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - its own way
+                    raise kafka.KafkaException(error)
+                left.discard(message.partition())
+            elif (message.offset() or 0) < ends[message.partition() or 0]:
+                found.append(_record(message))
+            else:
+                left.discard(message.partition())
+    return tuple(sorted(found, key=lambda each: (each.partition, each.offset)))
+
+
+def _record(message: kafka.Message) -> ControlRecord:
+    _, time_ms = message.timestamp()
+    key = message.key()
+    value = message.value()
+    return ControlRecord(
+        message.partition() or 0,
+        message.offset() or 0,
+        int(time_ms),
+        key.encode() if isinstance(key, str) else key,
+        value.encode() if isinstance(value, str) else value,
+    )

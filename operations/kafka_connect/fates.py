@@ -1,0 +1,133 @@
+"""Notes of each key of a connector's configuration what became of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from headgate.config.setting_types import Properties
+
+
+class Verdict(StrEnum):
+    """What became of a key, from the best to the worst."""
+
+    KEPT = "kept"
+    NOT_NEEDED = "not needed"
+    MISSING = "missing here"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """One key and what became of it; ``text`` never holds its value if that may be a secret."""
+
+    key: str
+    verdict: Verdict
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.verdict.value:<12}  {self.key}: {self.text}"
+
+
+_TEMPLATE = re.compile(r"\$\{([^}]*)\}")
+_NOT_IN_NAME = re.compile(r"[^A-Z0-9]+")
+_SENSITIVE = re.compile(
+    r"passw|jaas|api[.-]?key|private|access[.-]key|sse\.key|connection-string", re.IGNORECASE
+)
+_LOGIN = re.compile(r"//[^/@\s]+:[^/@\s]+@")
+_PREFIXES = re.compile(
+    r"^(iceberg\.(catalog|kafka|hadoop)|consumer\.override|consumer|value\.converter)\."
+    r"(schema\.)?(registry\.)?"
+)
+
+
+@dataclass(slots=True)
+class Report:
+    """A connector's keys with those of its worker behind them, and what is known of each by now.
+
+    ``document`` becomes the sink file. Each key has one fate: the first that is told.
+    """
+
+    keys: Mapping[str, str]
+    worker: Mapping[str, str]
+    document: dict[str, Any] = field(default_factory=dict)
+    fates: dict[str, Fate] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def get(self, key: str, default: str = "") -> str:
+        """Return the connector's value."""
+        return self.keys.get(key, default).strip()
+
+    def get_shared(self, key: str) -> str:
+        """Return the connector's value, else the worker's."""
+        return (self.keys.get(key) or self.worker.get(key, "")).strip()
+
+    def is_on(self, key: str) -> bool:
+        return self.get(key).lower() == "true"
+
+    def with_prefix(self, prefix: str) -> dict[str, str]:
+        """Return the connector's keys below a prefix, without it."""
+        return {k.removeprefix(prefix): v for k, v in self.keys.items() if k.startswith(prefix)}
+
+    def tell(self, key: str, verdict: Verdict, text: str) -> None:
+        """Note what became of a key; of a key that nobody wrote only what is wrong."""
+        written = key in self.keys or key in self.worker
+        if written or verdict in (Verdict.MISSING, Verdict.REFUSED):
+            self.fates.setdefault(key, Fate(key, verdict, text))
+
+    def keep(self, key: str, text: str) -> None:
+        names = [name for name, of in self.variables.items() if of == key]
+        read = f", read from {' and '.join(names)}" if names else ""
+        self.tell(key, Verdict.KEPT, f"as {text}{read}")
+
+    def drop(self, keys: Iterable[str], why: str) -> None:
+        for key in keys:
+            self.tell(key, Verdict.NOT_NEEDED, why)
+
+    def refuse(self, key: str, why: str) -> None:
+        self.tell(key, Verdict.REFUSED, why)
+
+    def miss(self, key: str, what: str) -> None:
+        self.tell(key, Verdict.MISSING, what)
+
+    def section(self, *path: str) -> dict[str, Any]:
+        """Return a section of the sink file, made where it is not there yet."""
+        found = self.document
+        for name in path:
+            found = found.setdefault(name, {})
+        return found
+
+    def value_of(self, key: str, prefix: str, value: str) -> str:
+        """Return a value as the sink file may have it: secrets and templates by reference.
+
+        ``prefix`` begins the names of variables, such as CATALOG.
+        """
+        name = _PREFIXES.sub("", key)
+        whole = _TEMPLATE.fullmatch(value)
+        if whole:
+            return self._reference(key, whole[1], f"{prefix}_{name}")
+        if is_secret(name) or _LOGIN.search(value):
+            return self.variable(key, f"{prefix}_{name}")
+        return _TEMPLATE.sub(lambda m: self._reference(key, m[1], f"{prefix}_{name}"), value)
+
+    def _reference(self, key: str, inside: str, fallback: str) -> str:
+        """Return what stands for a reference of Connect or of a template: a variable."""
+        provider, _, rest = inside.rpartition(":")
+        if provider.partition(":")[0] not in ("", "env") or not re.fullmatch(r"\w+", rest):
+            return self.variable(key, fallback)
+        return self.variable(key, rest)
+
+    def variable(self, key: str, name: str) -> str:
+        """Return the reference to a variable that a person sets, and remember for which key."""
+        name = _NOT_IN_NAME.sub("_", name.upper()).strip("_")
+        name = f"_{name}" if name[:1].isdigit() else name
+        self.variables.setdefault(name, key)
+        return f"${{env:{name}}}"
+
+
+def is_secret(name: str) -> bool:
+    """Return whether a property of this name holds a secret, or may."""
+    return bool(_SENSITIVE.search(name) or Properties({name: ""}).secret_names)

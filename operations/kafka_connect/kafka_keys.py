@@ -1,0 +1,218 @@
+"""Translates the Kafka client's keys of a connector and its worker: Java's into librdkafka's."""
+
+from __future__ import annotations
+
+import re
+
+from headgate.kafka import client_settings
+from headgate.operations.kafka_connect.fates import Report
+
+_SOURCES = ("consumer.override.", "iceberg.kafka.")
+"""Prefixes of the connector's own keys, the first of which counts."""
+
+_OF_WORKER = ("bootstrap.servers", "security.protocol", "sasl.", "ssl.", "client.dns.lookup")
+"""What a worker's file says of the cluster; its other keys are the worker's own."""
+
+_RENAMED = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "request.timeout.ms": "socket.timeout.ms",
+    "socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms",
+    "ssl.key.password": "ssl.key.password",
+}
+_SENTINELS = {
+    "ssl.endpoint.identification.algorithm": {"": "none"},
+}
+_JKS = "librdkafka reads PEM and PKCS #12, not a Java key store: export it"
+_READ = "records are read in batches of offsets (participant.batch_records_max), not by polls"
+_PRODUCER = "of the connector's own producer; control events of headgate need no transactions"
+_IN_JAVA = "a class in Java; [kafka.auth] says where tokens come from"
+_OTHER = {
+    **dict.fromkeys(("max.poll.records", "default.api.timeout.ms"), _READ),
+    **dict.fromkeys(
+        (
+            "transaction.timeout.ms",
+            "batch.size",
+            "linger.ms",
+            "buffer.memory",
+            "delivery.timeout.ms",
+        ),
+        _PRODUCER,
+    ),
+    "acks": "control events count only when all replicas have them",
+    "sasl.login.callback.handler.class": _IN_JAVA,
+    "sasl.client.callback.handler.class": _IN_JAVA,
+    "interceptor.classes": "a class in Java; headgate has metrics of its own",
+}
+_LOGIN = re.compile(r"([\w.]+)\s+(?:required|requisite|sufficient|optional)\b(.*)", re.DOTALL)
+_OPTION = re.compile(r"([\w.]+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^\s;]+))")
+_START = {"earliest": "earliest", "latest": "latest"}
+
+
+def translate_kafka(report: Report) -> None:
+    """Fill ``[kafka]``, ``[kafka.auth]`` and ``source.start_at``."""
+    keys = _client_keys(report)
+    client = report.section("kafka")
+    _translate_servers(report, keys)
+    _translate_start(report, keys)
+    _translate_authentication(report, keys)
+    _translate_stores(report, keys)
+    for name, (key, value) in keys.items():
+        if key not in report.fates:
+            _translate_key(report, client, (name, key, value))
+
+
+def _client_keys(report: Report) -> dict[str, tuple[str, str]]:
+    """Return the client's keys, each with the key as written and the value that counts."""
+    found: dict[str, tuple[str, str]] = {}
+    for key, value in report.worker.items():
+        inner = key.removeprefix("consumer.")
+        if inner != key or key.startswith(_OF_WORKER):
+            found[inner] = (key, value)
+    for prefix in reversed(_SOURCES):
+        for key, value in report.keys.items():
+            if key.startswith(prefix):
+                inner = key.removeprefix(prefix)
+                before = found.get(inner)
+                if before and before[0] in report.keys:
+                    report.drop((before[0],), f"{key} says it for the reading client")
+                found[inner] = (key, value)
+    return found
+
+
+def _translate_servers(report: Report, keys: dict[str, tuple[str, str]]) -> None:
+    client = report.section("kafka")
+    if "bootstrap.servers" in keys:
+        key, value = keys["bootstrap.servers"]
+        client["bootstrap.servers"] = report.value_of(key, "KAFKA", value)
+        report.keep(key, 'kafka."bootstrap.servers"')
+        return
+    client["bootstrap.servers"] = report.variable("bootstrap.servers", "KAFKA_BOOTSTRAP_SERVERS")
+    report.miss(
+        "bootstrap.servers",
+        "stands in the worker's file: give --worker FILE, or set KAFKA_BOOTSTRAP_SERVERS",
+    )
+
+
+def _translate_start(report: Report, keys: dict[str, tuple[str, str]]) -> None:
+    """A sink of Connect begins at the earliest record unless its consumer says otherwise."""
+    key, value = keys.get("auto.offset.reset", ("", "earliest"))
+    source = report.section("source")
+    source["start_at"] = _START.get(value, "earliest")
+    if key and value in _START:
+        report.keep(key, "source.start_at, of the very first start; later ones follow the table")
+    elif key:
+        report.miss(key, f"{value!r}: source.start_at is earliest, latest or a time")
+
+
+def _translate_authentication(report: Report, keys: dict[str, tuple[str, str]]) -> None:
+    mechanism_key, mechanism = keys.get("sasl.mechanism", ("", ""))
+    jaas_key, jaas = keys.get("sasl.jaas.config", ("", ""))
+    login = _LOGIN.search(jaas)
+    module = login[1].rpartition(".")[2] if login else ""
+    options = {k: a or b or c for k, a, b, c in _OPTION.findall(login[2])} if login else {}
+    if mechanism == "AWS_MSK_IAM" or module == "IAMLoginModule":
+        _take_msk(report, (mechanism_key, jaas_key), options)
+    elif mechanism == "OAUTHBEARER" or module == "OAuthBearerLoginModule":
+        _take_oidc(report, keys, options)
+    elif mechanism == "GSSAPI" or module == "Krb5LoginModule":
+        service_key, service = keys.get("sasl.kerberos.service.name", ("", "kafka"))
+        report.section("kafka", "auth").update(type="kerberos", service_name=service)
+        for key in filter(None, (mechanism_key, service_key)):
+            report.keep(key, "kafka.auth, type kerberos")
+        if jaas_key:
+            report.miss(jaas_key, "no keytab here: the host keeps a ticket (kinit -R, k5start)")
+    elif jaas_key and module in ("PlainLoginModule", "ScramLoginModule"):
+        _take_password(report, jaas_key, options)
+    elif jaas_key and re.fullmatch(r"\$\{[^}]*\}", jaas):
+        client = report.section("kafka")
+        for name in ("username", "password"):
+            client[f"sasl.{name}"] = report.variable(jaas_key, f"KAFKA_{name}")
+        report.miss(jaas_key, "a reference as a whole: set KAFKA_USERNAME and KAFKA_PASSWORD")
+    elif jaas_key:
+        report.refuse(jaas_key, f"the login module {module or '(none)'} has no counterpart")
+
+
+def _take_password(report: Report, key: str, options: dict[str, str]) -> None:
+    client = report.section("kafka")
+    user = options.get("username", "")
+    given = "${" not in user
+    client["sasl.username"] = user if given else report.variable(key, "KAFKA_USERNAME")
+    client["sasl.password"] = report.variable(key, "KAFKA_PASSWORD")
+    report.keep(key, 'kafka."sasl.username" and ."sasl.password"')
+
+
+def _take_msk(report: Report, keys: tuple[str, ...], options: dict[str, str]) -> None:
+    auth = report.section("kafka", "auth")
+    auth["type"] = "aws-msk-iam"
+    servers = report.section("kafka")["bootstrap.servers"]
+    if ".amazonaws.com" not in servers:
+        region = report.get("iceberg.catalog.client.region")
+        auth["region"] = region or report.variable("sasl.mechanism", "AWS_REGION")
+    if role := options.get("awsRoleArn"):
+        auth["role_arn"] = role
+    for key in filter(None, keys):
+        report.keep(key, "kafka.auth, type aws-msk-iam")
+
+
+def _take_oidc(report: Report, keys: dict[str, tuple[str, str]], options: dict[str, str]) -> None:
+    auth = report.section("kafka", "auth")
+    url_key, url = keys.get("sasl.oauthbearer.token.endpoint.url", ("", ""))
+    jaas_key = keys.get("sasl.jaas.config", ("sasl.jaas.config", ""))[0]
+    auth["type"] = "oidc"
+    auth["token_url"] = url or report.variable(jaas_key, "KAFKA_TOKEN_URL")
+    auth["client_id"] = options.get("clientId") or report.variable(jaas_key, "KAFKA_CLIENT_ID")
+    auth["client_secret"] = report.variable(jaas_key, "KAFKA_CLIENT_SECRET")
+    if scope := options.get("scope"):
+        auth["scope"] = scope
+    extensions = {
+        name.removeprefix("extension_"): value
+        for name, value in options.items()
+        if name.startswith("extension_")
+    }
+    if extensions:
+        auth["extensions"] = extensions
+    for key in (jaas_key, url_key, keys.get("sasl.mechanism", ("", ""))[0]):
+        if key:
+            report.keep(key, "kafka.auth, type oidc")
+
+
+def _translate_stores(report: Report, keys: dict[str, tuple[str, str]]) -> None:
+    """Take key and trust stores that librdkafka can read."""
+    client = report.section("kafka")
+    for store, pem in (("truststore", "ssl.ca.location"), ("keystore", "")):
+        kind_key, kind = keys.get(f"ssl.{store}.type", ("", "JKS"))
+        at_key, at = keys.get(f"ssl.{store}.location", ("", ""))
+        word_key, _ = keys.get(f"ssl.{store}.password", ("", ""))
+        if not at_key:
+            continue
+        if kind.upper() == "PEM" and pem:
+            client[pem] = report.value_of(at_key, "KAFKA", at)
+            report.keep(at_key, f'kafka."{pem}"')
+        elif kind.upper() == "PKCS12" and store == "keystore":
+            client["ssl.keystore.location"] = report.value_of(at_key, "KAFKA", at)
+            client["ssl.keystore.password"] = report.variable(word_key, "KAFKA_KEYSTORE_PASSWORD")
+            report.keep(at_key, 'kafka."ssl.keystore.location"')
+        else:
+            wanted = "ssl.ca.location" if pem else "ssl.keystore.location"
+            report.miss(at_key, f'{_JKS}, and write kafka."{wanted}"')
+        for key in filter(None, (kind_key, word_key)):
+            report.drop((key,), "goes with the store's location")
+
+
+def _translate_key(report: Report, client: dict[str, object], named: tuple[str, str, str]) -> None:
+    name, key, value = named
+    target = _RENAMED.get(name, name)
+    why = _OTHER.get(name)
+    refusal = client_settings.refusal_of_key(target)
+    if why is None and refusal:
+        why = refusal
+    if why is not None:
+        report.drop((key,), why)
+    elif refusal is None:
+        value = _SENTINELS.get(target, {}).get(value, value)
+        client[target] = report.value_of(key, "KAFKA", value)
+        report.keep(key, f'kafka."{target}"')
+    else:
+        report.drop((key,), "a key of the Java client that librdkafka does not have")

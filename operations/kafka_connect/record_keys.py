@@ -1,0 +1,218 @@
+"""Translates how records are read: Connect's converters and single message transforms."""
+
+from __future__ import annotations
+
+from headgate.operations.kafka_connect.fates import Report
+
+_FORMATS = {
+    "JsonConverter": "connect-json",
+    "AvroConverter": "avro-registry",
+    "ProtobufConverter": "protobuf-registry",
+    "JsonSchemaConverter": "json-registry",
+    "ByteArrayConverter": "bytes",
+    "StringConverter": "string",
+}
+_APICURIO = {"AvroConverter": "avro-registry", "ExtJsonConverter": "json-registry"}
+_REGISTRY = {
+    "url": "registry.url",
+    "basic.auth.user.info": "registry.basic.auth.user.info",
+    "bearer.auth.token": "registry.bearer.auth.token",
+    "bearer.auth.logical.cluster": "registry.bearer.auth.logical.cluster",
+    "bearer.auth.identity.pool.id": "registry.bearer.auth.identity.pool.id",
+    "ssl.ca.location": "registry.ssl.ca.location",
+}
+_OF_JAVA = "how Java's converter makes its values; columns decide here"
+_CONVERTER_NOT_NEEDED = (
+    *("auto.register.schemas", "use.latest.version", "enhanced.avro.schema.support"),
+    *("connect.meta.data", "schemas.cache.size", "schemas.cache.config", "scrub.invalid.names"),
+    *("normalize.schemas", "latest.compatibility.strict", "id.compatibility.strict"),
+    *("value.subject.name.strategy", "key.subject.name.strategy", "max.schemas.per.subject"),
+    *("decimal.format", "replace.null.with.default", "ignore.default.for.nullables"),
+    *("generalized.sum.type.support", "flatten.unions", "optional.for.nullables"),
+    *("object.additional.properties", "use.optional.for.nonrequired", "encoding"),
+    *("basic.auth.credentials.source", "bearer.auth.credentials.source", "converter.encoding"),
+    *("enum.for.enums", "wrapper.for.nullables", "wrapper.for.raw.primitives", "int.for.enums"),
+    *(
+        "apicurio.registry.as-confluent",
+        "apicurio.registry.auto-register",
+        "type",
+        "allow.optional.map.keys",
+    ),
+    *("latest.cache.size", "latest.cache.ttl.sec", "use.schema.id", "json.oneof.for.nullables"),
+)
+
+
+def translate_converters(report: Report) -> None:
+    """Fill ``[format]``; the connector looks at values only, so keys are left alone."""
+    key = "value.converter"
+    converter = report.get_shared(key)
+    name = converter.rpartition(".")[2]
+    form = _format_of(report, converter, name)
+    section = report.section("format")
+    if not converter:
+        report.refuse(
+            key, "stands in the worker's file: give --worker FILE, or --set value.converter=NAME"
+        )
+    elif form is None:
+        report.refuse(key, f"headgate has no format for {converter}")
+    else:
+        section["type"] = form
+        report.keep(key, f'format.type = "{form}"')
+        if form == "string" and "transforms" not in report.keys:
+            report.miss(key, "a row of one column: format.options.column, if the table has more")
+    _translate_options(report, form or "")
+    if report.is_on("iceberg.tables.schema-case-insensitive"):
+        report.section("format", "options")["case-insensitive"] = "true"
+    report.keep("iceberg.tables.schema-case-insensitive", "format.options.case-insensitive")
+    report.drop(
+        (k for k in report.keys if k.startswith(("key.converter", "header.converter"))),
+        "the connector writes neither keys nor headers",
+    )
+
+
+def _format_of(report: Report, converter: str, name: str) -> str | None:
+    if name == "JsonConverter" and ".json." in converter:
+        with_schemas = report.get_shared("value.converter.schemas.enable").lower() != "false"
+        form = "connect-json" if with_schemas else "json"
+        if "value.converter.schemas.enable" in report.keys:
+            report.keep("value.converter.schemas.enable", f'format.type = "{form}"')
+        return form
+    if converter.startswith("io.apicurio."):
+        return _APICURIO.get(name)
+    if converter.startswith(("io.confluent.connect.", "org.apache.kafka.connect.")):
+        return _FORMATS.get(name)
+    return None
+
+
+def _translate_options(report: Report, form: str) -> None:
+    prefix = "value.converter."
+    shared = {k: v for k, v in report.worker.items() if k.startswith(prefix)}
+    for key, value in {**shared, **report.keys}.items():
+        if not key.startswith(prefix) or key in report.fates:
+            continue
+        name = key.removeprefix(prefix)
+        inner = name.removeprefix("schema.registry.")
+        options = report.section("format", "options") if form.endswith("-registry") else {}
+        if name == "apicurio.registry.url":
+            base = value.rstrip("/").partition("/apis/")[0]
+            options["registry.url"] = report.value_of(key, "REGISTRY", f"{base}/apis/ccompat/v7")
+            report.keep(key, 'format.options."registry.url", as its Confluent interface')
+        elif inner in _REGISTRY and form.endswith("-registry"):
+            options[_REGISTRY[inner]] = report.value_of(key, "REGISTRY", value)
+            report.keep(key, f'format.options."{_REGISTRY[inner]}"')
+        elif inner in _CONVERTER_NOT_NEEDED or name == "schemas.enable":
+            report.drop((key,), _OF_JAVA)
+        elif inner.startswith("ssl.") or name.startswith("apicurio."):
+            report.miss(key, 'see format.options."registry.*" (docs/guides/record-formats.md)')
+        else:
+            report.drop((key,), _OF_JAVA)
+
+
+# ------------------------------------------------------------------------------------- transforms
+
+_ONLY_NAMES = "renames the topic, which the sink does not look at"
+_HARMLESS = {
+    "RegexRouter": _ONLY_NAMES,
+    "TimestampRouter": _ONLY_NAMES,
+    "ByLogicalTableRouter": _ONLY_NAMES,
+    "SetSchemaMetadata": "schemas have no names here",
+    "InsertHeader": "headers are not written",
+    "DropHeaders": "headers are not written",
+    "ValueToKey": "keys are not written",
+    "TombstoneHandler": "records without a value are skipped (quarantine.tombstones)",
+}
+_COUNTERPART = {
+    "CopyValue": "a column with from = FIELD under [[table.columns]]",
+    "ReplaceField": "columns with from = FIELD; a field without a column is ignored",
+    "Flatten": 'columns with from = "OUTER.INNER" under [[table.columns]]',
+    "ExtractField": 'columns with from = "FIELD.NAME" under [[table.columns]]',
+    "TimestampConverter": "the column's type, and unit = s, ms, us or ns under [[table.columns]]",
+    "Cast": "the column's type; as_text = true for a string of numbers",
+    "ExtractNewRecordState": 'table.key with changes.envelope = "debezium", into a new table',
+    "DebeziumTransform": 'table.key with changes.envelope = "debezium", into a new table',
+    "MongoDebeziumTransform": "none for Mongo's documents",
+    "DmsTransform": 'table.key with changes.envelope = "dms", into a new table',
+    "HoistField": "format.options.column, with format.type = string or bytes",
+    "HeaderFrom": "none: write the field as a column",
+    "Filter": 'transform.sql with WHERE, or tables.unmatched = "skip" with routes',
+    "MaskField": "transform.sql",
+    "JsonToMapTransform": 'format.type = "json" and a string column, which takes objects as text',
+    "InsertField": "a column with value = CONSTANT under [[table.columns]]",
+}
+_METADATA = ("topic", "partition", "offset", "timestamp")
+
+
+def translate_transforms(report: Report) -> None:
+    """Fill ``record_columns`` from the transforms that make such columns; name the others'
+    counterparts."""
+    names = [name.strip() for name in report.get("transforms").split(",") if name.strip()]
+    for name in names:
+        prefix = f"transforms.{name}."
+        kind, _, side = report.get(f"{prefix}type").rpartition(".")[2].partition("$")
+        _translate_transform(report, prefix, kind, side)
+        fate = report.fates.get(f"{prefix}type")
+        for key in report.keys:
+            if key.startswith(prefix) and fate:
+                report.tell(key, fate.verdict, f"belongs to transform {name} ({kind})")
+    if names:
+        report.drop(("transforms",), "each transform has a line of its own")
+    stale = [k for k in report.keys if k.startswith(("transforms.", "predicates"))]
+    report.drop(stale, "of no transform in transforms, or used by one that is told of")
+
+
+def _translate_transform(report: Report, prefix: str, kind: str, side: str) -> None:
+    key = f"{prefix}type"
+    if not kind:
+        report.refuse(key, "the transform has no type, and Connect would not start either")
+    elif side == "Key":
+        report.drop((key,), "keys are not written")
+    elif kind in _HARMLESS:
+        report.drop((key,), _HARMLESS[kind])
+    elif report.get(f"{prefix}predicate"):
+        report.refuse(key, f"only some records ({prefix}predicate): transform.sql may do it")
+    elif kind == "KafkaMetadataTransform":
+        _take_metadata(report, prefix)
+    elif kind == "InsertField" and not report.get(f"{prefix}static.field"):
+        _take_inserted(report, prefix)
+    elif kind == "ReplaceField" and _only_excludes(report, prefix):
+        report.drop((key,), "a field without a column is ignored, unless it is evolved")
+    elif kind in _COUNTERPART:
+        report.refuse(key, f"its counterpart has to be written by hand: {_COUNTERPART[kind]}")
+    else:
+        report.refuse(key, f"headgate has no {kind}; see [transform] (docs/guides/transforms.md)")
+
+
+def _only_excludes(report: Report, prefix: str) -> bool:
+    others = ("renames", "include", "whitelist")
+    evolves = report.is_on("iceberg.tables.evolve-schema-enabled")
+    return not evolves and not any(report.get(prefix + name) for name in others)
+
+
+def columns_section(report: Report) -> dict[str, object]:
+    """Return the section of record columns, of one table or of many."""
+    return report.section("tables" if "tables" in report.document else "table", "record_columns")
+
+
+def _take_metadata(report: Report, prefix: str) -> None:
+    base = report.get(f"{prefix}field_name") or "_kafka_metadata"
+    columns = columns_section(report)
+    if report.is_on(f"{prefix}nested"):
+        columns["struct"] = base
+    else:
+        columns.update({part: f"{base}_{part}" for part in _METADATA})
+    report.keep(f"{prefix}type", "record_columns, in columns of the same names")
+    if report.get(f"{prefix}external_field"):
+        report.miss(
+            f"{prefix}external_field", "a column with value = CONSTANT under [[table.columns]]"
+        )
+
+
+def _take_inserted(report: Report, prefix: str) -> None:
+    """Take InsertField's parts of a record; a mark (! or ?) only says whether it is optional."""
+    columns = columns_section(report)
+    for part in _METADATA:
+        key = f"{prefix}{part}.field"
+        if named := report.get(key).rstrip("!?"):
+            columns[part] = named
+            report.keep(key, f"record_columns.{part}")
+    report.keep(f"{prefix}type", "record_columns, in columns of the same names")

@@ -1,0 +1,233 @@
+"""Translates where records go: one table, routes by a field, or tables that a field names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from headgate.operations.kafka_connect.fates import Report
+
+_PARTS = re.compile(r"(?:[^,(]|\([^)]*\))+")
+_CREATE = {"json": "infer", "connect-json": "connect", "avro-registry": "registry"}
+_CREATE |= {"protobuf-registry": "registry", "json-registry": "registry"}
+_NAMED_BY_FIELD = r"^(?P<namespace>[^.]+)[.](?P<name>[^.]+)\Z"
+_OF_TABLE = (".route-regex", ".partition-by", ".commit-branch")
+_TRANSFORM_PARTS = ("InsertField", "KafkaMetadataTransform")
+
+
+def tables_of(report: Report) -> list[str]:
+    """Return the tables that the connector names."""
+    return [t.strip() for t in report.get("iceberg.tables").split(",") if t.strip()]
+
+
+def is_routed(report: Report) -> bool:
+    """Return whether a field decides to which table a record goes."""
+    return report.is_on("iceberg.tables.dynamic-enabled") or bool(
+        report.get("iceberg.tables.route-field")
+    )
+
+
+def translate_tables(report: Report, only: str | None) -> None:
+    """Fill ``[table]`` or ``[tables]``; ``only``: of several tables that each take every record,
+    the one that this sink file is for."""
+    tables = tables_of(report)
+    if is_routed(report):
+        report.section("tables")
+        _translate_branches(report, tables, routed=True)
+        _translate_routes(report, tables)
+    elif tables:
+        name = only or tables[0]
+        table = report.section("table")
+        table["identifier"] = name
+        report.keep(
+            "iceberg.tables",
+            "table.identifier"
+            + (": a sink file for each, as each gets every record" if len(tables) > 1 else ""),
+        )
+        _translate_branches(report, [name], routed=False)
+    else:
+        report.refuse("iceberg.tables", "no table is named, and Iceberg's sink would not start")
+    report.drop(
+        ("iceberg.tables.dynamic-enabled",) if not is_routed(report) else (), "routes say it"
+    )
+
+
+def _translate_branches(report: Report, tables: list[str], *, routed: bool) -> None:
+    default = report.get("iceberg.tables.default-commit-branch")
+    branches = {t: report.get(f"iceberg.table.{t}.commit-branch") or default for t in tables}
+    named = {branch for branch in [*branches.values(), default] if branch and branch != "main"}
+    keys = [k for k in report.keys if k.endswith(("commit-branch",))]
+    for key in keys:
+        if routed and named:
+            report.refuse(key, "a sink with routes commits to the main branch")
+        elif key == "iceberg.tables.default-commit-branch" or key.split(".")[2:-1] == (
+            tables[0].split(".") if tables else []
+        ):
+            report.keep(key, "table.branch")
+        else:
+            report.drop((key,), "of another table")
+    if not routed and tables and (branch := branches[tables[0]]) and branch != "main":
+        report.section("table")["branch"] = branch
+
+
+def _translate_routes(report: Report, tables: list[str]) -> None:
+    field = report.get("iceberg.tables.route-field")
+    section = report.section("tables")
+    by_topic = field in _topic_fields(report)
+    if report.is_on("iceberg.tables.dynamic-enabled"):
+        routes = [_dynamic_route(field, by_topic=by_topic)]
+        report.keep(
+            "iceberg.tables.dynamic-enabled",
+            "a route whose table the field names: lower case, and _ for all but letters and digits",
+        )
+        if not field:
+            report.refuse("iceberg.tables.route-field", "it is needed with dynamic-enabled")
+        report.drop(("iceberg.tables",), "the field names the tables")
+    else:
+        routes = [
+            route for t in tables if (route := _static_route(report, t, field, by_topic=by_topic))
+        ]
+        report.keep("iceberg.tables", "the tables of [[tables.route]]")
+        report.drop(("iceberg.tables.dynamic-enabled",), "routes say it")
+    what = "the topic, since a transform copies it there" if by_topic else "tables.route.field"
+    report.keep("iceberg.tables.route-field", what)
+    sink = re.sub(r"\W", "_", report.document["name"])
+    namespace = tables[0].rpartition(".")[0] if tables else "headgate"
+    section["ledger"] = f"{namespace}.headgate_{sink}"
+    section["unmatched"] = "skip"  # as the connector, which says nothing of them
+    section["route"] = routes
+
+
+def _topic_fields(report: Report) -> set[str]:
+    """Return the fields into which transforms copy the topic's name."""
+    found = set()
+    for key, value in report.with_prefix("transforms.").items():
+        name, _, rest = key.partition(".")
+        kind = report.get(f"transforms.{name}.type")
+        if not any(part in kind for part in _TRANSFORM_PARTS):
+            continue
+        if rest == "topic.field":
+            found.add(value.rstrip("!?"))
+        elif rest == "type" and "KafkaMetadata" in value:
+            base = report.get(f"transforms.{name}.field_name") or "_kafka_metadata"
+            nested = report.is_on(f"transforms.{name}.nested")
+            found.add(f"{base}.topic" if nested else f"{base}_topic")
+    return found
+
+
+def _dynamic_route(field: str, *, by_topic: bool) -> dict[str, str]:
+    where = {"topic": _NAMED_BY_FIELD} if by_topic else {"field": field, "value": _NAMED_BY_FIELD}
+    return {**where, "to": "{namespace}.{name}"}
+
+
+def _static_route(
+    report: Report, table: str, field: str, *, by_topic: bool
+) -> dict[str, str] | None:
+    key = f"iceberg.table.{table}.route-regex"
+    pattern = report.get(key)
+    if not pattern:
+        report.miss(key, "without it no record goes to the table, neither there nor here")
+        return None
+    whole = f"^(?:{pattern})\\Z"
+    try:
+        re.compile(whole)
+    except re.error as error:
+        report.refuse(key, f"Java's pattern is none of Python's: {error}")
+        return None
+    report.keep(key, "tables.route.value; of several that match, the first route counts")
+    where = {"topic": whole} if by_topic else {"field": field, "value": whole}
+    return {**where, "to": table}
+
+
+def translate_columns(report: Report) -> None:
+    """Say what becomes of keys about columns, keys and creation of tables."""
+    routed = "tables" in report.document
+    section = report.section("tables" if routed else "table")
+    if report.is_on("iceberg.tables.evolve-schema-enabled"):
+        section["schema"] = {"unknown_fields": "evolve"}
+    report.keep("iceberg.tables.evolve-schema-enabled", "schema.unknown_fields, evolve or ignore")
+    report.drop(("iceberg.tables.schema-force-optional",), "new columns are always optional")
+    report.drop(("iceberg.tables.replace-null-with-default",), "an explicit null always stays null")
+    _translate_creation(report, section, routed=routed)
+    for key in report.keys:
+        if key.endswith(".id-columns") or key == "iceberg.tables.default-id-columns":
+            report.drop(
+                (key,),
+                "Apache's releases only append, so rows were never replaced by it; table.key does, "
+                "in a new table (docs/guides/upserts-and-deletes.md)",
+            )
+        elif key.startswith("iceberg.tables.write-props."):
+            report.miss(key, "set it as a property of the table: writers follow the table")
+        elif key in ("iceberg.tables.upsert-mode-enabled", "iceberg.tables.cdc-field"):
+            _refuse_upserts(report, key)
+        elif key.startswith("iceberg.table.") and key.endswith(_OF_TABLE):
+            report.drop((key,), "of a table that iceberg.tables does not name")
+
+
+def _refuse_upserts(report: Report, key: str) -> None:
+    if report.get(key).lower() in ("false", ""):
+        report.drop((key,), "every record adds a row")
+        return
+    report.refuse(
+        key,
+        "the table has equality deletes; write table.key and fill a new table "
+        "(docs/guides/upserts-and-deletes.md)",
+    )
+
+
+def _translate_creation(report: Report, section: dict[str, Any], *, routed: bool) -> None:
+    creates = report.is_on("iceberg.tables.auto-create-enabled")
+    partition = report.get("iceberg.tables.default-partition-by")
+    properties = report.with_prefix("iceberg.tables.auto-create-props.")
+    by_key = [k for k in report.keys if k.endswith("partition-by")]
+    by_key += [f"iceberg.tables.auto-create-props.{name}" for name in properties]
+    if not routed:
+        why = "the table is there, and is filled as it is; headgate init proposes one to create"
+        report.drop(("iceberg.tables.auto-create-enabled", *by_key), why)
+        return
+    form = report.document.get("format", {}).get("type", "")
+    if not creates:
+        report.drop(("iceberg.tables.auto-create-enabled", *by_key), "no table is created")
+        return
+    if form not in _CREATE:
+        report.miss(
+            "iceberg.tables.auto-create-enabled",
+            "records of this format show no columns: declare them under [[tables.table]]",
+        )
+        report.drop(by_key, "goes with iceberg.tables.auto-create-enabled")
+        return
+    create: dict[str, Any] = {"schema": _CREATE[form]}
+    report.keep("iceberg.tables.auto-create-enabled", "tables.create, for tables to come")
+    if parts := _partition_parts(partition):
+        create["partition_by"] = parts
+    report.keep("iceberg.tables.default-partition-by", "tables.create.partition_by")
+    if properties:
+        create["properties"] = dict(properties)
+    for name in properties:
+        report.keep(
+            f"iceberg.tables.auto-create-props.{name}", f'tables.create.properties."{name}"'
+        )
+    section["create"] = create
+    tables = [
+        {"match": re.escape(t).replace("\\", ""), "partition_by": parts}
+        for t in tables_of(report)
+        if (parts := _partition_parts(report.get(f"iceberg.table.{t}.partition-by")))
+    ]
+    if tables:
+        section["table"] = tables
+    for table in tables_of(report):
+        report.keep(f"iceberg.table.{table}.partition-by", "tables.table.partition_by")
+
+
+def _partition_parts(text: str) -> list[str]:
+    """Split at commas outside of parentheses; Iceberg's names of transforms into ours."""
+    found = []
+    for part in (p.strip() for p in _PARTS.findall(text)):
+        name, bracket, inner = part.partition("(")
+        singular = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
+        name = singular.get(name.strip().lower(), name.strip())
+        arguments = [a.strip() for a in inner.rstrip(") ").split(",")]
+        if name in ("bucket", "truncate") and len(arguments) == 2 and arguments[1].isdecimal():
+            arguments.reverse()
+        found.append(f"{name}({', '.join(arguments)})" if bracket else name)
+    return found

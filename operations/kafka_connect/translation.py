@@ -1,0 +1,264 @@
+"""Turns a connector's configuration into sink files, and says of each key what became of it."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headgate.operations.kafka_connect.catalog_keys import translate_catalog
+from headgate.operations.kafka_connect.fates import Fate, Report, Verdict
+from headgate.operations.kafka_connect.kafka_keys import translate_kafka
+from headgate.operations.kafka_connect.record_keys import (
+    translate_converters,
+    translate_transforms,
+)
+from headgate.operations.kafka_connect.table_keys import (
+    is_routed,
+    tables_of,
+    translate_columns,
+    translate_tables,
+)
+
+APACHE = "org.apache.iceberg.connect.IcebergSinkConnector"
+ANCESTOR = "io.tabular.iceberg.connect.IcebergSinkConnector"
+_CLASSES = {
+    APACHE: APACHE,
+    ANCESTOR: ANCESTOR,
+    "IcebergSinkConnector": APACHE,
+    "IcebergSink": APACHE,
+}
+
+_NOT_NEEDED = {
+    "name": "it names the sink",
+    "connector.class": "read",
+    "tasks.max": "start as many participants as you want tasks (headgate run)",
+    "tasks.max.enforce": "start as many participants as you want tasks (headgate run)",
+    "iceberg.control.topic": "of the connector; a sink has a control topic of its own",
+    "iceberg.control.group-id": "participants need no groups for the control topic",
+    "iceberg.control.group-id-prefix": "participants need no groups for the control topic",
+    "iceberg.connect.group-id": "of the connector; a sink has a group of its own",
+    "iceberg.control.commit.timeout-ms": "a slow participant holds nobody else's rows back",
+    "iceberg.control.commit.threads": "commits to several tables have threads of their own",
+    "iceberg.control.commit.max-consecutive-failures": "failures are tried again, and reported",
+    "iceberg.coordinator-executor-keep-alive-timeout-ms": "of the connector's threads",
+    "iceberg.coordinator.transactional.prefix": "control events need no transactions",
+    "iceberg.coordinator.transactional.suffix": "control events need no transactions",
+    "errors.log.enable": "errors are always logged",
+    "errors.log.include.messages": "quarantine.excerpts says what errors show of records",
+    "errors.retry.timeout": "what did not answer is tried again without end",
+    "errors.retry.delay.max.ms": "participant.retry_backoff_max_ms",
+    "config.action.reload": "headgate restart",
+    "predicates": "told of with the transforms that use them",
+    "config.providers": "a sink file has ${env:NAME} and ${file:PATH}",
+    "offset.flush.interval.ms": "of Connect's worker",
+    "offset.flush.timeout.ms": "of Connect's worker",
+    "heartbeat.interval.ms": "of Connect's worker",
+    "write.upsert.enabled": "the connector does not know this key",
+}
+_OF_WORKER = "of Connect's worker"
+_NAME_CHARACTERS_MAX = 63
+_INTERVAL = "iceberg.control.commit.interval-ms"
+_KNOWN_ICEBERG = (
+    *(key for key in _NOT_NEEDED if key.startswith("iceberg.")),
+    _INTERVAL,
+    *("iceberg.tables", "iceberg.tables.dynamic-enabled", "iceberg.tables.route-field"),
+    *("iceberg.tables.default-commit-branch", "iceberg.tables.default-id-columns"),
+    *("iceberg.tables.default-partition-by", "iceberg.tables.auto-create-enabled"),
+    *("iceberg.tables.evolve-schema-enabled", "iceberg.tables.schema-force-optional"),
+    *("iceberg.tables.schema-case-insensitive", "iceberg.tables.replace-null-with-default"),
+    *("iceberg.catalog", "iceberg.hadoop-conf-dir", "iceberg.catalog.type"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """One sink file to write, as sections, and what became of each key."""
+
+    name: str
+    document: Mapping[str, object]
+    fates: tuple[Fate, ...]
+    variables: Mapping[str, str]
+    """The variables that the file refers to, and the key that each one came from."""
+
+    @property
+    def refused(self) -> tuple[Fate, ...]:
+        return tuple(fate for fate in self.fates if fate.verdict is Verdict.REFUSED)
+
+    @property
+    def missing(self) -> tuple[Fate, ...]:
+        return tuple(fate for fate in self.fates if fate.verdict is Verdict.MISSING)
+
+
+def translate(
+    keys: Mapping[str, str],
+    worker: Mapping[str, str],
+    *,
+    left_out: Sequence[str] = (),
+    topic: str = "",
+) -> tuple[Translated, ...]:
+    """Return a sink file for the connector; several where each table gets every record.
+
+    ``left_out``: keys without which to go on, though they are refused. ``topic``: one that the
+    connector's pattern matches.
+    """
+    report = Report(keys, worker)
+    tables = tables_of(report)
+    several = len(tables) > 1 and not is_routed(report)
+    wanted: Sequence[str | None] = tables if several else [None]
+    return tuple(_translate_one(keys, worker, only, (left_out, topic)) for only in wanted)
+
+
+def _translate_one(
+    keys: Mapping[str, str],
+    worker: Mapping[str, str],
+    only: str | None,
+    asked: tuple[Sequence[str], str],
+) -> Translated:
+    left_out, topic = asked
+    report = Report(keys, worker)
+    for key in left_out:
+        report.tell(key, Verdict.NOT_NEEDED, "left out, as asked")
+    name = sink_name(report.get("name") or report.get("iceberg.tables") or "connector")
+    if only:
+        name = sink_name(f"{name}-{only}")
+    report.document["name"] = name
+    _translate_class(report)
+    _translate_topics(report, topic)
+    translate_kafka(report)
+    translate_catalog(report)
+    translate_converters(report)
+    translate_tables(report, only)
+    translate_transforms(report)
+    translate_columns(report)
+    _translate_errors(report)
+    _translate_interval(report)
+    report.section("spark").setdefault("writer", "in-process")
+    _translate_rest(report)
+    fates = tuple(report.fates.values())
+    return Translated(name, _in_order(report.document), fates, dict(report.variables))
+
+
+def sink_name(text: str) -> str:
+    """Return a name that a sink may have; of a longer one the beginning, and what tells it from
+    others."""
+    name = re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-_") or "connector"
+    if len(name) <= _NAME_CHARACTERS_MAX:
+        return name
+    mark = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{name[: _NAME_CHARACTERS_MAX - len(mark) - 1]}-{mark}"
+
+
+def _translate_class(report: Report) -> None:
+    key = "connector.class"
+    found = report.get(key)
+    known = _CLASSES.get(found)
+    if known == ANCESTOR:
+        report.drop(
+            (key,),
+            "the ancestor of Iceberg's sink: its settings are translated; what its control topic "
+            "announces is of another form",
+        )
+    elif known:
+        report.drop((key,), "a sink file is for headgate run")
+    else:
+        report.refuse(key, f"{found or 'none'} is not Iceberg's sink ({APACHE})")
+
+
+def _translate_topics(report: Report, first: str) -> None:
+    source = report.section("source")
+    if named := report.get("topics"):
+        source["topics"] = [t.strip() for t in named.split(",") if t.strip()]
+        report.keep("topics", "source.topics")
+        return
+    pattern = report.get("topics.regex")
+    if not pattern:
+        source["topics"] = []
+        report.refuse("topics", "no topic is named, and Connect would not start either")
+        return
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        report.refuse("topics.regex", f"Java's pattern is none of Python's: {error}")
+    leads = first or report.variable("topics.regex", "FIRST_TOPIC")
+    source["topics"] = [leads, f"^(?:{pattern})\\Z"]
+    if first:
+        report.keep("topics.regex", f"source.topics; {first} leads, for a pattern cannot")
+    else:
+        report.miss(
+            "topics.regex",
+            "a pattern cannot stand first: give --topic NAME, one that matches it and will stay, "
+            "or set FIRST_TOPIC",
+        )
+
+
+def _translate_errors(report: Report) -> None:
+    quarantine = report.section("quarantine")
+    tolerant = report.get("errors.tolerance").lower() == "all"
+    quarantine["policy"] = "quarantine" if tolerant else "fail"
+    quarantine["tombstones"] = "skip"  # the connector drops records without a value
+    report.keep(
+        "errors.tolerance",
+        "quarantine.policy: where Connect drops a bad record, headgate keeps it"
+        if tolerant
+        else "quarantine.policy: the sink stops before a bad record",
+    )
+    key = "errors.deadletterqueue.topic.name"
+    if topic := report.get(key):
+        if tolerant:
+            quarantine["dead_letter_topic"] = report.value_of("topic", "DEAD_LETTER", topic)
+            report.keep(key, "quarantine.dead_letter_topic, which must exist")
+        else:
+            report.drop((key,), "Connect uses it only with errors.tolerance = all")
+    report.drop(
+        (k for k in report.keys if k.startswith("errors.deadletterqueue.")),
+        "the quarantine table has the reason, and the record's place, key and headers",
+    )
+
+
+def _translate_interval(report: Report) -> None:
+    text = report.get(_INTERVAL)
+    if not text:
+        return
+    if not text.isdecimal() or int(text) == 0:
+        report.refuse(_INTERVAL, f"{text!r} is not a number of milliseconds")
+        return
+    coordinator = report.section("coordinator")
+    interval = int(text)
+    coordinator["commit_interval_ms"] = interval
+    age = 4 * (interval + 30_000)
+    if age > 43_200_000:
+        coordinator["claim_age_max_ms"] = age
+    report.keep(_INTERVAL, "coordinator.commit_interval_ms")
+
+
+def _translate_rest(report: Report) -> None:
+    for key in report.keys:
+        if key in report.fates:
+            continue
+        if key in _NOT_NEEDED:
+            report.drop((key,), _NOT_NEEDED[key])
+        elif key.startswith("iceberg."):
+            near = difflib.get_close_matches(key, _KNOWN_ICEBERG, n=1, cutoff=0.75)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            report.refuse(
+                key, f"no release up to 1.12 knows it{hint} (--leave-out {key} goes on without it)"
+            )
+        elif key.startswith(("config.providers.", "consumer.", "producer.", "admin.")):
+            report.drop((key,), _OF_WORKER)
+        else:
+            report.drop((key,), "no key of Connect's, or of Iceberg's sink")
+
+
+_ORDER = (
+    *("source", "kafka", "catalog", "table", "tables", "format"),
+    *("quarantine", "coordinator", "spark"),
+)
+
+
+def _in_order(document: Mapping[str, object]) -> dict[str, object]:
+    ordered = {name: document[name] for name in _ORDER if document.get(name)}
+    rest = {name: value for name, value in document.items() if name not in _ORDER}
+    return {**rest, **ordered}

@@ -1,0 +1,136 @@
+"""What a table shows of Iceberg's Kafka Connect sink, which filled it before headgate.
+
+A snapshot of the connector carries, in its summary, its position in the control topic
+(``connector_fence.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, cast
+
+from pyiceberg.conversions import to_bytes
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import IcebergType, PrimitiveType
+from pyiceberg.utils.datetime import (
+    date_to_days,
+    datetime_to_micros,
+)
+
+from headgate.control_protocol.events import WrittenFile
+from headgate.tables.iceberg.data_file import FileDetail
+from headgate.tables.iceberg.tag_lineage import (
+    ancestry,
+    parent_ref_of,
+    properties_of,
+    snapshots_by_id,
+)
+
+_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BranchFiles:
+    """Every data file that the branch has or had, as far as its snapshots are left (``whole``: all
+    are), the connector's newest mark, and whether equality deletes are in force."""
+
+    ever: frozenset[str]
+    mark: Mapping[int, int]
+    whole: bool
+    equality_deletes: bool
+
+
+def read_branch_files(table: Table, branch: str, mark: str) -> BranchFiles:
+    """Read the branch's history. Raises what storage raises."""
+    snapshots = snapshots_by_id(table.metadata)
+    ref = parent_ref_of(table.metadata, branch)
+    line = list(ancestry(snapshots, ref)) if ref else []
+    marked = next((p for s in line if mark in (p := properties_of(s))), {})
+    ever, seen, equality = set[str](), set[str](), False
+    with ThreadPoolExecutor(_THREADS) as threads:
+        listed = list(threads.map(lambda snapshot: snapshot.manifests(table.io), line))
+        wanted = {m.manifest_path: m for manifests in listed for m in manifests}
+        read = threads.map(
+            lambda manifest: manifest.fetch_manifest_entry(table.io, discard_deleted=False),
+            wanted.values(),
+        )
+        for manifest, entries in zip(wanted.values(), read, strict=True):
+            seen.add(manifest.manifest_path)
+            if manifest.content == ManifestContent.DATA:
+                ever.update(entry.data_file.file_path for entry in entries)
+                continue
+            equality |= any(
+                entry.data_file.content == DataFileContent.EQUALITY_DELETES for entry in entries
+            )
+    whole = not line or _is_first(line[-1], listed[-1])
+    position = {int(p): int(end) for p, end in json.loads(marked.get(mark, "{}")).items()}
+    return BranchFiles(frozenset(ever), position, whole, equality)
+
+
+def _is_first(snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> bool:
+    """Return whether nothing preceded the snapshot: some clean-ups leave no sign but its files."""
+    own = (manifest.added_snapshot_id == snapshot.snapshot_id for manifest in manifests)
+    return snapshot.parent_snapshot_id is None and all(own)
+
+
+def written_file(table: Table, entry: Mapping[str, Any]) -> WrittenFile:
+    """Return a data file that the connector announced, as a commit takes it.
+
+    Raises ``ValueError`` for one that does not fit the table's partition specs.
+    """
+    spec_id = int(entry.get("spec_id") or 0)
+    spec = table.specs().get(spec_id)
+    values = list((entry.get("partition") or {}).values())
+    if spec is None or len(values) != len(spec.fields):
+        raise ValueError(f"{entry['file_path']} is of partition spec {spec_id}, which is not there")
+    types = [field.field_type for field in spec.partition_type(table.schema()).fields]
+    detail = FileDetail(
+        spec_id=spec_id,
+        partition=tuple(_bytes(t, value) for t, value in zip(types, values, strict=True)),
+        file_format=str(entry["file_format"]).lower(),
+        sort_order_id=entry.get("sort_order_id"),
+        split_offsets=tuple(entry.get("split_offsets") or ()),
+        **{name: _by_column(entry.get(name)) for name in _METRICS},
+    )
+    return detail.of(entry["file_path"], entry["record_count"], entry["file_size_in_bytes"])
+
+
+_METRICS = (
+    *("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"),
+    *("lower_bounds", "upper_bounds"),
+)
+
+
+def _by_column(pairs: Any) -> dict[int, Any]:
+    return {pair["key"]: pair["value"] for pair in pairs or ()}
+
+
+def _bytes(kind: IcebergType, value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        value = datetime_to_micros(value)
+    elif isinstance(value, date):
+        value = date_to_days(value)
+    return to_bytes(cast("PrimitiveType", kind), value)
+
+
+def find_missing(table: Table, files: Mapping[str, int]) -> list[str]:
+    """Return the files (path and size) that are not in the store, or of another size."""
+
+    def is_missing(named: tuple[str, int]) -> bool:
+        path, size = named
+        try:
+            return len(table.io.new_input(path)) != size
+        except FileNotFoundError:
+            return True
+
+    with ThreadPoolExecutor(_THREADS) as threads:
+        gone = threads.map(is_missing, files.items())
+        return [path for path, missing in zip(files, gone, strict=True) if missing]

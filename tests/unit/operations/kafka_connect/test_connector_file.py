@@ -1,0 +1,51 @@
+"""Files of a connector as people have them, and what is wrong with others, with the place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.control_protocol.errors import ConnectorFileUnfit
+from headgate.operations.kafka_connect.connector_file import read_connector
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "trips", "config": {"topics": "a", "tasks.max": 2, "x": true, "y": null}}',
+        '{"name": "trips", "topics": "a", "tasks.max": "2", "x": "true"}',
+        '{"name": "trips", "config": {"topics": "a", "tasks.max": "2", "x": "true"}, "tasks": []}',
+        "# of a worker that stands alone\nname=trips\ntopics = a\ntasks.max:2\nx true\n",
+        "name=trips\r\ntopics=\\\n   a\r\n! more\ntasks.max=2\nx=\\u0074rue",
+    ],
+)
+def test_json_and_properties_say_the_same(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "connector"
+    file.write_text(text)
+    assert read_connector(file) == {"name": "trips", "topics": "a", "tasks.max": "2", "x": "true"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"name": "trips",\n "config": {"topics": }}', ":2:23: is not valid JSON"),
+        ('{"config": {\n"topics": ["a"]}}', ":2: topics is a list"),
+        ('{"config": {"a": "1",\n\n"a": "2"}}', ":3: a is there twice"),
+        ('{"config": "x"}', ":1: config is no object"),
+        ("[]", "is a list"),
+        ("name=a\nnonsense\n", ":2: is neither key=value nor JSON"),
+        ("", "has no keys"),
+    ],
+)
+def test_another_file_is_refused_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "connector.json"
+    file.write_text(text)
+    with pytest.raises(ConnectorFileUnfit) as error:
+        read_connector(file)
+    assert said in error.value.message
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConnectorFileUnfit, match="cannot be read"):
+        read_connector(tmp_path / "none.json")

@@ -1,0 +1,59 @@
+"""``headgate import`` writes a file that loads, or nothing at all."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from support.kafka_connect import LEAST
+
+from headgate.config.load import parse
+from headgate.control_protocol.errors import ConfigurationError, ConnectorRefused
+from headgate.operations.kafka_connect.import_connector import import_connector, to_toml
+
+
+def written(folder: Path, keys: dict[str, str]) -> Path:
+    path = folder / "connector.json"
+    path.write_text(json.dumps({"name": "trips", "config": keys}))
+    return path
+
+
+def test_the_file_loads_once_its_variables_are_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {**LEAST, "iceberg.catalog.credential": "me:HUSH"}
+    said: list[str] = []
+    assert import_connector(written(tmp_path, keys), folder=tmp_path, say=said.append)
+    text = (tmp_path / "trips.toml").read_text()
+    assert "HUSH" not in text + "".join(said)
+    assert any("CATALOG_CREDENTIAL" in line for line in said)
+    monkeypatch.setenv("CATALOG_CREDENTIAL", "me:other")
+    assert parse(text).catalog.properties["credential"] == "me:other"
+
+
+def test_nothing_is_written_where_a_key_is_refused(tmp_path: Path) -> None:
+    said: list[str] = []
+    with pytest.raises(ConnectorRefused, match=r"iceberg\.unheard"):
+        import_connector(
+            written(tmp_path, {**LEAST, "iceberg.unheard": "1"}), folder=tmp_path, say=said.append
+        )
+    assert not list(tmp_path.glob("*.toml"))
+    assert said[0].startswith("refused")
+
+
+def test_no_file_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "trips.toml").write_text("mine")
+    with pytest.raises(ConfigurationError, match="exists already"):
+        import_connector(written(tmp_path, LEAST), folder=tmp_path, say=lambda _: None)
+    assert (tmp_path / "trips.toml").read_text() == "mine"
+
+
+def test_texts_survive_toml() -> None:
+    document = {
+        "name": 'a"b\\c\n\x7f\té',
+        "a.b": {"x": 1, "y": [True, False], "c": {"d e": "f"}},
+        "list": [{"k": "v"}, {"k": ""}],
+    }
+    assert tomllib.loads(to_toml(document)) == document

@@ -1,0 +1,58 @@
+"""A takeover's snapshot carries the connector's mark, and so does each commit behind it, a week."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.local_catalog import local_catalog
+
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import CommitAttempt
+from headgate.control_protocol.testing.contract.world import commit, landed, record
+from headgate.tables.iceberg import connector_fence
+from headgate.tables.iceberg.connector_fence import fence_properties, kept_fence, mark_property
+from headgate.tables.iceberg.table import IcebergTable
+
+SINK = SinkName("sink")
+MARK = mark_property("control", "connect-trips")
+ENDS = {0: 7, 2: 5}
+
+
+def test_every_commit_behind_a_takeover_carries_the_connector_s_mark(tmp_path: Path) -> None:
+    local = local_catalog(tmp_path)
+    made = local.catalog.create_table("db.rows", schema=_schema())
+    table = IcebergTable(local.catalog, "db.rows", SINK, threads=False)
+    fence = fence_properties(SINK, "control", "connect-trips", ENDS)
+    view = landed(table.commit(CommitAttempt(table.read(), record(1, 0), fence=fence)))
+    for number in (1, 2):
+        view = landed(commit(table, view, record(1, number)))
+        made.refresh()
+        summary = made.current_snapshot().summary
+        assert json.loads(summary[MARK]) == {"0": 7, "2": 5}
+    local.catalog.close()
+
+
+def test_a_table_that_nobody_took_over_carries_none(tmp_path: Path) -> None:
+    local = local_catalog(tmp_path)
+    made = local.catalog.create_table("db.rows", schema=_schema())
+    table = IcebergTable(local.catalog, "db.rows", SINK, threads=False)
+    landed(commit(table, landed(commit(table, table.read(), record(1, 0))), record(1, 1)))
+    assert MARK not in made.refresh().current_snapshot().summary.additional_properties
+    local.catalog.close()
+
+
+def test_the_mark_is_repeated_for_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
+    fence = fence_properties(SINK, "control", "connect-trips", ENDS)
+    assert kept_fence(SINK, {**fence, "other": "x"}) == fence
+    assert kept_fence(SinkName("another"), fence) == {}
+    monkeypatch.setattr(connector_fence, "_KEPT_MS", -1)
+    assert kept_fence(SINK, fence_properties(SINK, "control", "connect-trips", ENDS)) == {}
+
+
+def _schema():  # type: ignore[no-untyped-def]
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import LongType, NestedField
+
+    return Schema(NestedField(1, "n", LongType()))
