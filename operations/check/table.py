@@ -29,6 +29,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Lineage, TableView
+from headgate.control_protocol.spark_batch_decision import source_offsets
 from headgate.control_protocol.table_format import FileSchema
 from headgate.coordinator.recovery import (
     fit_offsets,
@@ -255,7 +256,7 @@ class TableCheck:
         fit_offsets(record.offsets, record.topic_ids, now, settings.coordinator)
         looking = State(self._identity, settings.coordinator)
         _, held = defer_added(looking, record.offsets, record.topic_ids, now, now_ms=0)
-        within = f"{len(record.offsets)} partitions, all within their logs"
+        within = f"{len(source_offsets(record.offsets))} partitions, all within their logs"
         return "; ".join([within, *(tell.text for tell in held)])
 
     def check_storage(self) -> str:
