@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
+Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Addresses = np.ndarray[Any, np.dtype[np.uint64]]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 Lanes = tuple[Words, Words]
@@ -40,6 +41,9 @@ class Loops(Protocol):
 
     ``addresses`` and ``messages`` are places in this process's memory, and must be valid.
     """
+
+    walks_json: bool
+    """Whether there is ``walk_json``."""
 
     def gather(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
         """Copy the given number of bytes from each address; address 0 gives null."""
@@ -73,6 +77,14 @@ class Loops(Protocol):
         """Find the value at the end of this path of keys in each JSON object.
 
         The objects are sound, and name no key twice. ``None``: left to the caller.
+        """
+
+    def walk_json(
+        self, values: pa.LargeBinaryArray, begin: int, plan: WalkPlan, into: Walked
+    ) -> tuple[int, int]:
+        """Put JSON objects, from the given one on, into the buffers of columns.
+
+        Return where it stopped, and what needs more room there (-1: nothing; it is done).
         """
 
     def scan_messages(self, octets: Octets, spans: Spans, wanted: Slots) -> FieldScan | None:
@@ -120,10 +132,61 @@ class Fields:
             self.any[place] = inside
         self.slots: Integers | None = None
         """The hash table of the C code (``number_fields``), made on the first call."""
+        self.within: dict[int, dict[bytes, int]] = {}
+        """The place of each field, by the place that contains it."""
+        for inside, name, place in named:
+            self.within.setdefault(inside, {}).setdefault(name, place)
 
     @property
     def slot_count(self) -> int:
         return 1 << (2 * len(self.places) + 2).bit_length()
+
+
+class WalkPlan:
+    """The keys of JSON objects and what is done with the value of each (``json.one_pass``).
+
+    ``keys``: for each the column that it is a field of, its name, its own column, and its mark.
+    """
+
+    def __init__(self, keys: Sequence[tuple[int, bytes, int, int]]) -> None:
+        self.names = np.frombuffer(b"".join((*(name for _, name, _, _ in keys), b"\0")), np.uint8)
+        self.bounds = np.cumsum([0, *(len(name) for _, name, _, _ in keys)], dtype=np.int64)
+        self.inside = np.array([inside for inside, _, _, _ in keys], np.int64)
+        rows = [
+            (begin, len(name), column, mark)
+            for begin, (_, name, column, mark) in zip(self.bounds.tolist(), keys, strict=False)
+        ]
+        # One more than there are: what is compared with the next key may be behind the last.
+        self.keys = np.array([*rows, (0, 0, -1, 0)], np.int64)
+        self.slot_count = 1 << (2 * len(keys) + 2).bit_length()
+        self.slots: Integers | None = None
+        """The hash table of the C code (``number_fields``), made on the first call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """What is written while JSON objects are walked.
+
+    ``columns``: numbers and addresses, a row for each column (``struct column``). ``found``: 1 for
+    each record that was left, else its marks as those of ``classify_json``.
+    """
+
+    columns: Table
+    found: Octets
+
+
+@cache
+def powers_of_ten() -> Integers:
+    """Return for each power from -330 to 310 its first 128 bits, and the power of two beside."""
+    rows = []
+    for exponent in range(-330, 311):
+        shift = (10 ** abs(exponent)).bit_length() - 128
+        if exponent >= 0:
+            bits = 10**exponent >> shift if shift > 0 else 10**exponent << -shift
+        else:
+            bits, shift = (1 << (shift + 255)) // 10**-exponent, -(shift + 255)
+        rows.append((bits >> 64, bits & (2**64 - 1), shift & (2**64 - 1)))
+    return np.array(rows, np.uint64).view(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +246,8 @@ def loops() -> Loops:
 class InC:
     """Calls the C code, which runs without Python's lock."""
 
+    walks_json = True
+
     def __init__(self, path: Path) -> None:
         """Raises ``OSError`` if it cannot be loaded, ``AttributeError`` if it does not match."""
         self._c = ctypes.CDLL(str(path))
@@ -195,6 +260,11 @@ class InC:
             ("classify_json", None, (place, place, c_int64, place, place, place, c_int64)),
             ("number_fields", None, (*[place] * 4, c_int64, place, c_int64)),
             ("pick_json", None, (place, place, c_int64, place, place, c_int64, *[place] * 3)),
+            (
+                "walk_json",
+                c_int64,
+                (*[place] * 2, c_int64, c_int64, *[place] * 4, c_int64, *[place] * 3),
+            ),
             (
                 "scan_messages",
                 None,
@@ -274,6 +344,33 @@ class InC:
         # Addresses into the values' own buffer: they are good only while the caller holds these.
         return Picks(kinds, (begins + begin).astype(np.uint64), sizes)
 
+    def walk_json(
+        self, values: pa.LargeBinaryArray, begin: int, plan: WalkPlan, into: Walked
+    ) -> tuple[int, int]:
+        assert into.columns.flags.c_contiguous, "the C code reads it as structs"
+        slot_count = plan.slot_count
+        if plan.slots is None:
+            slots = np.zeros(3 * slot_count, np.int64)
+            places = np.arange(len(plan.inside), dtype=np.int64)
+            arrays = (plan.names, plan.bounds, plan.inside, places)
+            where = [each.ctypes.data for each in arrays]
+            self._c.number_fields(*where, len(places), slots.ctypes.data, slot_count)
+            plan.slots = slots
+        _, bounds, octets = values.buffers()
+        first = bounds.address + values.offset * _WORD_BYTES
+        full = np.zeros(1, np.int64)
+        stopped = self._c.walk_json(
+            octets.address if octets else 0,  # only empty values
+            first,
+            begin,
+            len(values),
+            into.columns.ctypes.data,
+            *(each.ctypes.data for each in (plan.keys, plan.names, plan.slots)),
+            slot_count,
+            *(each.ctypes.data for each in (powers_of_ten(), into.found, full)),
+        )
+        return stopped, int(full[0])
+
     def scan_messages(self, octets: Octets, spans: Spans, wanted: Slots) -> FieldScan:
         count, rows = wanted.kinds.shape[1], len(spans.begins)
         values, sizes = np.zeros((count, rows), np.int64), np.full((count, rows), -1, np.int64)
@@ -330,6 +427,8 @@ def _address_and_length(numbers: np.ndarray[Any, Any]) -> tuple[int, int]:
 class InPython:
     """Does the same without C: one call of librdkafka's functions for each message."""
 
+    walks_json = False
+
     def gather(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
         order = np.argsort(addresses, kind="stable")
         near = np.split(order, np.flatnonzero(np.diff(addresses[order]) > _FAR) + 1)
@@ -353,6 +452,11 @@ class InPython:
 
     def pick_json(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> None:
         """Left to the caller, who has Python's own parser."""
+
+    def walk_json(
+        self, values: pa.LargeBinaryArray, begin: int, plan: WalkPlan, into: Walked
+    ) -> tuple[int, int]:
+        raise NotImplementedError("nothing but C code walks JSON; ask walks_json")
 
     def scan_messages(self, octets: Octets, spans: Spans, wanted: Slots) -> None:
         """Left to the caller (``decoder``)."""

@@ -132,23 +132,41 @@ static text multibyte(text at, text end, uint8_t first)
     return at;
 }
 
-/* Whether one of eight bytes is no ASCII, zero, a quotation mark or a backslash; or perhaps one behind such a byte. */
-static int has_special(text at)
+/* A bit for each of eight bytes that is no ASCII, zero, a quotation mark or a backslash, and perhaps for one behind such
+ * a byte. The first byte is the lowest. */
+static uint64_t special_bits(text at)
 {
     const uint64_t ones = 0x0101010101010101, highs = 0x8080808080808080;
     uint64_t eight, quotes, slashes;
     memcpy(&eight, at, 8);
     quotes = eight ^ ones * '"';
     slashes = eight ^ ones * '\\';
-    return ((eight | (eight - ones) | (quotes - ones) | (slashes - ones)) & highs) != 0;
+    return (eight | (eight - ones) | (quotes - ones) | (slashes - ones)) & highs;
+}
+
+/* Which byte the lowest bit is in; bytes before it may be looked at again one by one, so that 0 is right anywhere. */
+static int first_byte(uint64_t bits)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return __builtin_ctzll(bits) >> 3;
+#else
+    (void)bits;
+    return 0;
+#endif
 }
 
 /* Behind the quotation mark that begins it. `escaped` is set where it holds a backslash. */
 static text string(text at, text end, int *escaped)
 {
     for (;;) {
-        while (end - at >= 8 && !has_special(at)) /* eight bytes are read only where there are eight */
+        while (end - at >= 8) { /* eight bytes are read only where there are eight */
+            uint64_t special = special_bits(at);
+            if (special) {
+                at += first_byte(special);
+                break;
+            }
             at += 8;
+        }
         if (at >= end)
             return NULL;
         uint8_t octet = *at++;
@@ -595,6 +613,928 @@ void pick_json(const uint8_t *octets, const int64_t *bounds, int64_t count, cons
         begins[i] = begin && kinds[i] != DOUBT ? begin - octets : 0;
         sizes[i] = begin && kinds[i] != DOUBT ? behind - begin : 0;
     }
+}
+
+/* JSON objects in one pass into the buffers of Arrow columns, by a plan (json/one_pass.py compiles it).
+ *
+ * A record is taken only when each of its values is written in the plainest way that its column has; any other is left,
+ * as a whole, to who knows all the rules. So nothing is refused here, and what is left may be a good record. */
+
+enum column_kind {
+    SKIPPED, BOOLEAN, INT32, INT64, FLOAT, DOUBLE, STRING, BINARY, FIXED, UUID, DATE, TIME, TIMESTAMP, DECIMAL, STRUCT,
+    LIST, MAP
+};
+enum { LEVELS_MAX = 64, SKIPPED_NUMBER_MAX = 40, TEN_MIN = -330, TEN_MAX = 310 };
+
+/* All of 8 bytes, so that the plan is a table of numbers. Of `values` and `data` addresses. */
+struct column {
+    int64_t kind, nullable, large; /* large: offsets of 64 bits, not 32 */
+    int64_t one, other;           /* width; units in a second and whether there is a zone; precision and scale */
+    int64_t first_key, key_count; /* of a struct, or of what is skipped but has fields that somebody asks about */
+    int64_t unknown;              /* the mark of a field that is none of these keys; 0: nobody asks */
+    int64_t item, key;            /* columns of a list's or a map's items, and of a map's keys */
+    uint64_t valid, values, data; /* addresses; `values` are the offsets of what has any */
+    int64_t room, data_room;      /* in values, of which each buffer has so many (offsets: one more); in bytes */
+    int64_t count, used, nulls;   /* `used`: bytes of data; `nulls`: whether there ever was one */
+};
+
+struct plan_key {
+    int64_t begin, size, column, mark; /* column: -1 where nothing inside is looked at */
+};
+
+struct ten {
+    uint64_t high, low; /* of the 128 first bits of this power of ten, cut off */
+    int64_t shift;      /* the power is about high:low times two to this */
+};
+
+struct walk {
+    struct column *columns;
+    const struct plan_key *plan_keys;
+    text names;
+    const struct one_field *slots;
+    int64_t slot_count;
+    const struct ten *tens;
+    struct keys *keys; /* for keys that no column has */
+    int marks;
+    int64_t full; /* -1, or twice the column that needs more room, and one more if that is for data */
+};
+
+static text walk_value(struct walk *walk, int64_t index, text at, text end, int depth);
+
+static int has_room(struct walk *walk, int64_t index, int64_t data)
+{
+    const struct column *column = &walk->columns[index];
+    if (column->count < column->room && data <= column->data_room - column->used)
+        return 1;
+    walk->full = 2 * index + (column->count < column->room);
+    return 0;
+}
+
+/* The bits behind the last one may be those of a record that was left: they are overwritten. */
+static void put_bit(uint64_t bits, int64_t at, int bit)
+{
+    uint8_t *octet = (uint8_t *)(uintptr_t)bits + (at >> 3), below = (uint8_t)((1 << (at & 7)) - 1);
+    *octet = (uint8_t)((at & 7 ? *octet & below : 0) | bit << (at & 7));
+}
+
+static void put_offset(const struct column *column, int64_t at, int64_t offset)
+{
+    if (column->large)
+        ((int64_t *)(uintptr_t)column->values)[at] = offset;
+    else
+        ((int32_t *)(uintptr_t)column->values)[at] = (int32_t)offset; /* the plan's user has seen that all fit */
+}
+
+static int64_t offset_at(const struct column *column, int64_t at)
+{
+    return column->large ? ((int64_t *)(uintptr_t)column->values)[at] : ((int32_t *)(uintptr_t)column->values)[at];
+}
+
+static int64_t width_of(const struct column *column)
+{
+    switch (column->kind) {
+    case INT32: case FLOAT: case DATE: return 4;
+    case INT64: case DOUBLE: case TIME: case TIMESTAMP: return 8;
+    case UUID: case DECIMAL: return 16;
+    case FIXED: return column->one;
+    default: return 0;
+    }
+}
+
+static void put_value(struct walk *walk, int64_t index, const void *value)
+{
+    struct column *column = &walk->columns[index];
+    size_t width = (size_t)width_of(column);
+    memcpy((uint8_t *)(uintptr_t)column->values + (size_t)column->count * width, value, width);
+    put_bit(column->valid, column->count++, 1);
+}
+
+static int put_null(struct walk *walk, int64_t index)
+{
+    struct column *column = &walk->columns[index];
+    if (!has_room(walk, index, 0))
+        return 0;
+    switch (column->kind) {
+    case BOOLEAN: put_bit(column->values, column->count, 0); break;
+    case STRING: case BINARY: put_offset(column, column->count + 1, column->used); break;
+    case LIST: case MAP: put_offset(column, column->count + 1, walk->columns[column->item].count); break;
+    case STRUCT:
+        for (int64_t key = column->first_key; key < column->first_key + column->key_count; key++) {
+            int64_t inside = walk->plan_keys[key].column;
+            if (inside >= 0 && walk->columns[inside].kind != SKIPPED && !put_null(walk, inside))
+                return 0;
+        }
+        break;
+    default: {
+        size_t width = (size_t)width_of(column);
+        memset((uint8_t *)(uintptr_t)column->values + (size_t)column->count * width, 0, width);
+    }
+    }
+    column->nulls = 1;
+    put_bit(column->valid, column->count++, 0);
+    return 1;
+}
+
+/* Drops what stands behind so many values: the rest of a record that was left. */
+static void cut_off(struct walk *walk, int64_t index, int64_t count)
+{
+    struct column *column = &walk->columns[index];
+    if (column->count < count)
+        return;
+    column->count = count;
+    if (column->kind == STRING || column->kind == BINARY)
+        column->used = offset_at(column, count);
+    else if (column->kind == LIST || column->kind == MAP) {
+        cut_off(walk, column->item, offset_at(column, count));
+        if (column->kind == MAP)
+            cut_off(walk, column->key, offset_at(column, count));
+    } else if (column->kind == STRUCT)
+        for (int64_t key = column->first_key; key < column->first_key + column->key_count; key++) {
+            int64_t inside = walk->plan_keys[key].column;
+            if (inside >= 0 && walk->columns[inside].kind != SKIPPED)
+                cut_off(walk, inside, count);
+        }
+}
+
+/* ------------------------------------------------------------------------------------------------------ numbers */
+
+static const uint64_t TENS[] = {
+    1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000, 10000000000, 100000000000, 1000000000000,
+    10000000000000, 100000000000000, 1000000000000000, 10000000000000000, 100000000000000000, 1000000000000000000,
+    10000000000000000000u,
+};
+static const double EXACT_TENS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                    1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+
+__extension__ typedef unsigned __int128 wide;
+
+/* It is digits times ten to `exponent`; `digits` are cut off where `count` is more than 38, `low` where more than 19. */
+struct decimal {
+    wide digits;
+    uint64_t low;
+    int64_t exponent;
+    int negative, whole, count; /* whole: without a fraction or an exponent; count: from the first that is not zero */
+};
+
+static void add_digit(struct decimal *found, unsigned digit)
+{
+    if (found->count || digit)
+        found->count++;
+    if (found->count <= 19)
+        found->low = found->low * 10 + digit;
+    else if (found->count == 20)
+        found->digits = (wide)found->low * 10 + digit;
+    else if (found->count <= 38)
+        found->digits = found->digits * 10 + digit;
+}
+
+/* Behind a number as JSON writes it, or NULL; also where its exponent is enormous. */
+static text read_decimal(text at, text end, struct decimal *found)
+{
+    *found = (struct decimal){0, 0, 0, 0, 1, 0};
+    if (at < end && *at == '-') {
+        found->negative = 1;
+        at++;
+    }
+    if (!digit(at, end))
+        return NULL;
+    if (*at == '0') {
+        if (digit(++at, end))
+            return NULL;
+    } else
+        while (digit(at, end))
+            add_digit(found, (unsigned)(*at++ - '0'));
+    if (at < end && *at == '.') {
+        found->whole = 0;
+        if (!digit(++at, end))
+            return NULL;
+        for (; digit(at, end); at++, found->exponent--)
+            add_digit(found, (unsigned)(*at - '0'));
+    }
+    if (at < end && (*at | 0x20) == 'e') {
+        int64_t exponent = 0;
+        int minus = 0;
+        found->whole = 0;
+        if (++at < end && (*at == '-' || *at == '+'))
+            minus = *at++ == '-';
+        if (!digit(at, end))
+            return NULL;
+        for (; digit(at, end); at++)
+            if ((exponent = exponent * 10 + (*at - '0')) > 9999)
+                return NULL;
+        found->exponent += minus ? -exponent : exponent;
+    }
+    if (found->count <= 19)
+        found->digits = found->low;
+    return at;
+}
+
+static int to_integer(const struct decimal *from, int64_t *to)
+{
+    uint64_t size = from->low;
+    if (from->count > 19)
+        return 0;
+    if (!from->whole && size) { /* a double: whole, and below 2^53, so that it is what was written */
+        if (from->exponent < -19 || from->exponent > 15)
+            return 0;
+        uint64_t ten = TENS[from->exponent < 0 ? -from->exponent : from->exponent];
+        if (from->exponent < 0 ? size % ten != 0 : size > (1ULL << 53) / ten)
+            return 0;
+        size = from->exponent < 0 ? size / ten : size * ten;
+        if (size >= 1ULL << 53)
+            return 0;
+    }
+    if (size > (uint64_t)INT64_MAX + (from->negative != 0))
+        return 0;
+    *to = (int64_t)(from->negative ? 0 - size : size);
+    return 1;
+}
+
+/* The nearest double, where it can be told with 128 bits; not minus zero, which the rules have two minds about. */
+static int to_double(const struct walk *walk, const struct decimal *from, double *to)
+{
+    uint64_t bits = from->low;
+    int64_t exponent = from->exponent;
+    if (from->count > 19)
+        return 0;
+    if (!bits) {
+        *to = 0;
+        return !from->negative;
+    }
+    if (bits <= 1ULL << 53 && exponent >= -22 && exponent <= 22) { /* both are exact: one operation rounds once */
+        double size = exponent < 0 ? (double)bits / EXACT_TENS[-exponent] : (double)bits * EXACT_TENS[exponent];
+        *to = from->negative ? -size : size;
+        return 1;
+    }
+    if (exponent < TEN_MIN || exponent > TEN_MAX)
+        return 0;
+    const struct ten *ten = &walk->tens[exponent - TEN_MIN];
+    int zeros = __builtin_clzll(bits);
+    bits <<= zeros;
+    /* The true product is at least `product` times 2^64, and less than three more of it. */
+    wide product =
+        (wide)bits * ten->high + (uint64_t)((wide)bits * ten->low >> 64);
+    int surplus = (int)(product >> 127) + 74; /* bits behind the first 53 */
+    wide rest = product & (((wide)1 << surplus) - 1), half = (wide)1 << (surplus - 1);
+    if (rest <= half && rest + 4 > half)
+        return 0;
+    uint64_t mantissa = (uint64_t)(product >> surplus) + (rest > half);
+    int64_t binary = surplus + 64 - zeros + ten->shift;
+    if (mantissa >> 53) {
+        mantissa >>= 1;
+        binary++;
+    }
+    binary += 52 + 1023;
+    if (binary < 1 || binary > 2046)
+        return 0;
+    bits = (uint64_t)from->negative << 63 | (uint64_t)binary << 52 | (mantissa & ((1ULL << 52) - 1));
+    memcpy(to, &bits, 8);
+    return 1;
+}
+
+static wide power_of_ten(int64_t exponent)
+{
+    return exponent > 19 ? (wide)TENS[19] * TENS[exponent - 19] : TENS[exponent];
+}
+
+/* Digit for digit, or not at all. */
+static int to_decimal(const struct decimal *from, int64_t precision, int64_t scale, wide *to)
+{
+    wide size = from->digits;
+    int64_t places = from->exponent + scale;
+    if (from->count > 38 || places < -99 || places > 99)
+        return 0;
+    if (size) {
+        if (places < -38 || places > 38 || (places > 0 && from->count + places > precision))
+            return 0;
+        wide ten = power_of_ten(places < 0 ? -places : places);
+        if (places < 0 && size % ten)
+            return 0;
+        size = places < 0 ? size / ten : size * ten;
+        if (size >= power_of_ten(precision))
+            return 0;
+    }
+    *to = from->negative ? 0 - size : size;
+    return 1;
+}
+
+/* -------------------------------------------------------------------------------------------------------- times */
+
+/* So many digits, or -1. */
+static int64_t read_digits(text at, text end, int count)
+{
+    int64_t found = 0;
+    if (end - at < count)
+        return -1;
+    for (int i = 0; i < count; i++) {
+        if (at[i] < '0' || at[i] > '9')
+            return -1;
+        found = found * 10 + (at[i] - '0');
+    }
+    return found;
+}
+
+/* Behind YYYY-MM-DD, or NULL. Days are counted from 1970. */
+static text read_day(text at, text end, int64_t *days)
+{
+    static const int8_t longest[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    if (end - at < 10 || at[4] != '-' || at[7] != '-')
+        return NULL;
+    int64_t year = read_digits(at, end, 4), month = read_digits(at + 5, end, 2), day = read_digits(at + 8, end, 2);
+    if (year < 1 || month < 1 || month > 12 || day < 1 || day > longest[month - 1])
+        return NULL;
+    if (month == 2 && day == 29 && (year % 4 || (year % 100 == 0 && year % 400)))
+        return NULL;
+    /* The year begins in March, so that the leap day is its last; an era has 400 years, and the first is not before 0. */
+    year -= month <= 2;
+    int64_t era = year / 400, of_era = year % 400, of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    *days = era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
+    return at + 10;
+}
+
+/* Behind HH, HH:MM, HH:MM:SS or more, or NULL. */
+static text read_clock(text at, text end, int64_t per_second, int64_t *units)
+{
+    int64_t hour = read_digits(at, end, 2), minute = 0, second = 0, fraction = 0;
+    if (hour < 0 || hour > 23)
+        return NULL;
+    at += 2;
+    if (at < end && *at == ':') {
+        minute = read_digits(at + 1, end, 2);
+        if (minute < 0 || minute > 59)
+            return NULL;
+        at += 3;
+        if (at < end && *at == ':') {
+            second = read_digits(at + 1, end, 2);
+            if (second < 0 || second > 59)
+                return NULL;
+            at += 3;
+            if (at < end && *at == '.') {
+                int64_t digits = 0, unit = per_second;
+                for (at++; digit(at, end); at++, digits++) {
+                    if (digits == 9 || (unit == 1 && *at != '0'))
+                        return NULL;
+                    if (unit > 1)
+                        fraction += (*at - '0') * (unit /= 10);
+                }
+                if (!digits)
+                    return NULL;
+            }
+        }
+    }
+    *units = (hour * 3600 + minute * 60 + second) * per_second + fraction;
+    return at;
+}
+
+/* Behind Z, +HH, +HHMM or +HH:MM, or NULL. */
+static text read_zone(text at, text end, int64_t *seconds)
+{
+    *seconds = 0;
+    if (*at == 'Z')
+        return at + 1;
+    if (*at != '+' && *at != '-')
+        return NULL;
+    int minus = *at++ == '-';
+    int64_t hour = read_digits(at, end, 2), minute = 0;
+    if (hour < 0 || hour > 23)
+        return NULL;
+    at += 2;
+    if (at < end) {
+        at += *at == ':';
+        minute = read_digits(at, end, 2);
+        if (minute < 0 || minute > 59)
+            return NULL;
+        at += 2;
+    }
+    *seconds = (hour * 3600 + minute * 60) * (minus ? -1 : 1);
+    return at;
+}
+
+enum { DAY_FIRST = -719162, DAY_LAST = 2932896 };
+
+static int fits_years(int64_t seconds, int64_t per_second)
+{
+    if (seconds < (int64_t)DAY_FIRST * 86400 || seconds >= ((int64_t)DAY_LAST + 1) * 86400)
+        return 0;
+    return per_second < 1000000000 || (seconds > -9223372036 && seconds < 9223372036); /* what 64 bits hold */
+}
+
+static int read_timestamp(text at, text end, const struct column *column, int64_t *units)
+{
+    int64_t days, clock = 0, offset = 0;
+    if (!(at = read_day(at, end, &days)))
+        return 0;
+    if (at < end) {
+        if (*at != 'T' && *at != ' ')
+            return 0;
+        if (!(at = read_clock(at + 1, end, column->one, &clock)))
+            return 0;
+        if (at < end && !(at = read_zone(at, end, &offset)))
+            return 0;
+        if (at != end || (offset && !column->other))
+            return 0;
+    }
+    int64_t seconds = days * 86400 + clock / column->one - offset;
+    if (!fits_years(seconds, column->one))
+        return 0;
+    *units = seconds * column->one + clock % column->one;
+    return 1;
+}
+
+/* Days, milliseconds of the day, or milliseconds since 1970. */
+static int to_moment(const struct decimal *from, const struct column *column, int64_t *to)
+{
+    if (!from->whole || !to_integer(from, to))
+        return 0;
+    if (column->kind == DATE)
+        return *to >= DAY_FIRST && *to <= DAY_LAST;
+    if (column->kind == TIME ? *to < 0 || *to >= 86400000 : *to < -99999999999999 || *to > 999999999999999)
+        return 0;
+    int64_t seconds = *to / 1000 - (*to % 1000 < 0);
+    if (column->kind == TIMESTAMP && !fits_years(seconds, column->one))
+        return 0;
+    *to *= column->one / 1000;
+    return 1;
+}
+
+/* -------------------------------------------------------------------------------------------------------- texts */
+
+static int half_code(text at, text end)
+{
+    return end - at >= 6 && *at == '\\' && at[1] == 'u' ? (int)code_at(at + 2) : -1;
+}
+
+/* Of a sound string without its marks (`hash_unescaped` has the reasons). Never more than it was; -1: half a pair. */
+static int64_t unescape(text at, text end, uint8_t *to)
+{
+    static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
+    uint8_t *begin = to;
+    while (at < end) {
+        if (*at != '\\') {
+            *to++ = *at++;
+        } else if (at[1] != 'u') {
+            *to++ = (uint8_t)meant[strchr(names, at[1]) - names];
+            at += 2;
+        } else {
+            unsigned code = code_at(at + 2);
+            at += 6;
+            if (code >> 10 == 0x37)
+                return -1;
+            if (code >> 10 == 0x36) {
+                int low = half_code(at, end);
+                if (low >> 10 != 0x37)
+                    return -1;
+                code = 0x10000 + ((code & 0x3ff) << 10 | ((unsigned)low & 0x3ff));
+                at += 6;
+            }
+            int more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+            *to++ = (uint8_t)(more ? (0xff << (7 - more) & 0xff) | code >> 6 * more : code);
+            while (more--)
+                *to++ = (uint8_t)(0x80 | (code >> 6 * more & 0x3f));
+        }
+    }
+    return to - begin;
+}
+
+static int hex(uint8_t of)
+{
+    unsigned letter = (of | 0x20u) - 'a';
+    return of >= '0' && of <= '9' ? of - '0' : letter < 6 ? (int)letter + 10 : -1;
+}
+
+static int read_uuid(text at, text end, uint8_t *to)
+{
+    if (end - at != 36)
+        return 0;
+    for (int i = 0; i < 36; i++) {
+        if (i == 8 || i == 13 || i == 18 || i == 23) {
+            if (at[i] != '-')
+                return 0;
+            continue;
+        }
+        int high = hex(at[i++]), low = hex(at[i]); /* digits stand in pairs, and no hyphen is the second of one */
+        if (high < 0 || low < 0)
+            return 0;
+        *to++ = (uint8_t)(high << 4 | low);
+    }
+    return 1;
+}
+
+static int sixth(uint8_t of)
+{
+    if (of >= 'A' && of <= 'Z')
+        return of - 'A';
+    if (of >= 'a' && of <= 'z')
+        return of - 'a' + 26;
+    return of >= '0' && of <= '9' ? of - '0' + 52 : of == '+' ? 62 : of == '/' ? 63 : -1;
+}
+
+/* How many bytes this base64 holds, or -1; `to` has room for three of four characters. */
+static int64_t read_base64(text at, text end, uint8_t *to)
+{
+    uint8_t *begin = to;
+    if ((end - at) & 3)
+        return -1;
+    for (; at < end; at += 4) {
+        int padding = end - at > 4 || at[3] != '=' ? 0 : at[2] != '=' ? 1 : 2;
+        uint32_t word = 0;
+        for (int i = 0; i < 4; i++) {
+            int value = i < 4 - padding ? sixth(at[i]) : 0;
+            if (value < 0)
+                return -1;
+            word = word << 6 | (uint32_t)value;
+        }
+        if (padding && word & (padding == 1 ? 0xff : 0xffff))
+            return -1;
+        for (int i = 0; i < 3 - padding; i++)
+            *to++ = (uint8_t)(word >> (16 - 8 * i));
+    }
+    return to - begin;
+}
+
+/* ------------------------------------------------------------------------------------------------------- values */
+
+static text walk_number(struct walk *walk, int64_t index, text at, text end)
+{
+    const struct column *column = &walk->columns[index];
+    struct decimal number;
+    int64_t integer = 0;
+    double real = 0;
+    if (!(at = read_decimal(at, end, &number)))
+        return NULL;
+    switch (column->kind) {
+    case INT32: {
+        if (!to_integer(&number, &integer) || integer < INT32_MIN || integer > INT32_MAX)
+            return NULL;
+        int32_t narrow = (int32_t)integer;
+        put_value(walk, index, &narrow);
+        return at;
+    }
+    case INT64:
+        if (!to_integer(&number, &integer))
+            return NULL;
+        put_value(walk, index, &integer);
+        return at;
+    case FLOAT: {
+        if (!to_double(walk, &number, &real) || real > 3.4e38 || real < -3.4e38)
+            return NULL;
+        float narrow = (float)real;
+        put_value(walk, index, &narrow);
+        return at;
+    }
+    case DOUBLE:
+        if (!to_double(walk, &number, &real))
+            return NULL;
+        put_value(walk, index, &real);
+        return at;
+    case DECIMAL: {
+        wide unscaled;
+        if (!to_decimal(&number, column->one, column->other, &unscaled))
+            return NULL;
+        put_value(walk, index, &unscaled); /* little-endian, as Arrow is on these machines */
+        return at;
+    }
+    default: return NULL;
+    }
+}
+
+static text walk_moment(struct walk *walk, int64_t index, text at, text end)
+{
+    struct decimal number;
+    int64_t units;
+    if (!(at = read_decimal(at, end, &number)) || !to_moment(&number, &walk->columns[index], &units))
+        return NULL;
+    int32_t days = (int32_t)units;
+    put_value(walk, index, walk->columns[index].kind == DATE ? (void *)&days : (void *)&units);
+    return at;
+}
+
+static int take_data(struct column *column, int64_t size)
+{
+    if (size < 0)
+        return 0;
+    column->used += size;
+    put_offset(column, column->count + 1, column->used);
+    put_bit(column->valid, column->count++, 1);
+    return 1;
+}
+
+/* Of what stands between quotation marks; whether the column takes it. */
+static int take_text(struct walk *walk, int64_t index, text at, text end, int escaped)
+{
+    struct column *column = &walk->columns[index];
+    uint8_t octets[16];
+    int64_t units = 0;
+    int32_t days;
+    text behind;
+    if (column->kind == STRING) {
+        if (!has_room(walk, index, end - at))
+            return 0;
+        uint8_t *to = (uint8_t *)(uintptr_t)column->data + column->used;
+        if (escaped)
+            return take_data(column, unescape(at, end, to));
+        memcpy(to, at, (size_t)(end - at));
+        return take_data(column, end - at);
+    }
+    if (escaped)
+        return 0;
+    switch (column->kind) {
+    case INT32: case INT64: case FLOAT: case DOUBLE: case DECIMAL:
+        behind = at < end ? walk_number(walk, index, at, end) : NULL;
+        return behind == end; /* what was put is cut off with its record otherwise */
+    case DATE:
+        if (!(behind = read_day(at, end, &units)) || (behind < end && *behind++ != 'Z') || behind != end)
+            return 0;
+        days = (int32_t)units;
+        put_value(walk, index, &days);
+        return 1;
+    case TIME:
+        if (!(behind = read_clock(at, end, column->one, &units)) || (behind < end && *behind++ != 'Z') || behind != end)
+            return 0;
+        put_value(walk, index, &units);
+        return 1;
+    case TIMESTAMP:
+        if (!read_timestamp(at, end, column, &units))
+            return 0;
+        put_value(walk, index, &units);
+        return 1;
+    case UUID:
+        if (!read_uuid(at, end, octets))
+            return 0;
+        put_value(walk, index, octets);
+        return 1;
+    case BINARY:
+        if (!has_room(walk, index, end - at))
+            return 0;
+        return take_data(column, read_base64(at, end, (uint8_t *)(uintptr_t)column->data + column->used));
+    case FIXED: { /* base64 of the width, no more: it is written where it belongs */
+        int64_t padding = end - at < 4 ? 0 : end[-1] != '=' ? 0 : end[-2] != '=' ? 1 : 2;
+        if ((end - at) / 4 * 3 - padding != column->one)
+            return 0;
+        uint8_t *to = (uint8_t *)(uintptr_t)column->values + column->count * column->one;
+        if (read_base64(at, end, to) != column->one)
+            return 0;
+        put_bit(column->valid, column->count++, 1);
+        return 1;
+    }
+    default: return 0;
+    }
+}
+
+static text walk_object(struct walk *walk, int64_t index, text at, text end, int depth);
+
+/* Behind a value that no column takes. `index`: of what is known about fields inside of it, or -1. */
+static text skip_unasked(struct walk *walk, int64_t index, text at, text end, int depth)
+{
+    if (*at == '{')
+        return depth < LEVELS_MAX ? walk_object(walk, index, at, end, depth + 1) : NULL;
+    if (*at != '[') {
+        text behind = plain(at, end); /* a number that is too long is none to some */
+        return behind && *at != '"' && behind - at > SKIPPED_NUMBER_MAX ? NULL : behind;
+    }
+    if (depth >= LEVELS_MAX)
+        return NULL;
+    at = space(at + 1, end);
+    if (at < end && *at == ']')
+        return at + 1;
+    for (;;) {
+        if (at == end || !(at = skip_unasked(walk, index, at, end, depth + 1)))
+            return NULL;
+        at = space(at, end);
+        if (at == end || (*at != ',' && *at != ']'))
+            return NULL;
+        if (*at++ == ']')
+            return at;
+        at = space(at, end);
+    }
+}
+
+static int64_t find_key(const struct walk *walk, int64_t index, text name, int64_t size, uint64_t hash)
+{
+    for (uint64_t at = hash + (uint64_t)index;; at++) {
+        const struct one_field *slot = &walk->slots[at & (uint64_t)(walk->slot_count - 1)];
+        if (!slot->inside)
+            return -1;
+        if (slot->hash == hash && slot->inside == index + 1) {
+            const struct plan_key *key = &walk->plan_keys[slot->place];
+            if (key->size == size && !memcmp(walk->names + key->begin, name, (size_t)size))
+                return slot->place;
+        }
+    }
+}
+
+/* Behind the fields of an object: of a struct, or of what is skipped (`index` may then be -1). */
+static text walk_object(struct walk *walk, int64_t index, text at, text end, int depth)
+{
+    const struct column *column = index < 0 ? NULL : &walk->columns[index];
+    int64_t guess = column ? column->first_key : 0, last = column ? guess + column->key_count : 0;
+    uint64_t owner = walk->keys->opened++;
+    at = space(at + 1, end);
+    if (at < end && *at == '}')
+        return at + 1;
+    for (;;) {
+        if (at == end || *at++ != '"')
+            return NULL;
+        uint8_t unescaped[ESCAPED_MAX];
+        text name = at;
+        int64_t found = -1, size;
+        const struct plan_key *next = &walk->plan_keys[guess];
+        /* Names hold nothing that JSON must escape, so the mark behind one ends the key. */
+        if (guess < last && end - at > next->size && at[next->size] == '"' &&
+            is_equal(at, walk->names + next->begin, (uint32_t)next->size)) {
+            found = guess;
+            size = next->size;
+            at += size + 1;
+        } else {
+            int escaped = 0;
+            text behind = string(at, end, &escaped);
+            if (!behind || (escaped && behind - at > ESCAPED_MAX))
+                return NULL;
+            size = behind - 1 - at;
+            if (escaped) {
+                if ((size = unescape(at, behind - 1, unescaped)) < 0)
+                    return NULL;
+                name = unescaped;
+            }
+            if (last)
+                found = find_key(walk, index, name, size, hash_text(name, size));
+            at = behind;
+        }
+        at = space(at, end);
+        if (at == end || *at != ':')
+            return NULL;
+        at = space(at + 1, end);
+        if (at == end)
+            return NULL;
+        const struct plan_key *key = found < 0 ? NULL : &walk->plan_keys[found];
+        int64_t mark = key ? key->mark : column ? column->unknown : 0, inside = key ? key->column : -1;
+        if (key)
+            guess = found + 1 < last ? found + 1 : column->first_key;
+        if (mark && has_content(at, end))
+            walk->marks |= (int)mark;
+        if (inside >= 0 && walk->columns[inside].kind != SKIPPED) {
+            if (walk->columns[inside].count != column->count) /* the second value of this object's field */
+                return NULL;
+            at = walk_value(walk, inside, at, end, depth);
+        } else {
+            note_key(walk->keys, hash_text(name, size), owner);
+            if (walk->keys->twice)
+                return NULL;
+            at = skip_unasked(walk, inside, at, end, depth);
+        }
+        if (!at)
+            return NULL;
+        at = space(at, end);
+        if (at == end || (*at != ',' && *at != '}'))
+            return NULL;
+        if (*at++ == '}')
+            return at;
+        at = space(at, end);
+    }
+}
+
+static text walk_struct(struct walk *walk, int64_t index, text at, text end, int depth)
+{
+    struct column *column = &walk->columns[index];
+    if (!(at = walk_object(walk, index, at, end, depth)))
+        return NULL;
+    for (int64_t key = column->first_key; key < column->first_key + column->key_count; key++) {
+        int64_t inside = walk->plan_keys[key].column;
+        if (inside < 0 || walk->columns[inside].kind == SKIPPED || walk->columns[inside].count > column->count)
+            continue;
+        if (!walk->columns[inside].nullable || !put_null(walk, inside))
+            return NULL;
+    }
+    return at;
+}
+
+static text walk_list(struct walk *walk, int64_t index, text at, text end, int depth)
+{
+    struct column *column = &walk->columns[index];
+    at = space(at + 1, end);
+    if (at < end && *at == ']')
+        at++;
+    else
+        for (;;) {
+            if (at == end || !(at = walk_value(walk, column->item, at, end, depth)))
+                return NULL;
+            at = space(at, end);
+            if (at == end || (*at != ',' && *at != ']'))
+                return NULL;
+            if (*at++ == ']')
+                break;
+            at = space(at, end);
+        }
+    put_offset(column, column->count + 1, walk->columns[column->item].count);
+    return at;
+}
+
+static text walk_map(struct walk *walk, int64_t index, text at, text end, int depth)
+{
+    struct column *column = &walk->columns[index];
+    uint64_t owner = walk->keys->opened++;
+    at = space(at + 1, end);
+    if (at < end && *at == '}')
+        at++;
+    else
+        for (;;) {
+            int escaped = 0;
+            if (at == end || *at++ != '"')
+                return NULL;
+            text behind = string(at, end, &escaped);
+            if (!behind || !has_room(walk, column->key, 0))
+                return NULL;
+            uint64_t hash = 0;
+            if (!escaped)
+                hash = hash_text(at, behind - 1 - at);
+            else if (!hash_unescaped(at, behind - 1, &hash))
+                return NULL;
+            note_key(walk->keys, hash, owner);
+            if (walk->keys->twice || !take_text(walk, column->key, at, behind - 1, escaped))
+                return NULL;
+            at = space(behind, end);
+            if (at == end || *at != ':')
+                return NULL;
+            at = space(at + 1, end);
+            if (at == end || !(at = walk_value(walk, column->item, at, end, depth)))
+                return NULL;
+            at = space(at, end);
+            if (at == end || (*at != ',' && *at != '}'))
+                return NULL;
+            if (*at++ == '}')
+                break;
+            at = space(at, end);
+        }
+    put_offset(column, column->count + 1, walk->columns[column->item].count);
+    return at;
+}
+
+/* Behind a value whose column takes it, or NULL. One value is put, or the record is cut off. */
+static text walk_value(struct walk *walk, int64_t index, text at, text end, int depth)
+{
+    struct column *column = &walk->columns[index];
+    text behind;
+    if (!has_room(walk, index, 0) || depth >= LEVELS_MAX)
+        return NULL;
+    switch (*at) {
+    case '"': {
+        int escaped = 0;
+        behind = string(at + 1, end, &escaped);
+        return behind && take_text(walk, index, at + 1, behind - 1, escaped) ? behind : NULL;
+    }
+    case 'n':
+        behind = word(at, end, "null");
+        return behind && column->nullable && put_null(walk, index) ? behind : NULL;
+    case 't':
+    case 'f':
+        behind = column->kind == BOOLEAN ? word(at, end, *at == 't' ? "true" : "false") : NULL;
+        if (!behind)
+            return NULL;
+        put_bit(column->values, column->count, *at == 't');
+        put_bit(column->valid, column->count++, 1);
+        return behind;
+    case '{':
+        behind = column->kind == STRUCT ? walk_struct(walk, index, at, end, depth + 1)
+                 : column->kind == MAP  ? walk_map(walk, index, at, end, depth + 1)
+                                        : NULL;
+        break;
+    case '[': behind = column->kind == LIST ? walk_list(walk, index, at, end, depth + 1) : NULL; break;
+    default:
+        return column->kind == DATE || column->kind == TIME || column->kind == TIMESTAMP
+                   ? walk_moment(walk, index, at, end)
+                   : walk_number(walk, index, at, end);
+    }
+    if (behind)
+        put_bit(column->valid, column->count++, 1);
+    return behind;
+}
+
+/* The records from `from` on, into the columns of which the first is the struct of all others. Returns the record that
+ * needs more room than `full` has, or `count`. Of each record, `found` is 1 if it was left, else its marks. */
+int64_t walk_json(const uint8_t *octets, const int64_t *bounds, int64_t from, int64_t count, struct column *columns,
+                  const struct plan_key *plan_keys, const uint8_t *names, const struct one_field *slots,
+                  int64_t slot_count, const struct ten *tens, uint8_t *found, int64_t *full)
+{
+    struct keys keys;
+    struct walk walk = {columns, plan_keys, names, slots, slot_count, tens, &keys, 0, -1};
+    keys.opened = 1;
+    memset(keys.table, 0, sizeof keys.table);
+    for (int64_t i = from; i < count; i++) {
+        text end = octets + bounds[i + 1], at = space(octets + bounds[i], end);
+        keys.entries = keys.twice = walk.marks = 0;
+        keys.first = keys.opened;
+        if (at < end && *at == '{' && (at = walk_struct(&walk, 0, at, end, 1)) && space(at, end) == end) {
+            columns[0].count++;
+            found[i] = (uint8_t)walk.marks;
+            continue;
+        }
+        cut_off(&walk, 0, columns[0].count);
+        if ((*full = walk.full) >= 0)
+            return i;
+        found[i] = 1;
+    }
+    *full = -1;
+    return count;
 }
 
 /* Protocol Buffers on the wire: one field after the other, of messages that lie anywhere in the octets. */

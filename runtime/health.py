@@ -247,7 +247,8 @@ class Facts:
 
     ``stalled``: partitions whose records have waited for longer than a commit can take;
     ``draining``: this process was asked to end and is finishing its work; ``stopped``: an operator
-    stopped the sink; ``unheard``: how many members the group has while nobody has spoken for long.
+    stopped the sink; ``unheard``: how many members the group has while nobody has spoken for long;
+    ``of_query``: a Spark query fills the table, which never speaks (QUERY-22).
     """
 
     reachable: bool
@@ -262,6 +263,7 @@ class Facts:
     draining: bool = False
     stopped: bool = False
     unheard: int = 0
+    of_query: bool = False
 
 
 def condition_from(facts: Facts) -> Condition:
@@ -277,7 +279,7 @@ def condition_from(facts: Facts) -> Condition:
         return Condition.UNKNOWN
     if facts.draining or facts.stopped:
         return Condition.DRAINING
-    if facts.alive:
+    if facts.alive or facts.of_query:
         return _condition_at_work(facts)
     return _condition_if_silent(facts)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-from headgate.control_protocol.identifiers import TopicPartition
 from headgate.testing.contract.world import BEGIN
 
 ONE = """
@@ -84,21 +81,3 @@ per_thousand_max = 1000
 """
 )
 """Orders have a key, and returns are added to."""
-
-
-def changing(at: TopicPartition, offset: int) -> bytes | None:
-    """Keys come again and again, and some of their rows go; returns are only added."""
-    if at.topic == "shop.orders" and offset % 7 == 3:
-        return None
-    return json.dumps({"id": offset % 20, "zone": f"{offset}"}).encode()
-
-
-def fold(count: int) -> dict[int, str]:
-    """What so many records of orders come to."""
-    rows: dict[int, str] = {}
-    at = TopicPartition("shop.orders", 0)
-    for offset in range(count):
-        rows.pop(offset % 20, None)
-        if (told := changing(at, offset)) is not None:
-            rows[offset % 20] = json.loads(told)["zone"]
-    return rows

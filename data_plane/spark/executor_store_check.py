@@ -1,4 +1,4 @@
-"""Tries the store from Spark's executors, with what a task of the sink gets."""
+"""Tries store and token servers from Spark's executors, with what a task of the sink gets."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
     MissingRights,
+    TokenServerRefused,
+    TokenUnfit,
     Unreachable,
 )
 from headgate.data_plane.files.store_write_check import try_store
 from headgate.data_plane.spark.session import OpenSession, error_text
+from headgate.kafka.authentication import token_keeper_for
+from headgate.kafka.token_keeper import keeper_of
 
 _COLUMNS = "host string, code string, message string, hint string"
 _SCHEMA = pa.schema([(name, pa.string()) for name in ("host", "code", "message", "hint")])
@@ -26,30 +30,61 @@ _AS_THE_DRIVER = (
 
 def try_from_executors(session: OpenSession, properties: Mapping[str, str], location: str) -> str:
     """Let as many tasks as a batch has try the store. Raises as ``try_store``."""
+    own = dict(properties)
+
+    def attempt() -> None:
+        try_store(own, location)
+
+    count, hosts = _let_each_task(session, attempt)
+    return f"{count} tasks on {hosts} wrote, read and removed a file of a line each"
+
+
+def ask_tokens_from_executors(
+    session: OpenSession, kafka: Mapping[str, str], registry_auth: str
+) -> str:
+    """Let as many tasks as a batch has ask for their tokens. Raises as ``require_token``.
+
+    ``registry_auth`` is the description of ``[format.auth]``, or empty.
+    """
+    own = dict(kafka)
+
+    def attempt() -> None:
+        for keeper in (
+            token_keeper_for(own),
+            keeper_of(registry_auth, "") if registry_auth else None,
+        ):
+            if keeper is not None:
+                keeper.require_token()
+
+    count, hosts = _let_each_task(session, attempt)
+    return f"{count} tasks on {hosts} got their tokens by themselves"
+
+
+def _let_each_task(session: OpenSession, attempt: Callable[[], object]) -> tuple[int, str]:
+    """Return how many tasks did it, and on which hosts. Raises what the attempt raised."""
     tasks = session.spark.range(0, session.parallelism, 1, session.parallelism)
     try:
-        rows = tasks.mapInArrow(_trial(dict(properties), location), _COLUMNS).collect()
+        rows = tasks.mapInArrow(_trial(attempt), _COLUMNS).collect()
     except Exception as error:
         raise Unreachable(f"the Spark job for it failed: {error_text(error)}") from error
     for row in rows:
         if row["code"]:
-            kinds = (MissingRights, ConfigurationError)
+            kinds = (MissingRights, TokenServerRefused, TokenUnfit, ConfigurationError)
             kind = next((each for each in kinds if each.code == row["code"]), Unreachable)
             hint = f"{row['hint']}; {_AS_THE_DRIVER}" if kind is MissingRights else row["hint"]
             raise kind(f"on executor {row['host']}: {row['message']}", hint)
-    hosts = sorted({row["host"] for row in rows})
-    return f"{len(rows)} tasks on {', '.join(hosts)} wrote, read and removed a file of a line each"
+    return len(rows), ", ".join(sorted({row["host"] for row in rows}))
 
 
 def _trial(
-    properties: dict[str, str], location: str
+    attempt: Callable[[], object],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def trial(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for _ in range(batch.num_rows):
                 code = message = hint = ""
                 try:
-                    try_store(properties, location)
+                    attempt()
                 except HeadgateError as error:
                     code, message, hint = error.code, error.message, error.hint
                 row = [[socket.gethostname()], [code], [message], [hint]]

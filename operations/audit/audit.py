@@ -76,6 +76,7 @@ from headgate.operations.audit.source import (
     assess_skipped_and_quarantined,
     check_commit_counts,
     compare_partition,
+    count_commits_of_free_rows,
     count_whole_table,
     describe_totals,
     find_comparable_ranges,
@@ -162,6 +163,7 @@ class SinkAudit:
         self._floors: dict[TopicPartition, int] = {}  # below them, snapshots of others have expired
         self._note_deleted(self._history)
         self._secondaries: set[str] = set()  # the UUIDs of tables that were examined
+        self._free_rows = count_commits_of_free_rows(self._history)
         self._mixed = False  # some files hold rows of nobody knows which sink
         self._found_deleted = 0  # records that are missing because people deleted their rows
         self._absent: dict[TopicPartition, BitMap64] = {}  # that the source holds, and nobody else
@@ -282,7 +284,7 @@ class SinkAudit:
             self._partitions.append(partition)
             lost += [finding for finding in new if finding.what == "record-lost"]
             twice = [finding for finding in new if finding.what == "record-twice"]
-            if self._mixed:
+            if self._mixed or self._free_rows:
                 self._unproven += [finding.evidence for finding in twice]
             else:
                 self._findings += twice
@@ -679,6 +681,9 @@ class SinkAudit:
         if missing and missing <= self._out_of_sight:  # nobody can say which rows those tables have
             self._unproven.append(f"{missing} records of the source are in no table that is there")
             return
+        if missing and self._free_rows:  # QUERY-15
+            self._unproven.append(f"{missing} records of the source have no row of their own")
+            return
         skipped = max(0, self._skipped_records - self._harmless)
         reasons = (
             ("others deleted", self._removed),
@@ -754,6 +759,11 @@ class SinkAudit:
         """What the source shows to be nothing for its tables is as it should be."""
         findings, unproven = assess_skipped_and_quarantined(self._history, self._settings)
         self._findings += findings
+        if self._free_rows:
+            self._unproven.append(
+                f"{self._free_rows} commits are of a stateful Spark query: what their rows are to "
+                "the records is its own"
+            )
         whole = self._history.complete and self._skipped_records <= self._keyed.skipped_record_count
         (self._remarks if whole else self._unproven).extend(unproven)
 

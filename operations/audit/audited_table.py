@@ -14,7 +14,7 @@ from itertools import pairwise
 from headgate.control_protocol.commit_record import TAKEOVER, CommitRecord, PendingCommit
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.spark_batch_decision import source_offsets
+from headgate.control_protocol.spark_batch_decision import QUERY_TOPIC, is_of_query, source_offsets
 from headgate.control_protocol.table_history import History, LiveFile, SinkCommit, TableReader
 from headgate.operations.audit.files import (
     OnProgress,
@@ -102,7 +102,8 @@ def _check_commit_order(
             "two-coordinators",
             f"epoch {one.transaction.epoch} was used by {one.coordinator} and by {two.coordinator}",
         )
-    if two.transaction.epoch > one.transaction.epoch and not two.is_claim and not receives:
+    is_claimed = two.is_claim or receives or is_of_query(two)  # QUERY-13
+    if two.transaction.epoch > one.transaction.epoch and not is_claimed:
         yield Finding("epoch-unclaimed", f"{after.place_in_words} opens its epoch without a claim")
     if two.group_id != one.group_id:
         yield Finding(
@@ -164,7 +165,7 @@ def find_recreated_topics(history: History) -> frozenset[str]:
         topic
         for before, after in pairwise(history.commits)
         for topic in before.record.topic_ids.keys() & after.record.topic_ids.keys()
-        if _is_recreated(before.record, after.record, topic)
+        if topic != QUERY_TOPIC and _is_recreated(before.record, after.record, topic)
     )
 
 

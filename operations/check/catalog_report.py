@@ -19,6 +19,7 @@ from headgate.control_protocol.errors import (
     MissingRights,
     Unreachable,
 )
+from headgate.data_plane.files.store_write_check import try_store
 from headgate.operations.check.check import Check, Questions, State
 from headgate.operations.check.table import NotChecked
 from headgate.runtime.sink_tables import open_tables_read_only
@@ -96,7 +97,7 @@ def _remove(trial: CatalogTrial) -> str:
 
 def _ask_by_trial(questions: Questions, trial: CatalogTrial, advice: _Advice) -> None:
     questions.ask("keys", lambda: _describe_keys(trial, advice))
-    questions.ask("files", lambda: f"{trial.write_file()} was written, read and removed again")
+    questions.ask("files", lambda: _write_file(trial))
     questions.ask("claim", lambda: _claim(trial))
     if not questions.are_well("claim"):
         return
@@ -117,6 +118,10 @@ def _describe_keys(trial: CatalogTrial, advice: _Advice) -> str:
         return "none came with the table: files are reached with those of the sink file or machine"
     advice.lines.append("keys come with each table, and are renewed: the sink file needs none")
     return f"these came with the table: {', '.join(given.secrets)}"
+
+
+def _write_file(trial: CatalogTrial) -> str:
+    return f"{try_store(*trial.files_at())} was written, read and removed again"
 
 
 def _claim(trial: CatalogTrial) -> str:

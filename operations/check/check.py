@@ -121,13 +121,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     _ask_of_table(questions, table, settings)
     if can_dry_run(settings) and questions.are_well("source topics", "table"):
         questions.ask("rows", lambda: check_rows(settings))
-    questions.ask("writer", lambda: _check_writer(settings))
-    if settings.http.listen or settings.http.certificate or settings.telemetry.otlp_endpoint:
-        questions.ask("http", lambda: _check_http(settings))
-    if settings.spark.is_writer and questions.are_well("writer", "storage"):
-        questions.ask("executors", table.check_executors)
-    if settings.transform and questions.are_well("writer", "table"):
-        questions.ask("transform", lambda: check_transform(settings))
+    _ask_writer(questions, table, settings)
     return tuple(questions.answers)
 
 
@@ -168,6 +162,20 @@ def _ask_of_table(questions: Questions, table: TableCheck, settings: SinkSetting
             quarantine = settings.quarantine.table
             questions.ask("quarantine rights", lambda: check_catalog_rights(settings, quarantine))
     questions.ask("storage", table.check_storage)
+
+
+def _ask_writer(questions: Questions, table: TableCheck, settings: SinkSettings) -> None:
+    """Ask about what writes files, and what a participant serves beside it."""
+    questions.ask("writer", lambda: _check_writer(settings))
+    if settings.http.listen or settings.http.certificate or settings.telemetry.otlp_endpoint:
+        questions.ask("http", lambda: _check_http(settings))
+    on_spark = settings.spark.is_writer and questions.are_well("writer")
+    if on_spark and questions.are_well("storage"):
+        questions.ask("executors", table.check_executors)
+    if on_spark and (settings.kafka_auth or settings.format.auth):
+        questions.ask("executors' tokens", table.check_executor_tokens)
+    if settings.transform and questions.are_well("writer", "table"):
+        questions.ask("transform", lambda: check_transform(settings))
 
 
 def _ask_routes(questions: Questions, settings: SinkSettings) -> None:

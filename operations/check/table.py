@@ -16,6 +16,7 @@ from pyiceberg.table.update import AssertTableUUID
 
 from headgate.config.catalog_settings import Backend
 from headgate.config.keyed_table_checks import KeysByRoute
+from headgate.config.registry_auth_settings import REGISTRY_AUTH
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration_if_created, declared_table
 from headgate.config.table_format_registry import spark_session_conf
@@ -28,6 +29,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Lineage, TableView
+from headgate.control_protocol.spark_batch_decision import source_offsets
 from headgate.control_protocol.table_format import FileSchema
 from headgate.coordinator.recovery import (
     fit_offsets,
@@ -65,6 +67,8 @@ from headgate.tables.storage.object_stores import file_properties
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
+
+    from headgate.data_plane.spark.session import OpenSession
 
 
 _ROOM_BYTES_MIN = 1_000_000
@@ -252,7 +256,7 @@ class TableCheck:
         fit_offsets(record.offsets, record.topic_ids, now, settings.coordinator)
         looking = State(self._identity, settings.coordinator)
         _, held = defer_added(looking, record.offsets, record.topic_ids, now, now_ms=0)
-        within = f"{len(record.offsets)} partitions, all within their logs"
+        within = f"{len(source_offsets(record.offsets))} partitions, all within their logs"
         return "; ".join([within, *(tell.text for tell in held)])
 
     def check_storage(self) -> str:
@@ -267,23 +271,47 @@ class TableCheck:
 
     def check_executors(self) -> str:
         """Let Spark's executors write to the store, with what they would have in a batch."""
-        spark, location = self._settings.spark, self._table_location()
-        master = spark.master or spark.conf.get("spark.master", "")
-        if not spark.remote and master.partition("[")[0] == "local":
+        if self._runs_tasks_here():
             return "tasks run on this machine, and see the same as this process"
-        if not spark.remote and not master:
-            raise NotChecked("without spark.master tasks run here, unless spark-submit says else")
+        location = self._table_location()
         if local_path(location) is not None:
             raise NotChecked(f"whether each of them has the folder {location} is not asked")
-        if spark_session_conf(self._settings) is not None:
-            raise NotChecked("this command's only JVM reads the table, and has no executors")
         from headgate.data_plane.spark.executor_store_check import try_from_executors
-        from headgate.data_plane.spark.session import open_session
 
         properties = self._file_properties()
+        return self._ask_executors(
+            lambda session: try_from_executors(session, properties, location)
+        )
+
+    def check_executor_tokens(self) -> str:
+        """Let Spark's executors ask for the tokens that they need in a batch."""
+        if self._runs_tasks_here():
+            return "tasks run on this machine, and ask with the same files as this process"
+        from headgate.data_plane.spark.executor_store_check import ask_tokens_from_executors
+
+        kafka, registry = self._settings.kafka, self._settings.format.options
+        return self._ask_executors(
+            lambda session: ask_tokens_from_executors(
+                session, kafka, registry.get(REGISTRY_AUTH, "")
+            )
+        )
+
+    def _runs_tasks_here(self) -> bool:
+        """Return whether Spark has no executor but this machine. Raises ``NotChecked``."""
+        spark = self._settings.spark
+        master = spark.master or spark.conf.get("spark.master", "")
+        if not spark.remote and not master:
+            raise NotChecked("without spark.master tasks run here, unless spark-submit says else")
+        return not spark.remote and master.partition("[")[0] == "local"
+
+    def _ask_executors(self, question: Callable[[OpenSession], str]) -> str:
+        if spark_session_conf(self._settings) is not None:
+            raise NotChecked("this command's only JVM reads the table, and has no executors")
+        from headgate.data_plane.spark.session import open_session
+
         session = open_session(spark_options(self._settings))
         try:
-            return try_from_executors(session, properties, location)
+            return question(session)
         finally:
             session.close()
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from headgate.operations.cli.options import load_settings, sink_file
+
+if TYPE_CHECKING:
+    from headgate.config.sink_settings import SinkSettings
 
 
 @click.command("import")
@@ -78,6 +83,7 @@ def import_command(
     metavar="TOPIC/PARTITION=OFFSET",
     help="Where the connector began, if nothing says so any more.",
 )
+@click.option("--back", is_flag=True, help="Let the connector go on where the sink stopped.")
 @click.option("--yes", is_flag=True, help="Do it; without this the plan is shown, and no more.")
 @click.pass_context
 def takeover_command(
@@ -88,6 +94,7 @@ def takeover_command(
     adopt: bool,
     heal: bool,
     began: tuple[str, ...],
+    back: bool,
     yes: bool,
 ) -> None:
     """Go on exactly where a Kafka Connect connector stopped.
@@ -96,21 +103,30 @@ def takeover_command(
     """
     if heal and not adopt:
         raise click.UsageError("--heal goes with --adopt")
+    if back and (adopt or began):
+        raise click.UsageError("--back goes with --yes alone")
     settings = load_settings(ctx, sink)
+    from headgate.operations.kafka_connect import takeover as taking
     from headgate.operations.kafka_connect.connector_file import read_connector
-    from headgate.operations.kafka_connect.takeover import (
-        TakeoverRequest,
-        carry_out,
-        parse_began,
-        plan,
-    )
 
-    request = TakeoverRequest(adopt, heal, parse_began(began))
-    takeover = plan(settings, read_connector(connector), request)
-    for text in takeover.describe():
+    keys = read_connector(connector)
+    if back:
+        way = taking.plan_way_back(settings, keys)
+        if _is_confirmed(settings, way.describe(), yes=yes):
+            taking.go_back(settings, way)
+            click.echo("done; next: start the connector")
+        return
+    request = taking.TakeoverRequest(adopt, heal, taking.parse_began(began))
+    planned = taking.plan(settings, keys, request)
+    if _is_confirmed(settings, planned.describe(), yes=yes):
+        taking.carry_out(settings, planned)
+        click.echo(f"taken over; next: headgate run {sink}")
+
+
+def _is_confirmed(settings: SinkSettings, lines: Iterable[str], *, yes: bool) -> bool:
+    """Show a plan; return whether it is to be carried out."""
+    for text in lines:
         click.echo(settings.redacted(text))
     if not yes:
         click.echo("nothing was changed; --yes does it")
-        return
-    carry_out(settings, takeover)
-    click.echo(f"taken over; next: headgate run {sink}")
+    return yes

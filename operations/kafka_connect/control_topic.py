@@ -13,7 +13,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.kafka.client_settings import without_consumer_settings
 from headgate.kafka.clients import new_consumer
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, silent
-from headgate.kafka.group_offsets import read_stored_offsets
+from headgate.kafka.group_offsets import read_stored_offsets, store_offset
 from headgate.operations.kafka_connect.announcements import ControlRecord
 
 TRANSACTION_S_MAX = 60.0
@@ -57,6 +57,18 @@ def read_group_offsets(
     except kafka.KafkaException as error:
         raise Unreachable(f"the offsets of group {group} cannot be read: {error}") from error
     return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+
+
+def write_group_offsets(
+    settings: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int]
+) -> None:
+    """Set where a group without members is. Raises ``Unreachable``."""
+    try:
+        for at, offset in sorted(offsets.items()):
+            place = kafka.TopicPartition(at.topic, at.partition, offset)
+            store_offset(silent(settings), group, place)
+    except kafka.KafkaException as error:
+        raise Unreachable(f"the offsets of group {group} cannot be set: {error}") from error
 
 
 def read_ends(settings: Mapping[str, str], topic: str, group: str) -> dict[int, int]:

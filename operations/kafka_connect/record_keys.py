@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.operations.kafka_connect.fates import Report
+from headgate.operations.kafka_connect.fates import Report, Verdict
 
 _FORMATS = {
     "JsonConverter": "connect-json",
@@ -153,11 +153,16 @@ def translate_transforms(report: Report) -> None:
         fate = report.fates.get(f"{prefix}type")
         for key in report.keys:
             if key.startswith(prefix) and fate:
-                report.tell(key, fate.verdict, f"belongs to transform {name} ({kind})")
+                report.tell(key, _verdict_of_part(fate.verdict), f"see {prefix}type ({kind})")
     if names:
         report.drop(("transforms",), "each transform has a line of its own")
     stale = [k for k in report.keys if k.startswith(("transforms.", "predicates"))]
     report.drop(stale, "of no transform in transforms, or used by one that is told of")
+
+
+def _verdict_of_part(of_type: Verdict) -> Verdict:
+    """Return the verdict of a transform's other keys: one refusal says enough."""
+    return Verdict.NOT_NEEDED if of_type is Verdict.REFUSED else of_type
 
 
 def _translate_transform(report: Report, prefix: str, kind: str, side: str) -> None:

@@ -42,8 +42,9 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.operations.access.kafka_connection import open_source_topics
-from headgate.operations.control.operator_claim import actor, announce
-from headgate.operations.control.set_offsets import require_stopped
+from headgate.operations.access.tables import open_primary
+from headgate.operations.control.operator_claim import actor, announce, make_claim
+from headgate.operations.control.set_offsets import record_for_claim, require_stopped
 from headgate.operations.kafka_connect.announcements import WorkerAnnouncement, assemble
 from headgate.operations.kafka_connect.control_topic import (
     TRANSACTION_S_MAX,
@@ -52,6 +53,7 @@ from headgate.operations.kafka_connect.control_topic import (
     read_ends,
     read_group_offsets,
     require_nobody,
+    write_group_offsets,
 )
 from headgate.operations.kafka_connect.events import AnnouncedFile
 from headgate.operations.kafka_connect.plan import (
@@ -382,24 +384,81 @@ def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
         command=TAKEOVER,
         actor=actor(),
     )
-    fence = fence_properties(settings.name, connector.control_topic, connector.group, takeover.ends)
-    attempt = CommitAttempt(takeover.view, claim, takeover.files, fence=fence)
-    with open_tables_read_only(settings) as tables:
-        table = tables.open_primary()
-        try:
-            outcome = table.commit(attempt)
-            unknown = isinstance(outcome, Unknown)
-            landed = isinstance(outcome, Landed)
-            if not landed and unknown:
-                landed = claim.is_same_commit(table.read().record)
-        finally:
-            table.close()
-    if not landed:
-        raise RetryLater(
-            f"sink {settings.name} has not taken over: {outcome.reason}",  # type: ignore[union-attr]
-            "run the same command again: it finds out what landed",
+    _commit(settings, connector, (takeover.view, takeover.ends), claim, files=takeover.files)
+
+
+def _commit(
+    settings: SinkSettings,
+    connector: Connector,
+    found: tuple[TableView, Mapping[int, int]],
+    claim: CommitRecord,
+    *,
+    files: tuple[WrittenFile, ...] = (),
+) -> None:
+    """Commit a claim that fences the connector. Raises ``RetryLater`` unless it landed."""
+    view, ends = found
+    fence = fence_properties(settings.name, connector.control_topic, connector.group, ends)
+    with open_primary(settings) as table:
+        outcome = table.commit(CommitAttempt(view, claim, files, fence=fence))
+        unknown = isinstance(outcome, Unknown)
+        if isinstance(outcome, Landed) or (unknown and claim.is_same_commit(table.read().record)):
+            announce(settings, claim.command or TAKEOVER)
+            return
+    raise RetryLater(
+        f"sink {settings.name} has not done it: {outcome.reason}",
+        "run the same command again: it finds out what landed",
+    )
+
+
+# --------------------------------------------------------------------------------------- going back
+
+
+@dataclass(frozen=True, slots=True)
+class WayBack:
+    """A return to the connector that was planned; nothing is done yet."""
+
+    connector: Connector
+    view: TableView
+    record: CommitRecord
+    ends: Mapping[int, int]
+
+    def describe(self) -> Iterator[str]:
+        """Yield what will be done, line by line."""
+        yield (
+            f"sink {self.record.sink} is stopped for good (headgate start undoes that), and group "
+            f"{self.connector.group} is set to where {self.view.table} is:"
         )
-    announce(settings, TAKEOVER)
+        yield from (f"  {at}: {offset}" for at, offset in sorted(self.record.offsets.items()))
+
+
+def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
+    """Plan to let the connector go on where the sink stopped (TAKEOVER-13); nothing is changed.
+
+    Raises ``ConnectorAwake``, ``TakeoverUnfit``, and as ``record_for_claim``.
+    """
+    _require_fit_settings(settings)
+    connector = Connector.from_keys(keys, settings.table.identifier)
+    require_stopped(settings)
+    require_nobody(settings.kafka, connector.group)
+    topic = connector.control_topic
+    control = read_control_topic(settings.kafka, topic, connector.group)
+    with open_primary(settings) as table:
+        view = table.read()
+    record = record_for_claim(settings, view)
+    if record.pending_commits:
+        raise TakeoverUnfit(
+            f"{len(record.pending_commits)} deliveries to the quarantine are pending",
+            "start the sink, wait until headgate status says that nothing is, and stop it",
+        )
+    return WayBack(connector, view, record, control.ends)
+
+
+def go_back(settings: SinkSettings, way: WayBack) -> None:
+    """Stop the sink by a claim that fences what the connector had announced, then set its group."""
+    require_nobody(settings.kafka, way.connector.group)
+    claim = make_claim(way.record, f"{TAKEOVER} --back", stopped=True)
+    _commit(settings, way.connector, (way.view, way.ends), claim)
+    write_group_offsets(settings.kafka, way.connector.group, way.record.offsets)
 
 
 def parse_began(texts: tuple[str, ...]) -> dict[TopicPartition, int]:

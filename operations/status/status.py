@@ -22,6 +22,7 @@ from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.message_encoding import SkipReason
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.spark_batch_decision import QUERY_TOPIC, is_of_query
 from headgate.control_protocol.table_history import History, Newest, empty_history
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster import Cluster
@@ -105,7 +106,10 @@ def status(
         envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
     )
     stopped = record is not None and record.stopped
-    ask_group = notes.reachable and heard_events.silent and not stopped
+    of_query = is_of_query(record) and not heard_events.alive
+    if of_query:
+        notes.texts.append("a Spark query fills the table: only its commits show whether it runs")
+    ask_group = notes.reachable and heard_events.silent and not (stopped or of_query)
     unheard = _note_silent_members(settings, notes) if ask_group else 0
     if not (wrong or record) and notes.reachable:
         wrong = _start_error(settings)
@@ -123,6 +127,7 @@ def status(
             stalled=stalled,
             stopped=stopped,
             unheard=unheard,
+            of_query=of_query,
             overdue=record is None
             and (heard_events.since_ms or now_ms)
             < now_ms - overdue_threshold_ms(settings.coordinator),
@@ -175,7 +180,8 @@ def _lag_ages(settings: SinkSettings, report: StatusReport, now_ms: int) -> Mapp
 
     Empty if the brokers do not answer.
     """
-    at = {TopicPartition(p.topic, p.partition): p for p in report.partitions}
+    partitions = (each for each in report.partitions if each.topic != QUERY_TOPIC)
+    at = {TopicPartition(p.topic, p.partition): p for p in partitions}
     lags = {place: p.lag or 0 for place, p in at.items()}
     lags |= {each.at: each.records for each in report.held}
     stored = {place: p.next_offset for place, p in at.items()}

@@ -52,7 +52,6 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.data_plane.files.store_write_check import try_store
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.prepared_commit import PreparedCommit
 from headgate.tables.iceberg.rest_catalog import BoundedRestCatalog
@@ -141,10 +140,10 @@ class CatalogTrial:
         signs = str(files.get("s3.remote-signing-enabled", "")).lower() == "true"
         return GivenKeys(tuple(given), signs and "s3.access-key-id" not in files)
 
-    def write_file(self) -> str:
-        """Write, read and remove a file below the table as a participant would; return its path."""
+    def files_at(self) -> tuple[dict[str, str], str]:
+        """Return the properties by which a participant reaches the table's files, and where."""
         location = self._table.location()
-        return try_store(file_properties(self._table.io.properties, location), location)
+        return file_properties(self._table.io.properties, location), location
 
     def claim(self) -> None:
         """Commit as a sink's first claim does: a snapshot, its properties, branch and tag at once.

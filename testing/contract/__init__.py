@@ -13,6 +13,7 @@ What a table must do by itself is in ``headgate.control_protocol.testing.contrac
 
 from headgate.testing.contract.many_tables import (
     CreatedTablesSinkContract,
+    KeyedSinkContract,
     ManyTablesSinkContract,
     SuspensionSinkContract,
 )
@@ -27,6 +28,7 @@ from headgate.testing.contract.one_table import (
 __all__ = [
     "CreatedTablesSinkContract",
     "EvolutionSinkContract",
+    "KeyedSinkContract",
     "ManyTablesSinkContract",
     "QuarantineSinkContract",
     "RollbackSinkContract",

@@ -10,12 +10,16 @@ from headgate.operations.many_tables.list import tables
 from headgate.testing.contract.world import (
     EACH,
     ManyTablesSinkWorld,
+    QuarantineSinkWorld,
     RoutedSinkWorld,
     SuspensionSinkWorld,
     begins_again,
     begun,
+    changing,
+    fold,
     goes_on,
     holds_each_record_once,
+    keyed_tables,
     many_tables,
     opened,
     places,
@@ -110,3 +114,55 @@ class CreatedTablesSinkContract:
             assert set(world.rows("zone_b")[0]) >= {"id", "zone"}
             kept = sink.tables.file_schema("db.zone_b").properties
             assert kept.get(RAW_NAME_PROPERTY) == "db.zone_b"
+
+
+class KeyedSinkContract:
+    """The tests take a fixture ``world``, a ``QuarantineSinkWorld`` of a format that upserts."""
+
+    def test_a_table_with_a_key_is_the_fold_of_what_several_lives_had_decided(
+        self, world: QuarantineSinkWorld
+    ) -> None:
+        with begun(keyed_tables(world), changing) as sink:
+            with world.locked("orders"):
+                for _ in range(2):
+                    sink.produce(EACH)
+                    sink.until(lambda: sink.pending() == {"db.orders"} and sink.lag() == 0)
+                    sink.begin()
+                remarks = audit(sink.settings, with_source=False).remarks
+                assert any("are pending for db.orders" in remark for remark in remarks)
+                sink.die()
+            begins_again(sink)
+            holds_the_fold(sink, world)
+
+    @pytest.mark.parametrize("step", ["stage", "staged", "committed", "deliver", "delivered"])
+    def test_a_death_at_a_step_of_a_delivery_by_key_leaves_the_fold(
+        self, world: QuarantineSinkWorld, step: str
+    ) -> None:
+        with begun(keyed_tables(world), changing) as sink:
+            sink.produce(EACH)
+            sink.until_killed(step)
+            begins_again(sink)
+            holds_the_fold(sink, world)
+
+    @pytest.mark.parametrize("did_land", [True, False])
+    def test_a_delivery_by_key_whose_answer_is_lost_is_found_out(
+        self, world: QuarantineSinkWorld, *, did_land: bool
+    ) -> None:
+        with begun(keyed_tables(world), changing) as sink:
+            sink.lost_deliveries.append(did_land)
+            goes_on(sink)
+            assert not sink.lost_deliveries
+            begins_again(sink)
+            holds_the_fold(sink, world)
+
+
+def holds_the_fold(sink: SinkInProcess, world: QuarantineSinkWorld) -> None:
+    """Assert it of ``orders``, by somebody else's reader; ``returns`` has each of its records."""
+    count = sink.produced // len(sink.settings.source.topics)
+    expected, rows = fold(count), world.rows("orders")
+    assert {row["id"]: row["zone"] for row in rows} == expected
+    assert len(rows) == len(expected)
+    assert places(world, "returns") == [("shop.returns", 0, offset) for offset in range(count)]
+    report = audit(sink.settings, with_source=False)
+    assert not report.findings
+    assert f"db.orders: each of {len(expected)} live rows has a key of its own" in report.proven

@@ -138,6 +138,13 @@ def many_tables(world: RoutedSinkWorld, *, inferred: bool = False) -> str:
     )
 
 
+def keyed_tables(world: RoutedSinkWorld) -> str:
+    """Return the sink file of ``orders``, whose key is ``id``, and of ``returns`` without one."""
+    columns = COLUMNS.replace('"long" }', '"long", required = true }')
+    own = f'[[tables.table]]\nmatch = "db.orders"\nkey = ["id"]\ncolumns = {columns}\n'
+    return many_tables(world).replace(', "events"', "").replace(_DECLARED, f"{own}{_DECLARED}")
+
+
 def good(_at: TopicPartition, offset: int) -> bytes:
     return json.dumps({"id": offset, "zone": ZONES[offset % 3]}).encode()
 
@@ -146,10 +153,35 @@ def some_bad(at: TopicPartition, offset: int) -> bytes:
     return b"{broken" if offset % 10 == 7 else good(at, offset)
 
 
+KEYS = 20
+
+
+def key_of(_at: TopicPartition, offset: int) -> bytes:
+    return b"%d" % (offset % KEYS)
+
+
+def changing(at: TopicPartition, offset: int) -> bytes | None:
+    """Of orders, keys come again and again, and some of their rows go; returns are only added."""
+    if at.topic == "shop.orders" and offset % 7 == 3:
+        return None
+    return json.dumps({"id": offset % KEYS, "zone": f"{offset}"}).encode()
+
+
+def fold(count: int) -> dict[int, str]:
+    """Return what so many records of orders come to: the zone of each key."""
+    rows: dict[int, str] = {}
+    at = TopicPartition("shop.orders", 0)
+    for offset in range(count):
+        rows.pop(offset % KEYS, None)
+        if (value := changing(at, offset)) is not None:
+            rows[offset % KEYS] = json.loads(value)["zone"]
+    return rows
+
+
 @contextmanager
 def opened(text: str, value: Value = good) -> Iterator[SinkInProcess]:
     """Yield a sink in its first life, which has done nothing yet."""
-    sink = SinkInProcess(parse(text), value)
+    sink = SinkInProcess(parse(text), value, key_of)
     try:
         sink.begin()
         yield sink

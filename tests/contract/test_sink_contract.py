@@ -16,6 +16,7 @@ from support import able_folder, folder_kind
 from headgate.testing.contract import (
     CreatedTablesSinkContract,
     EvolutionSinkContract,
+    KeyedSinkContract,
     ManyTablesSinkContract,
     QuarantineSinkContract,
     RollbackSinkContract,
@@ -58,6 +59,7 @@ class TestIcebergSink(
     QuarantineSinkContract,
     ManyTablesSinkContract,
     CreatedTablesSinkContract,
+    KeyedSinkContract,
     RollbackSinkContract,
     TagSinkContract,
 ):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from hudi_tables.world import ARCHIVED_SOON, QUICK, HudiWorld
-from many_tables_of_a_kind import CHANGES, DECLARED, EVERY, MANY, PLACES, changing, fold
+from many_tables_of_a_kind import CHANGES, DECLARED, EVERY, MANY, PLACES
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
@@ -32,7 +32,15 @@ from headgate.testing.contract import (
     ManyTablesSinkContract,
     SuspensionSinkContract,
 )
-from headgate.testing.contract.world import BEGIN, COLUMNS, many_tables, source
+from headgate.testing.contract.world import (
+    BEGIN,
+    COLUMNS,
+    changing,
+    fold,
+    key_of,
+    many_tables,
+    source,
+)
 from headgate.testing.contract.world import some_bad as value
 from headgate.testing.sink_in_process import SinkInProcess
 
@@ -172,7 +180,7 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         **{"hoodie.table.type": kind, "hoodie.index.type": index},
         **{"hoodie.bucket.index.num.buckets": "2"},
     )
-    shop = SinkInProcess(settings, changing, lambda _, offset: str(offset % 20).encode())
+    shop = SinkInProcess(settings, changing, key_of)
     try:
         shop.begin()
         shop.produce(50)

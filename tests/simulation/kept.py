@@ -93,9 +93,11 @@ class _KeyedTable(_Table):
         """KEY-1, for a delivery: the fold of what was decided up to its transaction, and no
         more."""
         catalog, live = self.catalog, self.catalog.records()
+        decided = frozenset[SourceRecord]()
         if self.newest is not None:
-            self.rows |= self._kept.received(catalog.table, self.newest)
-        self._keys.are_folded(live, self.rows, self._kept.expired)
+            decided = self._kept.decided_for(catalog.table, self.newest)
+            self.rows |= decided - self._kept.expired
+        self._keys.are_folded(live, self.rows | decided, self._kept.expired)
         since = [record for record, _ in self.branch.stored_since(self._counted)]
         counted = live_by_counts(self._live, since)
         if len(live) != counted:
@@ -153,15 +155,13 @@ class Kept:
             row for pending_commit in decided.expired for row in self._of(pending_commit)
         )
 
-    def received(self, table: str, record: CommitRecord) -> frozenset[SourceRecord]:
+    def decided_for(self, table: str, record: CommitRecord) -> frozenset[SourceRecord]:
         """What a secondary table with this record has been delivered, of all that was ever decided
-        for it."""
+        for it; of what has expired nobody knows: until a fence is delivered, it may come
+        (PENDING-8)."""
         pending_commits = (d for d in self._decided.values() if d.table == table)
         delivered = (d for d in pending_commits if d.transaction <= record.transaction)
-        return (
-            frozenset(row for pending_commit in delivered for row in self._of(pending_commit))
-            - self.expired
-        )
+        return frozenset(row for pending_commit in delivered for row in self._of(pending_commit))
 
     def look(self) -> bool:
         """Whether anything has changed."""

@@ -56,6 +56,14 @@ def test_nobody_dies_in_the_calm_where_end_looks_round_often(seed: int, keyed: b
     assert not walk.failed, "\n".join(walk.failed)
 
 
+def test_a_stop_before_a_record_is_judged_by_what_the_table_stores_then() -> None:
+    """What lies before the record was committed in the same turn."""
+    walk = played([3400350], real=frozenset({3400350}))
+
+    assert not walk.failed, "\n".join(walk.failed)
+    assert walk.struck["stopped before a record"]
+
+
 def test_a_killed_coordinator_accounts_for_no_ref_in_a_later_life_either() -> None:
     """Nobody knows any more what it removed (seed 605120, over the real adapter)."""
     world = World(1, real=True)

@@ -520,6 +520,7 @@ class World(Deployment):
         if not isinstance(error, PoisonRecord) or self.poison is None:
             return False
         at, offset = self.poison
+        self.oracle.look()  # the commit that it waited for may have landed in this very turn
         stored = self.oracle.stored().get(at, offset)
         if stored != offset and not self.mended:
             raise Violation(

@@ -51,6 +51,11 @@ def going_back(before: Any, batch: Any, *given: Any, **named: Any) -> Any:
     return replace(made, offsets=made.offsets.with_offsets(batch.end))
 
 
+def by_number_alone(record: Any, batch: Any, *, stateful: bool = False) -> Done | Take:
+    """QUERY-9: a stateful query's batch is placed by its number, wherever its offsets begin."""
+    return decide_batch(record, replace(batch, by_number=batch.by_number or stateful))
+
+
 def not_decided_again(self: QueryTable, planned: Any, files: Any, rows: int) -> Any:
     """QUERY-12: what did not land is committed on whatever is there."""
     now = planned.now
@@ -71,6 +76,7 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int]] = {
     "QUERY-6 without trimming": (lambda: _decides(not_trimmed), 2),
     "QUERY-7 off": (lambda: _decides(over_gaps), 9),
     "QUERY-8 off": (lambda: patch.object(query_table, "record_of_batch", going_back), 2),
+    "QUERY-9 by the number alone": (lambda: _decides(by_number_alone), 24),
     "QUERY-12 without deciding again": (
         lambda: patch.object(QueryTable, "commit", not_decided_again),
         5,

@@ -47,24 +47,25 @@ def rows_from(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
 
 def array_from(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Build a column from Python values, likewise."""
-    return relabel(pa.array(values, _storage_type(kind)), kind)
+    return relabel(pa.array(values, storage_type(kind)), kind)
 
 
 @lru_cache(maxsize=64)
 def _storage_schema(schema: pa.Schema) -> pa.Schema:
-    stored = [_storage_type(field.type) for field in schema]
+    stored = [storage_type(field.type) for field in schema]
     if stored == schema.types:
         return schema
     return pa.schema([pa.field(*of) for of in zip(schema.names, stored, strict=True)])
 
 
-def _storage_type(kind: pa.DataType) -> pa.DataType:
+def storage_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type without extensions, which Arrow stores values of this type as."""
     if isinstance(kind, pa.BaseExtensionType):
         return kind.storage_type
     if kinds.is_struct(kind):
-        return pa.struct([pa.field(field.name, _storage_type(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, storage_type(field.type)) for field in kind])
     if kinds.is_map(kind):
-        return pa.map_(_storage_type(kind.key_type), _storage_type(kind.item_type))
+        return pa.map_(storage_type(kind.key_type), storage_type(kind.item_type))
     if kinds.is_large_list(kind):
-        return pa.large_list(_storage_type(kind.value_type))
-    return pa.list_(_storage_type(kind.value_type)) if kinds.is_list(kind) else kind
+        return pa.large_list(storage_type(kind.value_type))
+    return pa.list_(storage_type(kind.value_type)) if kinds.is_list(kind) else kind

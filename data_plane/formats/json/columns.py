@@ -37,7 +37,7 @@ _WIDE_EPOCH = pa.timestamp("s")
 # What the wide decimals would cut off unnoticed: digits after their last place, directly or through
 # a negative exponent (in a number so long that comparing it with its double would not show it).
 _TOO_FINE = r"\.[0-9]{19}|[0-9][0-9.]{10}[eE]-[0-9]"
-_TOO_FINE_DECIMAL = r"\.[0-9]{39}|[0-9][0-9.]{10}[eE]-[0-9]"
+_TOO_FINE_DECIMAL = r"\.[0-9]{39}|[0-9][0-9.]{10}[eE]-[0-9]|[eE]-0*[0-9]{3}"
 _PLAIN_DECIMAL = r"^[+-]?[0-9]{1,38}(\.[0-9]{1,38})?$"
 _DECIMAL_AGREEMENT = 1e-12
 
@@ -220,7 +220,9 @@ def _convert(field: pa.Field, rough: pa.Array, wide: pa.Array | None, hidden: in
 
 def _struct(target: pa.StructType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
     children = [
-        _convert(child, rough.field(at), wide.field(at) if wide else None, rough.null_count)
+        _convert(
+            child, rough.field(at), wide.field(at) if wide is not None else None, rough.null_count
+        )
         for at, child in enumerate(target)
     ]
     mask = rough.is_null() if rough.null_count else None
@@ -228,7 +230,9 @@ def _struct(target: pa.StructType, rough: pa.Array, wide: pa.Array | None) -> pa
 
 
 def _list(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
-    values = _convert(target.value_field, rough.values, wide.values if wide else None, 0)
+    values = _convert(
+        target.value_field, rough.values, wide.values if wide is not None else None, 0
+    )
     mask = rough.is_null() if rough.null_count else None
     kind = pa.LargeListArray if kinds.is_large_list(target) else pa.ListArray
     offsets = rough.offsets if kinds.is_large_list(target) else rough.offsets.cast(pa.int32())
@@ -241,7 +245,7 @@ def _map(target: pa.MapType, rough: pa.Array, wide: pa.Array | None) -> pa.Array
     rows = np.repeat(np.arange(len(rough)), np.diff(offsets))
     if len(np.unique(np.stack([rows, codes]), axis=1)[0]) < len(codes):
         raise Unfit("a map has a key twice")
-    items = _convert(target.item_field, rough.items, wide.items if wide else None, 0)
+    items = _convert(target.item_field, rough.items, wide.items if wide is not None else None, 0)
     keys = rough.keys.cast(target.key_type)
     mask = rough.is_null() if rough.null_count else None
     return pa.MapArray.from_arrays(rough.offsets, keys, items, type=target, mask=mask)

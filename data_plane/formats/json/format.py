@@ -7,6 +7,7 @@ by one. ``json.values`` lists what is accepted.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from headgate.data_plane.formats import column_options as formats_column_options
 from headgate.data_plane.formats import field_names
 from headgate.data_plane.formats.casting.relabel import rows_from
 from headgate.data_plane.formats.format_registry import take_options
-from headgate.data_plane.formats.json import bad_record_search, columns, paths
+from headgate.data_plane.formats.json import bad_record_search, columns, one_pass, paths
 from headgate.data_plane.formats.json import column_options as json_column_options
 from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.json.columns import Unfit
@@ -25,9 +26,10 @@ from headgate.data_plane.formats.json.field_names import KeysByFieldName
 from headgate.data_plane.formats.record_format import UndecodableRecords
 from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
 from headgate.native.byte_arrays import Packed
-from headgate.native.kernels import Flags, Octets
+from headgate.native.kernels import Fields, Flags, Octets
 
 _SAMPLES = 16
+_FEW = 64
 _LACKS, _IGNORES = 1, 2
 
 
@@ -39,6 +41,7 @@ class JsonRecords:
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         take_options(options or {})
         self._spellings: dict[pa.Schema, columns.Spelling] = {}
+        self._plans: dict[pa.Schema, tuple[Fields | None, one_pass.Plan | None]] = {}
         self._watch = bad_record_search.Watch()
         self._named: tuple[pa.Schema, KeysByFieldName] | None = None
         self._finder: UnknownFieldFinder | None = None
@@ -90,10 +93,70 @@ class JsonRecords:
         return self._decode(values, schema)
 
     def _decode(self, some: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        """Read what is plain in one pass, and what that leaves by the rules."""
         values = Packed.pack(some)
+        plan = self._plan_for(schema)
+        taken = one_pass.walk(values, plan) if plan else None
+        if taken is None or not taken.batch.num_rows:
+            return self._decode_by_rules(values, schema)
+        left = taken.left_rows()
+        marked = self._finder is not None and self._finder.fields is not None
+        marks = (taken.found >> 2).astype(np.uint8) if marked else None
+        self._marks = marks
+        if not len(left):
+            return taken.batch
+        bad: dict[int, str] = {}
+        try:
+            rest = self._decode_left(values.where(taken.found == one_pass.LEFT), schema)
+        except UndecodableRecords as error:
+            rest, bad = error.rest, {int(left[at]): reason for at, reason in error.bad.items()}
+        if marks is not None and self._marks is not None:
+            marks[left] = self._marks
+            self._marks = marks
+        batch = taken.batch
+        if rest.num_rows:
+            good = np.setdiff1d(left, np.array([*bad], np.int64), assume_unique=True)
+            rows = np.concatenate([np.flatnonzero(taken.found != one_pass.LEFT), good])
+            batch = pa.concat_batches([batch, rest]).take(pa.array(np.argsort(rows)))
+        if bad:
+            raise UndecodableRecords(bad, batch)
+        return batch
+
+    def _plan_for(self, schema: pa.Schema) -> one_pass.Plan | None:
+        fields = self._finder.fields if self._finder else None
+        known = self._plans.get(schema)
+        if known is None or known[0] is not fields:
+            known = self._plans[schema] = (fields, one_pass.compile_plan(schema, fields))
+        return known[1]
+
+    def _decode_left(self, values: Packed, schema: pa.Schema) -> pa.RecordBatch:
+        """Decode what the pass left: a few records one by one, which costs less than a block."""
+        if len(values) > _FEW:
+            return self._decode_by_rules(values, schema)
+        self._know_spelling(values, schema)
+        fields = self._finder.fields if self._finder else None
+        ill_formed, _, marks = bad_record_search.suspect_records(values.array, fields)
+        self._marks = _doubt_ill_formed(marks, ill_formed)
+        parts: list[pa.RecordBatch] = []
+        bad: dict[int, str] = {}
+        for row, value in enumerate(values):
+            result = self._decode_one(value or b"", schema, "", ill_formed=bool(ill_formed[row]))
+            if isinstance(result, str):
+                bad[row] = result
+            else:
+                parts.append(result)
+        rest = pa.concat_batches([rows_from([], schema), *parts])
+        if bad:
+            raise UndecodableRecords(bad, rest)
+        return rest
+
+    def _know_spelling(self, values: Packed, schema: pa.Schema) -> None:
         if schema not in self._spellings:
             self._spellings[schema] = {}
             self._learn_spelling(values, schema)
+
+    def _decode_by_rules(self, values: Packed, schema: pa.Schema) -> pa.RecordBatch:
+        self._know_spelling(values, schema)
         try:
             apart = bad_record_search.BadRecordSearch(
                 values,
@@ -104,10 +167,8 @@ class JsonRecords:
                 fields=self._finder.fields if self._finder else None,
             )
         except bad_record_search.Respelled:
-            return self._decode(values, schema)
-        self._marks = apart.marks
-        if apart.marks is not None:  # the C code did not see everything of an invalid value
-            self._marks = np.where(apart.ill_formed, apart.marks | _LACKS, apart.marks)
+            return self._decode_by_rules(values, schema)
+        self._marks = _doubt_ill_formed(apart.marks, apart.ill_formed)
         return self._merge_rows(values, schema, apart)
 
     def _learn_spelling(self, values: Packed, schema: pa.Schema) -> bool:
@@ -163,10 +224,13 @@ class JsonRecords:
                 return self._decode_leniently(
                     value, schema, reason, sure=_is_common_type(field.type)
                 )
-        try:
-            row = {field.name: json_values.convert_field(field, record) for field in schema}
-        except ValueError as reason:
-            return self._decode_leniently(value, schema, reason, sure=False)
+        row: dict[str, Any] = {}
+        for field in schema:
+            try:
+                row[field.name] = json_values.convert_field(field, record)
+            except ValueError as reason:
+                sure = _is_common_type(field.type)
+                return self._decode_leniently(value, schema, reason, sure=sure)
         return rows_from([row], schema)
 
     def _decode_leniently(
@@ -182,6 +246,11 @@ class JsonRecords:
             except Unfit:
                 pass
         return str(reason)
+
+
+def _doubt_ill_formed(marks: Octets | None, ill_formed: Flags) -> Octets | None:
+    """Return the marks, as the C code did not see everything of an invalid value."""
+    return None if marks is None else np.where(ill_formed, marks | _LACKS, marks)
 
 
 def _is_common_type(kind: pa.DataType) -> bool:

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from integration.conftest import Deploy
 from integration.kinds.test_postgres import postgres
 from integration.kinds.test_postgres_secondaries import locked, run
-from many_tables_of_a_kind import CHANGES, EVERY, MANY, PLACES, changing, fold
+from many_tables_of_a_kind import CHANGES, EVERY, MANY, PLACES
 from support.postgres_server import PostgresServer
 
 from headgate.config.load import parse
@@ -26,11 +26,12 @@ from headgate.operations.many_tables.list import tables
 from headgate.operations.status.status import status
 from headgate.testing.contract import (
     CreatedTablesSinkContract,
+    KeyedSinkContract,
     ManyTablesSinkContract,
     QuarantineSinkContract,
     SinkContract,
 )
-from headgate.testing.contract.world import BEGIN, COLUMNS, source
+from headgate.testing.contract.world import BEGIN, COLUMNS, changing, fold, key_of, source
 from headgate.testing.contract.world import some_bad as without_headers
 from headgate.testing.sink_in_process import SinkInProcess
 
@@ -112,7 +113,11 @@ class PostgresSinkWorld:
 
 
 class TestPostgresSink(
-    SinkContract, QuarantineSinkContract, ManyTablesSinkContract, CreatedTablesSinkContract
+    SinkContract,
+    QuarantineSinkContract,
+    ManyTablesSinkContract,
+    CreatedTablesSinkContract,
+    KeyedSinkContract,
 ):
     @pytest.fixture
     def world(self, server: PostgresServer, tmp_path: Path) -> PostgresSinkWorld:
@@ -190,7 +195,7 @@ def orders(server: PostgresServer) -> dict[int, str]:
 def by_key(server: PostgresServer, lake: Path) -> SinkInProcess:
     text = CHANGES.replace("[coordinator]", '[coordinator]\non_topic_recreated = "earliest"')
     settings = settings_at([server], lake, text)
-    return SinkInProcess(settings, changing, lambda _, offset: str(offset % 20).encode())
+    return SinkInProcess(settings, changing, key_of)
 
 
 @pytest.mark.wide

@@ -28,6 +28,7 @@ from headgate.operations.cli.main import main
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
 PARTITIONS = 3
+NEWEST = pytest.mark.parametrize("scene", RELEASES[-1:], indirect=True)
 
 
 class Scene:
@@ -171,7 +172,11 @@ def scene(
     made.worker.kill()
 
 
-@pytest.mark.parametrize("way", ["reread", "adopt"])
+@pytest.mark.parametrize(
+    ("scene", "way"),
+    [*((release, "reread") for release in RELEASES), (RELEASES[-1], "adopt")],
+    indirect=["scene"],
+)
 def test_a_connector_that_is_killed_in_a_commit_leaves_each_record_once(
     scene: Scene, way: str
 ) -> None:
@@ -204,6 +209,23 @@ def test_a_connector_that_wakes_in_a_commit_is_fenced_by_its_own_mark(scene: Sce
     scene.require_each_once()
 
 
+@NEWEST
+def test_the_connector_goes_on_where_the_sink_stopped(scene: Scene) -> None:
+    scene.fill()
+    scene.stop_in_a_commit(scene.worker.kill)
+    assert scene.take_over("--yes").exit_code == 0
+    scene.produce(90)
+    scene.run_to_the_end()
+    back = scene.take_over("--back", "--yes")
+    assert back.exit_code == 0, back.output
+    scene.produce(90)
+    scene.worker.start()
+    scene.wait_until(lambda: scene.rows() >= sum(scene.sent), "its rows")
+    scene.worker.kill()
+    scene.require_each_once()
+
+
+@NEWEST
 def test_a_connector_that_was_stopped_in_order_leaves_nothing_to_do(scene: Scene) -> None:
     scene.fill()
     scene.worker.stop_connector()
@@ -217,6 +239,7 @@ def test_a_connector_that_was_stopped_in_order_leaves_nothing_to_do(scene: Scene
     scene.require_each_once()
 
 
+@NEWEST
 def test_a_connector_at_work_is_refused(scene: Scene) -> None:
     scene.fill()
     command = ["import", str(scene.connector_file), "--worker", str(scene.worker.properties)]

@@ -193,3 +193,30 @@ def test_a_sink_asks_its_registry_with_tokens_and_init_and_check_do_so_too(
     sink.judge()
     assert sorted(row["id"] for row in sink.rows().to_pylist()) == [*range(1_000)]
     assert not [needle for needle in (SECRET, *server.given) if needle in said + path.read_text()]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_200)
+def test_ten_minutes_of_tokens_of_45_seconds_under_load(
+    sink: Deployment, server: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle the token server is away for longer than a token lives."""
+    monkeypatch.setattr(server, "life_s", 45.0)
+    begin_s = time.monotonic()
+
+    def wait_until_s(second: float) -> None:
+        what = f"second {second:.0f}"
+        sink.wait_until(lambda: time.monotonic() - begin_s > second, what, bound_s=400)
+
+    sink.start(2)
+    with sink.load(rate=200):
+        wait_until_s(240)
+        assert "gives no token" not in logs(sink)
+        server.go("hang")
+        wait_until_s(312)
+        server.go("ok")
+        sink.wait_until(lambda: all(p.said("gives tokens again") for p in sink.participants), "all")
+        wait_until_s(600)
+    sink.wait_until_lag_zero()
+    sink.stop()
+    sink.judge()

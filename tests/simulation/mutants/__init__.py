@@ -41,12 +41,12 @@ MUTANTS: dict[str, Mutant] = {
 
 UNSHOWN = {
     **dict.fromkeys(
-        (f"QUERY-{number}" for number in range(1, 22)),
+        (f"QUERY-{number}" for number in range(1, 23)),
         "no participants work there: spark_query/histories.py plays queries, and "
         "spark_query/mutants.py falsifies their rules",
     ),
     **dict.fromkeys(
-        (f"TAKEOVER-{number}" for number in range(1, 13)),
+        (f"TAKEOVER-{number}" for number in range(1, 14)),
         "no connector works there: unit/operations/kafka_connect/test_plan.py plays them, and "
         "integration/operations/test_takeover.py runs the real one",
     ),

@@ -12,7 +12,7 @@ from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitOutcome, Landed, TableView, Unknown
 from headgate.control_protocol.testing import FakeCatalog, FakeTable
-from headgate.coordinator import epoch_claim, machine, pending_delivery
+from headgate.coordinator import epoch_claim, machine, secondary_delivery
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import Resolution
 from headgate.coordinator.state import Timer
@@ -104,7 +104,7 @@ def never_looks_round(right: Any, state: Any, now_ms: int) -> Any:
     return right(state.with_deadline(Timer.LOOK, None), now_ms)
 
 
-@FAMILY.replaces("TABLE-4", (pending_delivery, "_has_moved"))
+@FAMILY.replaces("TABLE-4", (secondary_delivery, "_has_moved"))
 def moved_since_it_was_read(_right: Any, known: TableView, found: TableView) -> bool:
     """What others did before the last read, such as one between a decision and its delivery, is
     found by no look round."""

@@ -121,9 +121,117 @@ static int one_key(void)
     return one[0] == one[1] && other[0] == other[1];
 }
 
+/* The plan of a row: a to n, of every kind; in o a struct with a list of strings in it, p is skipped but has a known field. */
+enum { PLAN_COLUMNS = 24, PLAN_KEYS = 19, ROWS = 3 };
+
+static const char *const ROWS_OF_ALL[] = {
+    "{\"a\":true,\"b\":-12,\"c\":9007199254740993,\"d\":1.5,\"e\":0.1234567890123456789,\"f\":\"t\\u00e9\\ud83d\\ude00\\n\"}",
+    "{\"g\":\"AAECAw==\",\"h\":\"AAECAw==\",\"i\":\"123e4567-e89b-12d3-a456-426614174000\",\"j\":\"2024-02-29\"}",
+    "{ \"k\" : \"12:30:15.123456\" , \"l\":\"2026-08-01T12:30:15.123456+02:00\",\"m\":-12345678.25,\"n\":[1,2,null,3]}",
+    "{\"o\":{\"x\":[\"one\",\"\\u0074wo\",null],\"y\":{\"k\":1e300,\"l\":\"2.5\"}},\"p\":{\"q\":1,\"r\":[{}]},\"new\":[[1]]}",
+    "{\"a\":null,\"n\":[],\"o\":null,\"j\":20000,\"l\":1785585600000,\"new\":{\"a\":{\"b\":\"c\"}},\"\\u0062\":7}",
+};
+
+/* Into buffers that have exactly the room that the plan says, which grow where it is short. Whether all were taken. */
+static int one_walk(void)
+{
+    static const int64_t kinds[PLAN_COLUMNS][3] = {
+        {STRUCT}, {BOOLEAN}, {INT32}, {INT64}, {FLOAT}, {DOUBLE}, {STRING}, {BINARY}, {FIXED, 4}, {UUID}, {DATE},
+        {TIME, 1000000}, {TIMESTAMP, 1000000, 1}, {DECIMAL, 12, 2}, {LIST}, {STRUCT}, {SKIPPED}, {INT32}, {LIST}, {MAP},
+        {STRING}, {STRING}, {DOUBLE}, {SKIPPED},
+    };
+    static const char names[] = "abcdefghijklmnopxyq";
+    static struct one_field slots[64];
+    static struct ten tens[TEN_MAX - TEN_MIN + 1];
+    static struct plan_key keys[PLAN_KEYS + 1];
+    struct column columns[PLAN_COLUMNS] = {0};
+    if (!keys[0].size) {
+        int64_t bounds[PLAN_KEYS + 1], inside[PLAN_KEYS], places[PLAN_KEYS];
+        for (int64_t i = 0; i <= PLAN_KEYS; i++) {
+            bounds[i] = i;
+            if (i == PLAN_KEYS)
+                break;
+            inside[i] = i < 16 ? 0 : i < 18 ? 15 : 16;
+            places[i] = i;
+            keys[i] = (struct plan_key){i, 1, i < 16 ? i + 1 : i == 16 ? 18 : i == 17 ? 19 : -1, i == 18 ? IGNORES : 0};
+        }
+        number_fields((const uint8_t *)names, bounds, inside, places, PLAN_KEYS, slots, 64);
+        for (int i = 0; i <= TEN_MAX - TEN_MIN; i++) /* wrong numbers, but of the right form */
+            tens[i] = (struct ten){1ULL << 63 | (uint64_t)rand() << 20, (uint64_t)rand() << 33, 3 * i - 1000};
+    }
+    for (int64_t i = 0; i < PLAN_COLUMNS; i++) {
+        struct column *column = &columns[i];
+        column->kind = kinds[i][0];
+        column->one = kinds[i][1];
+        column->other = kinds[i][2];
+        column->nullable = i != 21;
+        column->large = i % 2;
+        column->unknown = i ? 0 : LACKS;
+    }
+    columns[0].key_count = 16;
+    columns[15].first_key = 16;
+    columns[15].key_count = 2;
+    columns[16].first_key = 18;
+    columns[16].key_count = 1;
+    columns[14].item = 17;
+    columns[18].item = 20;
+    columns[19].key = 21;
+    columns[19].item = 22;
+    char whole[2 * ROWS + 1][256];
+    int64_t bounds[ROWS + 1] = {0}, full = 0, row = 0;
+    for (int64_t i = 0; i < ROWS; i++)
+        bounds[i + 1] = bounds[i] + snprintf(whole[i], sizeof whole[i], "%s", ROWS_OF_ALL[rand() % 5]);
+    uint8_t *octets = malloc((size_t)bounds[ROWS]), found[ROWS] = {0};
+    for (int64_t i = 0; i < ROWS; i++)
+        memcpy(octets + bounds[i], whole[i], (size_t)(bounds[i + 1] - bounds[i]));
+    for (int changes = rand() % 4; changes; changes--)
+        octets[rand() % bounds[ROWS]] = (uint8_t)(rand() % 3 ? OTHERS[rand() % (sizeof OTHERS - 1)] : rand());
+    if (!(rand() % 4)) /* and the last is cut off */
+        bounds[ROWS] -= rand() % (bounds[ROWS] - bounds[ROWS - 1] + 1);
+    octets = realloc(octets, (size_t)(bounds[ROWS] ? bounds[ROWS] : 1));
+    for (int64_t grown = -2; row < ROWS; grown = full) {
+        for (int64_t i = 1; i < PLAN_COLUMNS; i++) {
+            struct column *column = &columns[i];
+            int64_t room = column->room, data_room = column->data_room;
+            if (grown == 2 * i || (grown == -2 && i < 17 && i != 0))
+                room = grown == -2 ? ROWS : 2 * room + 1;
+            if (grown == 2 * i + 1)
+                data_room = 2 * data_room + 1;
+            if (grown != -2 && room == column->room && data_room == column->data_room)
+                continue;
+            int64_t width = column->kind == BOOLEAN ? 1 : width_of(column);
+            if (column->kind == STRING || column->kind == BINARY || column->kind == LIST || column->kind == MAP)
+                width = column->large ? 8 : 4;
+            int64_t size = column->kind == BOOLEAN ? (room + 7) / 8 : width * (room + (width_of(column) == 0));
+            column->valid = (uint64_t)(uintptr_t)realloc((void *)(uintptr_t)column->valid, (size_t)((room + 7) / 8 + !room));
+            column->values = (uint64_t)(uintptr_t)realloc((void *)(uintptr_t)column->values, (size_t)(size + !size));
+            column->data = (uint64_t)(uintptr_t)realloc((void *)(uintptr_t)column->data, (size_t)(data_room + !data_room));
+            if (grown == -2 && width && !width_of(column) && column->kind != BOOLEAN)
+                put_offset(column, 0, 0);
+            column->room = room;
+            column->data_room = data_room;
+        }
+        row = walk_json(octets, bounds, row, ROWS, columns, keys, (const uint8_t *)names, slots, 64, tens, found, &full);
+    }
+    int64_t left = 0;
+    for (int64_t i = 0; i < ROWS; i++)
+        left += found[i] == 1;
+    for (int64_t i = 1; i < PLAN_COLUMNS; i++) {
+        if (i < 16 && columns[i].count != ROWS - left)
+            abort();
+        if (columns[i].count > columns[i].room || columns[i].used > columns[i].data_room)
+            abort();
+        free((void *)(uintptr_t)columns[i].valid);
+        free((void *)(uintptr_t)columns[i].values);
+        free((void *)(uintptr_t)columns[i].data);
+    }
+    free(octets);
+    return !left;
+}
+
 int main(int count, char **arguments)
 {
-    long objects = 0, numbers = 0, picks = 0, messages = 0, rounds = count == 3 ? atol(arguments[2]) : 0;
+    long walks = 0, objects = 0, numbers = 0, picks = 0, messages = 0, rounds = count == 3 ? atol(arguments[2]) : 0;
     srand((unsigned)(count == 3 ? atoi(arguments[1]) : 0));
     number_some_fields();
     for (long round = 0; round < rounds; round++) {
@@ -131,9 +239,10 @@ int main(int count, char **arguments)
         numbers += one_number();
         picks += one_pick();
         messages += one_message();
+        walks += one_walk();
         if (one_key())
             abort();
     }
-    printf("%ld %ld %ld %ld\n", objects, numbers, picks, messages);
+    printf("%ld %ld %ld %ld %ld\n", objects, numbers, picks, messages, walks);
     return 0;
 }

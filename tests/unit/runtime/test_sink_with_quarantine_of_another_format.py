@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from many_tables_of_a_kind import EVERY, MANY, ONE, PLACES
+from many_tables_of_a_kind import ONE, PLACES
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
@@ -24,7 +24,6 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.check.required_grants import Role, grant_commands
 from headgate.operations.check.table import NotChecked, check_catalog_rights, check_quarantine
 from headgate.operations.control.maintain import maintain
-from headgate.operations.many_tables.list import tables
 from headgate.operations.status.rejected_records import read_rejected_records
 from headgate.operations.status.status import status
 from headgate.runtime.maintenance.table_maintenance import Done
@@ -98,67 +97,8 @@ def test_bad_records_are_in_an_iceberg_table_and_all_others_in_the_delta_table(
     assert status(shop.settings).pending_rows == 0
 
 
-def test_whoever_comes_next_delivers_what_a_dead_coordinator_decided(
-    shop: SinkInProcess, lake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shop.begin()
-    shop.produce(30)
-    shop.until_settled()
-    with monkeypatch.context() as catalog_down:
-        catalog_down.setattr(IcebergTable, "send", _lost)
-        shop.produce(30)
-        shop.until(lambda: shop.lag() == 0 and shop.pending() == {"db.orders_quarantine"})
-        assert len(kept(lake)) == 9
-        assert status(shop.settings).pending_rows == 9
-        assert "are pending for the quarantine" in " ".join(
-            audit(shop.settings, with_source=False).remarks
-        )
-        shop.die()
-    shop.begin()
-    shop.produce(30)
-    shop.until_settled()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
-    assert len(kept(lake)) == 27
-    assert not audit(shop.settings, with_source=False).findings
-
-
 def _lost(*_: Any) -> Any:
     return Unknown("nobody answers")
-
-
-def test_quarantine_3_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(
-    shop: SinkInProcess, lake: Path
-) -> None:
-    shop.begin()
-    shop.produce(30)
-    shop.until_settled()
-    before = DeltaTable(lake / "orders").version()
-    shop.produce(30)
-    shop.until_settled()
-    shop.die()
-    DeltaTable(lake / "orders").restore(before)
-    text = text_of(lake).replace("[coordinator]", '[coordinator]\non_rollback = "follow-table"')
-    shop.settings = parse(text)
-    shop.begin()
-    shop.produce(30)
-    shop.until_settled()
-    shop.die()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
-    assert len(kept(lake)) == 27
-
-
-def test_many_delta_tables_have_one_iceberg_quarantine(lake: Path) -> None:
-    shop = SinkInProcess(parse(text_of(lake, MANY)), value)
-    try:
-        shop.begin()
-        shop.produce(30)
-        shop.until_settled()
-        *routed, _ = EVERY
-        assert sorted(filled(lake, *routed) + kept(lake, "db.rejected")) == source(shop)
-        assert tables(shop.settings).exit_code == 0
-        assert not audit(shop.settings, with_source=False).findings
-    finally:
-        shop.die()
 
 
 def test_a_catalog_that_is_gone_at_a_start_stops_it_before_anything_is_decided(

@@ -83,6 +83,10 @@ def _counted(kind: pa.DataType) -> pa.DataType:
         return pa.struct([(child.name, _counted(child.type)) for child in kind])
     if pa.types.is_large_list(kind):
         return pa.large_list(_counted(kind.value_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_counted(kind.value_type))
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.storage_type
     if pa.types.is_map(kind):
         return pa.map_(_counted(kind.key_type), _counted(kind.item_type))
     return kind

@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyroaring import BitMap64
 from unit.operations.audit.test_audit_pending_commits import ASIDE, Owing
 from unit.operations.filled_table import FilledTable, sink_file_text
-from unit.operations.many_tables.test_rewrite_expired import expires
+from unit.operations.many_tables.test_rewrite_expired_commits import expires
 from unit.operations.routed_shop import AT, CLICKS, ORDERS, Shop, shop_settings
 
 from headgate.config.load import parse

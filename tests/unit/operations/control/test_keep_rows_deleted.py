@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyroaring import BitMap64
 from unit.operations.filled_table import SCHEMA, SINK, TOPIC, FilledTable
 from unit.operations.many_tables.test_replay_quarantined import GOOD
-from unit.operations.many_tables.test_rewrite_expired import expires
+from unit.operations.many_tables.test_rewrite_expired_commits import expires
 from unit.operations.routed_shop import AT, CLICKS, ORDERS, Shop, Source, shop_settings
 
 from headgate.config.sink_settings import SinkSettings

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 import tomllib
 from pathlib import Path
 
 import pytest
-from support.kafka_connect import LEAST
+from support.kafka_connect import LEAST, RELEASED
 
 from headgate.config.load import parse
-from headgate.control_protocol.errors import ConfigurationError, ConnectorRefused
+from headgate.control_protocol.errors import ConfigurationError, ConnectorRefused, HeadgateError
 from headgate.operations.kafka_connect.import_connector import import_connector, to_toml
 
 
@@ -57,3 +58,39 @@ def test_texts_survive_toml() -> None:
         "list": [{"k": "v"}, {"k": ""}],
     }
     assert tomllib.loads(to_toml(document)) == document
+
+
+def test_odd_values_are_refused_by_name_and_never_break_the_translation(tmp_path: Path) -> None:
+    chance = random.Random(11)
+    values = [
+        "",
+        "true",
+        "false",
+        "0",
+        "-1",
+        "a,b",
+        ",",
+        "^(",
+        "x(",
+        "${env:A}",
+        "${",
+        "é\n",
+        "a=b;",
+    ]
+    more = [
+        *("topics.regex", "transforms", "transforms.a.type", "errors.tolerance", "tasks.max"),
+        *("iceberg.kafka.sasl.jaas.config", "iceberg.kafka.sasl.mechanism", "value.converter"),
+        *("iceberg.kafka.ssl.truststore.location", "iceberg.catalog.type", "iceberg.catalog.uri"),
+        *("iceberg.catalog.catalog-impl", "iceberg.hadoop.fs.s3a.endpoint", "connector.class"),
+        *("consumer.override.auto.offset.reset", "iceberg.catalog.token", "name", "predicates"),
+    ]
+    for number in range(400):
+        keys = dict(LEAST)
+        for key in chance.sample([*RELEASED, *more], chance.randrange(1, 8)):
+            keys[key] = chance.choice(values)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        try:
+            import_connector(written(folder, keys), folder=folder, say=lambda _: None)
+        except HeadgateError:
+            assert not list(folder.glob("*.toml"))

@@ -247,6 +247,20 @@ def test_required_fields_of_an_absent_struct_may_be_absent() -> None:
     assert list(reasons(schema, [b'{"v":null}', b'{"v":{}}'])) == [1]
 
 
+def test_lists_of_structs_with_decimals_may_all_be_empty() -> None:
+    inside = pa.struct([pa.field("a", pa.decimal128(10, 2))])
+    schema = pa.schema([pa.field("v", pa.large_list(inside))])
+    # Keys that are numbers are in no plan of the one pass, so that the rules read it.
+    beside = schema.append(pa.field("m", pa.map_(pa.int32(), pa.int32())))
+    values = [b'{"v":[]}', b'{"v":null}']
+    assert decoded(schema, values) == [{"v": []}, {"v": None}]
+    assert [row["v"] for row in decoded(beside, values)] == [[], None]
+
+
+def test_a_decimal_so_small_that_its_double_is_zero_is_no_zero() -> None:
+    assert list(reasons(one_column("decimal"), [b'{"v":1.5}', b'{"v":1e-400}'])) == [1]
+
+
 def test_columns_stand_in_the_tables_order_and_unknown_fields_are_ignored() -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.large_string())])
     assert decoded(schema, [b'{"x":[{}],"b":"t","a":1}']) == [{"a": 1, "b": "t"}]
