@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 
 from headgate.control_protocol.commit_record_codec import (
@@ -40,6 +40,7 @@ from headgate.control_protocol.ports import (
 from headgate.tables.hudi import lost_lock_detection
 from headgate.tables.hudi.columns import changed_column
 from headgate.tables.hudi.jvm import error_text
+from headgate.tables.hudi.lost_lock_detection import Link
 from headgate.tables.hudi.reserved_instants import Kept, Reservations
 from headgate.tables.hudi.table_properties import HudiLocation, TableConfig
 from headgate.tables.hudi.timeline import table_read_error
@@ -151,26 +152,30 @@ class HudiCommits:
     def _build_view(
         self, config: TableConfig, java: HudiJava, meta: object
     ) -> tuple[TableView, Kept | None]:
-        """Return the table, and the sink's newest commit if it has landed and is not kept (H10)."""
+        """Return the table, and the sink's newest commit if it may not be kept yet (H10)."""
         newest = list(islice(java.commits(meta), _LOOKED_AT))
         ours = list(islice(self._own_commits(java.commits(meta)), 2))
-        self._require_rollbacks_held(lambda instant: java.is_completed(meta, instant))
-        lost_lock_detection.require_unforked(self._place.name, self._sink, ours)
         self._require_columns_kept(config, newest)
         said = ours[0].said if ours else {}
         found, filled = decode(self._sink, said), filled_tables(self._sink, said)
         tag, record = ours[0].completed if ours else None, found
         lineage = Lineage.CONTAINS_TAG if ours else Lineage.FRESH
-        kept = self._reservations.find_newest_commit(
+        unkept = None
+        landed = self._reservations.find_landed_commits(
             lambda instant: (
                 None
                 if java.is_completed(meta, instant)
                 else java.archived_completion_ms(meta, instant)
             )
         )
+        kept = landed[0] if landed else None
+        archived = {each.instant for each in landed}
+        self._require_rollbacks_held(lambda it: it in archived or java.is_completed(meta, it))
+        self._require_unforked(ours, landed)
         if kept and kept.tag > (tag or 0):
             tag, record, filled = kept.tag, kept.record, kept.filled
             lineage = self._lineage(java, meta, kept, below=found is not None)
+            unkept = kept if lineage is Lineage.CONTAINS_TAG else None
         view = TableView(
             table=self._place.name,
             uuid=config.uuid,
@@ -189,10 +194,17 @@ class HudiCommits:
             },
             filled=filled,
         )
-        unkept = None
         if ours and found and (kept is None or kept.tag < ours[0].completed):
-            unkept = Kept(ours[0].requested, ours[0].completed, found, filled)
+            follows = lost_lock_detection.previous_completion(self._sink, said)
+            unkept = Kept(ours[0].requested, ours[0].completed, found, filled, follows)
         return view, unkept
+
+    def _require_unforked(self, ours: list[Instant], landed: list[Kept]) -> None:
+        """H9: the timeline may show one branch of a fork only, or neither."""
+        follows = partial(lost_lock_detection.previous_completion, self._sink)
+        active = (Link(each.requested, each.completed, follows(each.said)) for each in ours)
+        kept = (Link(each.instant, each.tag, each.follows) for each in landed)
+        lost_lock_detection.require_unforked(self._place.name, self._sink, [*kept, *active])
 
     def _own_commits(self, commits: Iterator[Instant]) -> Iterator[Instant]:
         return (each for each in commits if sink_in_summary(each.said) == self._sink)
@@ -303,7 +315,7 @@ class HudiCommits:
         refused: list[Refused] = []
         record = attempt.record
         filled = filled_tables_after(record, attempt.base.filled, attempt.forgets)
-        coming = Kept(instant, 0, record, filled)
+        coming = Kept(instant, 0, record, filled, attempt.base.tag or 0)
 
         def check() -> None:
             if refusal := self._check_before_commit(attempt, java, instant):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from headgate.control_protocol.errors import HudiForked, KeyChanged, TableUnfit
@@ -12,7 +13,6 @@ from headgate.control_protocol.ports import Lineage, TableView
 from headgate.tables.hudi.file_slices import Slice
 from headgate.tables.hudi.record_keys import BUCKET, key_index_of
 from headgate.tables.hudi.table_properties import HudiLocation
-from headgate.tables.hudi.write_client import Instant
 
 _LATE = "a coordinator that was stopped for long has landed after all"
 _HINT = "its files are gone, and so may be rows: see docs/table-formats/hudi.md, 'A fork'"
@@ -26,17 +26,37 @@ def previous_completion_key(sink: SinkName) -> str:
     return f"headgate-hudi.{sink}.follows"
 
 
-def require_unforked(table: str, sink: SinkName, ours: Sequence[Instant]) -> None:
-    """Raise ``HudiForked`` if the sink's two newest commits, newest first, are not a chain.
+def previous_completion(sink: SinkName, said: Mapping[str, str]) -> int | None:
+    """Return when the commit was completed that this one continues: 0 for none, if it says so."""
+    before = said.get(previous_completion_key(sink))
+    return None if before is None else int(before or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A completed commit of the sink in its chain. ``follows`` as ``previous_completion``."""
+
+    instant: str
+    completed: int
+    follows: int | None
+
+
+def require_unforked(table: str, sink: SinkName, landed: Iterable[Link]) -> None:
+    """Raise ``HudiForked`` if the two commits that were completed last are not a chain.
 
     Completion times tell. Instants are archived by their request times, so the former one may be
-    gone from the timeline while an older one is still there.
+    gone from the timeline while an older one is still there. ``landed``: what the timeline and the
+    sink's own copies know, since one branch of a fork may be archived at once.
     """
-    before = ours[0].said.get(previous_completion_key(sink)) if len(ours) == 2 else None
-    if before is not None and ours[1].completed > int(before or 0):
+    chain = sorted({each.instant: each for each in landed}.values(), key=lambda it: -it.completed)
+    if len(chain) < 2:
+        return
+    newest, former = chain[:2]
+    if newest.follows is not None and former.completed > newest.follows:
         raise HudiForked(
-            f"Hudi table {table}: commit {ours[0].requested} of sink {sink} continues the one that "
-            f"was completed at {before}, and not {ours[1].requested}, which came between: {_LATE}",
+            f"Hudi table {table}: commit {newest.instant} of sink {sink} continues the one that "
+            f"was completed at {newest.follows or 'no time'}, and not {former.instant}, which came "
+            f"between: {_LATE}",
             _HINT,
         )
 

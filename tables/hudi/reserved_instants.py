@@ -31,13 +31,15 @@ _MARKER = ".marker."
 class Kept:
     """The sink's newest commit as it landed: a restore only removes it from the timeline.
 
-    ``tag`` is 0 for one that is about to land.
+    ``tag`` is 0 for one that is about to land. ``follows``: the tag of the one that it continues,
+    0 for none.
     """
 
     instant: str
     tag: int
     record: CommitRecord
     filled: Mapping[str, str] = field(default_factory=dict)
+    follows: int | None = None
 
     @property
     def commit_metadata(self) -> Mapping[str, str]:
@@ -57,7 +59,7 @@ class Reservations:
         self._dead = f"{AUX}/{sink}/condemned"
         self._landed = f"{AUX}/{sink}/landed"
         self._formerly = f"{AUX}/{sink}/newest.json"
-        self._announced_path = f"{AUX}/{sink}/coming.json"
+        self._coming = f"{AUX}/{sink}/coming"
 
     def note_instant(self, instant: str) -> None:
         """Note that everything with this instant belongs to this sink from now on."""
@@ -66,6 +68,7 @@ class Reservations:
     def forbid_completion(self, instant: str) -> None:
         """Forbid its completion from now on: written and read within Hudi's lock."""
         self._folder.put(f"{self._dead}/{instant}", b"")
+        self._folder.remove([self._announced_file_name(instant)])
 
     def forbidden_instants(self) -> frozenset[str]:
         return self._instants_in(self._dead)
@@ -122,6 +125,8 @@ class Reservations:
             self._folder.remove([f"{folder}/{instant}" for instant in old])
         notes = (name for name, _ in self._folder.files_below(NOTED))
         self._folder.remove([n for n in notes if instant_of(n.removesuffix(NOTE)) < oldest])
+        coming = (name for name, _ in self._folder.files_below(self._coming))
+        self._folder.remove([n for n in coming if _file_name_of(n).removesuffix(_JSON) < oldest])
 
     def keep_commit(self, newest: Kept) -> None:
         """Keep it until a later one is kept, in a file named like its tag.
@@ -131,7 +136,8 @@ class Reservations:
         """
         self._put_commit(self._kept_file_name(newest.tag), newest)
         earlier = [self._kept_file_name(tag) for tag in self._kept_tags() if tag < newest.tag]
-        self._folder.remove([*earlier, self._formerly])
+        announced = self._announced_file_name(newest.instant)
+        self._folder.remove([*earlier, self._formerly, announced])
 
     def read_kept_commit(self) -> Kept | None:
         """Raises ``RecordUnreadable``, ``LogUnreadable``, ``OSError``."""
@@ -143,28 +149,43 @@ class Reservations:
         return None
 
     def announce_commit(self, coming: Kept) -> None:
-        """Note within Hudi's lock what is completed next, because the archive has no records."""
-        self._put_commit(self._announced_path, coming)
+        """Note within Hudi's lock what is completed next, because the archive has no records.
 
-    def read_announced_commit(self) -> Kept | None:
-        """Raises as ``kept``."""
-        with suppress(FileNotFoundError):
-            return self._read_commit(self._announced_path)
-        return None
-
-    def find_newest_commit(self, archived: Callable[[str], int | None]) -> Kept | None:
-        """Return the newest commit known to have landed, even if archived before it was kept.
-
-        ``archived``: returns the tag of an instant of the archive. Raises as ``kept``.
+        Each instant has a file of its own: whoever has lost the lock in here must not hide what
+        others have announced and completed since.
         """
-        kept, coming = self.read_kept_commit(), self.read_announced_commit()
-        if coming is None or (kept and kept.instant == coming.instant):
-            return kept
-        tag = archived(coming.instant)
-        return replace(coming, tag=tag) if tag and tag > (kept.tag if kept else 0) else kept
+        self._put_commit(self._announced_file_name(coming.instant), coming)
+
+    def read_announced_commits(self) -> list[Kept]:
+        """Return those that are not kept yet. Raises as ``kept``."""
+        found = []
+        for name, _ in self._folder.files_below(self._coming):
+            with suppress(FileNotFoundError):  # it was kept meanwhile
+                if coming := self._read_commit(name):
+                    found.append(coming)
+        return found
+
+    def find_landed_commits(self, archived: Callable[[str], int | None]) -> list[Kept]:
+        """Return the commits known to have landed, even if archived before they were kept.
+
+        The newest is first. ``archived``: returns the tag of an instant of the archive. Raises as
+        ``kept``.
+        """
+        announced = self.read_announced_commits()  # first: what leaves here is kept by then
+        kept = self.read_kept_commit()
+        found = {kept.instant: kept} if kept else {}
+        for coming in announced:
+            if coming.instant not in found and (tag := archived(coming.instant)):
+                found[coming.instant] = replace(coming, tag=tag)
+        return sorted(found.values(), key=lambda each: -each.tag)
 
     def _put_commit(self, name: str, kept: Kept) -> None:
-        told = {"instant": kept.instant, "tag": kept.tag, "record": kept.commit_metadata}
+        told = {
+            "instant": kept.instant,
+            "tag": kept.tag,
+            "follows": kept.follows,
+            "record": kept.commit_metadata,
+        }
         self._folder.put(name, json.dumps(told).encode())
 
     def _read_commit(self, name: str) -> Kept | None:
@@ -179,7 +200,9 @@ class Reservations:
             ) from error
         said = told["record"]
         record, filled = decode(self._sink, said), filled_tables(self._sink, said)
-        return Kept(told["instant"], told["tag"], record, filled) if record else None
+        if record is None:
+            return None
+        return Kept(told["instant"], told["tag"], record, filled, told.get("follows"))
 
     def _kept_tags(self) -> list[int]:
         names = (_file_name_of(name) for name, _ in self._folder.files_below(self._landed))
@@ -187,6 +210,9 @@ class Reservations:
 
     def _kept_file_name(self, tag: int) -> str:
         return f"{self._landed}/{tag}{_JSON}"
+
+    def _announced_file_name(self, instant: str) -> str:
+        return f"{self._coming}/{instant}{_JSON}"
 
     def _instants_in(self, folder: str) -> frozenset[str]:
         return frozenset(_file_name_of(name) for name, _ in self._folder.files_below(folder))

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from hudi_tables.sinks import ids_by_spark
 from hudi_tables.test_hudi_sink import started
-from hudi_tables.world import HudiWorld, rows
+from hudi_tables.world import ARCHIVED_SOON, HudiWorld, rows
 
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import encode, sink_in_summary
@@ -21,9 +21,9 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.operations.cli.main import main
-from headgate.tables.hudi import lost_lock_detection
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
+from headgate.tables.hudi.lost_lock_detection import previous_completion_key
 from headgate.tables.hudi.reserved_instants import Reservations
 from headgate.tables.hudi.settings import TYPE
 from headgate.tables.hudi.table_properties import HudiLocation
@@ -35,8 +35,8 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture
-def make(tmp_path: Path, spark: Any, lock: dict[str, str]) -> Callable[[str], HudiWorld]:
-    return lambda kind: HudiWorld(tmp_path, spark, lock, properties={TYPE: kind})
+def make(tmp_path: Path, spark: Any, lock: dict[str, str]) -> Callable[..., HudiWorld]:
+    return lambda kind, **more: HudiWorld(tmp_path, spark, lock, properties={TYPE: kind, **more})
 
 
 def test_a_fork_is_taken_back_behind_the_predecessor_of_both_commits(
@@ -84,6 +84,36 @@ def test_a_commit_that_rose_again_is_taken_back_alone(
     goes_on(world, heir, record(3, 1, 6))
 
 
+def test_a_late_claim_is_taken_back_alone_where_the_other_commit_is_archived(
+    make: Callable[..., HudiWorld],
+) -> None:
+    """A restore cannot go back behind what is archived; the timeline shows the claim alone."""
+    world = make("COPY_ON_WRITE", **ARCHIVED_SOON)
+    table = world.open()
+    view, file = claimed(table), world.file(1)
+    landed(commit(table, view, record(1, 1, 3), file))
+    java, foreign = HudiJava(world.place, world.place.config().schema), range(7, 20)
+    for number in foreign:
+        world.append_foreign(number)
+        if java.is_before_timeline(java.load_meta_client(), instant_of(file.path)):
+            break
+    claim = java.reserve_instant()
+    java.register(java.load_meta_client(), claim)
+    told = {**encode(record(2, 0)), previous_completion_key(SinkName("sink")): str(view.tag)}
+    java.commit(claim, (), told, lambda: None)
+    java.close()
+    with pytest.raises(HudiForked, match=f"commit {claim} .* and not {instant_of(file.path)}"):
+        world.open().read()
+
+    taken_back(world.spark, world.place, claim)
+    heir = world.open()
+    seen = heir.read()
+    assert (seen.lineage, seen.record) == (Lineage.CONTAINS_TAG, record(1, 1, 3))
+    landed(commit(heir, seen, record(3, 0, 3)))
+    landed(commit(heir, heir.read(), record(3, 1, 6), world.marked_file(heir.new_token(), 2)))
+    assert world.numbers() == [1, 2, *range(7, number + 1)]
+
+
 def test_a_forked_sink_is_restored_and_follows_its_table(
     tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str]
 ) -> None:
@@ -125,7 +155,7 @@ def completed_late(
     java, instant = HudiJava(place, place.config().schema), instant_of(file.path)
     java.register(java.load_meta_client(), instant)
     Path(file.path.removeprefix("file://")).unlink(missing_ok=True)
-    told = {**encode(late), lost_lock_detection.previous_completion_key(late.sink): str(continues)}
+    told = {**encode(late), previous_completion_key(late.sink): str(continues)}
     java.commit(instant, (file,), told, lambda: None)
     java.close()
 
@@ -163,6 +193,13 @@ def restored(spark: Any, place: HudiLocation, completed: int | None) -> None:
         (done,) = spark.sql(f"call {procedure}({told})").collect()
         assert done[0], procedure
     spark.sql(f"reset {policy}")
+
+
+def taken_back(spark: Any, place: HudiLocation, instant: str) -> None:
+    """By Hudi's procedure, as docs/table-formats/hudi.md has it."""
+    told = f"path => '{place.base_path}', instant_time => '{instant}'"
+    (done,) = spark.sql(f"call rollback_to_instant({told})").collect()
+    assert done[0]
 
 
 def goes_on(world: HudiWorld, table: HudiSinkTable, next_record: CommitRecord) -> None:

@@ -18,10 +18,11 @@ from simulation.leased_world import PARTITION, SINK, LeasedWorld, Process
 from support.verdicts import Violation
 
 from headgate.control_protocol.errors import HudiForked
+from headgate.control_protocol.ports import Lineage
 from headgate.tables.hudi import lost_lock_detection
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import NOTE, NOTED, instant_of
-from headgate.tables.hudi.reserved_instants import Reservations
+from headgate.tables.hudi.reserved_instants import Kept, Reservations
 from headgate.tables.hudi.write_client import Instant
 from headgate.testing.node import Killed
 
@@ -60,6 +61,14 @@ def test_every_row_is_there_once_though_the_lock_is_a_lease(tmp_path: Path) -> N
 def test_who_slept_while_the_table_was_opened_does_not_open_it_again(tmp_path: Path) -> None:
     """Its first commit was condemned meanwhile: completing it looked like a fork (H4, H9)."""
     assert played(91000175, tmp_path)["landed"]
+
+
+@pytest.mark.parametrize("seed", [10439, 11659, 11790])
+def test_a_fork_of_which_one_branch_is_archived_at_once_stops_the_sink(
+    seed: int, tmp_path: Path
+) -> None:
+    """A claim slept within the lock; the coordinator before it committed an instant of long ago."""
+    assert played(seed, tmp_path)["stopped"]
 
 
 def test_a_leased_seed_has_one_course(tmp_path: Path) -> None:
@@ -124,6 +133,50 @@ def test_what_rises_again_and_is_archived_at_once_stops_the_sink(
         assert world.stopped is None
         heir.turn()
     assert "was rolled back, and is complete" in str(world.stopped)
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies before it has kept it"])
+@pytest.mark.parametrize(
+    "where", ["hook", "behind the hook", "metadata written", "behind the last look"]
+)
+def test_a_claim_that_slept_in_the_lock_does_not_hide_what_was_archived_meanwhile(
+    tmp_path: Path, where: str, *, dies: bool
+) -> None:
+    """Rows of a commit that the claim does not know would be written again (H9, H10)."""
+    world, writer, heir = calm(tmp_path)
+    instant = instant_of(writer.stamp)
+    for _ in range(KEPT_MAX):
+        commit_foreign(world.hudi)
+    writer._view = None  # it reads the table again, and has written nothing yet
+
+    def lost() -> None:
+        world.hudi.holder = None
+        if dies:
+            at(writer, "archived", killed)
+        writer.turn()
+        assert instant in world.hudi.archived
+        world.hudi.holder = None
+
+    if where == "hook":
+        at_hook(heir, lost)
+    else:
+        at(heir, where, lost)
+    heir.turn()
+    assert len(world.hudi.landed_late) == 1
+    assert f"and not {instant}, which came between" in str(world.stopped)
+    with pytest.raises(HudiForked):
+        HudiSinkTable(world.place, SINK, java=Process(world).java).read()
+
+    (late,) = world.hudi.landed_late  # 'A fork': the claim is taken back alone
+    LeasedJava(world.hudi, Process(world), world.place, "")._roll_back(late)
+    world.stopped, last = None, Process(world)
+    for _ in range(3):
+        last.turn()
+    view = HudiSinkTable(world.place, SINK, java=last.java).read()
+    assert view.lineage is Lineage.CONTAINS_TAG
+    assert view.record is not None
+    assert view.record.transaction.number == 2
+    assert Counter(world.hudi.rows()) == Counter(range(view.record.offsets[PARTITION]))
 
 
 @pytest.mark.parametrize("where", ["timeline", "locked"])
@@ -195,6 +248,18 @@ def at(process: Process, where: str, happens: Callable[[], object]) -> None:
     process.strike = struck  # type: ignore[method-assign]
 
 
+def at_hook(process: Process, happens: Callable[[], object]) -> None:
+    """When the process has compared the table within the lock, and before it says what comes."""
+    kept = process._table._reservations
+    announce = kept.announce_commit
+
+    def announced(coming: Kept) -> None:
+        happens()
+        announce(coming)
+
+    kept.announce_commit = announced  # type: ignore[method-assign]
+
+
 def killed() -> None:
     raise Killed
 
@@ -214,6 +279,13 @@ def done(hudi: LeasedHudi) -> list[Instant]:
     return [moment.done for moment in hudi.timeline.values() if moment.done]
 
 
+def of_timeline_only(table: HudiSinkTable, ours: list[Instant], _landed: list[Kept]) -> None:
+    REQUIRE_UNFORKED(table, ours, [])
+
+
+REQUIRE_UNFORKED = HudiSinkTable._require_unforked
+
+
 def nothing(*_: Any, **__: Any) -> None: ...
 
 
@@ -230,9 +302,15 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any], int]] = {
         lost_lock_detection,
         "require_no_resurrected_instants",
         nothing,
-        234,
+        33,
     ),
     "H9 no commit names the one before": (lost_lock_detection, "require_unforked", nothing, 44),
+    "H9 what was archived at once is no branch": (
+        HudiSinkTable,
+        "_require_unforked",
+        of_timeline_only,
+        10439,
+    ),
     "H10 what is archived is taken for a ghost": (LeasedJava, "archived_completion_ms", nothing, 4),
 }
 """What is falsified, and a seed that notices it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,39 @@ def test_who_reads_while_a_later_commit_is_kept_finds_the_later_one(
 
     monkeypatch.setattr(reader._folder, "read", slept)
     assert reader.read_kept_commit() == landed(2)
+
+
+def test_a_commit_is_announced_until_it_is_kept_and_others_do_not_hide_it(tmp_path: Path) -> None:
+    """Who has lost the lock announces its own, beside what was completed meanwhile."""
+    place = table(tmp_path)
+    kept = Reservations(place, SinkName("sink"))
+    archived = {landed(n).instant: n for n in (1, 2)}
+    for number in (1, 2, 3):
+        kept.announce_commit(replace(landed(number), tag=0))
+    assert kept.find_landed_commits(archived.get) == [landed(2), landed(1)]
+    kept.keep_commit(landed(2))
+    assert kept.find_landed_commits({}.get) == [landed(2)]
+    assert kept.find_landed_commits(archived.get) == [landed(2), landed(1)]
+    kept.forbid_completion(landed(1).instant)
+    assert kept.find_landed_commits(archived.get) == [landed(2)]
+    kept.forget_old_instants("20261124170000003")
+    assert kept.read_announced_commits() == []
+
+
+def test_who_reads_while_an_announced_commit_is_kept_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = table(tmp_path)
+    reader, other = (Reservations(place, SinkName("sink")) for _ in range(2))
+    other.announce_commit(replace(landed(1), tag=0))
+    read = reader._folder.read
+
+    def slept(name: str) -> bytes:
+        other.keep_commit(landed(1))
+        return read(name)
+
+    monkeypatch.setattr(reader._folder, "read", slept)
+    assert reader.find_landed_commits({}.get) == [landed(1)]
 
 
 def test_what_a_former_version_kept_is_read_until_something_is_kept(tmp_path: Path) -> None:
