@@ -1289,7 +1289,8 @@ static text skip_unasked(struct walk *walk, int64_t index, text at, text end, in
     if (*at == '{')
         return depth < LEVELS_MAX ? walk_object(walk, index, at, end, depth + 1) : NULL;
     if (*at != '[') {
-        text behind = plain(at, end); /* a number that is too long is none to some */
+        struct decimal unread; /* a number that is too long is none to some, nor is one with an enormous exponent */
+        text behind = *at == '-' || digit(at, end) ? read_decimal(at, end, &unread) : plain(at, end);
         return behind && *at != '"' && behind - at > SKIPPED_NUMBER_MAX ? NULL : behind;
     }
     if (depth >= LEVELS_MAX)

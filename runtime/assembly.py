@@ -29,6 +29,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import Sender, SinkName
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
 from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
+from headgate.control_protocol.redaction import Redaction
 from headgate.coordinator import driver as coordinator
 from headgate.coordinator.service import CoordinatorService
 from headgate.coordinator.state import Identity
@@ -117,7 +118,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
     with ExitStack() as stack:
         sender = new_sender()
         stack.enter_context(announcing_end(settings, sender))
-        stack.enter_context(_redacting_secrets(settings))
+        stack.enter_context(_redacting_secrets(settings.redaction))
         tables = _prepare_tables(settings, stack)
         planning = tables.planning()
         buffers = Buffers(steering, BUFFER_BYTES_MAX)
@@ -163,7 +164,7 @@ def open_sink(
     """Open everything in order, and close it in reverse order whatever happens."""
     sender = sender or new_sender()
     with ExitStack() as stack:
-        stack.enter_context(_redacting_secrets(settings))
+        stack.enter_context(_redacting_secrets(settings.redaction))
         # Before the tables: what they open in a JVM of their own would be the session's.
         shared = spark_session_conf(settings) is not None
         session = stack.enter_context(_session(settings)) if shared else None
@@ -215,13 +216,13 @@ def build_state(settings: SinkSettings, sender: Sender) -> State:
 
 
 @contextmanager
-def _redacting_secrets(settings: SinkSettings) -> Iterator[None]:
+def _redacting_secrets(redaction: Redaction) -> Iterator[None]:
     """Keep the sink's secrets out of everything logged or raised in the body."""
-    with redacting(settings.redaction):
+    with redacting(redaction):
         try:
             yield
         except HeadgateError as error:
-            settings.redaction.redact_error(error)
+            redaction.redact_error(error)
             raise
 
 

@@ -47,7 +47,6 @@ from headgate.data_plane.files.format_choice import (
     require_writable_files,
 )
 from headgate.data_plane.files.partitioning import Partitioner
-from headgate.data_plane.files.store_write_check import try_store
 from headgate.runtime.missing_tables import (
     PATIENCE_S,
     call_with_retries,
@@ -65,6 +64,7 @@ from headgate.tables.iceberg.table_creation import (
     with_defaults,
 )
 from headgate.tables.iceberg.type_parser import parse_columns
+from headgate.tables.storage.store_write_check import try_store
 
 if TYPE_CHECKING:
     from headgate.runtime.sink_tables import SinkTables

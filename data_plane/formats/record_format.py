@@ -56,9 +56,9 @@ class RuledFormat(RecordFormat, Protocol):
 
     rules: frozenset[str]
     """Which rules. It reads marked fields accordingly; with ``default`` it has
-    ``find_missing_field``."""
+    ``flag_missing_field``."""
 
-    def find_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+    def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         """Return which records have no field at the end of the path; a null counts as a field."""
 
 

@@ -15,10 +15,10 @@ from headgate.control_protocol.errors import (
     TokenUnfit,
     Unreachable,
 )
-from headgate.data_plane.files.store_write_check import try_store
 from headgate.data_plane.spark.session import OpenSession, error_text
 from headgate.kafka.authentication import token_keeper_for
 from headgate.kafka.token_keeper import keeper_of
+from headgate.tables.storage.store_write_check import try_store
 
 _COLUMNS = "host string, code string, message string, hint string"
 _SCHEMA = pa.schema([(name, pa.string()) for name in ("host", "code", "message", "hint")])

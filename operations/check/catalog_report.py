@@ -19,11 +19,11 @@ from headgate.control_protocol.errors import (
     MissingRights,
     Unreachable,
 )
-from headgate.data_plane.files.store_write_check import try_store
 from headgate.operations.check.check import Check, Questions, State
 from headgate.operations.check.table import NotChecked
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.tables.iceberg.catalog_trial import CatalogTrial
+from headgate.tables.storage.store_write_check import try_store
 
 _NEEDED = frozenset({"files", "claim", "stale commit", "moved tag"})
 """Without these no sink runs there; all else limits what it can do, or for how long it is safe."""

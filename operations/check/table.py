@@ -45,7 +45,6 @@ from headgate.coordinator.state import Identity, State
 from headgate.data_plane.files.format_choice import require_writable_files
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import ignored_properties
-from headgate.data_plane.files.store_write_check import try_store
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import error_of_missing_table, open_primary
 from headgate.runtime.catalogs import spark_options
@@ -64,6 +63,7 @@ from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.unfilled_table import completed_schema, plan_completion
 from headgate.tables.storage.local_file_io import local_path
 from headgate.tables.storage.object_stores import file_properties
+from headgate.tables.storage.store_write_check import try_store
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

@@ -9,7 +9,6 @@ field, a note says why.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,21 +73,15 @@ class _NeedsRule(Exception):
         return ProposedColumn(name, self.kind, path, self.unit, as_text=not self.unit)
 
 
-def propose_columns(values: Iterable[bytes | None]) -> Proposal:
-    """Return the columns of these records' values, in the order in which their fields appeared."""
-    documents = [_document(value) for value in values]
+def propose_columns(documents: Iterable[Mapping[str, Any] | None]) -> Proposal:
+    """Return the columns of these records' values, in the order in which their fields appeared.
+
+    None stands for a value that has no fields.
+    """
+    values = list(documents)
     guess = _ColumnGuess()
-    columns = guess.guess_columns([document for document in documents if document is not None])
-    others = documents.count(None)
-    return Proposal(tuple(columns), tuple(guess.left_out), len(documents), others)
-
-
-def _document(value: bytes | None) -> Mapping[str, Any] | None:
-    try:
-        document = json.loads(value or b"")
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
+    columns = guess.guess_columns([document for document in values if document is not None])
+    return Proposal(tuple(columns), tuple(guess.left_out), len(values), values.count(None))
 
 
 @dataclass(slots=True)

@@ -201,7 +201,7 @@ def _propose_of_json(
     documents = [_document(value, name) for value in values]
     envelope = looks.envelope or Envelope.PLAIN
     rows = [_row(document, envelope) for document in documents if document is not None]
-    proposal = propose_columns(json.dumps(row).encode() for row in rows if row is not None)
+    proposal = propose_columns(row for row in rows if row is not None)
     keys = [_document(key, name) for key, _ in records]
     return ProposedRecords(
         name,

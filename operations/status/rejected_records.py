@@ -86,11 +86,11 @@ def select_newest(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[s
     """Select the newest rows by their own columns, for a table that cannot list committed files."""
     newest, found = (0, -1), deque[dict[str, Any]](maxlen=SHOWN)
     for row in rows:
-        reason_text = (row["epoch"] or 0, row["transaction"] or 0)
-        if row["sink"] != sink or reason_text < newest:
+        transaction = (row["epoch"] or 0, row["transaction"] or 0)
+        if row["sink"] != sink or transaction < newest:
             continue
-        if reason_text > newest:
-            newest = reason_text
+        if transaction > newest:
+            newest = transaction
             found.clear()
         found.append(row)
     return list(found)
@@ -98,5 +98,5 @@ def select_newest(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[s
 
 def _reason(settings: SinkSettings, error_class: str | None, message: str | None) -> str:
     """Build the reason; rows that others put into the quarantine may lack either part."""
-    reason_text = [error_class or "", (message or "") if settings.quarantine.excerpts else ""]
-    return settings.redacted(": ".join(filter(None, reason_text)))[:_REASON_CHARACTERS_MAX]
+    parts = [error_class or "", (message or "") if settings.quarantine.excerpts else ""]
+    return settings.redacted(": ".join(filter(None, parts)))[:_REASON_CHARACTERS_MAX]

@@ -58,29 +58,6 @@ from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.telemetry.coordinator_progress import lag_gauges
 from headgate.runtime.telemetry.metric_catalog import LAG_SECONDS
 
-# Measures the age of the records that the table still lacks.
-
-
-def lag_ages(
-    settings: SinkSettings,
-    lags: Mapping[TopicPartition, int],
-    stored: Mapping[TopicPartition, int],
-    now_ms: int,
-) -> Mapping[str, float]:
-    """Return the age of the oldest unstored record by topic, in seconds; without one, 0.
-
-    Empty if the brokers do not answer.
-    """
-    behind = sorted((at for at, lag in lags.items() if lag), key=lambda at: -lags[at])
-    try:
-        group_id = settings.source.group_id
-        first = first_timestamps(settings.kafka, group_id, {at: stored[at] for at in behind})
-    except RetryLater:
-        return {}
-    gauges = lag_gauges(lags, first, now_ms)
-    return {g.labels["topic"]: g.value for g in gauges if g.name == LAG_SECONDS}
-
-
 TRANSACTIONS_SHOWN = 10
 CONTROL_RECORDS_READ = 2_000
 SIGNS_MISSED = 3  # a participant that missed more signs of life is not shown as alive
@@ -199,13 +176,24 @@ def _fields_of_record(history: History) -> Mapping[str, Any]:
 
 
 def _lag_ages(settings: SinkSettings, report: StatusReport, now_ms: int) -> Mapping[str, float]:
+    """Return the age of the oldest unstored record by topic, in seconds; without one, 0.
+
+    Empty if the brokers do not answer.
+    """
     partitions = (each for each in report.partitions if each.topic != QUERY_TOPIC)
     at = {TopicPartition(p.topic, p.partition): p for p in partitions}
     lags = {place: p.lag or 0 for place, p in at.items()}
     lags |= {each.at: each.records for each in report.held}
-    first = {place: p.next_offset for place, p in at.items()}
-    first |= {each.at: each.log_begin for each in report.held}
-    return lag_ages(settings, lags, first, now_ms)
+    stored = {place: p.next_offset for place, p in at.items()}
+    stored |= {each.at: each.log_begin for each in report.held}
+    behind = sorted((each for each, lag in lags.items() if lag), key=lambda each: -lags[each])
+    try:
+        group_id = settings.source.group_id
+        first = first_timestamps(settings.kafka, group_id, {each: stored[each] for each in behind})
+    except RetryLater:
+        return {}
+    gauges = lag_gauges(lags, first, now_ms)
+    return {g.labels["topic"]: g.value for g in gauges if g.name == LAG_SECONDS}
 
 
 def overdue_threshold_ms(coordinator: CoordinatorSettings) -> int:

@@ -19,7 +19,7 @@ from headgate.data_plane.formats.avro.schema_inference import columns_of
 from headgate.data_plane.formats.casting.cast_to_table import (
     cast_rows,
     drop_bad,
-    find_missing_field,
+    flag_missing_field,
 )
 from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.record_format import Faults
@@ -41,11 +41,11 @@ class AvroWriter:
         read = read_values(values, self.kind, list(schema), faults)
         return drop_bad(cast_rows(read, schema, faults), faults)
 
-    def find_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+    def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         wanted = path[-1]
         for field in reversed(path[:-1]):
             wanted = field.with_type(pa.struct([wanted]))
-        return find_missing_field(read_values(values, self.kind, [wanted], Faults()), path)
+        return flag_missing_field(read_values(values, self.kind, [wanted], Faults()), path)
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder

@@ -81,7 +81,7 @@ def cast_column(values: pa.Array, field: pa.Field, faults: Faults) -> pa.Array:
     return _cast(values, field, _Place(rows, faults, field.name))
 
 
-def find_missing_field(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
+def flag_missing_field(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
     """Return which records have no field at the path's end; a null on the way has none either."""
     result = np.zeros(len(values), np.bool_)
     if not path or kinds.is_null(values.type):
@@ -91,7 +91,7 @@ def find_missing_field(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
         for code in range(values.type.num_fields):
             chosen = codes == code
             inside = values.field(code).take(pa.array(offsets[chosen].astype(np.int64)))
-            result[chosen] = find_missing_field(inside, path)
+            result[chosen] = flag_missing_field(inside, path)
         return result
     if not kinds.is_struct(values.type):
         return result
@@ -99,7 +99,7 @@ def find_missing_field(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
     place = field_names.match_fields(path[:1], available)[0]
     if place is None:
         return _valid_flags(values)
-    return find_missing_field(values.field(place), path[1:]) & _valid_flags(values)
+    return flag_missing_field(values.field(place), path[1:]) & _valid_flags(values)
 
 
 def _is_record_type(kind: pa.DataType) -> bool:

@@ -98,8 +98,8 @@ class ConnectJsonRecords:
             faults.note([row], reason)
         return collector.finish(faults)
 
-    def find_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
-        return paths.find_missing_field(Packed.pack(values), path, front=(_WHOLE,))
+    def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        return paths.flag_missing_field(Packed.pack(values), path, front=(_WHOLE,))
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder

@@ -84,8 +84,8 @@ class JsonRecords:
                 result.setdefault(wanted, []).append(row)
         return [(np.array(some, np.int64), wanted) for wanted, some in result.items()]
 
-    def find_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
-        return paths.find_missing_field(Packed.pack(values), path)
+    def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        return paths.flag_missing_field(Packed.pack(values), path)
 
     def _decode_with_options(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         if formats_column_options.has_marked_field(schema):

@@ -59,7 +59,7 @@ def pick_path(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
     return kinds, texts
 
 
-def find_missing_field(
+def flag_missing_field(
     values: Packed, path: Sequence[pa.Field], front: Sequence[str] = ()
 ) -> Flags:
     """Return which records have no field at the path's end, which begins after ``front``."""

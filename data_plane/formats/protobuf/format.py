@@ -53,7 +53,7 @@ class ProtobufWriter:
         read = self._reader.records(values, self._kind, list(schema), faults)
         return drop_bad(cast_rows(read, schema, faults), faults)
 
-    def find_missing_field(self, values: Sequence[bytes], _: Sequence[pa.Field]) -> Flags:
+    def flag_missing_field(self, values: Sequence[bytes], _: Sequence[pa.Field]) -> Flags:
         """Return missing fields; the wire has no nulls, so a null is missing."""
         return np.ones(len(values), np.bool_)
 

@@ -18,10 +18,10 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Unknown
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.data_plane.batch.writer_task_plan import plan_for
-from headgate.data_plane.files.store_write_check import try_store
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.storage import s3_file_io
 from headgate.tables.storage.s3_file_io import KeptFiles
+from headgate.tables.storage.store_write_check import try_store
 
 pytestmark = pytest.mark.integration
 

@@ -16,12 +16,12 @@ from rich.console import Console
 from unit.config.test_load import MINIMAL
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
-from headgate.data_plane.files.store_write_check import try_store
 from headgate.operations.check.check import Check, State
 from headgate.operations.cli.main import main
 from headgate.operations.init.sink_file_template import init
 from headgate.operations.render_command_results import show_checks
 from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.storage.store_write_check import try_store
 
 
 class _Page(BaseHTTPRequestHandler):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
+from headgate.config.sections import FormatSettings
 from headgate.data_plane.formats.column_options import ColumnRule, mark_with_rule
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.operations.init.infer_columns import (
@@ -20,11 +21,12 @@ from headgate.operations.init.infer_columns import (
     ProposedColumn,
     propose_columns,
 )
+from headgate.operations.init.infer_records import propose_records
 from headgate.tables.iceberg.type_parser import parse_columns
 
 
 def columns(*documents: Any) -> dict[str, ProposedColumn]:
-    made = propose_columns([json.dumps(each).encode() for each in documents]).columns
+    made = propose_columns(documents).columns
     return {column.name: column for column in made}
 
 
@@ -33,7 +35,7 @@ def proposed(*documents: Any) -> dict[str, str]:
 
 
 def reason(*documents: Any) -> dict[str, str]:
-    return dict(propose_columns([json.dumps(each).encode() for each in documents]).left_out)
+    return dict(propose_columns(documents).left_out)
 
 
 def test_names_that_iceberg_keeps_for_itself_are_left_out_at_the_top() -> None:
@@ -103,8 +105,10 @@ def test_what_is_deep_is_text() -> None:
 
 
 def test_records_that_are_no_objects_are_counted() -> None:
-    proposal = propose_columns([b'{"a": 1}', b"[1]", b"not json", None, b"[" * 100_000])
-    assert (proposal.records, proposal.others) == (5, 4)
+    values = (b'{"a": 1}', b"[1]", b"not json", b"[" * 100_000)
+    given = FormatSettings(type="json")
+    proposal = propose_records([(None, value) for value in values], given, fixed=True).proposal
+    assert (proposal.records, proposal.others) == (4, 3)
     assert proposal.columns == (ProposedColumn("a", "long"),)
 
 
@@ -174,7 +178,7 @@ VALUES = st.recursive(
 @given(st.lists(st.dictionaries(st.sampled_from("xyXz"), VALUES, max_size=3), max_size=5))
 def test_every_record_fits_the_columns_that_were_proposed_from_it(documents: list[Any]) -> None:
     values = [json.dumps(document).encode() for document in documents]
-    proposal = propose_columns(values)
+    proposal = propose_columns(documents)
     own = {each.name: each for each in proposal.columns if not each.path}
     if not own:  # a batch without columns has no rows
         return

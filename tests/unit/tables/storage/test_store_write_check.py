@@ -10,8 +10,8 @@ import pytest
 
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
-from headgate.data_plane.files.store_write_check import translate_store_error, try_store
 from headgate.runtime.start_checks import require_answering_store
+from headgate.tables.storage.store_write_check import translate_store_error, try_store
 
 BRIEFLY_S = 0.3
 
