@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tarfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -147,9 +148,16 @@ def _pack(content: Path, loops: Path, platform: Platform, out: Path) -> None:
 def _require_tags(wheel: Path) -> None:
     """End unless auditwheel finds that the compiled code runs where the wheel's name says."""
     said = _output(sys.executable, "-m", "auditwheel", "show", wheel)
-    promised = re.findall(r"manylinux_[a-z0-9_]+", wheel.name)
-    if not any(f'"{tag}"' in said for tag in promised):
+    pattern = r"manylinux_(\d+)_(\d+)_([a-z0-9_]+)"
+    *promised, machine = re.search(pattern, wheel.name).groups()
+    found = re.search(f'"{pattern}"', said)
+    # It may well run with an older C library than the one that is promised.
+    if found is None or found[3] != machine or _numbers(found.groups()[:2]) > _numbers(promised):
         sys.exit(f"{wheel.name} does not run where its name says:\n{said}")
+
+
+def _numbers(version: Sequence[str]) -> tuple[int, ...]:
+    return tuple(map(int, version))
 
 
 def _write_sbom(out: Path, scratch: Path) -> None:

@@ -169,7 +169,7 @@ class Takeover:
 
 
 def plan(settings: SinkSettings, keys: Mapping[str, str], request: TakeoverRequest) -> Takeover:
-    """Find out where to go on; nothing is changed.
+    """Find out where to go on; nothing is changed (TAKEOVER-1).
 
     Raises ``ConnectorAwake``, ``AnnouncementUnreadable``, ``TakeoverInexact``, ``TakeoverUnfit``
     and ``AdoptionRefused``, and what reading Kafka and the table raises.
@@ -228,6 +228,7 @@ def _plan_table(
 
 
 def _require_fit_settings(settings: SinkSettings) -> None:
+    """TAKEOVER-9: raise ``TakeoverUnfit`` for a sink that a takeover cannot give offsets to."""
     if settings.tables:
         raise TakeoverUnfit(
             "a sink with routes has one offset per partition for all of its tables",

@@ -125,6 +125,7 @@ def read_by_a_group(sink: Deployment, group: str, topic: str, *ends: int) -> Non
 
 
 def test_a_sink_that_never_ran_begins_where_another_group_is(deploy: Deploy) -> None:
+    """TAKEOVER-12."""
     sink = deploy()
     sink.produce(100)
     group = f"{sink.settings.source.group_id}-before"

@@ -180,6 +180,7 @@ def scene(
 def test_a_connector_that_is_killed_in_a_commit_leaves_each_record_once(
     scene: Scene, way: str
 ) -> None:
+    """TAKEOVER-1, TAKEOVER-8 and TAKEOVER-10."""
     scene.fill()
     scene.stop_in_a_commit(scene.worker.kill)
     before = scene.metadata()
@@ -197,6 +198,7 @@ def test_a_connector_that_is_killed_in_a_commit_leaves_each_record_once(
 
 
 def test_a_connector_that_wakes_in_a_commit_is_fenced_by_its_own_mark(scene: Scene) -> None:
+    """TAKEOVER-11."""
     scene.fill()
     scene.stop_in_a_commit(scene.worker.pause_process)
     done = scene.take_over("--yes")
@@ -211,6 +213,7 @@ def test_a_connector_that_wakes_in_a_commit_is_fenced_by_its_own_mark(scene: Sce
 
 @NEWEST
 def test_the_connector_goes_on_where_the_sink_stopped(scene: Scene) -> None:
+    """TAKEOVER-13."""
     scene.fill()
     scene.stop_in_a_commit(scene.worker.kill)
     assert scene.take_over("--yes").exit_code == 0
@@ -241,6 +244,7 @@ def test_a_connector_that_was_stopped_in_order_leaves_nothing_to_do(scene: Scene
 
 @NEWEST
 def test_a_connector_at_work_is_refused(scene: Scene) -> None:
+    """TAKEOVER-2."""
     scene.fill()
     command = ["import", str(scene.connector_file), "--worker", str(scene.worker.properties)]
     subprocess.run([_headgate(), *command], cwd=scene.home, check=True, capture_output=True)

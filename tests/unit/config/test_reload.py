@@ -187,6 +187,15 @@ def test_intervals_hold_live_and_anything_else_leaves_and_opens_anew(
     assert [bool(notice.code) for notice in world.said] == [False, True, False]
 
 
+@pytest.fixture
+def hangups() -> Iterator[None]:
+    """They are ignored if these tests run under ``nohup``."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangups")
 def test_sighup_asks_for_the_file(file: Path, world: World) -> None:
     stop = threading.Event()
     before = signal.getsignal(signal.SIGHUP)

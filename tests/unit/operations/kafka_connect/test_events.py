@@ -94,6 +94,7 @@ def _ends(record: ControlRecord) -> bool:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_damaged_event_is_an_error_and_never_skipped(release: str) -> None:
+    """TAKEOVER-3."""
     chance = random.Random(7)
     for value in values(release):
         for _ in range(60):

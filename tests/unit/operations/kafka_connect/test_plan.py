@@ -183,6 +183,7 @@ def planned(
 
 
 def test_reading_begins_where_the_table_ends_and_not_where_the_group_is() -> None:
+    """TAKEOVER-5."""
     plan = planned(announced(10, "a"), announced(20, "b", first=3), ever=frozenset("a"))
     assert not plan.doubts
     assert dict(plan.starts) == {AT: 10}
@@ -211,6 +212,7 @@ def test_a_first_announcement_that_is_outstanding_needs_a_person_s_word() -> Non
 
 
 def test_a_group_that_somebody_moved_is_doubted_with_both_numbers() -> None:
+    """TAKEOVER-6."""
     plan = planned(announced(10, "a"), ever=frozenset("a"), group={AT: 25})
     assert any("25" in doubt and "10" in doubt for doubt in plan.doubts)
     assert plan.doubts_of_adoption
@@ -233,6 +235,7 @@ def test_what_the_connector_lost_is_told_and_can_be_healed() -> None:
 
 
 def test_announcements_that_expired_unread_are_doubted() -> None:
+    """TAKEOVER-7."""
     plan = planned(announced(20, "b", first=7), begins=7, mark={0: 3}, ever=frozenset("b"))
     assert any("is gone" in doubt for doubt in plan.doubts)
 
@@ -262,6 +265,7 @@ def test_the_mark_speaks_for_what_has_expired() -> None:
 
 
 def test_an_announcement_without_rows_for_the_table_is_held() -> None:
+    """TAKEOVER-4."""
     plan = planned(announced(10), ever=frozenset())
     assert dict(plan.starts) == {AT: 10}
     assert not plan.doubts
