@@ -60,6 +60,7 @@ class Reservations:
         self._landed = f"{AUX}/{sink}/landed"
         self._formerly = f"{AUX}/{sink}/newest.json"
         self._coming = f"{AUX}/{sink}/coming"
+        self._formerly_coming = f"{AUX}/{sink}/coming.json"
 
     def note_instant(self, instant: str) -> None:
         """Note that everything with this instant belongs to this sink from now on."""
@@ -137,7 +138,7 @@ class Reservations:
         self._put_commit(self._kept_file_name(newest.tag), newest)
         earlier = [self._kept_file_name(tag) for tag in self._kept_tags() if tag < newest.tag]
         announced = self._announced_file_name(newest.instant)
-        self._folder.remove([*earlier, self._formerly, announced])
+        self._folder.remove([*earlier, self._formerly, self._formerly_coming, announced])
 
     def read_kept_commit(self) -> Kept | None:
         """Raises ``RecordUnreadable``, ``LogUnreadable``, ``OSError``."""
@@ -159,7 +160,9 @@ class Reservations:
     def read_announced_commits(self) -> list[Kept]:
         """Return those that are not kept yet. Raises as ``kept``."""
         found = []
-        for name, _ in self._folder.files_below(self._coming):
+        announced = [name for name, _ in self._folder.files_below(self._coming)]
+        # The last one is of a version that had one file for all.
+        for name in [*announced, self._formerly_coming]:
             with suppress(FileNotFoundError):  # it was kept meanwhile
                 if coming := self._read_commit(name):
                     found.append(coming)

@@ -163,6 +163,15 @@ def test_a_commit_is_announced_until_it_is_kept_and_others_do_not_hide_it(tmp_pa
     assert kept.read_announced_commits() == []
 
 
+def test_a_commit_that_a_former_version_announced_is_found(tmp_path: Path) -> None:
+    place = table(tmp_path)
+    kept = Reservations(place, SinkName("sink"))
+    kept._put_commit(kept._formerly_coming, replace(landed(1), tag=0))
+    assert kept.find_landed_commits({landed(1).instant: 1}.get) == [landed(1)]
+    kept.keep_commit(landed(2))
+    assert kept.read_announced_commits() == []
+
+
 def test_who_reads_while_an_announced_commit_is_kept_finds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
