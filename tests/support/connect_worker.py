@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -134,9 +135,17 @@ class ConnectWorker:
         asked = urllib.request.Request(
             url, data, {"Content-Type": "application/json"}, method=method
         )
-        with urllib.request.urlopen(asked, timeout=60) as answer:
-            text = answer.read()
-            return json.loads(text) if text else None
+        until_s = time.monotonic() + 60
+        while True:
+            try:
+                with urllib.request.urlopen(asked, timeout=60) as answer:
+                    text = answer.read()
+                    return json.loads(text) if text else None
+            except urllib.error.HTTPError as error:
+                # A worker that joins its group answers so, and a busy machine makes that long.
+                if error.code != HTTPStatus.CONFLICT or time.monotonic() > until_s:
+                    raise
+            time.sleep(0.2)
 
 
 def connector_config(
