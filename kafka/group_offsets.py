@@ -13,7 +13,8 @@ from typing import Any
 
 import confluent_kafka as kafka
 
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.errors import HeadgateError, Unreachable
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import settings_error, with_quiet_log, without_consumer_settings
@@ -39,6 +40,24 @@ def read_stored_offsets(
         found: Sequence[kafka.TopicPartition] = consumer.committed(asked, timeout=timeout_s)
     _raise_first([place for place in found if place.error])
     return found
+
+
+def read_group_offsets(
+    kafka_config: Mapping[str, Any],
+    group_id: str,
+    partitions: Iterable[TopicPartition],
+    timeout_s: float,
+) -> dict[TopicPartition, int]:
+    """Return where the group is, in the partitions where it has an offset.
+
+    Raises ``Unreachable``.
+    """
+    asked = [(at.topic, at.partition) for at in partitions]
+    try:
+        found = read_stored_offsets(kafka_config, group_id, asked, timeout_s)
+    except kafka.KafkaException as error:
+        raise Unreachable(f"the offsets of group {group_id} cannot be read: {error}") from error
+    return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
 
 def store_offset(

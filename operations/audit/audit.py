@@ -1,6 +1,6 @@
 """Checks that every record of the source is in the table exactly once. Read-only.
 
-From the table alone it checks the order of the sink's commits (``commit_chain``), their files
+From the table alone it checks the order of the sink's commits (``audited_table``), their files
 (``files``) and, with coordinate columns, each record (``records``); if the source
 answers, also against its records (``source``). The report says what cannot be known.
 """

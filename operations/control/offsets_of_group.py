@@ -6,28 +6,18 @@ own, or what a mirroring tool made of it on another cluster. Its word is taken a
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 
-import confluent_kafka as kafka
-
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
-from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
-from headgate.control_protocol.identifiers import (
-    Epoch,
-    Sender,
-    TopicPartition,
-    TransactionId,
-    TransactionNumber,
-)
-from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.errors import ConfigurationError, TableMissing
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Lineage, TableView, TopicState
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, silent
-from headgate.kafka.group_offsets import read_stored_offsets
+from headgate.kafka.group_offsets import read_group_offsets
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import open_primary
+from headgate.operations.control.operator_claim import make_first_record
 from headgate.operations.control.set_offsets import (
     OffsetMove,
     OffsetPlan,
@@ -78,13 +68,8 @@ def _read_mapped(
 ) -> dict[TopicPartition, int]:
     """Return the group's offsets by the sink's partitions, as far as it has some."""
     asked = {old.get(at, at): at for at in places}
-    try:
-        found = read_stored_offsets(
-            silent(settings.kafka), group, [(a.topic, a.partition) for a in asked], ANSWER_S_MAX
-        )
-    except kafka.KafkaException as error:
-        raise Unreachable(f"the offsets of group {group} cannot be read: {error}") from error
-    return {asked[TopicPartition(p.topic, p.partition)]: p.offset for p in found if p.offset >= 0}
+    found = read_group_offsets(silent(settings.kafka), group, asked, ANSWER_S_MAX)
+    return {asked[at]: offset for at, offset in found.items()}
 
 
 def _parse_maps(
@@ -143,13 +128,6 @@ def _plan_first(
                 f"{at}: the group is at {offset}, which is not in the log, {log}",
                 "is it the same topic, on the same cluster? else --map names its old one",
             )
-    record = CommitRecord(
-        sink=settings.name,
-        group_id=settings.source.group_id,
-        transaction=TransactionId(Epoch(0), TransactionNumber(0)),
-        coordinator=Sender(OPERATOR, uuid.uuid4().hex[:12]),
-        offsets=Offsets(begins),
-        topic_ids={name: state.topic_id for name, state in topics.items()},
-    )
+    record = make_first_record(settings, begins, topics)
     moves = (OffsetMove(at, begin, offsets.get(at, begin)) for at, begin in sorted(begins.items()))
     return OffsetPlan(view, record, tuple(moves))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import getpass
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -19,9 +19,22 @@ from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord, PendingCommit
 from headgate.control_protocol.errors import RetryLater
-from headgate.control_protocol.events import Notice, NoticeKind
-from headgate.control_protocol.identifiers import Sender
-from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, Unknown
+from headgate.control_protocol.events import Notice, NoticeKind, WrittenFile
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    Landed,
+    TableView,
+    TopicState,
+    Unknown,
+)
 from headgate.control_protocol.table_format import RollbackSnapshot
 from headgate.runtime.lifecycle_notices import append_event
 from headgate.runtime.sink_tables import open_tables_read_only
@@ -67,6 +80,30 @@ def announce(settings: SinkSettings, what: str) -> None:
     append_event(settings, sender, notice, answer_ms=_ANSWER_MS)
 
 
+def make_first_record(
+    settings: SinkSettings,
+    offsets: Mapping[TopicPartition, int],
+    topics: Mapping[str, TopicState],
+    *,
+    epoch: int = 0,
+    **facts: Any,
+) -> CommitRecord:
+    """Return a person's record of a table that the sink has not filled yet.
+
+    In epoch 0, which is below each claim, it is what a first claim follows. ``facts``: more of its
+    fields.
+    """
+    return CommitRecord(
+        sink=settings.name,
+        group_id=settings.source.group_id,
+        transaction=TransactionId(Epoch(epoch), TransactionNumber(0)),
+        coordinator=Sender(OPERATOR, uuid.uuid4().hex[:12]),
+        offsets=Offsets(offsets),
+        topic_ids={name: state.topic_id for name, state in topics.items()},
+        **facts,
+    )
+
+
 def make_claim(before: CommitRecord, command: str, **changes: Any) -> CommitRecord:
     """Return the claim that follows ``before``, made by ``command``; it adds no rows."""
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
@@ -96,14 +133,17 @@ def commit_claim(
     failed: RetryLater,
     *,
     back: RollbackSnapshot | None = None,
+    files: tuple[WrittenFile, ...] = (),
+    fence: Mapping[str, str] | None = None,
 ) -> None:
     """Commit the claim on the table as it was read; ``back``: on an older snapshot of it.
 
+    ``files`` and ``fence``: what a takeover brings (``CommitAttempt``).
     Raises an error like ``failed``, with the reason, if it was refused or if it is unknown whether
     it landed.
     """
     with open_tables_read_only(settings) as tables, closing(tables.open_primary()) as table:
-        attempt = CommitAttempt(view, claim)
+        attempt = CommitAttempt(view, claim, files, fence=fence or {})
         outcome = table.commit(attempt) if back is None else tables.roll_back(attempt, back)
         unknown = isinstance(outcome, Unknown)
         if isinstance(outcome, Landed) or (unknown and claim.is_same_commit(table.read().record)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import confluent_kafka as kafka
@@ -13,7 +13,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.kafka.client_settings import without_consumer_settings
 from headgate.kafka.clients import new_consumer
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, silent
-from headgate.kafka.group_offsets import read_stored_offsets, store_offset
+from headgate.kafka.group_offsets import store_offset
 from headgate.operations.kafka_connect.announcements import ControlRecord
 
 TRANSACTION_S_MAX = 60.0
@@ -45,18 +45,6 @@ def require_nobody(settings: Mapping[str, str], group: str) -> None:
             "stop the connector (PUT /connectors/NAME/stop), and wait until its tasks are gone; a "
             "killed one is a member until its session ends",
         )
-
-
-def read_group_offsets(
-    settings: Mapping[str, str], group: str, partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """Return where the group is in those partitions in which it has an offset."""
-    asked = [(at.topic, at.partition) for at in partitions]
-    try:
-        found = read_stored_offsets(silent(settings), group, asked, ANSWER_S_MAX)
-    except kafka.KafkaException as error:
-        raise Unreachable(f"the offsets of group {group} cannot be read: {error}") from error
-    return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
 
 def write_group_offsets(

@@ -8,14 +8,13 @@ which fences it (TAKEOVER-11).
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import ICEBERG
-from headgate.control_protocol.commit_record import OPERATOR, TAKEOVER, CommitRecord
+from headgate.control_protocol.commit_record import TAKEOVER, CommitRecord
 from headgate.control_protocol.errors import (
     AdoptionRefused,
     ConfigurationError,
@@ -25,25 +24,23 @@ from headgate.control_protocol.errors import (
     TakeoverUnfit,
 )
 from headgate.control_protocol.events import WrittenFile
-from headgate.control_protocol.identifiers import (
-    Epoch,
-    Sender,
-    TopicPartition,
-    TransactionId,
-    TransactionNumber,
-)
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
-    CommitAttempt,
-    Landed,
     Lineage,
     TableView,
     TopicState,
-    Unknown,
 )
+from headgate.kafka.cluster import ANSWER_S_MAX, silent
+from headgate.kafka.group_offsets import read_group_offsets
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import open_primary
-from headgate.operations.control.operator_claim import actor, announce, make_claim
+from headgate.operations.control.operator_claim import (
+    actor,
+    commit_claim,
+    make_claim,
+    make_first_record,
+)
 from headgate.operations.control.set_offsets import record_for_claim, require_stopped
 from headgate.operations.kafka_connect.announcements import WorkerAnnouncement, assemble
 from headgate.operations.kafka_connect.control_topic import (
@@ -51,7 +48,6 @@ from headgate.operations.kafka_connect.control_topic import (
     ControlTopic,
     read_control_topic,
     read_ends,
-    read_group_offsets,
     require_nobody,
     write_group_offsets,
 )
@@ -190,7 +186,7 @@ def plan(settings: SinkSettings, keys: Mapping[str, str], request: TakeoverReque
         topics = source.describe()
     _require_same_topics(told, topics)
     at = (TopicPartition(t, n) for t, state in topics.items() for n in state.partitions)
-    group = read_group_offsets(kafka, connector.group, at)
+    group = read_group_offsets(silent(kafka), connector.group, at, ANSWER_S_MAX)
     require_nobody(kafka, connector.group)
     with open_tables_read_only(settings) as tables:
         return _plan_table(settings, tables, (connector, request, control), (told, group, topics))
@@ -374,13 +370,11 @@ def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
             f"control topic {connector.control_topic} has grown since it was read",
             "the connector is at work: stop it, and begin again",
         )
-    claim = CommitRecord(
-        sink=settings.name,
-        group_id=settings.source.group_id,
-        transaction=TransactionId(Epoch(1), TransactionNumber(0)),
-        coordinator=Sender(OPERATOR, uuid.uuid4().hex[:12]),
-        offsets=takeover.offsets,
-        topic_ids={name: state.topic_id for name, state in takeover.topics.items()},
+    claim = make_first_record(
+        settings,
+        takeover.offsets,
+        takeover.topics,
+        epoch=1,
         records=sum(file.records for file in takeover.files),
         command=TAKEOVER,
         actor=actor(),
@@ -398,17 +392,12 @@ def _commit(
 ) -> None:
     """Commit a claim that fences the connector. Raises ``RetryLater`` unless it landed."""
     view, ends = found
-    fence = fence_properties(settings.name, connector.control_topic, connector.group, ends)
-    with open_primary(settings) as table:
-        outcome = table.commit(CommitAttempt(view, claim, files, fence=fence))
-        unknown = isinstance(outcome, Unknown)
-        if isinstance(outcome, Landed) or (unknown and claim.is_same_commit(table.read().record)):
-            announce(settings, claim.command or TAKEOVER)
-            return
-    raise RetryLater(
-        f"sink {settings.name} has not done it: {outcome.reason}",
+    failed = RetryLater(
+        f"sink {settings.name} has not done it",
         "run the same command again: it finds out what landed",
     )
+    fence = fence_properties(settings.name, connector.control_topic, connector.group, ends)
+    commit_claim(settings, view, claim, failed, files=files, fence=fence)
 
 
 # --------------------------------------------------------------------------------------- going back

@@ -54,7 +54,6 @@ ADAPTERS = {
     "confluent_kafka": {
         "headgate.kafka",
         "headgate.operations.demo.producer",
-        "headgate.operations.control.offsets_of_group",
         "headgate.operations.kafka_connect.control_topic",
     },
     "opentelemetry": {
