@@ -158,10 +158,14 @@ def _reused(front: bytes) -> SchemaIdReused:
 
 
 def _name_of(front: bytes) -> str:
-    """Return what to call the schema of an id as records have it."""
+    return f"the schema {_id_text(front)}"
+
+
+def _id_text(front: bytes) -> str:
+    """Return the registry's spelling of an id as records have it."""
     if len(front) == 1 + 16:
-        return f"the schema {uuid.UUID(bytes=front[1:])}"
-    return f"the schema {int.from_bytes(front[1:], 'big')}"
+        return str(uuid.UUID(bytes=front[1:]))
+    return str(int.from_bytes(front[1:], "big"))
 
 
 class SchemaRegistry:
@@ -238,8 +242,7 @@ class SchemaRegistry:
 
     def _answer(self, front: bytes, kind: str, called: str, **asked: str) -> tuple[_Answer, str]:
         """Return the answer for an id, and what to call it."""
-        what = _name_of(front)
-        number = what.removeprefix("the schema ")
+        what, number = _name_of(front), _id_text(front)
         if len(front) == 1 + 16:
             path = ("schemas", "guids", number)
         else:
