@@ -90,7 +90,8 @@ class ConnectWorker:
         self._await(lambda: self._call(self._url) is not None, "it does not answer")
 
     def create(self, config: Mapping[str, str]) -> None:
-        self._call(self._url, {"name": self.name, "config": config})
+        # PUT may be asked again: a worker that joins its group can answer 409 to what it then does.
+        self._call(f"{self._url}/{self.name}/config", config, method="PUT")
 
     def stop_connector(self) -> None:
         """Ask for a stop in order, and wait until no task is left."""

@@ -46,9 +46,9 @@ class Scene:
         self.home, self.bootstrap, self.topic = home, bootstrap, topic
         self.catalog = home / "catalog.db"
         (home / "warehouse").mkdir()
-        self.worker = ConnectWorker(
-            home / "worker", bootstrap, f"connector-{home.name[-8:]}", release
-        )
+        # The folder's name is another test's, too, in another process on the same broker.
+        name = f"connector-{topic}"
+        self.worker = ConnectWorker(home / "worker", bootstrap, name, release)
         self.config = {**connector_config(topic, control, self.catalog), **more}
         self.sent = [0] * PARTITIONS
         self.connector_file = home / "connector.json"
