@@ -592,6 +592,23 @@ class SupportsStagedRows(Protocol):
         """Read a staged manifest. Raises ``FileNotFoundError``."""
 
 
+class LoadedReader(SupportsStagedRows, TableReader, Protocol):
+    """A reader over a table that the format's own library has loaded."""
+
+    @property
+    def table(self) -> Any:
+        """Return that library's table, for what works on it, such as writers of files."""
+
+
+@runtime_checkable
+class SupportsReplay(Protocol):
+    """A format to whose tables people give rows back, which expired or were put aside (rule
+    SUSPEND-6)."""
+
+    def reader_for_commit(self, spec: TableSpec, sink: SinkName) -> LoadedReader:
+        """Open the table as a commit to it does. Raises as ``SinkTable.read``."""
+
+
 @runtime_checkable
 class SupportsColumnCheck(Protocol):
     """A table that checks its columns again when a commit meets others than the last one did."""

@@ -10,12 +10,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.route_checks import pattern_of
 from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_declaration import declaration_if_created, quarantine_declaration
 from headgate.config.table_format_registry import created_spec, plugin_format_of, spec_of
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
@@ -44,6 +46,7 @@ from headgate.control_protocol.table_format import (
     AtomicCommits,
     Capability,
     FileSchema,
+    LoadedReader,
     RollbackSnapshot,
     SupportsAtomicCommit,
     SupportsCatalog,
@@ -52,6 +55,7 @@ from headgate.control_protocol.table_format import (
     SupportsDelivery,
     SupportsLock,
     SupportsMaintenance,
+    SupportsReplay,
     SupportsRollback,
     SupportsRowDeletion,
     SupportsStagedRows,
@@ -155,6 +159,40 @@ class SinkTables:
 
         tables, found = cls(settings, ExitStack()), IcebergFormat(catalog)
         tables._formats = {False: found, True: found}
+        return tables
+
+    @classmethod
+    def for_dry_run(
+        cls, settings: SinkSettings, folder: Path, quarantine: str, opening: ExitStack
+    ) -> tuple[SinkTables, Collection[str]]:
+        """Return empty copies of the sink's tables, and the names of those that were there to copy.
+
+        A table is copied when it is first asked for; the sink's own one and a quarantine are made
+        at once. Raises as a start does.
+        """
+        from headgate.runtime.start_checks import require_fillable_table
+        from headgate.tables.iceberg.dry_run_catalog import DryRunCatalog
+        from headgate.tables.iceberg.table_creation import ensure_table
+        from headgate.tables.iceberg.unfilled_table import complete_table, completed_schema
+
+        real: Catalog | None = None
+        with suppress(TableMissing):  # the catalog has no database yet
+            real = opening.enter_context(open_tables_read_only(settings)).supports_catalog().catalog
+        catalog = DryRunCatalog(folder, real)
+        opening.callback(catalog.close)
+        name, declared = settings.table.identifier, declaration_if_created(settings.table)
+        if real is not None and real.table_exists(name):
+            found = real.load_table(name)
+            require_fillable_table(found, settings, completed_schema(found, declared))
+        ensure_table(catalog, name, declared)
+        complete_table(catalog, name, declared)
+        ensure_table(catalog, quarantine, quarantine_declaration())
+        return cls.in_catalog(settings, catalog), catalog.copied
+
+    def with_settings(self, settings: SinkSettings) -> SinkTables:
+        """Return the same tables under other settings; what closes these closes those, too."""
+        tables = SinkTables(settings, self._opening, looks=self._looks)
+        tables._formats = self._formats
         return tables
 
     # ------------------------------------------------------------------------- which format it is
@@ -416,6 +454,13 @@ class SinkTables:
             except HeadgateError:
                 continue
         return find_undelivered(record.pending_commits, views, self.reader.view().uuid)
+
+    def reader_for_commit(self, name: str) -> LoadedReader:
+        """Open a table as a commit to it does. Raises ``TableFormatLacks``, and as
+        ``SinkTable.read``."""
+        if isinstance(found := self.format_of(name), SupportsReplay):
+            return found.reader_for_commit(self.spec(name), self.settings.name)
+        raise self._lacks_catalog_error(name)
 
     def read_past(self, name: str) -> TablePast:
         """Return the snapshots of a table. Raises as ``SinkTable.read``."""

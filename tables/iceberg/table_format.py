@@ -154,6 +154,9 @@ class IcebergFormat(TableFormat):
     def reader(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
         return IcebergReader(self.load(spec.name), sink, spec.branch)
 
+    def reader_for_commit(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
+        return IcebergReader(self.open(spec, sink).load(), sink, spec.branch)
+
     def readers(
         self, specs: Sequence[TableSpec], sink: SinkName
     ) -> Iterator[tuple[str, TableReader | HeadgateError]]:
