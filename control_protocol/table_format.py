@@ -27,7 +27,7 @@ from headgate.control_protocol.ports import (
     Staging,
     TableView,
 )
-from headgate.control_protocol.table_history import ONLY_BRANCH, FileRows, TableReader
+from headgate.control_protocol.table_history import ONLY_BRANCH, FileRows, SinkCommit, TableReader
 
 
 class Guarantee(StrEnum):
@@ -598,6 +598,27 @@ class LoadedReader(SupportsStagedRows, TableReader, Protocol):
     @property
     def table(self) -> Any:
         """Return that library's table, for what works on it, such as writers of files."""
+
+
+@runtime_checkable
+class SupportsKeyedAudit(LoadedReader, Protocol):
+    """A reader that tells what the commits to a keyed table removed (rules KEY-1, KEY-10)."""
+
+    def newly_dead_row_count(self, commit: SinkCommit) -> int | None:
+        """Return how many rows the commit removed; ``None``: no longer known."""
+
+    def columns_added_later(self) -> frozenset[str]:
+        """Return columns that some of the table's schemas lack: older rows have no value in
+        them."""
+
+    def missing_staged_files(self, manifest: str) -> list[str]:
+        """Return the files of a staged manifest, with rows or with keys, that are gone.
+
+        Raises ``FileNotFoundError`` for the manifest.
+        """
+
+    def afresh(self) -> SupportsKeyedAudit:
+        """Return a reader of the table as it is now."""
 
 
 @runtime_checkable

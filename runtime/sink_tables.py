@@ -68,7 +68,7 @@ from headgate.control_protocol.table_format import (
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.coordinator.secondary_pending_commits import find_undelivered
 from headgate.participant.settings import UnknownFields
-from headgate.tables.iceberg.catalog import missing_rights_error
+from headgate.tables.iceberg.catalog import catalog_failure, missing_rights_error
 from headgate.tables.pending_files import StagedFileLists
 from headgate.tables.secondary_tables import SecondaryTables
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
@@ -131,6 +131,12 @@ def require_catalog(settings: SinkSettings) -> None:
     with open_tables_read_only(settings) as tables:
         if not tables.has_catalog:
             tables.supports_catalog()
+
+
+def table_failure(error: Exception, what: str) -> HeadgateError:
+    """Translate what a table, its catalog or its store raised, whatever the format; the message
+    begins with ``what`` went wrong."""
+    return catalog_failure(error, what)
 
 
 def routing_fingerprint(settings: SinkSettings) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 from pyroaring import BitMap64
 
@@ -25,6 +25,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.spark_batch_decision import source_offsets
+from headgate.control_protocol.table_format import LoadedReader
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.data_plane.quarantine.diverted_record_replay import DivertedRecords, is_given_back
@@ -88,8 +89,7 @@ from headgate.operations.audit.source import (
     topics_of_others,
 )
 from headgate.operations.status.deferred_partitions import HeldPartition, describe_held, select_held
-from headgate.runtime.sink_tables import SinkTables, TableAtRest
-from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.runtime.sink_tables import SinkTables, TableAtRest, table_failure
 
 _TRIES = 3
 
@@ -446,7 +446,7 @@ class SinkAudit:
         except Exception as error:
             if isinstance(error, FileNotFoundError) and table.reader.has_moved():
                 raise  # it was expired or compacted away meanwhile: the audit looks again
-            self._unread[name] = catalog_failure(error, f"table {name} cannot be read")
+            self._unread[name] = table_failure(error, f"table {name} cannot be read")
             return 0, False
 
     def _check_secondary(
@@ -522,7 +522,7 @@ class SinkAudit:
             return found
         name = self._settings.quarantine.table
         with self._tables.open_at_rest(name) as at_rest:
-            reader = cast("Any", at_rest.reader)  # replays are of tables in a catalog
+            reader = cast("LoadedReader", at_rest.reader)  # replays are of tables in a catalog
             record = reader.view().record
         if record is None:
             return found

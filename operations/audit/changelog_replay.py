@@ -27,6 +27,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import Disposal
+from headgate.control_protocol.table_format import SupportsKeyedAudit
 from headgate.control_protocol.table_history import TableReader
 from headgate.data_plane.batch.record_numbers import bitmap_of
 from headgate.data_plane.batch.routed_table import RoutedTable
@@ -52,7 +53,6 @@ from headgate.operations.audit.replay_compare import (
 )
 from headgate.operations.audit.report import Finding
 from headgate.runtime.write_planning import source_plan
-from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.upsert.delete_files import positions_of
 from headgate.tables.iceberg.upsert.key_index import KeyHash
 from headgate.tables.iceberg.upsert.key_reader import UNKNOWN, Sources
@@ -392,12 +392,13 @@ class Replay:
     ) -> None:
         self._settings, self._source = settings, source
         self._folder, self._slice_bytes = folder, slice_bytes
-        self._tables: list[tuple[IcebergReader, TableReplay]] = []
+        self._tables: list[tuple[SupportsKeyedAudit, TableReplay]] = []
         self._read: Sequence[tuple[Slices, ReadRecords]] = ()
 
-    def add(self, reader: IcebergReader) -> int:
+    def add(self, reader: SupportsKeyedAudit) -> int:
         """Return the table's number. Raises ``ConfigurationError``."""
-        start = _table_start(reader)
+        view = reader.view()
+        start = TableStart(view.table, view.uuid, view.schema_id, view.spec_id, file_prefix="")
         reading = source_plan(self._settings, self._source_batch(start))
         if self._settings.tables:
             reading = source_of(self._settings, reading, start.table)
@@ -451,7 +452,7 @@ class Replay:
         held = SourcePartition(
             {source: ranges[at].begin for source, at in sources.items()},
             {source: read.offsets[at] for source, at in sources.items()},
-            _columns_added_later(reader),
+            reader.columns_added_later(),
             table_replay.sources,
             {source: earlier[at] for source, at in sources.items() if at in earlier},
         )
@@ -463,26 +464,6 @@ class Replay:
 
     def _source_batch(self, start: TableStart) -> Batch:
         return source_batch(start, self._source.ranges, self._source.topic_ids)
-
-
-def _table_start(reader: IcebergReader) -> TableStart:
-    table = reader.table
-    return TableStart(
-        table=".".join(table.name()),
-        uuid=str(table.metadata.table_uuid),
-        schema_id=table.schema().schema_id,
-        spec_id=table.spec().spec_id,
-        file_prefix="",
-    )
-
-
-def _columns_added_later(reader: IcebergReader) -> frozenset[str]:
-    """Return columns that some of the table's schemas lack: older rows have no value in them."""
-    schemas = reader.table.schemas().values()
-    ids = [{each.field_id for each in schema.fields} for schema in schemas]
-    everywhere = set.intersection(*ids)
-    now = reader.table.schema().fields
-    return frozenset(each.name for each in now if each.field_id not in everywhere)
 
 
 # A source's records told apart by the sink's routes: which keyed table each is of, or none.

@@ -13,12 +13,11 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import SupportsDeadLetters
 from headgate.control_protocol.table_history import Newest, TableReader
 from headgate.operations.status.report import RejectedRecord
-from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.dead_letter_rows import ROWS_LOOKED_AT
+from headgate.runtime.sink_tables import SinkTables, table_failure
 
 SHOWN = 5
 _REASON_CHARACTERS_MAX = 300
+_ROWS_LOOKED_AT = 5_000
 _COMMITS_LOOKED_AT = 50
 _ANY_TIME_MS = 2**62
 _ROWS_SOUGHT_AMONG = 100_000
@@ -36,7 +35,7 @@ def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
     except HeadgateError:
         raise
     except Exception as error:
-        raise catalog_failure(error, f"table {name} cannot be read") from error
+        raise table_failure(error, f"table {name} cannot be read") from error
     return tuple(
         RejectedRecord(
             str(row["topic"]),
@@ -53,7 +52,7 @@ def _read_newest(tables: SinkTables) -> list[dict[str, Any]]:
     settings, name = tables.settings, tables.settings.quarantine.table
     if isinstance(found := tables.format_of(name), SupportsDeadLetters):
         unsent = found.unsent_rows(tables.spec(name), settings.name)
-        return list(unsent.newest_rows(SHOWN, _COLUMNS))
+        return list(unsent.newest_rows(SHOWN, _COLUMNS, _ROWS_LOOKED_AT))
     with tables.open_at_rest(name) as secondary:
         reader = secondary.reader
         commits = reader.history(Newest(_COMMITS_LOOKED_AT, _ANY_TIME_MS)).commits
@@ -66,7 +65,7 @@ def _read_newest(tables: SinkTables) -> list[dict[str, Any]]:
         )
         if paths & {file.path for file in there}:
             rows = _rows(reader, _COLUMNS, paths)
-            return list(deque(islice(rows, ROWS_LOOKED_AT), maxlen=SHOWN))
+            return list(deque(islice(rows, _ROWS_LOOKED_AT), maxlen=SHOWN))
         if sum(file.records for file in there) > _ROWS_SOUGHT_AMONG:
             return []
         return select_newest(_rows(reader, (*_COLUMNS, "sink"), None), settings.name)

@@ -28,7 +28,6 @@ from headgate.tables.iceberg.column_reads import read_column_batches
 from headgate.tables.iceberg.tag_lineage import ancestry, properties_of, snapshots_by_id
 
 _ROWS_AT_ONCE = 100
-ROWS_LOOKED_AT = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,10 @@ class UnsentRows:
                 rows = self._scan(table, snapshot, progress)
                 yield Portion(rows, _progress_up_to(table, snapshot, record))
 
-    def newest_rows(self, count: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-        """Return the last rows of the newest commit that brought some, of the first thousands.
+    def newest_rows(
+        self, count: int, columns: tuple[str, ...], looked_at: int
+    ) -> list[dict[str, Any]]:
+        """Return the last rows of the newest commit that brought some, of the first ``looked_at``.
 
         Raises as ``since``.
         """
@@ -80,7 +81,7 @@ class UnsentRows:
         for snapshot, record in self._unsent_snapshots(table, None):
             if record and record.records:
                 rows = _added_rows(table, snapshot, columns)
-                return list(deque(islice(rows, ROWS_LOOKED_AT), maxlen=count))
+                return list(deque(islice(rows, looked_at), maxlen=count))
         return []
 
     def _load(self) -> Table:
