@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.route_checks import pattern_of
@@ -645,16 +645,22 @@ class SinkTables:
             tables._formats[tables._is_foreign_quarantine(name)] = made.get(id(found), found)
         return tables
 
+    def unsent_rows(self, name: str) -> Any:
+        """Return a quarantine's rows to send to the dead-letter topic, if its format tells them."""
+        found = self.format_of(name)
+        if not isinstance(found, SupportsDeadLetters):
+            return None
+        return found.unsent_rows(self.spec(name), self.settings.name)
+
     def start_dead_letters(self, opening: ExitStack) -> Callable[[], None]:
         """Return what is to hear of commits to the quarantine; ``opening`` ends it."""
         aside, settings = self.settings.quarantine, self.settings
-        found = self.format_of(aside.table)
-        if not (aside.dead_letter_topic and isinstance(found, SupportsDeadLetters)):
+        rows = self.unsent_rows(aside.table) if aside.dead_letter_topic else None
+        if rows is None:
             return lambda: None
         from headgate.kafka.dead_letter_topic import DeadLetterTopic
         from headgate.runtime.dead_letter_forwarder import Forwarder
 
-        rows = found.unsent_rows(self.spec(aside.table), settings.name)
         group_id = f"{settings.source.group_id}-dead-letters"
         forwarder = Forwarder(
             rows,

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import (
     TableMissing,
 )
 from headgate.control_protocol.ports import AllSecondaryTables, PrimaryTable
-from headgate.control_protocol.table_history import History, TableReader
+from headgate.control_protocol.table_history import History
 from headgate.coordinator.recovery import record_to_resume
 from headgate.operations.status.report import MEND_TABLES
 from headgate.runtime.missing_tables import require_never_filled
@@ -72,11 +72,12 @@ def open_primary(settings: SinkSettings) -> Iterator[PrimaryTable]:
         yield table
 
 
-def error_at_start(settings: SinkSettings, reader: TableReader) -> StopSink | None:
-    """Return the error with which a coordinator would stop at this table, if it would."""
+def error_at_start(tables: SinkTables) -> StopSink | None:
+    """Return the error with which a coordinator would stop at the sink's table, if it would."""
+    settings = tables.settings
     try:
         require_rollback_finished(
-            record_to_resume(reader.view(), settings.coordinator), settings.name
+            record_to_resume(tables.reader.view(), settings.coordinator), settings.name
         )
     except StopSink as error:
         return error

@@ -103,7 +103,7 @@ def _open_tables(
     """Yield each table with its deletion, and what is pending for it. Raises as ``plan``."""
     with open_tables_read_only(settings) as opened:
         opened.supports_row_deletion()
-        _require_deletable(settings, asked)
+        _require_deletable(opened, asked)
         record = record_for_claim(settings, opened.reader.view())
         pending = opened.undelivered_commits(record)
         known, expired = [settings.table.identifier], dict[str, int]()
@@ -145,7 +145,8 @@ def _open_tables(
         )
 
 
-def _require_deletable(settings: SinkSettings, asked: RowDeletion) -> None:
+def _require_deletable(tables: SinkTables, asked: RowDeletion) -> None:
+    settings = tables.settings
     if settings.table.key:
         raise _keyed_tables_error(settings.table.identifier)
     if asked.aside is not None and not settings.quarantine.keeps_rejected:

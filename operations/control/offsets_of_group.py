@@ -46,7 +46,7 @@ def plan_from_group(
     with open_source_topics(settings) as source:
         topics = source.describe()
     places = [TopicPartition(t, n) for t, state in topics.items() for n in state.partitions]
-    offsets = _read_mapped(settings, group, places, _parse_maps(maps, places))
+    offsets = _read_mapped(settings.kafka, group, places, _parse_maps(maps, places))
     if not offsets:
         raise ConfigurationError(
             f"group {group} has no offsets of {', '.join(sorted(topics))}",
@@ -61,14 +61,14 @@ def plan_from_group(
 
 
 def _read_mapped(
-    settings: SinkSettings,
+    kafka: Mapping[str, str],
     group: str,
     places: Sequence[TopicPartition],
     old: Mapping[TopicPartition, TopicPartition],
 ) -> dict[TopicPartition, int]:
     """Return the group's offsets by the sink's partitions, as far as it has some."""
     asked = {old.get(at, at): at for at in places}
-    found = read_group_offsets(silent(settings.kafka), group, asked, ANSWER_S_MAX)
+    found = read_group_offsets(silent(kafka), group, asked, ANSWER_S_MAX)
     return {asked[at]: offset for at, offset in found.items()}
 
 

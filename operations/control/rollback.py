@@ -241,7 +241,7 @@ def plan_rollback(
         past = found.past_of(opened.reader)
         if past.snapshot(view.head or 0) is None:
             raise RetryLater("the table has moved on since it was read", "try again")
-        target, record = _find_target(settings, past, to)
+        target, record = _find_target(opened, past, to)
         name = settings.table.identifier
         goal = RollbackTarget(
             settings, to, target.snapshot_id, record, before, view.uuid, look_only, deleted_back
@@ -286,7 +286,7 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
     )
     view, goal = plan.view, plan.goal
     if plan.secondary_rollbacks:
-        view = _commit_rollback_claim(settings, plan, failed)
+        view = _commit_rollback_claim(plan, failed)
         assert view.record is not None, "the claim is under the tag"
         goal = replace(goal, before=view.record)
         _roll_back_secondaries(goal, plan)
@@ -306,12 +306,10 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
     )
 
 
-def _commit_rollback_claim(
-    settings: SinkSettings, plan: RollbackPlan, failed: RetryLater
-) -> TableView:
+def _commit_rollback_claim(plan: RollbackPlan, failed: RetryLater) -> TableView:
     """ROLLBACK-1: put the claim that tables are going back under the ledger's tag, unless it is
     there."""
-    goal = plan.goal
+    goal, settings = plan.goal, plan.goal.settings
     if goal.before.going_back is not None:
         return plan.view
     fence = make_claim(goal.before, "rollback", going_back=goal.to)
@@ -373,11 +371,9 @@ def require_records_in_source(record: CommitRecord, topics: Mapping[str, TopicSt
             )
 
 
-def _find_target(
-    settings: SinkSettings, past: TablePast, to: str
-) -> tuple[PastSnapshot, CommitRecord]:
+def _find_target(tables: SinkTables, past: TablePast, to: str) -> tuple[PastSnapshot, CommitRecord]:
     """Return the commit that is meant; a ledger's must be on its branch, unless a tag keeps it."""
-    kept = past.named_snapshot(to)
+    settings, kept = tables.settings, past.named_snapshot(to)
     if kept is not None:
         if kept.record is not None:
             return kept, kept.record

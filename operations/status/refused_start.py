@@ -19,15 +19,14 @@ def find_start_error(settings: SinkSettings) -> HeadgateError | None:
         with open_tables_read_only(settings) as tables:
             tables.require_fit_table()
     except TableMissing:
-        return error_of_missing_table(settings) or _find_new_table_error(settings)
+        if missing := error_of_missing_table(settings):
+            return missing
     except RetryLater:
         return None
     except HeadgateError as error:
         return error
-    return None
-
-
-def _find_new_table_error(settings: SinkSettings) -> HeadgateError | None:
+    else:
+        return None
     try:
         require_creatable(settings)
     except HeadgateError as error:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.table_format import SupportsDeadLetters
 from headgate.control_protocol.table_history import Newest, TableReader
 from headgate.operations.status.report import RejectedRecord
 from headgate.runtime.sink_tables import SinkTables, table_failure
@@ -30,6 +28,7 @@ def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
     Without ``quarantine.excerpts`` the reason is only its class. Raises ``HeadgateError``.
     """
     settings, name = tables.settings, tables.settings.quarantine.table
+    excerpts = settings.quarantine.excerpts
     try:
         found = _read_newest(tables)
     except HeadgateError:
@@ -41,7 +40,7 @@ def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
             str(row["topic"]),
             int(row["partition"]),
             int(row["offset"]),
-            _reason(settings, row["error_class"], row["message"]),
+            settings.redacted(_reason(row, excerpts=excerpts))[:_REASON_CHARACTERS_MAX],
             f"{row['epoch']}.{row['transaction']}",
         )
         for row in reversed(found)
@@ -50,8 +49,7 @@ def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
 
 def _read_newest(tables: SinkTables) -> list[dict[str, Any]]:
     settings, name = tables.settings, tables.settings.quarantine.table
-    if isinstance(found := tables.format_of(name), SupportsDeadLetters):
-        unsent = found.unsent_rows(tables.spec(name), settings.name)
+    if unsent := tables.unsent_rows(name):
         return list(unsent.newest_rows(SHOWN, _COLUMNS, _ROWS_LOOKED_AT))
     with tables.open_at_rest(name) as secondary:
         reader = secondary.reader
@@ -95,7 +93,7 @@ def select_newest(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[s
     return list(found)
 
 
-def _reason(settings: SinkSettings, error_class: str | None, message: str | None) -> str:
+def _reason(row: Mapping[str, Any], *, excerpts: bool) -> str:
     """Build the reason; rows that others put into the quarantine may lack either part."""
-    parts = [error_class or "", (message or "") if settings.quarantine.excerpts else ""]
-    return settings.redacted(": ".join(filter(None, parts)))[:_REASON_CHARACTERS_MAX]
+    parts = [row["error_class"] or "", (row["message"] or "") if excerpts else ""]
+    return ": ".join(filter(None, parts))
