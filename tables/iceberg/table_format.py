@@ -41,8 +41,8 @@ from headgate.tables.iceberg.upsert.index_memory import IndexMemory
 from headgate.tables.storage.object_stores import refused_operation, require_no_signing
 
 if TYPE_CHECKING:
+    from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
     from headgate.tables.iceberg.dead_letter_rows import UnsentRows
-    from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
     from headgate.tables.iceberg.rollback import IcebergPast
     from headgate.tables.iceberg.row_deletion import Deletion
     from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
@@ -206,10 +206,10 @@ class IcebergFormat(TableFormat):
         matching, of = parse_predicate(predicate), (sink, spec.branch)
         return Deletion(self.catalog, spec.name, of, matching, asked_by=asked_by, columns=columns)
 
-    def atomic_commits(self) -> MultiTableCommits:
-        from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
+    def atomic_commits(self) -> AtomicDeliveries:
+        from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 
-        return MultiTableCommits(self.catalog)
+        return AtomicDeliveries(self.catalog)
 
     def unsent_rows(self, spec: TableSpec, sink: SinkName) -> UnsentRows:
         from headgate.tables.iceberg.dead_letter_rows import UnsentRows
