@@ -96,7 +96,7 @@ class DryRun:
 
     @property
     def bad_record_count(self) -> int:
-        return sum(found.bad for found in self.partitions.values())
+        return sum(result.bad for result in self.partitions.values())
 
     @property
     def needs_attention(self) -> bool:

@@ -162,6 +162,6 @@ def _properties_line(key: str, value: str) -> str:
 
 
 def _escape(text: str) -> str:
-    for plain, said in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
-        text = text.replace(plain, said)
+    for plain, escaped in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
+        text = text.replace(plain, escaped)
     return re.sub(r"([=: #!])", r"\\\1", text)

@@ -131,7 +131,7 @@ def open_every_table(tables: SinkTables, history: History) -> Iterator[OpenedTab
     A table that shares only the name, and neither UUID nor the sink's tag, belongs to somebody
     else. One that cannot be read stops no other.
     """
-    found, unread = dict[str, TableAtRest](), dict[str, HeadgateError]()
+    opened, unread = dict[str, TableAtRest](), dict[str, HeadgateError]()
     with ExitStack() as opening:
         for name, answer in open_filled_tables(tables, _names_in_ledger(tables, history)):
             if isinstance(answer, HeadgateError):
@@ -139,8 +139,8 @@ def open_every_table(tables: SinkTables, history: History) -> Iterator[OpenedTab
                 continue
             opening.enter_context(closing(answer.reader))
             if _is_own_table(name, answer, history):
-                found[name] = answer
-        yield OpenedTables(found, unread)
+                opened[name] = answer
+        yield OpenedTables(opened, unread)
 
 
 def open_each_table(

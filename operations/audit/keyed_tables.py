@@ -140,7 +140,7 @@ def check_live_rows(history: History, live_rows: int) -> Conclusions:
     conclusions = Conclusions()
     counts = [commit.record.keys for commit in history.commits if commit.record.keys]
     expected = sum(each.inserted - each.deleted for each in counts)
-    if any(not found.upkeep for found in history.foreign) or not history.complete:
+    if any(not snapshot.upkeep for snapshot in history.foreign) or not history.complete:
         conclusions.expired.append(
             "live rows are not counted: others changed the table, or older commits have expired"
         )
@@ -419,11 +419,11 @@ class KeyedTables:
         ]
         if others is None or not results or at not in results[0].read.offsets:
             return None
-        found = results[0].read.offsets[at].copy()
+        offsets = results[0].read.offsets[at].copy()
         elsewhere = (others.let_go, others.absent, self.moved_past)
         for known in (*elsewhere, *(result.read.own for result in results)):
-            found -= known.get(at, BitMap64())
-        return found
+            offsets -= known.get(at, BitMap64())
+        return offsets
 
     @property
     def skipped_record_count(self) -> int:

@@ -65,14 +65,14 @@ def plan(settings: SinkSettings, asked: RowDeletion) -> list[Deleted]:
     Raises ``PredicateUnfit`` and ``DeletionRefused`` for an invalid request, and what other
     commands raise for a table that is not as the sink left it.
     """
-    found = []
+    planned = []
     with _open_tables(settings, asked) as (_, every):
         for each in every:
             matching = each.deletion.count()
-            found.append(
+            planned.append(
                 Deleted(each.table, matching.rows, matching.files, each.pending, each.expired)
             )
-    return found
+    return planned
 
 
 def carry_out(settings: SinkSettings, asked: RowDeletion) -> Iterator[Deleted]:

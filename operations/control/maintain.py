@@ -84,14 +84,14 @@ def commit_waiter(tables: SinkTables, table: str) -> Callable[[], None]:
     Its next commit is then half an interval away, or more. A sink that has not committed for two
     intervals and time-outs is not waited for.
     """
-    settings, found, spec = tables.settings, tables.supports_maintenance(), tables.spec(table)
+    settings, maintained, spec = tables.settings, tables.supports_maintenance(), tables.spec(table)
     calm_s = settings.coordinator.commit_interval_ms / 2000
     waits_s = (
         settings.coordinator.commit_interval_ms + settings.coordinator.commit_timeout_ms
     ) / 1000
 
     def newest_commit_and_age() -> tuple[int | None, float]:
-        newest = found.newest_commit(spec, settings.name)
+        newest = maintained.newest_commit(spec, settings.name)
         return (newest[0], time.time() - newest[1]) if newest else (None, float("inf"))
 
     def wait() -> None:

@@ -230,7 +230,7 @@ def plan_rollback(
     ``RetryLater`` and ``StopSink`` as ``offsets set`` does.
     """
     with open_tables_read_only(settings) as opened:
-        found = opened.supports_rollback()
+        format_ = opened.supports_rollback()
         if not look_only:
             require_stopped(settings)
         with closing(opened.open_primary()) as primary:
@@ -238,7 +238,7 @@ def plan_rollback(
         before = record_if_unchanged(settings, view)
         if before.going_back != to:
             require_rollback_finished(before, settings.name)
-        past = found.past_of(opened.reader)
+        past = format_.past_of(opened.reader)
         if past.snapshot(view.head or 0) is None:
             raise RetryLater("the table has moved on since it was read", "try again")
         target, record = _find_target(opened, past, to)
@@ -321,9 +321,9 @@ def _commit_rollback_claim(plan: RollbackPlan, failed: RetryLater) -> TableView:
     return view
 
 
-def _pending_at_target(wanted: QuarantineSettings, goal: RollbackTarget) -> Mapping[str, Any]:
+def _pending_at_target(settings: QuarantineSettings, goal: RollbackTarget) -> Mapping[str, Any]:
     """Return the ledger's pending commits there: the quarantine's as of now (O4), and no others."""
-    quarantine, before = wanted.table, goal.before
+    quarantine, before = settings.table, goal.before
     expired = (
         d
         for d in before.expired
@@ -342,10 +342,10 @@ def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> N
     Raises as ``SupportsRollback.make_branch``.
     """
     with open_tables_read_only(settings) as tables:
-        found = tables.supports_rollback()
+        format_ = tables.supports_rollback()
         for each in reversed(plan.tables):  # the primary one first: it says whether there is a sink
             if each.target is not None:
-                found.make_branch(tables.spec(each.table), branch, each.target, KEPT_MS)
+                format_.make_branch(tables.spec(each.table), branch, each.target, KEPT_MS)
     announce(settings, f"rollback --to-branch {branch}")
 
 
@@ -400,8 +400,8 @@ def _plan_secondaries(
     """
     settings, before = goal.settings, goal.before
     sure = {*view.filled, *(pending_commit.table for pending_commit in before.pending_commits)}
-    found = dict(open_filled_tables(opened, sure))
-    rests = {name: each for name, each in found.items() if isinstance(each, TableAtRest)}
+    answers = dict(open_filled_tables(opened, sure))
+    rests = {name: each for name, each in answers.items() if isinstance(each, TableAtRest)}
     tables = {name: opened.past_of(each) for name, each in rests.items()}
     suspended = {each.table for each in before.suspended}
     if stuck := suspended | (view.filled.keys() - tables.keys() - {settings.quarantine.table}):
@@ -520,7 +520,7 @@ def _require_own_commit(
     ]
     if decided and not goal.look_only:
         delivered = (
-            min(found.transaction for found in removed.own_commit_records)
+            min(record.transaction for record in removed.own_commit_records)
             if removed.own_commit_records
             else None
         )

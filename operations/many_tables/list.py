@@ -83,14 +83,16 @@ def tables(settings: SinkSettings) -> TablesReport:
             )
         decided = count_decided_rows(settings.quarantine, history)
         named = _names_of_topics(settings.tables, record)
-        found = {
+        described = {
             name: _describe_table_or_error(name, table, pending.get(name, 0))
             for name, table in open_each_table(opened, history, named)
         }
         suspended = {each.table: each for each in (record.suspended if record else ())}
-        known = {*found, *pending, *suspended, *decided, *named, *history.filled}
+        known = {*described, *pending, *suspended, *decided, *named, *history.filled}
         names = sorted(known - {settings.quarantine.table})
-        tables = (found.get(name) or _missing_table(name, pending.get(name, 0)) for name in names)
+        tables = (
+            described.get(name) or _missing_table(name, pending.get(name, 0)) for name in names
+        )
         return TablesReport(
             settings.tables.ledger,
             str(record.transaction) if record else None,

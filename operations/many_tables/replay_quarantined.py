@@ -196,14 +196,14 @@ class _ReplaySession:
                 f"{self._tables.ledger.table}",
                 "start the sink: its error says what to do",
             )
-        found = DivertedRecords(reader.table, sink, branch, view.record)
-        if not found.has_table_column:
+        diverted = DivertedRecords(reader.table, sink, branch, view.record)
+        if not diverted.has_table_column:
             raise ReplayUnfit(
                 f"the quarantine {name} has no column {MEANT_FOR}: which table its records were "
                 "meant for is not known",
                 f"add the column {MEANT_FOR} (string); it is filled from then on",
             )
-        return found
+        return diverted
 
     def _write(self, name: str, portion: Sequence[Place]) -> BatchWritten:
         """Write the portion's records to files of the table.
@@ -213,11 +213,11 @@ class _ReplaySession:
         tables = self._sink_tables.with_settings(_route_only_to(self._settings, name))
         settings = tables.settings
         ranges = _ranges(portion)
-        wanted = {(place.at, place.offset) for place in portion}
+        places = {(place.at, place.offset) for place in portion}
         records: dict[TopicPartition, dict[int, Record]] = {at: {} for at in ranges}
         for record in self._quarantine.records(name, ranges):
             at = TopicPartition(record.topic, record.partition)
-            if (at, record.offset) in wanted:
+            if (at, record.offset) in places:
                 records[at][record.offset] = record
         chunk = chunk_of([[some[n] for n in sorted(some)] for some in records.values()])
         folder = f"{_FOLDER}/{settings.name}/replayed-{uuid.uuid4().hex[:12]}"

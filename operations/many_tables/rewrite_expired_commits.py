@@ -219,7 +219,7 @@ class _RewriteSession:
 
         These are in the table already, or were deleted from it.
         """
-        wanted, came = TableRecords(), TableRecords()
+        expired, came = TableRecords(), TableRecords()
         try:
             paths = {
                 pending_commit: {file.path for file in self._files(reader, pending_commit)}
@@ -227,10 +227,10 @@ class _RewriteSession:
             }
             known = find_delivered(reader, paths, self._tables.ledger.uuid)
             for pending_commit in pending_commits:
-                scan_staged_files(self._files(reader, pending_commit), self._columns, wanted)
+                scan_staged_files(self._files(reader, pending_commit), self._columns, expired)
                 if known[pending_commit]:
                     scan_staged_files(self._files(reader, pending_commit), self._columns, came)
-            found = scan_records(
+            present = scan_records(
                 reader, self._columns, frozenset(), rewound={}, on_progress=lambda *_: None
             )
         except FileNotFoundError as error:
@@ -238,9 +238,9 @@ class _RewriteSession:
         except (ValueError, NotImplementedError) as error:  # such as equality deletes
             why = f"the table's rows cannot be read here: {error}"
             raise RereadRefused(why, _ELSEWISE) from error
-        if wanted.foreign_rows:
+        if expired.foreign_rows:
             raise RereadRefused(
-                f"{wanted.foreign_rows} rows of what expired do not say which record they are of",
+                f"{expired.foreign_rows} rows of what expired do not say which record they are of",
                 _ELSEWISE,
             )
         if untold := [
@@ -252,14 +252,14 @@ class _RewriteSession:
                 "older snapshots of the table",
                 _ELSEWISE,
             )
-        there = _intersect(wanted, found)
+        there = _intersect(expired, present)
         if again := sorted(self._renewed & {at.topic for at in there}):
             raise RereadRefused(
                 f"{', '.join(again)} was re-created since the sink began: offsets name two "
                 "records, and which of them the table has cannot be told",
                 _ELSEWISE,
             )
-        gone = self._find_deleted(reader, wanted, came, there)
+        gone = self._find_deleted(reader, expired, came, there)
         without = {at: there.get(at, BitMap64()) | gone.get(at, BitMap64()) for at in there | gone}
         dead = self._find_positions(reader, pending_commits, without) if without else {}
         manifests = [pending_commit.manifest for pending_commit in pending_commits]
@@ -287,7 +287,7 @@ class _RewriteSession:
     def _find_deleted(
         self,
         reader: LoadedReader,
-        wanted: TableRecords,
+        expired: TableRecords,
         came: TableRecords,
         there: Mapping[TopicPartition, BitMap64],
     ) -> dict[TopicPartition, BitMap64]:
@@ -297,7 +297,7 @@ class _RewriteSession:
         """
         listed = reader.history().deleted.of_topics(record_of(self._tables.ledger).topic_ids)
         gone = {}
-        for at, seen in wanted.partitions.items():
+        for at, seen in expired.partitions.items():
             once = came.offsets_of(at).offsets | bitmap_of_ranges(listed.get(at, ()))
             if left := (seen.offsets & once) - there.get(at, BitMap64()):
                 gone[at] = left
@@ -310,21 +310,21 @@ class _RewriteSession:
         there: Mapping[TopicPartition, BitMap64],
     ) -> dict[str, BitMap64]:
         """Return, by file, the positions of the rows that are in the table already."""
-        found: dict[str, BitMap64] = {}
+        positions: dict[str, BitMap64] = {}
         for pending_commit in pending_commits:
             for file in self._files(reader, pending_commit):
                 begin = 0
                 for batch in file.batches():
                     places = (begin + place for place in positions_of(batch, self._columns, there))
-                    found.setdefault(file.path, BitMap64()).update(places)
+                    positions.setdefault(file.path, BitMap64()).update(places)
                     begin += batch.num_rows
-        return found
+        return positions
 
 
-def _intersect(wanted: TableRecords, found: TableRecords) -> dict[TopicPartition, BitMap64]:
+def _intersect(one: TableRecords, other: TableRecords) -> dict[TopicPartition, BitMap64]:
     """Return, by partition, the records that both have."""
     return {
         at: both
-        for at, seen in wanted.partitions.items()
-        if at in found.partitions and (both := seen.offsets & found.partitions[at].offsets)
+        for at, seen in one.partitions.items()
+        if at in other.partitions and (both := seen.offsets & other.partitions[at].offsets)
     }

@@ -30,7 +30,7 @@ def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
     settings, name = tables.settings, tables.settings.quarantine.table
     excerpts = settings.quarantine.excerpts
     try:
-        found = _read_newest(tables)
+        rows = _read_newest(tables)
     except HeadgateError:
         raise
     except Exception as error:
@@ -43,7 +43,7 @@ def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
             settings.redacted(_reason(row, excerpts=excerpts))[:_REASON_CHARACTERS_MAX],
             f"{row['epoch']}.{row['transaction']}",
         )
-        for row in reversed(found)
+        for row in reversed(rows)
     )
 
 
@@ -81,16 +81,16 @@ def _rows(
 
 def select_newest(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[str, Any]]:
     """Select the newest rows by their own columns, for a table that cannot list committed files."""
-    newest, found = (0, -1), deque[dict[str, Any]](maxlen=SHOWN)
+    newest, kept = (0, -1), deque[dict[str, Any]](maxlen=SHOWN)
     for row in rows:
         transaction = (row["epoch"] or 0, row["transaction"] or 0)
         if row["sink"] != sink or transaction < newest:
             continue
         if transaction > newest:
             newest = transaction
-            found.clear()
-        found.append(row)
-    return list(found)
+            kept.clear()
+        kept.append(row)
+    return list(kept)
 
 
 def _reason(row: Mapping[str, Any], *, excerpts: bool) -> str:

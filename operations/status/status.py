@@ -93,8 +93,8 @@ def status(
     notes = _Notes(settings.redacted)
     now_ms = time.time_ns() // 1_000_000
     since_ms = now_ms - overdue_threshold_ms(settings.coordinator)
-    found = _read_table_status(settings, Newest(transactions, since_ms), notes)
-    history, wrong, record = found.history, found.wrong, found.history.record
+    table_status = _read_table_status(settings, Newest(transactions, since_ms), notes)
+    history, wrong, record = table_status.history, table_status.wrong, table_status.history.record
     notes.texts += filter(None, [describe_weaker_guarantee(settings)])
     logs = _read_logs(settings, notes, unread_since_ms=since_ms)
     partitions, held = (
@@ -144,7 +144,7 @@ def status(
         table=settings.table.identifier,
         **_fields_of_record(history),
         open_transaction=find_open_transaction(envelopes),
-        pending_rows=sum(pending_commit.record_count for pending_commit in found.pending),
+        pending_rows=sum(pending_commit.record_count for pending_commit in table_status.pending),
         partitions=partitions,
         held=held,
         transactions=tuple(_transactions(history, transactions)),
@@ -156,7 +156,7 @@ def status(
         if condition is Condition.UNKNOWN and notes.exit_code
         else EXIT_CODES[condition] or notes.exit_code,
         stalled=tuple(map(str, stalled)),
-        rejected_records=found.bad,
+        rejected_records=table_status.bad,
     )
     if with_age and notes.reachable:
         earliest = partial(first_timestamps, settings.kafka, settings.source.group_id)
@@ -336,14 +336,14 @@ def _read_logs(
 ) -> Mapping[TopicPartition, _PartitionLog]:
     try:
         with open_source_topics(settings) as topics:
-            found = topics.describe()
+            described = topics.describe()
             before = topics.offsets_at(unread_since_ms) if unread_since_ms else {}
     except (RetryLater, ConfigurationError) as error:
         notes.note_failure("lag and participants are", error)
         return {}
     return {
         (at := TopicPartition(name, number)): _PartitionLog(log, before.get(at))
-        for name, topic in found.items()
+        for name, topic in described.items()
         for number, log in topic.partitions.items()
     }
 

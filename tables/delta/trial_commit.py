@@ -30,15 +30,15 @@ _PLAIN = '{"type":"struct","fields":[{"name":"a","type":"string","nullable":true
 
 def find_commit_refusal(table: DeltaTable) -> str:
     """Return why delta-rs commits to no table of this protocol and metadata, or nothing."""
-    said = table.protocol()
+    supported = table.protocol()
     protocol: dict[str, Any] = {
-        "minReaderVersion": said.min_reader_version,
-        "minWriterVersion": said.min_writer_version,
+        "minReaderVersion": supported.min_reader_version,
+        "minWriterVersion": supported.min_writer_version,
     }
-    if said.reader_features or said.min_reader_version == _READER_NAMES:
-        protocol["readerFeatures"] = sorted(said.reader_features or ())
-    if said.writer_features or said.min_writer_version == _WRITER_NAMES:
-        protocol["writerFeatures"] = sorted(said.writer_features or ())
+    if supported.reader_features or supported.min_reader_version == _READER_NAMES:
+        protocol["readerFeatures"] = sorted(supported.reader_features or ())
+    if supported.writer_features or supported.min_writer_version == _WRITER_NAMES:
+        protocol["writerFeatures"] = sorted(supported.writer_features or ())
     metadata = table.metadata()
     return _try_commit(
         json.dumps(protocol),

@@ -113,8 +113,8 @@ def remove_old_drafts(folder: Folder) -> None:
 
 def _read_drafts(folder: Folder, drafts: list[str]) -> str:
     """Return the drafts' content; one that disappears meanwhile was delivered."""
-    told = []
+    texts = []
     for name in drafts:
         with suppress(FileNotFoundError):
-            told.append(folder.read(name).decode())
-    return "".join(told)
+            texts.append(folder.read(name).decode())
+    return "".join(texts)

@@ -84,13 +84,13 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _forget_dead(SparkContext)
     # Which of them are secrets is not known here: Spark's page and event log show none of them.
-    told = {**_CONF, **with_masked_names(conf, conf)}
-    wanted = SparkConf().setAll(list(told.items()))
+    conf_texts = {**_CONF, **with_masked_names(conf, conf)}
+    spark_conf = SparkConf().setAll(list(conf_texts.items()))
     try:
         # Created in the main thread, it would handle Ctrl-C itself, which prevents an orderly end.
         with ThreadPoolExecutor(1) as aside:
-            aside.submit(start_jvm, SparkContext, told).result()
-            context = aside.submit(SparkContext.getOrCreate, wanted).result()
+            aside.submit(start_jvm, SparkContext, conf_texts).result()
+            context = aside.submit(SparkContext.getOrCreate, spark_conf).result()
         context.setLogLevel("OFF")
         _close_streams(context)
         _require_loaded(context, "org.apache.hudi.client.SparkRDDWriteClient", _FIRST)

@@ -64,8 +64,10 @@ class HeldTexts:
 
 def _column_texts(rows: pa.RecordBatch, name: str) -> Any:
     values = rows.column(name)
-    kind = values.type
-    return values if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
+    column_type = values.type
+    return (
+        values if pa.types.is_string(column_type) or pa.types.is_large_string(column_type) else None
+    )
 
 
 def _reasons(unsupported: Any, why: str) -> dict[int, str]:
@@ -122,11 +124,11 @@ def require_same_key(table: str, key: RowKey, properties: Mapping[str, str]) -> 
 
 def key_index_of(table: str, properties: Mapping[str, str]) -> str:
     """Return the index that finds keys. Raises ``HudiUnsafe`` for unsupported ones."""
-    wanted = properties.get(INDEX, SIMPLE)
-    index = _INDEXES.get(wanted.upper())
+    name = properties.get(INDEX, SIMPLE)
+    index = _INDEXES.get(name.upper())
     if index is None:
         raise HudiUnsafe(
-            f"{table}: {INDEX} is {wanted}, by which no key is found here",
+            f"{table}: {INDEX} is {name}, by which no key is found here",
             f"known are {', '.join(_INDEXES)}",
         )
     if index == BUCKET and (

@@ -111,19 +111,19 @@ class HudiLocation:
     storage: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, wanted: TableSpec) -> HudiLocation:
+    def of(cls, spec: TableSpec) -> HudiLocation:
         """Raises ``ConfigurationError``, ``HudiUnsafe``."""
-        location = location_of(wanted.location)
-        follows, given = wanted.primary is not None and not wanted.ledger, wanted.properties
-        keyed = wanted.key is not None
-        if wanted.primary is not None:
+        location = location_of(spec.location)
+        follows, given = spec.primary is not None and not spec.ledger, spec.properties
+        keyed = spec.key is not None
+        if spec.primary is not None:
             given = secondary_properties(
-                wanted.name.rpartition(".")[2], wanted.primary, given, keyed=keyed
+                spec.name.rpartition(".")[2], spec.primary, given, keyed=keyed
             )
-        settings = write_settings(wanted.name, given, keyed=keyed)
-        spark = {key: each for key, each in wanted.storage.items() if key.startswith(SPARK)}
-        storage = store_properties(location, wanted.storage)
-        return cls(wanted.name, location, settings, spark, wanted.key, follows, storage)
+        settings = write_settings(spec.name, given, keyed=keyed)
+        spark = {key: each for key, each in spec.storage.items() if key.startswith(SPARK)}
+        storage = store_properties(location, spec.storage)
+        return cls(spec.name, location, settings, spark, spec.key, follows, storage)
 
     @property
     def folder(self) -> Folder:
@@ -293,12 +293,12 @@ class HudiLocation:
 
     def require_same_buckets(self) -> None:
         """Raise ``HudiUnsafe`` if keys would be looked for in the wrong files."""
-        wanted = describe_buckets(self.name, self.settings)
-        held = self._require_unchanged("buckets", wanted)
-        if held != wanted:
+        declared = describe_buckets(self.name, self.settings)
+        held = self._require_unchanged("buckets", declared)
+        if held != declared:
             raise HudiUnsafe(
                 f"Hudi table {self.name} is cut into {held or 'no buckets'}, and the sink file "
-                f"says {wanted or 'no buckets'}: keys would be there twice",
+                f"says {declared or 'no buckets'}: keys would be there twice",
                 "write the index of [table.properties] as it was",
             )
 
@@ -356,9 +356,9 @@ def _unescape(text: str) -> str:
 
 def _key_generator(found: Mapping[str, str]) -> str:
     """Return the table's key generator if its name is known."""
-    kind = found.get(f"{_TABLE}keygenerator.type", "").removesuffix("_AVRO")
+    generator = found.get(f"{_TABLE}keygenerator.type", "").removesuffix("_AVRO")
     named = found.get(f"{_TABLE}keygenerator.class", "").rpartition(".")[2]
-    return named or _KEY_TYPES.get(kind, kind)
+    return named or _KEY_TYPES.get(generator, generator)
 
 
 def _unsupported_feature(found: Mapping[str, str], *, keyed: bool) -> str | None:

@@ -69,13 +69,16 @@ _METADATA_PROPERTIES = f"{METADATA_TABLE}/.hoodie/hoodie.properties"
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A completed commit: when it was requested and completed; ``said``: its extra metadata."""
+    """A completed commit; Hudi calls what its timeline lists instants.
+
+    ``requested`` and ``completed`` are when; ``metadata``: its extra metadata.
+    """
 
     requested: str
     completed: int
     operation: str
     replaces: bool
-    said: Mapping[str, str]
+    metadata: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +220,7 @@ class HudiJava:
         self,
         instant: str,
         files: Sequence[WrittenFile],
-        told: Mapping[str, str],
+        metadata: Mapping[str, str],
         check: Callable[[], None],
     ) -> None:
         """Complete a registered instant; ``check`` runs inside Hudi's lock, and may raise."""
@@ -226,7 +229,7 @@ class HudiJava:
         statistics, extra = self._java.util.ArrayList(), self._java.util.HashMap()
         for found in self._statistics_of(files):
             statistics.add(found)
-        for key, value in told.items():
+        for key, value in metadata.items():
             extra.put(key, value)
         action = self.load_meta_client().getCommitActionType()
         inside = self._some(java_callback(self._spark, check))
@@ -336,7 +339,7 @@ class HudiJava:
             completed=int(instant.getCompletionTime()),
             operation=_table_name(metadata) if metadata else "",
             replaces=replaces,
-            said=dict(metadata.getExtraMetadata()) if metadata else {},
+            metadata=dict(metadata.getExtraMetadata()) if metadata else {},
         )
 
     @contextmanager

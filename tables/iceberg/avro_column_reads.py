@@ -35,8 +35,8 @@ def avro_rows(
             once = (record for record in records)  # asked again after its end, pyiceberg reads on
             while some := list(islice(once, _ROWS)):
                 columns = [
-                    pa.array([_value(record, place) for record in some], kind)
-                    for place, kind in zip(places, kinds, strict=True)
+                    pa.array([_value(record, place) for record in some], data_type)
+                    for place, data_type in zip(places, kinds, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(columns, names=list(names))
     except ImportError as error:  # a codec whose library is not installed

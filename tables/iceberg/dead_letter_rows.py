@@ -105,11 +105,11 @@ class UnsentRows:
     def _scan(
         self, table: Table, snapshot: Snapshot, progress: Progress | None
     ) -> Iterator[dict[str, Any]]:
-        wanted: BooleanExpression = EqualTo(term="sink", value=self._sink)
+        predicate: BooleanExpression = EqualTo(term="sink", value=self._sink)
         if progress:
-            wanted = And(wanted, GreaterThanOrEqual(term="epoch", value=progress.epoch))
-        scan = table.scan(wanted, snapshot_id=snapshot.snapshot_id)
-        return rows_of(table, snapshot, scan.plan_files(), wanted)
+            predicate = And(predicate, GreaterThanOrEqual(term="epoch", value=progress.epoch))
+        scan = table.scan(predicate, snapshot_id=snapshot.snapshot_id)
+        return rows_of(table, snapshot, scan.plan_files(), predicate)
 
 
 def _is_line_complete(oldest: Snapshot, progress: Progress) -> bool:
@@ -147,7 +147,7 @@ def rows_of(
     table: Table,
     snapshot: Snapshot,
     files: Iterable[FileScanTask],
-    wanted: BooleanExpression,
+    predicate: BooleanExpression,
     *,
     columns: tuple[str, ...] = COLUMNS,
 ) -> Iterator[dict[str, Any]]:
@@ -155,7 +155,7 @@ def rows_of(
     from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every look
 
     projection = table.scan(selected_fields=columns, snapshot_id=snapshot.snapshot_id).projection()
-    reader = ArrowScan(table.metadata, table.io, projection, wanted)
+    reader = ArrowScan(table.metadata, table.io, projection, predicate)
     for file in files:
         for batch in reader.to_record_batches([file]):
             for begin in range(0, batch.num_rows, _ROWS_AT_ONCE):

@@ -89,13 +89,13 @@ class DryRunCatalog(NoopCatalog, MetastoreCatalog):
             dict(zip(("partition_spec", "sort_order", "properties"), more, strict=False)) | named
         )
         name = self.identifier_to_tuple(identifier)
-        wanted = given.get("properties", {})
+        properties = given.get("properties", {})
         metadata = new_table_metadata(
             location=f"file://{self._folder.joinpath('tables', *name)}",
             schema=schema,
             partition_spec=given.get("partition_spec", UNPARTITIONED_PARTITION_SPEC),
             sort_order=given.get("sort_order", UNSORTED_SORT_ORDER),
-            properties={k: text for k, text in wanted.items() if not k.startswith(_NOT_HERE)},
+            properties={k: text for k, text in properties.items() if not k.startswith(_NOT_HERE)},
         )
         self._write(name, metadata, 0)
         return self.load_table(identifier)

@@ -172,14 +172,14 @@ def _with_sql_nulls(predicate: BooleanExpression) -> BooleanExpression:
 def _matching_rows(table: Table, file: DataFile, bound: BooleanExpression) -> BitMap64:
     schema = table.schema()
     names = [str(schema.find_column_name(of)) for of in sorted(extract_field_ids(bound))]
-    wanted = expression_to_pyarrow(bound, schema)
+    predicate = expression_to_pyarrow(bound, schema)
     found, begin = [np.empty(0, np.int64)], 0
     if not names:
         names = schema.column_names[:1]
     for batch in batches_of(table, FileScanTask(file), names, read_whole(table.io)):
         places = pa.array(np.arange(begin, begin + batch.num_rows, dtype=np.int64))
         rows = pa.Table.from_batches([batch]).append_column(_POSITION, places)
-        found.append(rows.filter(wanted).column(_POSITION).to_numpy())
+        found.append(rows.filter(predicate).column(_POSITION).to_numpy())
         begin += batch.num_rows
     if begin != file.record_count:
         raise ValueError(f"{file.file_path} holds {begin} rows, not {file.record_count}")
@@ -340,12 +340,12 @@ class Deletion(MaintenanceCommit):
     ) -> Summary:
         retired = [entry.data_file for entry in deletions.retired]
         counts = snapshot_counts(metadata, deletions.added, retired)
-        said = {
+        marked = {
             maintenance_property(self._sink): DELETION,
             deleted_property(self._sink): str(rows),
             f"{deleted_property(self._sink)}-by": self._asked_by,
         }
-        summary = Summary(Operation.DELETE, **counts, **said)
+        summary = Summary(Operation.DELETE, **counts, **marked)
         return update_snapshot_summaries(summary, properties_of(parent))
 
     def _delete_files_of(self, table: Table, to_delete: RowsToDelete) -> DeletedRecords:

@@ -212,11 +212,11 @@ class Replacement(MaintenanceCommit):
         equality = {file.file_path for file in head.equality_deletes()}
         if equality - self._written.choice.equality_deletes:
             return None
-        wanted = self._written.removed_paths
-        found = [entry.data_file for entry in data if entry.data_file.file_path in wanted]
+        removed = self._written.removed_paths
+        entries = [entry.data_file for entry in data if entry.data_file.file_path in removed]
         records = {s.path: s.records for moved in self._written.moved for s in moved.sources}
-        same = records == {file.file_path: file.record_count for file in found}
-        return (found, head) if same and len(found) == len(records) else None
+        same = records == {file.file_path: file.record_count for file in entries}
+        return (entries, head) if same and len(entries) == len(records) else None
 
     def _carry_over(self, table: Table, head: Head, targets: list[Target]) -> Deletions | None:
         """Carry over to the new files what died in the sources since they were read; the sources'
@@ -250,5 +250,5 @@ class Replacement(MaintenanceCommit):
         summed = update_snapshot_summaries(
             Summary(Operation.OVERWRITE, **counts), properties_of(head)
         )
-        said = {maintenance_property(self._sink): COMPACTION}
-        return Summary(Operation.REPLACE, **summed.additional_properties, **said)
+        marked = {maintenance_property(self._sink): COMPACTION}
+        return Summary(Operation.REPLACE, **summed.additional_properties, **marked)

@@ -220,8 +220,8 @@ def _sink_tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | N
 
 def _created_ms(table: Table) -> int:
     """Return when the table was created, if headgate did it; else the beginning of time."""
-    said = table.properties.get(CREATED_MS, "")
-    return int(said) if said.isdecimal() else SKEW_MS
+    text = table.properties.get(CREATED_MS, "")
+    return int(text) if text.isdecimal() else SKEW_MS
 
 
 def _comparable_name(path: str, sink: SinkName) -> str:
