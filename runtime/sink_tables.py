@@ -248,16 +248,24 @@ class SinkTables:
         raise self._lacks_catalog_error(self.name)
 
     def supports_maintenance(self) -> SupportsMaintenance:
-        """Return the format of the tables that headgate maintains: beside a table of another format
-        it is the quarantine's."""
-        name = self.settings.quarantine.table if self.settings.has_foreign_quarantine else self.name
-        if found := self.maintained_format_of(name):
+        """Return the format of the tables that headgate maintains."""
+        if found := self.maintained_format:
             return found
-        raise self._lacks_catalog_error(name)
+        raise self._lacks_catalog_error(self._name_of_maintained)
 
-    def maintained_format_of(self, name: str = "") -> SupportsMaintenance | None:
-        """Return a table's format, or the sink's, if headgate maintains its tables."""
-        found = self.format_of(name or self.name)
+    @property
+    def maintained_format(self) -> SupportsMaintenance | None:
+        """Return the format of the tables that headgate maintains, if there are some."""
+        return self._maintained_format_of(self._name_of_maintained)
+
+    @property
+    def _name_of_maintained(self) -> str:
+        """Return one of the tables to maintain: beside a table of another format it is the
+        quarantine."""
+        return self.settings.quarantine.table if self.settings.has_foreign_quarantine else self.name
+
+    def _maintained_format_of(self, name: str) -> SupportsMaintenance | None:
+        found = self.format_of(name)
         return found if isinstance(found, SupportsMaintenance) else None
 
     def catalog_of(self, name: str = "") -> SupportsCatalog | None:
@@ -640,7 +648,7 @@ class SinkTables:
         tables, made = SinkTables(settings, opening), dict[int, TableFormat]()
         for name in (self.name, *secondary_names(settings.quarantine)):
             found = self.format_of(name)
-            if id(found) not in made and (maintained := self.maintained_format_of(name)):
+            if id(found) not in made and (maintained := self._maintained_format_of(name)):
                 made[id(found)] = maintained.for_coordinator()
             tables._formats[tables._is_foreign_quarantine(name)] = made.get(id(found), found)
         return tables

@@ -98,6 +98,33 @@ def error_of_missing_table(settings: SinkSettings) -> StopSink | None:
     return None
 
 
+def find_start_error(settings: SinkSettings) -> HeadgateError | None:
+    """Return the error that a first start would stop with at the table, or at its future place.
+
+    Such a start leaves no notice, since there is no control topic yet. Nothing is written. ``None``
+    too if something does not answer: that is reported by itself.
+    """
+    from headgate.runtime.start_checks import require_creatable  # imports pandas
+
+    try:
+        with open_tables_read_only(settings) as tables:
+            tables.require_fit_table()
+    except TableMissing:
+        if missing := error_of_missing_table(settings):
+            return missing
+    except RetryLater:
+        return None
+    except HeadgateError as error:
+        return error
+    else:
+        return None
+    try:
+        require_creatable(settings)
+    except HeadgateError as error:
+        return error
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedTables:
     """Tables by their names. ``unread``: those that may exist and were not read, and why."""

@@ -331,8 +331,8 @@ class KeyedTables:
         ``ranges``: of the source, up to the offsets of the ``record`` of the ``primary``, a table's
         UUID; ``left_out``: records that never were changes.
         """
-        late = {d.table for d in record.expired if not self.is_of_earlier_table(d)}
-        for name in sorted(self.tables.keys() & late):
+        expired = {d.table for d in record.expired if not self.is_of_earlier_table(d)}
+        for name in sorted(self.tables.keys() & expired):
             self.conclusions.unproven.append(
                 f"{name}: changes that were pending for too long were never delivered: "
                 f"{NOT_COMPARED}"
@@ -347,7 +347,7 @@ class KeyedTables:
             until = {
                 name: self._delivered_offsets(record, primary, name)
                 for name in names
-                if name not in late and self.tables[name].whole
+                if name not in expired and self.tables[name].whole
             }
             source = SourceRanges(own, record.topic_ids, left_out, record.cohorts)
             self._compare(until, source)

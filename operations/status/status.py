@@ -29,7 +29,12 @@ from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.first_records import first_timestamps
 from headgate.operations.access.kafka_connection import open_source_topics, read_control_tail
-from headgate.operations.access.tables import describe_unusable_tables, error_at_start, open_reader
+from headgate.operations.access.tables import (
+    describe_unusable_tables,
+    error_at_start,
+    find_start_error,
+    open_reader,
+)
 from headgate.operations.status.deferred_partitions import (
     HeldPartition,
     describe_held,
@@ -114,8 +119,6 @@ def status(
     group = Cluster(settings.kafka), settings.source.group_id
     unheard = _note_silent_members(*group, settings.control.topic, notes) if ask_group else 0
     if not (wrong or record) and notes.reachable:
-        from headgate.operations.status.refused_start import find_start_error  # imports pandas
-
         refused = find_start_error(settings)
         wrong = LastError.of(refused, settings.redacted) if refused else None
     error = wrong or notes.wrong or heard_events.error

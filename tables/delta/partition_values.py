@@ -19,14 +19,14 @@ class HeldYears:
     kinds: Mapping[str, str]
 
     def unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
-        found: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         for name, column_type in self.kinds.items():
             values = rows.column(name).cast(pa.int32() if column_type == "date" else pa.int64())
             years = TOLD[column_type]
             outside = pc.or_(pc.less(values, years.start), pc.greater_equal(values, years.stop))
             why = f"{name}: no folder of a Delta table is of a year before 1 or beyond 9999"
-            found |= dict.fromkeys(pc.indices_nonzero(outside).to_pylist(), why)
-        return found
+            reasons |= dict.fromkeys(pc.indices_nonzero(outside).to_pylist(), why)
+        return reasons
 
 
 def year_check_for(kinds: Mapping[str, Any]) -> HeldYears | None:

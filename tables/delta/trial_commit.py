@@ -108,9 +108,9 @@ def _trial_refusal(folder: str, partition_by: Iterable[str]) -> str:
 def _protocol_of(folder: Folder) -> Mapping[str, Any] | None:
     """Return the newest protocol of a log, as far as its files can be read."""
     names = {
-        name: found[1]
+        name: match[1]
         for name, _ in folder.files_below("_delta_log")
-        if (found := _match_log_file(name))
+        if (match := _match_log_file(name))
     }
     for name in sorted(names, key=lambda name: (names[name], name.endswith("json")), reverse=True):
         for protocol in _read_protocols(folder, name):
@@ -126,11 +126,15 @@ def _read_protocols(folder: Folder, name: str) -> Iterator[Mapping[str, Any]]:
     try:
         data = folder.read(name)
         if name.endswith(".parquet"):
-            found = pq.read_table(io.BytesIO(data), columns=["protocol"])["protocol"].to_pylist()
+            protocols = pq.read_table(io.BytesIO(data), columns=["protocol"])[
+                "protocol"
+            ].to_pylist()
         else:
-            found = [json.loads(line).get("protocol") for line in data.splitlines() if line.strip()]
+            protocols = [
+                json.loads(line).get("protocol") for line in data.splitlines() if line.strip()
+            ]
     except (ValueError, KeyError, AttributeError):  # damaged, or of another form
         return
-    for protocol in found:
+    for protocol in protocols:
         if protocol:
             yield {key: value for key, value in protocol.items() if value is not None}

@@ -102,8 +102,8 @@ def require_partitionable(columns: Struct, partition_by: Sequence[str]) -> None:
 
 def require_record_key(columns: Struct, key: str, partition_by: Sequence[str]) -> None:
     """Raise ``ConfigurationError`` for a record key that the table could not be filled with."""
-    found = next((column for column in columns.fields if column.name == key), None)
-    if found is None or found.type not in KEY_TYPES or not found.required:
+    key_column = next((column for column in columns.fields if column.name == key), None)
+    if key_column is None or key_column.type not in KEY_TYPES or not key_column.required:
         raise ConfigurationError(
             f"no record key of a Hudi table is made of {key!r} here",
             f"name one required column of {', '.join(KEY_TYPES)}, or none",

@@ -157,8 +157,8 @@ class HudiCommits:
         ours = list(islice(self._own_commits(java.commits(meta)), 2))
         self._require_columns_kept(config, newest)
         metadata = ours[0].metadata if ours else {}
-        found, filled = decode(self._sink, metadata), filled_tables(self._sink, metadata)
-        tag, record = ours[0].completed if ours else None, found
+        newest_record, filled = decode(self._sink, metadata), filled_tables(self._sink, metadata)
+        tag, record = ours[0].completed if ours else None, newest_record
         lineage = Lineage.CONTAINS_TAG if ours else Lineage.FRESH
         unkept = None
         landed = self._reservations.find_landed_commits(
@@ -174,7 +174,7 @@ class HudiCommits:
         self._require_unforked(ours, landed)
         if kept and kept.tag > (tag or 0):
             tag, record, filled = kept.tag, kept.record, kept.filled
-            lineage = self._lineage(java, meta, kept, below=found is not None)
+            lineage = self._lineage(java, meta, kept, below=newest_record is not None)
             unkept = kept if lineage is Lineage.CONTAINS_TAG else None
         view = TableView(
             table=self._place.name,
@@ -186,7 +186,7 @@ class HudiCommits:
             tag=tag,
             record=record,
             lineage=lineage,
-            branch_record=found if lineage is not Lineage.CONTAINS_TAG else record,
+            branch_record=newest_record if lineage is not Lineage.CONTAINS_TAG else record,
             others={
                 sink: topics_in_summary(sink, each.metadata)
                 for each in reversed(newest)
@@ -194,9 +194,9 @@ class HudiCommits:
             },
             filled=filled,
         )
-        if ours and found and (kept is None or kept.tag < ours[0].completed):
+        if ours and newest_record and (kept is None or kept.tag < ours[0].completed):
             follows = lost_lock_detection.previous_completion(self._sink, metadata)
-            unkept = Kept(ours[0].requested, ours[0].completed, found, filled, follows)
+            unkept = Kept(ours[0].requested, ours[0].completed, newest_record, filled, follows)
         return view, unkept
 
     def _require_unforked(self, ours: list[Instant], landed: list[Kept]) -> None:

@@ -147,8 +147,8 @@ def _forget_dead(spark: Any) -> None:
 
     Its session is asked for by every data frame, and would be that of the dead one.
     """
-    found = spark._active_spark_context  # noqa: SLF001 - PySpark gives no other way
-    if found is not None and has_ended(found):
+    context = spark._active_spark_context  # noqa: SLF001 - PySpark gives no other way
+    if context is not None and has_ended(context):
         from pyspark.sql import SparkSession
 
         spark._active_spark_context = spark._gateway = spark._jvm = None  # noqa: SLF001

@@ -88,13 +88,13 @@ class HudiReader:
         ]
 
     def added_files(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
-        found = next(
+        instant = next(
             (each for each in self._commits_oldest_first if each.completed == commit.snapshot_id),
             None,
         )
-        if found is None or commit.record.keys is not None:  # rewritten files are not its rows
+        if instant is None or commit.record.keys is not None:  # rewritten files are not its rows
             return None
-        return [(self._address(path), rows) for path, rows in self._added_files(found)]
+        return [(self._address(path), rows) for path, rows in self._added_files(instant)]
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         if self._has_log_files:

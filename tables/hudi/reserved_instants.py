@@ -176,11 +176,11 @@ class Reservations:
         """
         announced = self.read_announced_commits()  # first: what leaves here is kept by then
         kept = self.read_kept_commit()
-        found = {kept.instant: kept} if kept else {}
+        landed = {kept.instant: kept} if kept else {}
         for coming in announced:
-            if coming.instant not in found and (tag := archived(coming.instant)):
-                found[coming.instant] = replace(coming, tag=tag)
-        return sorted(found.values(), key=lambda each: -each.tag)
+            if coming.instant not in landed and (tag := archived(coming.instant)):
+                landed[coming.instant] = replace(coming, tag=tag)
+        return sorted(landed.values(), key=lambda each: -each.tag)
 
     def _put_commit(self, name: str, kept: Kept) -> None:
         content = {

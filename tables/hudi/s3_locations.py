@@ -72,15 +72,15 @@ def hadoop_settings(location: str, storage: Mapping[str, str]) -> dict[str, str]
         return {}
     from headgate.tables.storage.s3_client import TIMEOUT_S, endpoint_of  # imports botocore
 
-    found = {theirs: storage[ours] for ours, theirs in _KEYS.items() if ours in storage}
+    settings = {theirs: storage[ours] for ours, theirs in _KEYS.items() if ours in storage}
     for ours, theirs in _BOUNDS.items():
-        found[theirs] = str(round(1_000 * float(storage.get(ours, TIMEOUT_S))))
+        settings[theirs] = str(round(1_000 * float(storage.get(ours, TIMEOUT_S))))
     if endpoint := endpoint_of(storage):
-        found[f"{_A}endpoint"] = endpoint
-        found[f"{_A}connection.ssl.enabled"] = str(endpoint.startswith("https")).lower()
+        settings[f"{_A}endpoint"] = endpoint
+        settings[f"{_A}connection.ssl.enabled"] = str(endpoint.startswith("https")).lower()
         in_path = storage.get(_VIRTUAL, "false").lower() != "true"
-        found[f"{_A}path.style.access"] = str(in_path).lower()
+        settings[f"{_A}path.style.access"] = str(in_path).lower()
     if "s3.access-key-id" in storage:
         provider = "Temporary" if "s3.session-token" in storage else "Simple"
-        found[f"{_A}aws.credentials.provider"] = f"{_PROVIDERS}{provider}AWSCredentialsProvider"
-    return found
+        settings[f"{_A}aws.credentials.provider"] = f"{_PROVIDERS}{provider}AWSCredentialsProvider"
+    return settings

@@ -144,8 +144,8 @@ class HudiKeyedJava(HudiJava):
         asked = self._read_files([file.path for file in files], keys)
         names = [column.name for column in keys]
         rows = self.read_data_frame().select(*map(quote, columns)).join(asked, names, "left_semi")
-        found: list[pa.RecordBatch] = rows.select(*map(quote, columns))._collect_as_arrow()  # noqa: SLF001 - public from Spark 4 on
-        return found
+        batches: list[pa.RecordBatch] = rows.select(*map(quote, columns))._collect_as_arrow()  # noqa: SLF001 - public from Spark 4 on
+        return batches
 
     def _changed_rows(self, fold: Fold, aside: str) -> Any:
         """Return one row of the table's columns for each key that changes.
@@ -198,12 +198,12 @@ class HudiKeyedJava(HudiJava):
         )
         making = getattr(getattr(hudi, "HoodieCreateRecordUtils$"), "MODULE$")
         writer.setOperationType(upsert)
-        found = list(writer.upsert(making.createHoodieRecordRdd(arguments), instant).collect())
-        for status in found:
+        statuses = list(writer.upsert(making.createHoodieRecordRdd(arguments), instant).collect())
+        for status in statuses:
             if status.hasErrors():
                 why = status.getGlobalError() or status.getErrors()
                 raise Unreachable(f"Hudi table {self._place.name} takes no row: {why.toString()}")
-        return found
+        return statuses
 
     def _operation(self, files: Sequence[WrittenFile]) -> Any:
         if not files:

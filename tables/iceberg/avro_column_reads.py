@@ -49,9 +49,9 @@ def _place(struct: StructType, field_id: int) -> tuple[int, ...] | None:
         if field.field_id == field_id:
             return (at,)
         inside = field.field_type
-        found = _place(inside, field_id) if isinstance(inside, StructType) else None
-        if found is not None:
-            return (at, *found)
+        inner = _place(inside, field_id) if isinstance(inside, StructType) else None
+        if inner is not None:
+            return (at, *inner)
     return None
 
 

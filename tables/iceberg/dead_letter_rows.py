@@ -136,10 +136,10 @@ def _added_rows(
         if file.file.file_format != FileFormat.PARQUET:
             yield from rows_of(table, snapshot, [file], AlwaysTrue(), columns=columns)
             continue
-        for found in read_column_batches(
+        for columns_read in read_column_batches(
             table.io, file.file.file_path, ids, ids, rows_at_once=_ROWS_AT_ONCE
         ):
-            for row in zip(*(column.to_pylist() for column in found), strict=True):
+            for row in zip(*(column.to_pylist() for column in columns_read), strict=True):
                 yield dict(zip(columns, row, strict=True))
 
 

@@ -55,15 +55,15 @@ class DryRunCatalog(NoopCatalog, MetastoreCatalog):
 
     def list_tables(self, namespace: Any) -> list[Any]:
         levels = self.identifier_to_tuple(namespace)
-        found = {name for name in self._locations if name[:-1] == levels}
+        names = {name for name in self._locations if name[:-1] == levels}
         known = levels in self._namespaces
         if self._real is not None:
             with suppress(NoSuchNamespaceError):
-                found |= {tuple(each) for each in self._real.list_tables(namespace)}
+                names |= {tuple(each) for each in self._real.list_tables(namespace)}
                 known = True
         if not known:
             raise NoSuchNamespaceError(f"there is no namespace {namespace}")
-        return sorted(found)
+        return sorted(names)
 
     def load_table(self, identifier: Any) -> Table:
         name = self.identifier_to_tuple(identifier)

@@ -285,8 +285,8 @@ class JavaCatalog(Catalog):
         names = self.identifier_to_tuple(namespace)
 
         def listed() -> list[Identifier]:
-            found = self._java.listTables(self._namespace(names))
-            return [(*each.namespace().levels(), each.name()) for each in found]
+            identifiers = self._java.listTables(self._namespace(names))
+            return [(*each.namespace().levels(), each.name()) for each in identifiers]
 
         return self._call_java(".".join(names), listed)
 
@@ -294,8 +294,8 @@ class JavaCatalog(Catalog):
         names = self.identifier_to_tuple(namespace)
 
         def listed() -> list[Identifier]:
-            found = self._java.listNamespaces(self._namespace(names))
-            return [tuple(each.levels()) for each in found]
+            identifiers = self._java.listNamespaces(self._namespace(names))
+            return [tuple(each.levels()) for each in identifiers]
 
         return self._call_java(".".join(names), listed)
 

@@ -83,15 +83,15 @@ class MovedRows:
 
         ``None`` if a row that was left out lives again. Raises what ``dead`` raises.
         """
-        found, begin = [np.empty(0, np.int64)], 0
+        positions, begin = [np.empty(0, np.int64)], 0
         for source in self.sources:
             now = dead(source.path)
             if source.dead - now:
                 return None
             died = positions_of(now - source.dead)
-            found.append(begin + died - np.searchsorted(positions_of(source.dead), died))
+            positions.append(begin + died - np.searchsorted(positions_of(source.dead), died))
             begin += source.live_row_count
-        numbers = np.concatenate(found)
+        numbers = np.concatenate(positions)
         written = np.sort(numbers if self.places is None else self.places[numbers])
         return dict(self._in_files(written))
 
