@@ -100,7 +100,7 @@ def file_facts(file: WrittenFile, columns: Struct, partition_by: tuple[str, ...]
     leaves = _leaf_columns(columns)
     kinds = (_primitive(schema.find_type(name)) for name in partition_by)
     values = zip(partition_by, kinds, detail.partition, strict=True)
-    nan = {id_ for id_, found in detail.nan_value_counts.items() if found}
+    nan = {id_ for id_, count in detail.nan_value_counts.items() if count}
     return FileFacts(
         {
             name: None if held is None else from_bytes(column_type, held)

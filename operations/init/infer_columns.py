@@ -236,9 +236,9 @@ def _kinds_of(values: Iterable[Any]) -> str:
     return ", ".join(sorted({_json_type_name(kind) for kind in kinds}))
 
 
-def _json_type_name(kind: type) -> str:
+def _json_type_name(python_type: type) -> str:
     names = {bool: "boolean", int: "number", float: "number", str: "text", dict: "object"}
-    return names.get(kind, "array")
+    return names.get(python_type, "array")
 
 
 def _parses(parse: Callable[[str], object]) -> Callable[[str], bool]:

@@ -306,23 +306,23 @@ class DeltaSinkTable:
         return Landed(version, view)
 
     def _outcome_of(
-        self, attempt: CommitAttempt, version: int, number: str, said: Exception
+        self, attempt: CommitAttempt, version: int, number: str, raised: Exception
     ) -> CommitOutcome:
         """Judge by the log: the version is this attempt's, somebody else's, or not there (yet).
 
         Hooks run after the commit: a failing hook fails a call that has landed.
         """
-        if not isinstance(said, (DeltaError, OSError)) or isinstance(said, ConnectionError):
-            return Unknown(first_line(said))
+        if not isinstance(raised, (DeltaError, OSError)) or isinstance(raised, ConnectionError):
+            return Unknown(first_line(raised))
         try:
             entry = self._log.entry(version)
         except OSError as error:
-            return Unknown(f"{first_line(said)}, and then: {first_line(error)}")
+            return Unknown(f"{first_line(raised)}, and then: {first_line(error)}")
         if entry is None:
-            return Unknown(first_line(said))
+            return Unknown(first_line(raised))
         if entry.properties.get(_ATTEMPT) == number:
             return self._landed_outcome(attempt, version)
-        return Refused(first_line(said))
+        return Refused(first_line(raised))
 
     def _add_action(self, table: DeltaTable, file: WrittenFile) -> AddAction:
         """Raises ``TableChanged`` for files with columns that the table no longer has."""

@@ -48,7 +48,7 @@ class Fold:
         self._claimed = sum(file.records for file in files)
         self._paths = [file.path for file in files]
         gone = [file.kind is FileKind.KEYS for file in files]
-        read = [self._read_records(*told) for told in zip(self._paths, gone, strict=True)]
+        read = [self._read_records(*of_file) for of_file in zip(self._paths, gone, strict=True)]
         lengths = [len(part) for part in read]
         self._goes = np.repeat(gone, lengths)
         self._begins = np.cumsum([0, *lengths])

@@ -159,14 +159,14 @@ class Reservations:
 
     def read_announced_commits(self) -> list[Kept]:
         """Return those that are not kept yet. Raises as ``kept``."""
-        found = []
+        commits = []
         announced = [name for name, _ in self._folder.files_below(self._coming)]
         # The last one is of a version that had one file for all.
         for name in [*announced, self._formerly_coming]:
             with suppress(FileNotFoundError):  # it was kept meanwhile
                 if coming := self._read_commit(name):
-                    found.append(coming)
-        return found
+                    commits.append(coming)
+        return commits
 
     def find_landed_commits(self, archived: Callable[[str], int | None]) -> list[Kept]:
         """Return the commits known to have landed, even if archived before they were kept.

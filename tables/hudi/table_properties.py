@@ -399,7 +399,7 @@ _TABLE_VERSION = 9
 
 
 def create_hudi_table(
-    place: HudiLocation, schema: str, partition_by: Sequence[str], kind: str
+    place: HudiLocation, schema: str, partition_by: Sequence[str], table_type: str
 ) -> None:
     """Create a table with these columns; others may do so first. Raises what Java raises."""
     spark = open_spark(place.spark, place.hadoop)
@@ -408,7 +408,7 @@ def create_hudi_table(
     generator = key_generator_for(key.split(","), partition_by)
     builder = (
         hudi.common.table.HoodieTableMetaClient.newTableBuilder()
-        .setTableType(kind)
+        .setTableType(table_type)
         .setTableName(place.table)
         .setTableVersion(_TABLE_VERSION)
         .setTableCreateSchema(schema)

@@ -86,11 +86,11 @@ def _translate(thrown: Any) -> Exception:
             "Spark's own client is Hive 2.3's; for Hive 4 put its hive-standalone-metastore-common "
             "into spark.driver.extraClassPath, as docs/guides/catalogs.md shows",
         )
-    kind = thrown.getClass()
-    while kind is not None:
-        if same := _SAME.get(kind.getSimpleName()):
+    java_class = thrown.getClass()
+    while java_class is not None:
+        if same := _SAME.get(java_class.getSimpleName()):
             return same(text)
-        kind = kind.getSuperclass()
+        java_class = java_class.getSuperclass()
     return JavaError(text)
 
 

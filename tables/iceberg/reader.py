@@ -46,7 +46,7 @@ def scan_tasks(table: Table, head: int, scan: Any) -> tuple[int, Iterator[FileSc
         return len(tasks), iter(tasks)
     count = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
     entries = read_ahead_in_order(lambda m: live_entries(table.io, m), manifests, _MANIFESTS_AHEAD)
-    return count, (FileScanTask(entry.data_file) for found in entries for entry in found)
+    return count, (FileScanTask(entry.data_file) for live in entries for entry in live)
 
 
 _FOOTER_BYTES = 64 * 1024

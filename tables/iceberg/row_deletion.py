@@ -101,7 +101,7 @@ class MatchingRows:
         schema = table.schema()
         bound = self._bound(table, schema)
         may_match = _InclusiveMetricsEvaluator(schema, self.predicate).eval
-        found = {}
+        positions = {}
         for file in files:
             path = file.file_path
             if path not in self._known:
@@ -109,8 +109,8 @@ class MatchingRows:
                     _matching_rows(table, file, bound) if may_match(file) else BitMap64()
                 )
             if self._known[path]:
-                found[path] = self._known[path]
-        return found
+                positions[path] = self._known[path]
+        return positions
 
     def _bound(self, table: Table, schema: Schema) -> BooleanExpression:
         try:
@@ -139,8 +139,8 @@ def coordinates_of(
             [column_or_field(rows, name) for name in columns], ["topic", "partition", "offset"]
         )
         groups = named.drop_null().group_by(["topic", "partition"], use_threads=False)
-        for found in groups.aggregate([("offset", "list")]).to_pylist():
-            yield found["topic"], found["partition"], found["offset_list"]
+        for group in groups.aggregate([("offset", "list")]).to_pylist():
+            yield group["topic"], group["partition"], group["offset_list"]
 
 
 def column_or_field(rows: pa.RecordBatch, name: str) -> pa.Array:
@@ -173,17 +173,17 @@ def _matching_rows(table: Table, file: DataFile, bound: BooleanExpression) -> Bi
     schema = table.schema()
     names = [str(schema.find_column_name(of)) for of in sorted(extract_field_ids(bound))]
     predicate = expression_to_pyarrow(bound, schema)
-    found, begin = [np.empty(0, np.int64)], 0
+    positions, begin = [np.empty(0, np.int64)], 0
     if not names:
         names = schema.column_names[:1]
     for batch in batches_of(table, FileScanTask(file), names, read_whole(table.io)):
         places = pa.array(np.arange(begin, begin + batch.num_rows, dtype=np.int64))
         rows = pa.Table.from_batches([batch]).append_column(_POSITION, places)
-        found.append(rows.filter(predicate).column(_POSITION).to_numpy())
+        positions.append(rows.filter(predicate).column(_POSITION).to_numpy())
         begin += batch.num_rows
     if begin != file.record_count:
         raise ValueError(f"{file.file_path} holds {begin} rows, not {file.record_count}")
-    return bitmap_of(np.concatenate(found))
+    return bitmap_of(np.concatenate(positions))
 
 
 DELETION = "deletion"

@@ -87,14 +87,14 @@ class IcebergFormat(TableFormat):
     def list_table_names(self, like: TableSpec) -> Collection[str]:
         namespace = like.name.rpartition(".")[0]
         try:
-            return [found[-1] for found in self.catalog.list_tables(namespace)]
+            return [identifier[-1] for identifier in self.catalog.list_tables(namespace)]
         except NoSuchNamespaceError:
             return ()
         except OSError as error:
             raise Unreachable(f"the tables of {namespace} cannot be listed: {error}") from error
 
     def namespaces(self) -> Collection[str]:
-        return [".".join(found) for found in self.catalog.list_namespaces()]
+        return [".".join(identifier) for identifier in self.catalog.list_namespaces()]
 
     def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> IcebergTable:
         # A person's claim reads no index, and must not expire snapshots: it may be what saves them.

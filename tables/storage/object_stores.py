@@ -87,8 +87,8 @@ def refused_operation(error: BaseException) -> str | None:
     for _ in range(_CAUSES_MAX):
         if cause is None:
             return None
-        if (found := _operation(cause)) is not None:
-            return found
+        if (operation := _operation(cause)) is not None:
+            return operation
         cause = cause.__cause__
     return None
 

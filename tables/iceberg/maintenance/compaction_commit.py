@@ -224,10 +224,10 @@ class Replacement(MaintenanceCommit):
         io, dead_rows = read_whole(table.io), self._written.choice.dead_rows
         died: dict[str, BitMap64] = {}
         for moved_rows in self._written.moved:
-            found = moved_rows.dead_positions(lambda path: dead_rows.of(io, head, path))
-            if found is None:
+            positions = moved_rows.dead_positions(lambda path: dead_rows.of(io, head, path))
+            if positions is None:
                 return None
-            died |= found
+            died |= positions
         dead = [(target, died[target.path]) for target in targets if target.path in died]
         folder = f"{sinks_folder(table, self._sink)}/compacted"
         made = delete_files(table.metadata.format_version, folder, dead)
