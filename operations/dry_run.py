@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from headgate.config.catalog_settings import Backend
 from headgate.config.sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record_codec import filled_tables
 from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import FileKind, TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
@@ -202,10 +203,14 @@ def _batch(tables: SinkTables, records: int) -> Batch:
 def _build_table_maker(tables: SinkTables) -> TableMaker:
     """Return a coordinator's maker, which does not replace what the ledger has filled
     (LEDGER-2)."""
-    ledger, settings = tables.open(tables.name).read(), tables.settings
+    settings, ledger = tables.settings, tables.supports_catalog().load(tables.name)
     at_once = replace(settings.tables, new_per_minute_max=settings.tables.max)  # nobody waits here
     settings = replace(settings, tables=at_once)
-    return TableMaker(settings, tables.with_settings(settings), filled=lambda: ledger.filled)
+    return TableMaker(
+        settings,
+        tables.with_settings(settings),
+        filled=lambda: filled_tables(settings.name, ledger.properties),
+    )
 
 
 def _build_table_start(tables: SinkTables, identifier: str) -> TableStart:
