@@ -177,8 +177,8 @@ def build_sink_file(
     }
     if records is None:
         of_registry = "avro-registry" if "registry.url" in format else "json"
-        kind = _format_section(format.get("type", of_registry), format)
-        return _TEMPLATE.format(**parts, **_APPENDED, format=kind, columns=_COLUMNS)
+        format_text = _format_section(format.get("type", of_registry), format)
+        return _TEMPLATE.format(**parts, **_APPENDED, format=format_text, columns=_COLUMNS)
     texts, key = _changes_settings(records)
     kept = format if records.needs_options(fixed="type" in format) else {}
     return _TEMPLATE.format(
