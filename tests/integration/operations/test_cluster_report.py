@@ -49,7 +49,10 @@ def test_a_cluster_that_can_all_is_said_to_be_one(tmp_path: Path, bootstrap: str
         create_topic(bootstrap, "trips", partitions=1)
         produce(bootstrap, "trips", [b"{}"], partitions=1)
     found = report(tmp_path, bootstrap)
-    asked = ("topic ids", "topic settings", "control events", "transactions", "rebalance: classic")
+    asked = (
+        *("topic ids", "topic settings", "control events", "batch consumer", "transactions"),
+        "rebalance: classic",
+    )
     assert {found[what][0] for what in asked} == {"ok"}, found
     assert "with the brokers' time" in found["control events"][1]
     assert "only the first is read" in found["transactions"][1]
@@ -132,4 +135,5 @@ def test_behind_tokens_every_kind_of_client_is_tried(tmp_path: Path) -> None:
         )
         found = report(tmp_path, kafka.guarded, auth)
     assert found["token"][0] == "ok"
+    assert "with a token of its own" in found["batch consumer"][1]
     assert found["verdict"][0] == "ok", found
