@@ -102,6 +102,7 @@ ADAPTERS = {
         "headgate.data_plane.transform.sql_select",
     },
     "botocore": {
+        "headgate.data_plane.formats.registry.glue_client",
         "headgate.kafka.token_providers",
         "headgate.tables.iceberg.catalog",
         "headgate.tables.storage.s3_client",
