@@ -9,6 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.operations.java import fetch_jars, user_cache_folder
@@ -61,10 +64,22 @@ class Programs:
             text = text.replace(there, here)
         return text
 
-    def run(self, before: str = "", query: str = "") -> subprocess.CompletedProcess[str]:
+    def run(
+        self, before: str = "", query: str = "", *, name: str = "trips.py"
+    ) -> subprocess.CompletedProcess[str]:
         """Run the query until it has read everything, or ends otherwise. ``before``: code that is
-        run first, in the same process."""
-        program = self.folder / "trips.py"
+        run first, in the same process. ``name``: of the program, where two run at once."""
+        with self.start(before, query, name=name) as running:
+            running.process.wait(PATIENCE_S)
+            # A thread of Spark's own may say the last words after the driver has gone.
+            return subprocess.CompletedProcess(name, running.process.returncode, running.output)
+
+    @contextlib.contextmanager
+    def start(
+        self, before: str = "", query: str = "", *, name: str = "trips.py"
+    ) -> Iterator[Running]:
+        """Start the query; it is killed in the end, with all that it started."""
+        program = self.folder / name
         program.write_text(f"{before}\n{query or self.query}")
         conf = {
             "spark.jars": kafka_source_jars(),
@@ -80,20 +95,52 @@ class Programs:
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_SUBMIT_ARGS": " ".join(["--master local[2]", *options, "pyspark-shell"]),
         }
-        with subprocess.Popen(
-            [sys.executable, program],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        ) as process:
+        log = program.with_suffix(".log")
+        with (
+            log.open("w") as output,
+            subprocess.Popen(
+                [sys.executable, "-u", program],
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            ) as process,
+        ):
+            running = Running(process, log)
             try:
-                output, _ = process.communicate(timeout=PATIENCE_S)
-            finally:  # the JVM outlives a driver that was killed
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-        return subprocess.CompletedProcess(program, process.returncode, output)
+                yield running
+            finally:
+                running.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A query's driver, with the JVM and the workers that it started."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, text: str, patience_s: float = PATIENCE_S) -> bool:
+        """Wait until the driver has said this; return False where it did not, or ended before."""
+        deadline = time.monotonic() + patience_s
+        while text not in self.output:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                return text in self.output
+            time.sleep(0.05)
+        return True
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it to the driver, and to all that it started: the JVM outlives a driver."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.process.wait()
 
 
 def dies(where: str, batch: int) -> str:
@@ -114,4 +161,20 @@ dying(*{{"before the write": (batches, "write_frame"),
          "before the commit": (query_table.QueryTable, "commit"),
          "after the commit": (query_table.QueryTable, "commit")}}[{json.dumps(where)}],
       {batch}, after={where == "after the commit"})
+"""
+
+
+def waits_for(done: Path, waits: Path, batch: int) -> str:
+    """Code with which the driver stands still before the commit of a batch until ``done`` exists;
+    then ``waits`` does."""
+    return f"""
+import pathlib, time
+from headgate.spark import query_table
+def patient(*given, kept=query_table.QueryTable.commit, **named):
+    if given[1].proposed.number >= {batch}:
+        pathlib.Path({str(waits)!r}).touch()
+        while not pathlib.Path({str(done)!r}).exists():
+            time.sleep(0.1)
+    return kept(*given, **named)
+query_table.QueryTable.commit = patient
 """

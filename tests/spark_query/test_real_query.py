@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from integration.readers import read_with_duckdb
-from spark_query.spark_programs import Programs, dies
+from spark_query.spark_programs import Programs, dies, waits_for
 
 from headgate.config.load import load
 from headgate.operations.audit.audit import audit
@@ -44,10 +45,10 @@ def produce(bootstrap: str, topic: str, first: int) -> None:
     assert producer.flush(60) == 0
 
 
-def end_of(programs: Programs) -> None:
+def end_of(programs: Programs, **named: str) -> None:
     """Run the query until it has read everything; once more where Spark's own source ends it."""
     for _ in range(3):
-        ended = programs.run()
+        ended = programs.run(**named)
         if ended.returncode == 0:
             return
         assert SOURCE_ENDS in ended.stdout, ended.stdout[-4000:]
@@ -114,6 +115,33 @@ def test_query_6_a_checkpoint_that_is_lost_or_restored_neither_loses_nor_doubles
     shutil.move(older, programs.checkpoint)
     end_of(programs)
     judge(programs)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("checkpoint", ["copied", "of its own"])
+def test_query_13_of_two_queries_at_once_one_ends_by_name_and_nothing_is_lost_or_doubled(
+    programs: Programs, tmp_path: Path, checkpoint: str
+) -> None:
+    other = programs.checkpoint.with_name("other")
+    second = programs.query.replace(str(programs.checkpoint), str(other))
+    # The first one waits within its second batch until the other one has read everything.
+    done, waits = tmp_path / "done", tmp_path / "waits"
+    with programs.start(waits_for(done, waits, 1)) as first:
+        while not waits.exists():
+            assert first.process.poll() is None, first.output[-4000:]
+            time.sleep(0.1)
+        if checkpoint == "copied":
+            shutil.copytree(programs.checkpoint, other)
+        end_of(programs, query=second, name="second.py")
+        judge(programs)
+        done.touch()
+        first.process.wait(240)
+        late = first.output
+    assert "HG-272" in late, late[-4000:]
+    judge(programs)
+    end_of(programs)
+    judge(programs)
+    assert audit(load(programs.sink_file)).findings == ()
 
 
 def headgate(*arguments: str | Path) -> None:
