@@ -33,15 +33,17 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_of_thread import working_for_sink
 from headgate.control_protocol.spark_batch_decision import Done, ProposedBatch, source_offsets
 from headgate.coordinator.recovery import record_to_resume
+from headgate.data_plane.spark.query_rows import DELETED, OUTCOME, RowsWritten
+from headgate.data_plane.spark.session import ship_once
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.spark.checkpoint import read_batch
 from headgate.spark.query_table import PlannedBatch, QueryTable, require_fit_for_query
-from headgate.spark.written_rows import DELETED, OUTCOME, RowsWritten
 
 ARROW_ROWS = 32_768
 _ARROW_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_SUPPORTED = (4, 1)
+_SUPPORTED = ((3, 5), (4, 1))
+"""Versions of Spark whose checkpoints a test has written and read (QUERY-11)."""
 _EARLIEST, _LATEST = -2, -1
 """What the Kafka source calls the two ends of a partition."""
 
@@ -115,10 +117,12 @@ class Batches:
     """
 
     def __init__(self, sink: str | Path, checkpoint: str, *, stateful: bool = False) -> None:
-        if pyspark_version() != _SUPPORTED:
+        if pyspark_version() not in _SUPPORTED:
+            known = " and ".join(".".join(map(str, version)) for version in _SUPPORTED)
             raise ConfigurationError(
-                f"PySpark {pyspark.__version__} is not supported for queries, only 4.1",
-                "install pyspark 4.1, or use headgate run",
+                f"PySpark {pyspark.__version__} is not supported for queries, only {known}: "
+                "nobody has read its checkpoints yet",
+                f"install pyspark {known.split()[-1]}, or use headgate run",
             )
         self.settings = load(sink)
         require_fit_for_query(self.settings)
@@ -134,7 +138,9 @@ class Batches:
         """Raise ``ConfigurationError`` for a session or a frame that cannot be used."""
         if type(frame).__module__.startswith("pyspark.sql.connect"):
             raise ConfigurationError(
-                "a query of Spark Connect is not supported", "use a classic Spark session"
+                "a query of Spark Connect is not supported: its batches would be committed by a "
+                "process of the server, which has neither the sink file nor its secrets",
+                "run the query in a classic session, as spark-submit starts one",
             )
         declared = {column.name for column in self.settings.table.columns} | self._marks
         if self.settings.table.create and (unknown := sorted(set(frame.columns) - declared)):
@@ -178,6 +184,7 @@ class Batches:
         table_columns = planned.plan.shape.arrow_schema().names
         if unknown := sorted(set(frame.columns) - {*table_columns, *self._marks}):
             raise unknown_columns(now.view.table, unknown)
+        ship_once(frame.sparkSession)
         written = write_frame(frame, planned, places)
         if table.commit(planned, written) is None:
             _log.info("batch %s was committed by another run", proposed.number)

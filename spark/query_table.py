@@ -63,11 +63,11 @@ from headgate.coordinator.recovery import (
 )
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.files.format_choice import require_format_for_keys
+from headgate.data_plane.spark.query_rows import RowsWriter, RowsWritten
 from headgate.kafka.group_offsets import OffsetCopies
 from headgate.participant.settings import Distribution
 from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.write_planning import source_plan
-from headgate.spark.written_rows import RowsWriter, RowsWritten
 
 LOOK_AGAIN_S = 3.0
 _ATTEMPTS_MAX = 50

@@ -43,10 +43,10 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, TopicState
 from headgate.control_protocol.spark_batch_decision import ProposedBatch, Take
+from headgate.data_plane.spark.query_rows import RowsWritten
 from headgate.runtime.sink_tables import SinkTables
 from headgate.spark import batches, query_table
 from headgate.spark.query_table import QueryTable
-from headgate.spark.written_rows import RowsWritten
 
 PARTITIONS = 3
 LIVES_MAX = 100
@@ -94,7 +94,8 @@ class PlayedFrame:
         self._tasks = tasks
         settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10000"}
         conf = SimpleNamespace(get=settings.__getitem__, set=settings.__setitem__)
-        self.sparkSession = SimpleNamespace(conf=conf)
+        context = SimpleNamespace(master="local[2]")
+        self.sparkSession = SimpleNamespace(conf=conf, sparkContext=context)
 
     def mapInArrow(self, writer: Any, _schema: str) -> PlayedFrame:  # noqa: N802 - Spark's name
         self._writer = writer

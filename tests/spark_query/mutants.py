@@ -19,9 +19,9 @@ from spark_query.histories import play
 from headgate.control_protocol.errors import BatchGap
 from headgate.control_protocol.ports import Landed
 from headgate.control_protocol.spark_batch_decision import Done, Take, decide_batch, record_of_batch
+from headgate.data_plane.spark.query_rows import RowsWriter
 from headgate.spark import query_table
 from headgate.spark.query_table import QueryTable
-from headgate.spark.written_rows import RowsWriter
 
 
 def take_again(*given: Any, **named: Any) -> Done | Take:

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,12 +20,12 @@ from headgate.operations.java import fetch_jars, user_cache_folder
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/guides/spark-query.md"
 PATIENCE_S = 240
-_SPARK_KAFKA = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.1",
-    "org.apache.kafka:kafka-clients:3.9.1",
-    "org.apache.commons:commons-pool2:2.12.1",
-)
+_KAFKA_SOURCES = {
+    "3.5": ("2.12", "3.5.7", "3.4.1", "2.11.1"),
+    "4.1": ("2.13", "4.1.1", "3.9.1", "2.12.1"),
+}
+"""By Spark: of Scala, of its Kafka source, and what that needs of Kafka's client and its pool."""
+_OLDER = {"3.5": ("pyspark==3.5.8", "py4j==0.10.9.7")}
 
 
 def page_block(language: str) -> str:
@@ -33,18 +34,37 @@ def page_block(language: str) -> str:
     return block
 
 
-def kafka_source_jars() -> str:
-    folder = fetch_jars(
-        user_cache_folder() / "spark-sql-kafka-4.1.1", _SPARK_KAFKA, transitive=False
+def kafka_source_jars(spark: str = "4.1") -> str:
+    scala, source, client, pool = _KAFKA_SOURCES[spark]
+    jars = (
+        f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{source}",
+        f"org.apache.spark:spark-token-provider-kafka-0-10_{scala}:{source}",
+        f"org.apache.kafka:kafka-clients:{client}",
+        f"org.apache.commons:commons-pool2:{pool}",
     )
+    folder = fetch_jars(user_cache_folder() / f"spark-sql-kafka-{source}", jars, transitive=False)
     return ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
+
+
+def pyspark_of(spark: str) -> list[str]:
+    """Where Python finds an older PySpark than that of this environment, installed once."""
+    if spark not in _OLDER:
+        return []
+    folder = user_cache_folder() / _OLDER[spark][0].replace("==", "-")
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
+            command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+            subprocess.run([*command, "--target", f"{draft}/made", *_OLDER[spark]], check=True)
+            Path(draft, "made").rename(folder)
+    return [str(folder)]
 
 
 class Programs:
     """The page's example in a folder, on a topic of a broker; ``run`` starts it."""
 
-    def __init__(self, folder: Path, bootstrap: str, topic: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, bootstrap: str, topic: str, *, spark: str = "4.1") -> None:
+        self.folder, self._spark = folder, spark
         self._changes = {
             "localhost:9092": bootstrap,
             "/tmp/lake": str(folder),
@@ -82,7 +102,7 @@ class Programs:
         program = self.folder / name
         program.write_text(f"{before}\n{query or self.query}")
         conf = {
-            "spark.jars": kafka_source_jars(),
+            "spark.jars": kafka_source_jars(self._spark),
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -92,6 +112,9 @@ class Programs:
         options = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
         environment = {
             **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                [*pyspark_of(self._spark), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_SUBMIT_ARGS": " ".join(["--master local[2]", *options, "pyspark-shell"]),
         }

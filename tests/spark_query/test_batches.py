@@ -29,10 +29,10 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TopicState
+from headgate.data_plane.spark.query_rows import fit_table_rows
 from headgate.operations.control.operator_claim import make_claim
 from headgate.spark import batches, query_table
 from headgate.spark.query_table import QueryTable
-from headgate.spark.written_rows import fit_table_rows
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string())])
 
@@ -349,8 +349,8 @@ def test_another_pyspark_and_spark_connect_are_refused_by_name(
     remote: Callable[..., object] = type("DataFrame", (), {"__module__": "pyspark.sql.connect"})
     with pytest.raises(ConfigurationError, match="Connect"):
         batches.write(remote(), history.sink, "anywhere")
-    monkeypatch.setattr(batches.pyspark, "__version__", "3.5.8")
-    with pytest.raises(ConfigurationError, match=r"3\.5\.8"):
+    monkeypatch.setattr(batches.pyspark, "__version__", "4.0.1")
+    with pytest.raises(ConfigurationError, match=r"4\.0\.1"):
         batches.Batches(history.sink, "anywhere")
 
 

@@ -31,10 +31,16 @@ SOURCE_ENDS = "KafkaMicroBatchStream.metrics"
 
 
 @pytest.fixture
-def programs(bootstrap: str, topic_factory: Callable[..., str], tmp_path: Path) -> Programs:
+def programs(
+    request: pytest.FixtureRequest,
+    bootstrap: str,
+    topic_factory: Callable[..., str],
+    tmp_path: Path,
+) -> Programs:
+    """On Spark 4.1, or on the version that a test names."""
     topic = topic_factory(PARTITIONS)
     produce(bootstrap, topic, 0)
-    return Programs(tmp_path, bootstrap, topic)
+    return Programs(tmp_path, bootstrap, topic, spark=getattr(request, "param", "4.1"))
 
 
 def produce(bootstrap: str, topic: str, first: int) -> None:
@@ -93,6 +99,17 @@ def test_query_12_a_driver_that_is_killed_neither_loses_nor_doubles(
 ) -> None:
     killed = programs.run(dies(where, 1))
     assert killed.returncode == -signal.SIGKILL, killed.stdout[-4000:]
+    end_of(programs)
+    judge(programs)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("programs", ["3.5"], indirect=True)
+def test_query_11_the_checkpoint_of_an_older_spark_is_read(programs: Programs) -> None:
+    tells = "import pyspark\nprint(pyspark.__version__)"
+    killed = programs.run(f"{tells}\n{dies('after the commit', 1)}")
+    assert killed.returncode == -signal.SIGKILL, killed.stdout[-4000:]
+    assert killed.stdout.startswith("3.5."), killed.stdout
     end_of(programs)
     judge(programs)
 
