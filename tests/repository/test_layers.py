@@ -115,7 +115,7 @@ ADAPTERS = {
         "headgate.operations.dry_run",
         "headgate.runtime.maintenance",
         "headgate.runtime.start_checks",
-        "headgate.spark.written_rows",
+        "headgate.data_plane.spark.query_rows",
         "headgate.tables",
     },
 }
