@@ -27,7 +27,12 @@ from headgate.control_protocol.errors import (
     TakeoverUnfit,
 )
 from headgate.control_protocol.events import WrittenFile
-from headgate.control_protocol.identifiers import Sender, TopicPartition
+from headgate.control_protocol.identifiers import (
+    Sender,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -463,12 +468,17 @@ def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
         return
     with open_tables_read_only(settings) as tables:
         for table in takeover.tables:
+            if not table.files and _is_prepared(table.view):
+                continue
             rows = sum(file.records for file in table.files)
             record = make_first_record(
                 settings, takeover.offsets, takeover.topics, records=rows, **facts
             )
-            attempt = CommitAttempt(table.view, record, table.files, fence=fence)
-            _commit_to(tables, attempt)
+            if before := table.view.record:  # of the same command, interrupted
+                epoch, number = before.transaction.epoch, before.transaction.number
+                following = TransactionId(epoch, TransactionNumber(number + 1))
+                record = replace(record, transaction=following, coordinator=before.coordinator)
+            _commit_to(tables, CommitAttempt(table.view, record, table.files, fence=fence))
     _require_still_at_rest(settings, takeover)  # what was announced meanwhile is in no table
     ledger = read_or_create_primary(settings)
     claim = make_first_record(settings, takeover.offsets, takeover.topics, epoch=1, **facts)
@@ -550,13 +560,14 @@ def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
         with closing(tables.open_primary()) as table:
             view = table.read()
         record = record_for_claim(settings, view)
+        pending = tables.undelivered_commits(record)
         fenced = []
         for name in _find_tables(tables, keys, told)[0] if settings.tables else ():
             with closing(tables.open(name)) as opened:
                 fenced.append(opened.read())
-    if record.pending_commits:
+    if pending:
         raise TakeoverUnfit(
-            f"{len(record.pending_commits)} deliveries to other tables are pending",
+            f"{len(pending)} deliveries to other tables are pending",
             "start the sink, wait until headgate status says that nothing is, and stop it",
         )
     own = tuple(each for each in fenced if each.record is not None)
@@ -575,7 +586,9 @@ def go_back(settings: SinkSettings, way: WayBack) -> None:
         for view in way.fenced:
             assert view.record is not None, "only tables of the sink are fenced"
             sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
-            record = replace(view.record, coordinator=sender, records=0)
+            record = replace(
+                view.record, transaction=claim.transaction, coordinator=sender, records=0
+            )
             _commit_to(tables, CommitAttempt(view, record, fence=mark))
     write_group_offsets(settings.kafka, connector.group, way.record.offsets)
 

@@ -23,6 +23,25 @@ from support.connect_worker import ConnectWorker, connector_config
 from headgate.operations.cli.main import main
 
 PARTITIONS = 3
+_CONNECT = "org.apache.kafka.connect.data"
+TYPED = {
+    "p": {"type": "int32"},
+    "n": {"type": "int64"},
+    "zone": {"type": "string"},
+    "day": {"type": "int32", "name": f"{_CONNECT}.Date"},
+    "at": {"type": "int64", "name": f"{_CONNECT}.Timestamp"},
+    "made": {"type": "int64", "name": f"{_CONNECT}.Timestamp"},
+    "price": {"type": "bytes", "name": f"{_CONNECT}.Decimal", "parameters": {"scale": "2"}},
+    "flag": {"type": "boolean"},
+}
+"""Columns of a type each, by Connect's own schema."""
+TYPED_CONFIG = {
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "true",
+    "iceberg.tables.default-partition-by": (
+        "p,day,hour(at),made,month(made),price,flag,bucket(n, 2),truncate(zone, 1)"
+    ),
+}
 
 
 class Scene:
@@ -54,6 +73,7 @@ class Scene:
         if len(named) > 1:
             more |= {"iceberg.tables.route-field": "zone", **routes}
         self.config = {**connector_config(topic, control, self.catalog, ",".join(named)), **more}
+        self.typed = self.config.get("value.converter.schemas.enable") == "true"
         self.sent = [0] * PARTITIONS
         self.connector_file = home / "connector.json"
         self.connector_file.write_text(
@@ -64,10 +84,19 @@ class Scene:
         producer = kafka.Producer({"bootstrap.servers": self.bootstrap})
         for number in range(records):
             partition = number % PARTITIONS
-            value = {"p": partition, "n": self.sent[partition], "zone": "ab"[number % 2]}
+            value = self.record(partition, self.sent[partition], "ab"[number % 2])
             producer.produce(self.topic, json.dumps(value).encode(), partition=partition)
             self.sent[partition] += 1
         producer.flush()
+
+    def record(self, partition: int, number: int, zone: str) -> dict[str, object]:
+        value: dict[str, object] = {"p": partition, "n": number, "zone": zone}
+        if not self.typed:
+            return value
+        value |= {"day": 20_000 + partition, "at": (20_000 + partition) * 86_400_000}
+        value |= {"made": 1_700_000_000_000, "price": "AJY=", "flag": number % 2 == 0}
+        fields = [{"field": name, **kind} for name, kind in TYPED.items()]
+        return {"schema": {"type": "struct", "fields": fields}, "payload": value}
 
     def fill(self) -> None:
         """Start the connector, and let it commit twice."""
@@ -79,6 +108,10 @@ class Scene:
 
     def rows(self) -> int:
         return sum(read_with_duckdb(at).num_rows for at in self.tables().values())
+
+    def rows_of(self, table: str) -> int:
+        at = self.tables().get(table)
+        return 0 if at is None else read_with_duckdb(at).num_rows
 
     def tables(self) -> dict[str, str]:
         """Return the newest metadata of each table, without the catalog's library."""
@@ -101,15 +134,43 @@ class Scene:
             yield
             database.execute("rollback")
 
+    def stop_between_tables(self) -> None:
+        """Let the connector commit to one of its two tables and not to the other, and kill it."""
+        for held in self.named:
+            (other,) = set(self.named) - {held}
+            before = self.rows_of(other)
+            with closing(sqlite3.connect(self.catalog, timeout=60)) as database:
+                database.execute(
+                    "create trigger held before update on iceberg_tables "
+                    f"when new.table_name = '{held}' begin select raise(abort, 'held'); end"
+                )
+            self.produce(300)
+            try:  # it commits to its tables in an order of its own
+                self.wait_until(
+                    lambda table=other, rows=before: self.rows_of(table) > rows,
+                    "its rows",
+                    timeout_s=15,
+                )
+            except AssertionError:
+                continue
+            else:
+                self.worker.kill()
+                return
+            finally:
+                with closing(sqlite3.connect(self.catalog, timeout=60)) as database:
+                    database.execute("drop trigger held")
+        raise AssertionError(self.worker.said()[-3000:])
+
     def stop_in_a_commit(self, end: Callable[[], None]) -> None:
         """Let the connector announce files, and end it while it waits for the catalog."""
-        folder = self.home / "warehouse/lake/trips/metadata"
+        folder = self.home / "warehouse/lake"
         with self.catalog_held():
-            before = set(folder.glob("*.metadata.json"))
+            before = set(folder.glob("*/metadata/*.metadata.json"))
             self.produce(300)
             # The connector's library writes the new metadata before it asks for the swap.
             self.wait_until(
-                lambda: set(folder.glob("*.metadata.json")) - before != set(), "a commit under way"
+                lambda: set(folder.glob("*/metadata/*.metadata.json")) - before != set(),
+                "a commit under way",
             )
             end()
 

@@ -11,16 +11,23 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
-from integration.operations.connector_scene import PARTITIONS, Scene
+from integration.operations.connector_scene import PARTITIONS, TYPED, TYPED_CONFIG, Scene
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import StaticTable
 from support.connect_worker import RELEASES
 
 from headgate.config.load import load
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
+from headgate.operations.kafka_connect import takeover
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
 NEWEST = pytest.mark.parametrize("scene", RELEASES[-1:], indirect=True)
+
+
+NEWEST_TYPED = pytest.mark.parametrize("scene", [(RELEASES[-1], "typed")], indirect=True)
+NEWEST_ROUTED = pytest.mark.parametrize("scene", [(RELEASES[-1], "a", "b")], indirect=True)
 
 
 @pytest.fixture(params=RELEASES)
@@ -31,9 +38,11 @@ def scene(
     admin: AdminClient,
     topic_factory: Callable[..., str],
 ) -> Iterator[Scene]:
-    made = Scene(
-        tmp_path, bootstrap, topic_factory(PARTITIONS), topic_factory(2), str(request.param)
-    )
+    asked = (request.param,) if isinstance(request.param, str) else request.param
+    release, *tables = asked
+    config = TYPED_CONFIG if "typed" in tables else {}
+    topics = topic_factory(PARTITIONS), topic_factory(2)
+    made = Scene(tmp_path, bootstrap, *topics, release, *tables, **config)
     yield made
     made.worker.kill()
 
@@ -92,6 +101,82 @@ def test_the_connector_goes_on_where_the_sink_stopped(scene: Scene) -> None:
     scene.wait_until(lambda: scene.rows() >= sum(scene.sent), "its rows")
     scene.worker.kill()
     scene.require_each_once()
+
+
+@NEWEST_ROUTED
+def test_tables_of_which_only_one_was_committed_to_are_adopted_together(scene: Scene) -> None:
+    """TAKEOVER-9 and TAKEOVER-10; and back again (TAKEOVER-13)."""
+    scene.fill()
+    scene.stop_between_tables()
+    before = scene.tables()
+    refused = scene.take_over("--yes")
+    assert "HG-288" in refused.output
+    assert "another table ends at" in refused.output
+    assert scene.tables() == before
+    done = scene.take_over("--adopt", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "HG-289" in scene.take_over("--adopt", "--yes").output
+    scene.produce(90)
+    scene.run_to_the_end()
+    scene.require_each_once()
+    assert audit(load(scene.sink)).findings == ()
+    back = scene.take_over("--back", "--yes")
+    assert back.exit_code == 0, back.output
+    assert audit(load(scene.sink)).findings == ()
+    scene.produce(90)
+    scene.worker.start()
+    scene.wait_until(lambda: scene.rows() >= sum(scene.sent), "its rows")
+    scene.worker.kill()
+    scene.require_each_once()
+
+
+@NEWEST_TYPED
+def test_adopted_files_keep_partitions_of_every_type(scene: Scene) -> None:
+    """TAKEOVER-8: who prunes files by their partitions finds each row."""
+    scene.fill()
+    scene.stop_in_a_commit(scene.worker.kill)
+    done = scene.take_over("--adopt", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "adopt: 0 rows" not in done.output
+    scene.produce(30)
+    scene.run_to_the_end()
+    scene.require_each_once()
+    table = StaticTable.from_metadata(scene.tables()["typed"])
+    rows = table.scan().to_arrow().to_pylist()
+    for name in TYPED:
+        value = rows[0][name]
+        found = table.scan(row_filter=EqualTo(name, value)).to_arrow()
+        assert found.num_rows == sum(row[name] == value for row in rows), name
+    assert audit(load(scene.sink)).findings == ()
+
+
+@NEWEST_ROUTED
+def test_an_interrupted_takeover_of_several_tables_goes_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TAKEOVER-10: the connector, started in between, adds nothing to the table that is done."""
+    scene.fill()
+    scene.stop_in_a_commit(scene.worker.kill)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(takeover, "read_or_create_primary", die)
+        assert scene.take_over("--adopt", "--yes").exit_code != 0
+    before = len(scene.worker.said())
+    scene.worker.start()
+    scene.produce(90)
+    scene.wait_until(
+        lambda: "nothing to commit to table" in scene.worker.said()[before:], "what it leaves out"
+    )
+    scene.worker.kill()
+    done = scene.take_over("--adopt", "--yes")
+    assert done.exit_code == 0, done.output
+    scene.produce(90)
+    scene.run_to_the_end()
+    scene.require_each_once()
+    assert audit(load(scene.sink)).findings == ()
 
 
 @NEWEST
