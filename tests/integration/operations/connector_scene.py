@@ -161,6 +161,29 @@ class Scene:
                     database.execute("drop trigger held")
         raise AssertionError(self.worker.said()[-3000:])
 
+    def lose_a_commit(self) -> None:
+        """Take the table away while the connector looks for it: it passes over what it announced,
+        commits what comes later, and is killed."""
+        data, before = self.home / "warehouse/lake", len(self.worker.said())
+        files = set(data.rglob("*.parquet"))
+        self.produce(30)
+        self.wait_until(lambda: set(data.rglob("*.parquet")) - files != set(), "a file")
+        self._rename("trips", "away")
+        skipped = "Table not found, skipping commit"
+        self.wait_until(lambda: skipped in self.worker.said()[before:], "a loss")
+        self._rename("away", "trips")
+        rows = self.rows()
+        self.produce(30)
+        self.wait_until(lambda: self.rows() > rows, "its rows")
+        self.worker.kill()
+
+    def _rename(self, old: str, new: str) -> None:
+        with closing(sqlite3.connect(self.catalog, timeout=60)) as database:
+            database.execute(
+                "update iceberg_tables set table_name = ? where table_name = ?", (new, old)
+            )
+            database.commit()
+
     def stop_in_a_commit(self, end: Callable[[], None]) -> None:
         """Let the connector announce files, and end it while it waits for the catalog."""
         folder = self.home / "warehouse/lake"

@@ -130,6 +130,24 @@ def test_tables_of_which_only_one_was_committed_to_are_adopted_together(scene: S
     scene.require_each_once()
 
 
+@NEWEST
+def test_what_the_connector_lost_comes_by_healing(scene: Scene) -> None:
+    """TAKEOVER-4 and TAKEOVER-8."""
+    scene.fill()
+    scene.lose_a_commit()
+    for options in ((), ("--adopt",)):
+        refused = scene.take_over("--yes", *options)
+        assert "HG-288" in refused.output
+        assert "--heal" in refused.output
+    done = scene.take_over("--adopt", "--heal", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "lost by the connector: 30 rows" in done.output
+    scene.produce(90)
+    scene.run_to_the_end()
+    scene.require_each_once()
+    assert audit(load(scene.sink)).findings == ()
+
+
 @NEWEST_TYPED
 def test_adopted_files_keep_partitions_of_every_type(scene: Scene) -> None:
     """TAKEOVER-8: who prunes files by their partitions finds each row."""
