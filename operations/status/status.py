@@ -23,7 +23,12 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.message_encoding import SkipReason
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.spark_batch_decision import QUERY_TOPIC, is_of_query
-from headgate.control_protocol.table_history import History, Newest, empty_history
+from headgate.control_protocol.table_history import (
+    FencedConnector,
+    History,
+    Newest,
+    empty_history,
+)
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.first_records import first_timestamps
@@ -43,6 +48,10 @@ from headgate.operations.status.report import (
     RejectedRecord,
     StatusReport,
     lag_of,
+)
+from headgate.operations.status.returned_connector import (
+    fenced_connector_of,
+    require_nobody_returned,
 )
 from headgate.runtime.health import (
     EXIT_CODES,
@@ -111,6 +120,8 @@ def status(
         notes.texts.append("a Spark query fills the table: only its commits show whether it runs")
     ask_group = notes.reachable and heard_events.silent and not (stopped or of_query)
     unheard = _note_silent_members(settings, notes) if ask_group else 0
+    if found.connector and not wrong and notes.reachable:
+        _note_returned_connector(settings, found.connector, notes)
     if not (wrong or record) and notes.reachable:
         wrong = _start_error(settings)
     error = wrong or notes.wrong or heard_events.error
@@ -225,6 +236,7 @@ class _TableStatus:
     wrong: LastError | None = None
     pending: tuple[PendingCommit, ...] = ()
     bad: tuple[RejectedRecord, ...] = ()
+    connector: FencedConnector | None = None
 
 
 def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) -> _TableStatus:
@@ -236,12 +248,13 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
             gone = describe_unusable_tables(tables, history)
             notes.texts += map(settings.redacted, [*gone, MEND_TABLES] if gone else [])
             bad = _rejected_records(tables, history, notes)
+            connector = fenced_connector_of(tables.reader)
     except TableMissing:
         if not settings.table.create:
             raise
         return _TableStatus(empty_history(settings.table.identifier, settings.table.branch))
     wrong = LastError.of(refused, settings.redacted) if refused else None
-    return _TableStatus(history, wrong, pending, bad)
+    return _TableStatus(history, wrong, pending, bad, connector)
 
 
 def _rejected_records(
@@ -410,6 +423,15 @@ def _note_silent_members(settings: SinkSettings, notes: _Notes) -> int:
             "their control topic another one? their logs say it"
         )
     return len(members)
+
+
+def _note_returned_connector(
+    settings: SinkSettings, connector: FencedConnector, notes: _Notes
+) -> None:
+    try:
+        require_nobody_returned(settings.kafka, connector)
+    except (RetryLater, ConfigurationError) as error:
+        notes.note_failure(f"members of group {connector.group} are", error)
 
 
 def _alive_participants(heard_events: Heard, now_ms: int) -> Iterable[ParticipantStatus]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from headgate.control_protocol.commit_record_codec import holds_record
 from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.table_history import FencedConnector
 
 _TAKEN = ".took-over"
 _KEPT_MS = 7 * 24 * 3_600_000
@@ -58,6 +60,34 @@ def sinks_that_fence(properties: Mapping[str, str]) -> frozenset[str]:
     return frozenset(
         key.removeprefix("headgate.").removesuffix(_TAKEN) for key in properties if _TAKEN in key
     )
+
+
+def find_fenced_connector(
+    sink: SinkName, line: Iterable[tuple[int, Mapping[str, str]]]
+) -> FencedConnector | None:
+    """Return the connector that is kept away, and what it has committed beside the sink.
+
+    ``line``: the snapshots of the branch with their properties, newest first.
+    """
+    group, mark = "", ""
+    since_takeover = list[int]()
+    passed = list[tuple[int, Mapping[str, str]]]()
+    for snapshot_id, properties in line:
+        text = properties.get(_taken_property(sink))
+        if text is None and not group and holds_record(sink, properties):
+            return None
+        if text is None:
+            passed.append((snapshot_id, properties))
+            continue
+        taken = json.loads(text)
+        if not group:
+            if time.time() * 1000 > taken["until_ms"]:
+                return None
+            group = taken["group"]
+            mark = mark_property(taken["control_topic"], group)
+        since_takeover += (each for each, found in passed if mark in found)
+        passed.clear()
+    return FencedConnector(group, tuple(since_takeover)) if group else None
 
 
 def kept_fence(sink: SinkName, properties: Mapping[str, str]) -> dict[str, str]:

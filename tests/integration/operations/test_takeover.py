@@ -20,6 +20,7 @@ from headgate.config.load import load
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.kafka_connect import takeover
+from headgate.operations.status.status import status
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
@@ -73,7 +74,7 @@ def test_a_connector_that_is_killed_in_a_commit_leaves_each_record_once(
 
 
 def test_a_connector_that_wakes_in_a_commit_is_fenced_by_its_own_mark(scene: Scene) -> None:
-    """TAKEOVER-11."""
+    """TAKEOVER-11 and TAKEOVER-14."""
     scene.fill()
     scene.stop_in_a_commit(scene.worker.pause_process)
     done = scene.take_over("--yes")
@@ -81,9 +82,15 @@ def test_a_connector_that_wakes_in_a_commit_is_fenced_by_its_own_mark(scene: Sce
     before = len(scene.worker.said())
     scene.worker.wake_process()
     scene.wait_until(lambda: "stale offsets" in scene.worker.said()[before:], "its refusal")
+    scene.wait_until(lambda: last_error_code(scene) == "HG-291", "its members")
     scene.worker.kill()
     scene.run_to_the_end()
     scene.require_each_once()
+
+
+def last_error_code(scene: Scene) -> str | None:
+    error = status(load(scene.sink)).last_error
+    return error.code if error else None
 
 
 @NEWEST
