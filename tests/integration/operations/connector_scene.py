@@ -62,7 +62,7 @@ class Scene:
         self.catalog = home / "catalog.db"
         (home / "warehouse").mkdir()
         # The folder's name is another test's, too, in another process on the same broker.
-        name = f"connector-{topic}"
+        name = f"connector-{topic[-10:]}"
         self.worker = ConnectWorker(home / "worker", bootstrap, name, release)
         self.named = tables or ("trips",)
         named = [f"lake.{name}" for name in self.named]
