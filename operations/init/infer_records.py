@@ -207,6 +207,10 @@ def _propose_of_json(
     envelope = looks.envelope or Envelope.PLAIN
     rows = [_row(document, envelope) for document in documents if document is not None]
     proposal = propose_columns(row for row in rows if row is not None)
+    if name == "connect-json":  # its schemas tell times and decimals from numbers and texts
+        place = ROW_PLACES.get(envelope, RowPlace())
+        written = _written_columns(values, _format_of(name, options), place)
+        proposal = _proposal_of(written, looks) if written.fields else proposal
     keys = [_document(key, name) for key, _ in records]
     return ProposedRecords(
         name,
