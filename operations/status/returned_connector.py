@@ -3,6 +3,8 @@ TAKEOVER-14)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headgate.control_protocol.errors import ConnectorReturned
 from headgate.control_protocol.table_format import SupportsFencedConnector
 from headgate.control_protocol.table_history import FencedConnector, TableReader
@@ -26,7 +28,7 @@ def describe_commits(connector: FencedConnector) -> str:
     )
 
 
-def require_nobody_returned(kafka: dict[str, str], connector: FencedConnector) -> None:
+def require_nobody_returned(kafka: Mapping[str, str], connector: FencedConnector) -> None:
     """Raise ``ConnectorReturned`` for a connector that commits, or has tasks; as ``group``."""
     if said := describe_commits(connector):
         raise ConnectorReturned(said, _DELETE)

@@ -42,6 +42,9 @@ def scene(
     asked = (request.param,) if isinstance(request.param, str) else request.param
     release, *tables = asked
     config = TYPED_CONFIG if "typed" in tables else {}
+    if "dynamic" in tables:
+        tables.remove("dynamic")
+        config = {"iceberg.tables.dynamic-enabled": "true"}
     topics = topic_factory(PARTITIONS), topic_factory(2)
     made = Scene(tmp_path, bootstrap, *topics, release, *tables, **config)
     yield made
@@ -173,6 +176,24 @@ def test_adopted_files_keep_partitions_of_every_type(scene: Scene) -> None:
         found = table.scan(row_filter=EqualTo(name, value)).to_arrow()
         assert found.num_rows == sum(row[name] == value for row in rows), name
     assert audit(load(scene.sink)).findings == ()
+
+
+@pytest.mark.parametrize("scene", [(RELEASES[-1], "a", "b", "dynamic")], indirect=True)
+def test_tables_that_a_field_names_are_taken_over_and_those_of_others_left_alone(
+    scene: Scene,
+) -> None:
+    """TAKEOVER-9."""
+    scene.fill()
+    before = scene.stranger().metadata_location
+    scene.stop_in_a_commit(scene.worker.kill)
+    done = scene.take_over("--adopt", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "lake.stranger" not in done.output
+    scene.produce(90)
+    scene.run_to_the_end()
+    scene.require_each_once()
+    assert audit(load(scene.sink)).findings == ()
+    assert scene.stranger().metadata_location == before
 
 
 @NEWEST_ROUTED
