@@ -78,6 +78,8 @@ class Scene:
             more = {"iceberg.tables.route-field": "zone", **routes, **more}
         self.dynamic = more.get("iceberg.tables.dynamic-enabled") == "true"
         self.config = {**connector_config(topic, control, self.catalog, ",".join(named)), **more}
+        if self.dynamic:  # the field names them
+            del self.config["iceberg.tables"]
         self.typed = self.config.get("value.converter.schemas.enable") == "true"
         self.sent = [0] * PARTITIONS
         self.connector_file = home / "connector.json"
