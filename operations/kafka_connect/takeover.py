@@ -386,6 +386,11 @@ def _require_exact(found: TakeoverPlan, request: TakeoverRequest) -> None:
         hints.append("--adopt adds the outstanding files, and is exact here")
     elif found.lost and not request.heals:
         hints.append("--adopt --heal adds what the connector lost, too, if its files are there")
+    if any("is gone" in doubt for doubt in doubts):
+        hints.append(
+            f"or {_STOP}: its group is where every table is then (headgate offsets SINK set "
+            "--from-group)"
+        )
     if any("nothing says where it begins" in doubt for doubt in doubts):
         hints.append("--began TOPIC/PARTITION=OFFSET says where the connector began")
     raise TakeoverInexact(
