@@ -21,6 +21,7 @@ from headgate.control_protocol.errors import (
     AdoptionRefused,
     ConfigurationError,
     ConnectorAwake,
+    HeadgateError,
     RetryLater,
     TableMissing,
     TakeoverInexact,
@@ -76,6 +77,7 @@ from headgate.tables.iceberg.connector_fence import fence_properties, mark_at, m
 from headgate.tables.iceberg.connector_files import (
     BranchFiles,
     find_missing,
+    has_mark,
     read_branch_files,
     written_file,
 )
@@ -228,7 +230,7 @@ def plan(settings: SinkSettings, keys: Mapping[str, str], request: TakeoverReque
     read = _Read(connector, request, control, told, group)
     with open_tables_read_only(settings) as tables:
         _require_unclaimed(settings, tables)
-        names, gone = _find_tables(tables, keys, told)
+        names, gone = _find_tables(tables, keys, connector, told)
         filled = [_plan_table(tables, name, read) for name in names]
         found = combine({each.view.table: each.plan for each in filled})
         _require_exact(found, request)
@@ -250,15 +252,22 @@ class _Read:
 
 
 def _find_tables(
-    tables: SinkTables, keys: Mapping[str, str], told: Iterable[WorkerAnnouncement]
+    tables: SinkTables,
+    keys: Mapping[str, str],
+    connector: Connector,
+    told: Iterable[WorkerAnnouncement],
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return the tables that the connector fills or has announced files of, and those of them that
     are gone."""
     if not tables.settings.tables:
         return [tables.name], ()
-    named = {name.strip() for name in keys.get("iceberg.tables", "").split(",")} - {""}
+    dynamic = keys.get("iceberg.tables.dynamic-enabled", "").lower() == "true"
+    listed = "" if dynamic else keys.get("iceberg.tables", "")
     announced = {name for each in told for name in each.files}
-    wanted = {*named, *announced, *tables.named_by_routes()} - {tables.name}
+    wanted = {*announced, *(name.strip() for name in listed.split(","))} - {"", tables.name}
+    # A route may name every table of the catalog: those of others are not touched.
+    others = tables.named_by_routes() - wanted - {tables.name}
+    wanted |= {name for name in others if _is_marked(tables, name, connector)}
     gone = set(tables.missing(wanted))
     if not wanted - gone:
         raise TakeoverUnfit(
@@ -266,6 +275,15 @@ def _find_tables(
             "start the sink: source.start_at says where it begins",
         )
     return sorted(wanted - gone), tuple(sorted(gone & announced))
+
+
+def _is_marked(tables: SinkTables, name: str, connector: Connector) -> bool:
+    mark = mark_property(connector.control_topic, connector.group)
+    try:
+        table = tables.supports_catalog().load(name)
+    except HeadgateError:  # nothing was announced for it: it is somebody else's
+        return False
+    return has_mark(table, tables.settings.table.branch, mark)
 
 
 def _plan_table(tables: SinkTables, name: str, read: _Read) -> FilledTable:
@@ -368,6 +386,11 @@ def _require_exact(found: TakeoverPlan, request: TakeoverRequest) -> None:
         hints.append("--adopt adds the outstanding files, and is exact here")
     elif found.lost and not request.heals:
         hints.append("--adopt --heal adds what the connector lost, too, if its files are there")
+    if any("is gone" in doubt for doubt in doubts):
+        hints.append(
+            f"or {_STOP}: its group is where every table is then (headgate offsets SINK set "
+            "--from-group)"
+        )
     if any("nothing says where it begins" in doubt for doubt in doubts):
         hints.append("--began TOPIC/PARTITION=OFFSET says where the connector began")
     raise TakeoverInexact(
@@ -562,7 +585,8 @@ def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
         record = record_for_claim(settings, view)
         pending = tables.undelivered_commits(record)
         fenced = []
-        for name in _find_tables(tables, keys, told)[0] if settings.tables else ():
+        names = _find_tables(tables, keys, connector, told)[0] if settings.tables else ()
+        for name in names:
             with closing(tables.open(name)) as opened:
                 fenced.append(opened.read())
     if pending:

@@ -26,11 +26,11 @@ def describe_commits(connector: FencedConnector) -> str:
     )
 
 
-def require_nobody_returned(kafka: dict[str, str], connector: FencedConnector) -> None:
+def require_nobody_returned(cluster: Cluster, connector: FencedConnector) -> None:
     """Raise ``ConnectorReturned`` for a connector that commits, or has tasks; as ``group``."""
     if said := describe_commits(connector):
         raise ConnectorReturned(said, _DELETE)
-    if members := Cluster(kafka).group(connector.group).members:
+    if members := cluster.group(connector.group).members:
         raise ConnectorReturned(
             f"group {connector.group}, whose table this sink has taken over, has {len(members)} "
             f"members again: {', '.join(members)}",

@@ -128,7 +128,7 @@ def status(
     group = Cluster(settings.kafka), settings.source.group_id
     unheard = _note_silent_members(*group, settings.control.topic, notes) if ask_group else 0
     if table_status.connector and not wrong and notes.reachable:
-        _note_returned_connector(settings, table_status.connector, notes)
+        _note_returned_connector(group[0], table_status.connector, notes)
     if not (wrong or record) and notes.reachable:
         refused = find_start_error(settings)
         wrong = LastError.of(refused, settings.redacted) if refused else None
@@ -429,11 +429,9 @@ def _note_silent_members(cluster: Cluster, group: str, topic: str, notes: _Notes
     return len(members)
 
 
-def _note_returned_connector(
-    settings: SinkSettings, connector: FencedConnector, notes: _Notes
-) -> None:
+def _note_returned_connector(cluster: Cluster, connector: FencedConnector, notes: _Notes) -> None:
     try:
-        require_nobody_returned(settings.kafka, connector)
+        require_nobody_returned(cluster, connector)
     except (RetryLater, ConfigurationError) as error:
         notes.note_failure(f"members of group {connector.group} are", error)
 

@@ -80,6 +80,13 @@ def read_branch_files(table: Table, branch: str, mark: str) -> BranchFiles:
     return BranchFiles(frozenset(ever), position, whole, equality, sinks_that_fence(fences))
 
 
+def has_mark(table: Table, branch: str, mark: str) -> bool:
+    """Return whether a snapshot of the branch shows that the connector has filled the table."""
+    ref = parent_ref_of(table.metadata, branch)
+    line = ancestry(snapshots_by_id(table.metadata), ref) if ref else ()
+    return any(mark in properties_of(snapshot) for snapshot in line)
+
+
 def _is_first(snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> bool:
     """Return whether nothing preceded the snapshot: some clean-ups leave no sign but its files."""
     own = (manifest.added_snapshot_id == snapshot.snapshot_id for manifest in manifests)

@@ -18,6 +18,10 @@ from pathlib import Path
 import confluent_kafka as kafka
 from click.testing import CliRunner, Result
 from integration.readers import read_with_duckdb
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField
 from support.connect_worker import ConnectWorker, connector_config
 
 from headgate.operations.cli.main import main
@@ -71,8 +75,11 @@ class Scene:
             for table, zone in zip(named, "ab", strict=False)
         }
         if len(named) > 1:
-            more |= {"iceberg.tables.route-field": "zone", **routes}
+            more = {"iceberg.tables.route-field": "zone", **routes, **more}
+        self.dynamic = more.get("iceberg.tables.dynamic-enabled") == "true"
         self.config = {**connector_config(topic, control, self.catalog, ",".join(named)), **more}
+        if self.dynamic:  # the field names them
+            del self.config["iceberg.tables"]
         self.typed = self.config.get("value.converter.schemas.enable") == "true"
         self.sent = [0] * PARTITIONS
         self.connector_file = home / "connector.json"
@@ -84,7 +91,8 @@ class Scene:
         producer = kafka.Producer({"bootstrap.servers": self.bootstrap})
         for number in range(records):
             partition = number % PARTITIONS
-            value = self.record(partition, self.sent[partition], "ab"[number % 2])
+            zone = ("lake." if self.dynamic else "") + "ab"[number % 2]
+            value = self.record(partition, self.sent[partition], zone)
             producer.produce(self.topic, json.dumps(value).encode(), partition=partition)
             self.sent[partition] += 1
         producer.flush()
@@ -108,6 +116,14 @@ class Scene:
 
     def rows(self) -> int:
         return sum(read_with_duckdb(at).num_rows for at in self.tables().values())
+
+    def stranger(self) -> Table:
+        """Return a table of somebody else's in the same namespace."""
+        location = {"uri": f"sqlite:///{self.catalog}", "warehouse": f"file://{self.home}"}
+        with closing(SqlCatalog("lake", **location)) as catalog:
+            if catalog.table_exists("lake.stranger"):
+                return catalog.load_table("lake.stranger")
+            return catalog.create_table("lake.stranger", Schema(NestedField(1, "n", LongType())))
 
     def rows_of(self, table: str) -> int:
         at = self.tables().get(table)

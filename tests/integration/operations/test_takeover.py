@@ -17,10 +17,12 @@ from pyiceberg.table import StaticTable
 from support.connect_worker import RELEASES
 
 from headgate.config.load import load
+from headgate.control_protocol.ports import CommitAttempt
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.kafka_connect import takeover
 from headgate.operations.status.status import status
+from headgate.runtime.sink_tables import SinkTables
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
@@ -42,6 +44,9 @@ def scene(
     asked = (request.param,) if isinstance(request.param, str) else request.param
     release, *tables = asked
     config = TYPED_CONFIG if "typed" in tables else {}
+    if "dynamic" in tables:
+        tables.remove("dynamic")
+        config = {"iceberg.tables.dynamic-enabled": "true"}
     topics = topic_factory(PARTITIONS), topic_factory(2)
     made = Scene(tmp_path, bootstrap, *topics, release, *tables, **config)
     yield made
@@ -175,29 +180,56 @@ def test_adopted_files_keep_partitions_of_every_type(scene: Scene) -> None:
     assert audit(load(scene.sink)).findings == ()
 
 
+@pytest.mark.parametrize("scene", [(RELEASES[-1], "a", "b", "dynamic")], indirect=True)
+def test_tables_that_a_field_names_are_taken_over_and_those_of_others_left_alone(
+    scene: Scene,
+) -> None:
+    """TAKEOVER-9."""
+    scene.fill()
+    before = scene.stranger().metadata_location
+    scene.stop_in_a_commit(scene.worker.kill)
+    done = scene.take_over("--adopt", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "lake.stranger" not in done.output
+    scene.produce(90)
+    scene.run_to_the_end()
+    scene.require_each_once()
+    assert audit(load(scene.sink)).findings == ()
+    assert scene.stranger().metadata_location == before
+
+
 @NEWEST_ROUTED
 def test_an_interrupted_takeover_of_several_tables_goes_on(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TAKEOVER-10: the connector, started in between, adds nothing to the table that is done."""
+    """TAKEOVER-10: the connector, started in between, adds nothing to the table that is done, and
+    all that it has to the other one."""
     scene.fill()
     scene.stop_in_a_commit(scene.worker.kill)
 
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
+    done: list[str] = []
 
+    def commit_once(tables: SinkTables, attempt: CommitAttempt) -> None:
+        if done:
+            raise KeyboardInterrupt
+        commit_to(tables, attempt)
+        done.append(attempt.base.table)
+
+    commit_to = takeover._commit_to
     with monkeypatch.context() as patched:
-        patched.setattr(takeover, "read_or_create_primary", die)
+        patched.setattr(takeover, "_commit_to", commit_once)
         assert scene.take_over("--adopt", "--yes").exit_code != 0
+    assert done == ["lake.a"]
     before = len(scene.worker.said())
     scene.worker.start()
     scene.produce(90)
     scene.wait_until(
-        lambda: "nothing to commit to table" in scene.worker.said()[before:], "what it leaves out"
+        lambda: "nothing to commit to table lake.a" in scene.worker.said()[before:],
+        "what it leaves out",
     )
     scene.worker.kill()
-    done = scene.take_over("--adopt", "--yes")
-    assert done.exit_code == 0, done.output
+    finished = scene.take_over("--adopt", "--yes")
+    assert finished.exit_code == 0, finished.output
     scene.produce(90)
     scene.run_to_the_end()
     scene.require_each_once()
