@@ -24,7 +24,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.spark_batch_decision import source_offsets
+from headgate.control_protocol.spark_batch_decision import is_of_query, source_offsets
 from headgate.control_protocol.table_format import LoadedReader
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
@@ -610,7 +610,9 @@ class SinkAudit:
         known = {at: span for at, span in ranges.items() if span is not None}
         behind = describe_offsets_behind(record, self._allowed)
         self._unproven += behind[:1]
-        if not (self._renewed or behind or (one and seen is None)):
+        # A query decides what a row is: a replay would make others of its records (QUERY-15).
+        by_query = any(is_of_query(commit.record) for commit in self._history.commits)
+        if not (self._renewed or behind or by_query or (one and seen is None)):
             still = record.with_pending(
                 record.pending_commits, tuple(self._find_undelivered(record))
             )

@@ -30,7 +30,7 @@ def count_commits_of_free_rows(history: History) -> int:
     """
     return sum(
         sum(span.end - span.begin for span in added_ranges(before.record, after.record).values())
-        != after.record.records + after.record.skipped
+        != after.record.records_read
         for before, after in pairwise(history.commits)
         if is_of_query(after.record) and not after.record.is_claim
     )

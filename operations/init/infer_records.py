@@ -31,6 +31,7 @@ from headgate.data_plane.formats.record_format import (
     RecordFormat,
     UndecodableRecords,
 )
+from headgate.data_plane.formats.registry.frames import is_of_glue
 from headgate.data_plane.formats.unknown_fields import (
     EvolvingFormat,
     RowPlace,
@@ -50,6 +51,7 @@ _JSON = ("json", "connect-json")
 
 _REGISTRY = "-registry"
 """How the names of formats end whose records begin with the id of a schema in a registry."""
+_GLUE_REGISTRY = "glue-registry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,8 @@ def _find_format(values: Sequence[bytes | None], options: Mapping[str, str]) -> 
     Raises ``ConfigurationError`` if the values need a registry whose address is not known.
     """
     there = [value for value in values if value is not None]
+    if there and sum(map(is_of_glue, there)) * 2 >= len(there):
+        return _GLUE_REGISTRY
     framed = [value for value in there if value[:1] == b"\0"]
     if not there or len(framed) * 2 < len(there):
         return "json"
@@ -140,6 +144,7 @@ def _find_format(values: Sequence[bytes | None], options: Mapping[str, str]) -> 
         )
     # Backwards: the client keeps its first answer, and only Protobuf asks for a descriptor.
     names = [name for name in format_names() if name.endswith(_REGISTRY)][::-1]
+    names.remove(_GLUE_REGISTRY)
     envelopes = {name: count_envelopes(framed, _format_of(name, options)) for name in names}
     return min(names, key=lambda name: envelopes[name].unreadable)
 

@@ -102,6 +102,7 @@ ADAPTERS = {
         "headgate.data_plane.transform.sql_select",
     },
     "botocore": {
+        "headgate.data_plane.formats.registry.glue_client",
         "headgate.kafka.token_providers",
         "headgate.tables.iceberg.catalog",
         "headgate.tables.storage.s3_client",
@@ -114,7 +115,7 @@ ADAPTERS = {
         "headgate.operations.dry_run",
         "headgate.runtime.maintenance",
         "headgate.runtime.start_checks",
-        "headgate.spark.written_rows",
+        "headgate.data_plane.spark.query_rows",
         "headgate.tables",
     },
 }
