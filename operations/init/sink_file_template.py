@@ -176,8 +176,8 @@ def build_sink_file(
         "kafka_auth": _auth_section("kafka.auth", kafka),
     }
     if records is None:
-        kind = _format_section(format.get("type", _format_for(format)), format)
-        return _TEMPLATE.format(**parts, **_APPENDED, format=kind, columns=_COLUMNS)
+        format_text = _format_section(format.get("type", _format_for(format)), format)
+        return _TEMPLATE.format(**parts, **_APPENDED, format=format_text, columns=_COLUMNS)
     texts, key = _changes_settings(records)
     kept = format if records.needs_options(fixed="type" in format) else {}
     return _TEMPLATE.format(
