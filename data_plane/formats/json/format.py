@@ -6,7 +6,7 @@ by one. ``json.values`` lists what is accepted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,8 @@ class JsonRecords:
         self._named: tuple[pa.Schema, KeysByFieldName] | None = None
         self._finder: UnknownFieldFinder | None = None
         self._marks: Octets | None = None
+        self._refused = ""
+        """The column that refused a value last."""
         self.records_with_ignored_fields = 0
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
@@ -107,17 +109,18 @@ class JsonRecords:
             return taken.batch
         bad: dict[int, str] = {}
         try:
-            rest = self._decode_left(values.where(taken.found == one_pass.LEFT), schema)
+            rest = self._decode_left(values.take(left), taken.batch.slice(0, 0))
         except UndecodableRecords as error:
-            rest, bad = error.rest, {int(left[at]): reason for at, reason in error.bad.items()}
+            rows = left.tolist()
+            rest, bad = error.rest, {rows[at]: reason for at, reason in error.bad.items()}
         if marks is not None and self._marks is not None:
             marks[left] = self._marks
             self._marks = marks
         batch = taken.batch
         if rest.num_rows:
             good = np.setdiff1d(left, np.array([*bad], np.int64), assume_unique=True)
-            rows = np.concatenate([np.flatnonzero(taken.found != one_pass.LEFT), good])
-            batch = pa.concat_batches([batch, rest]).take(pa.array(np.argsort(rows)))
+            order = np.argsort(np.concatenate([np.flatnonzero(taken.found != one_pass.LEFT), good]))
+            batch = pa.concat_batches([batch, rest]).take(pa.array(order))
         if bad:
             raise UndecodableRecords(bad, batch)
         return batch
@@ -129,15 +132,19 @@ class JsonRecords:
             known = self._plans[schema] = (fields, one_pass.compile_plan(schema, fields))
         return known[1]
 
-    def _decode_left(self, values: Packed, schema: pa.Schema) -> pa.RecordBatch:
-        """Decode what the pass left: a few records one by one, which costs less than a block."""
+    def _decode_left(self, values: Packed, none: pa.RecordBatch) -> pa.RecordBatch:
+        """Decode what the pass left: a few records one by one, which costs less than a block.
+
+        ``none``: no rows, of the schema.
+        """
+        schema = none.schema
         if len(values) > _FEW:
             return self._decode_by_rules(values, schema)
         self._know_spelling(values, schema)
         fields = self._finder.fields if self._finder else None
         ill_formed, _, marks = bad_record_search.suspect_records(values.array, fields)
         self._marks = _doubt_ill_formed(marks, ill_formed)
-        parts: list[pa.RecordBatch] = []
+        parts = [none]
         bad: dict[int, str] = {}
         for row, value in enumerate(values):
             result = self._decode_one(value or b"", schema, "", ill_formed=bool(ill_formed[row]))
@@ -145,7 +152,7 @@ class JsonRecords:
                 bad[row] = result
             else:
                 parts.append(result)
-        rest = pa.concat_batches([rows_from([], schema), *parts])
+        rest = pa.concat_batches(parts)
         if bad:
             raise UndecodableRecords(bad, rest)
         return rest
@@ -216,19 +223,13 @@ class JsonRecords:
             return str(reason)
         except ValueError as reason:
             return self._decode_leniently(value, schema, reason, sure=ill_formed)
-        if suspected:  # it is mostly right, and then nothing else needs to be converted
-            field = schema.field(suspected)
-            try:
-                json_values.convert_field(field, record)
-            except ValueError as reason:
-                return self._decode_leniently(
-                    value, schema, reason, sure=_is_common_type(field.type)
-                )
         row: dict[str, Any] = {}
-        for field in schema:
+        # Bad records often come in rows, with the same fault: what was wrong before comes first.
+        for field in _fields_after(schema, suspected, self._refused):
             try:
                 row[field.name] = json_values.convert_field(field, record)
             except ValueError as reason:
+                self._refused = field.name
                 sure = _is_common_type(field.type)
                 return self._decode_leniently(value, schema, reason, sure=sure)
         return rows_from([row], schema)
@@ -246,6 +247,14 @@ class JsonRecords:
             except Unfit:
                 pass
         return str(reason)
+
+
+def _fields_after(schema: pa.Schema, *names: str) -> Iterator[pa.Field]:
+    """Yield the fields of these names, if there are any, and then all."""
+    for name in names:
+        if (at := schema.get_field_index(name)) >= 0:
+            yield schema.field(at)
+    yield from schema
 
 
 def _doubt_ill_formed(marks: Octets | None, ill_formed: Flags) -> Octets | None:
