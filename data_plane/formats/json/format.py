@@ -7,6 +7,7 @@ by one. ``json.values`` lists what is accepted.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,18 @@ _FEW = 64
 _LACKS, _IGNORES = 1, 2
 
 
+@dataclass(frozen=True, slots=True)
+class _KnownPlan:
+    """``plan``: of the schema and the fields that somebody looks for, if one can express them."""
+
+    schema: pa.Schema
+    fields: Fields | None
+    plan: one_pass.Plan | None
+
+    def is_for(self, schema: pa.Schema, fields: Fields | None) -> bool:
+        return self.fields is fields and self.schema.equals(schema, check_metadata=True)
+
+
 class JsonRecords:
     """Reads JSON, and remembers how each column spells dates and decimals. A ``RecordFormat``."""
 
@@ -41,7 +54,7 @@ class JsonRecords:
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         take_options(options or {})
         self._spellings: dict[pa.Schema, columns.Spelling] = {}
-        self._plans: dict[pa.Schema, tuple[Fields | None, one_pass.Plan | None]] = {}
+        self._plans: dict[pa.Schema, _KnownPlan] = {}
         self._watch = bad_record_search.Watch()
         self._named: tuple[pa.Schema, KeysByFieldName] | None = None
         self._finder: UnknownFieldFinder | None = None
@@ -52,9 +65,9 @@ class JsonRecords:
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         if all(map(field_names.has_exact_name, schema)):
-            return self._decode_with_options(values, schema)
+            return self._decode(values, schema)
         if self._named is None or not self._named[0].equals(schema, check_metadata=True):
-            self._named = (schema, KeysByFieldName(schema, self._decode_with_options))
+            self._named = (schema, KeysByFieldName(schema, self._decode))
         return self._named[1].decode(list(values))
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
@@ -89,27 +102,27 @@ class JsonRecords:
     def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         return paths.flag_missing_field(Packed.pack(values), path)
 
-    def _decode_with_options(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
-        if formats_column_options.has_marked_field(schema):
-            return json_column_options.decode(values, schema, self._decode)
-        return self._decode(values, schema)
-
     def _decode(self, some: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         """Read what is plain in one pass, and what that leaves by the rules."""
         values = Packed.pack(some)
+        marked = formats_column_options.has_marked_field(schema)
         plan = self._plan_for(schema)
         taken = one_pass.walk(values, plan) if plan else None
         if taken is None or not taken.batch.num_rows:
-            return self._decode_by_rules(values, schema)
+            return self._decode_without_pass(values, schema, marked=marked)
         left = taken.left_rows()
-        marked = self._finder is not None and self._finder.fields is not None
-        marks = (taken.found >> 2).astype(np.uint8) if marked else None
+        watched = self._finder is not None and self._finder.fields is not None
+        marks = (taken.found >> 2).astype(np.uint8) if watched else None
         self._marks = marks
         if not len(left):
             return taken.batch
         bad: dict[int, str] = {}
         try:
-            rest = self._decode_left(values.take(left), taken.batch.slice(0, 0))
+            some = values.take(left)
+            if marked or len(some) > _FEW:
+                rest = self._decode_without_pass(some, schema, marked=marked)
+            else:
+                rest = self._decode_few(some, taken.batch.slice(0, 0))
         except UndecodableRecords as error:
             rows = left.tolist()
             rest, bad = error.rest, {rows[at]: reason for at, reason in error.bad.items()}
@@ -128,18 +141,25 @@ class JsonRecords:
     def _plan_for(self, schema: pa.Schema) -> one_pass.Plan | None:
         fields = self._finder.fields if self._finder else None
         known = self._plans.get(schema)
-        if known is None or known[0] is not fields:
-            known = self._plans[schema] = (fields, one_pass.compile_plan(schema, fields))
-        return known[1]
+        # Schemas are equal whatever their fields are marked with.
+        if known is None or not known.is_for(schema, fields):
+            known = _KnownPlan(schema, fields, one_pass.compile_plan(schema, fields))
+            self._plans[schema] = known
+        return known.plan
 
-    def _decode_left(self, values: Packed, none: pa.RecordBatch) -> pa.RecordBatch:
-        """Decode what the pass left: a few records one by one, which costs less than a block.
+    def _decode_without_pass(
+        self, values: Packed, schema: pa.Schema, *, marked: bool
+    ) -> pa.RecordBatch:
+        if marked:
+            return json_column_options.decode(values, schema, self._decode)
+        return self._decode_by_rules(values, schema)
+
+    def _decode_few(self, values: Packed, none: pa.RecordBatch) -> pa.RecordBatch:
+        """Decode what the pass left one by one, which costs less than a block of so few.
 
         ``none``: no rows, of the schema.
         """
         schema = none.schema
-        if len(values) > _FEW:
-            return self._decode_by_rules(values, schema)
         self._know_spelling(values, schema)
         fields = self._finder.fields if self._finder else None
         ill_formed, _, marks = bad_record_search.suspect_records(values.array, fields)
