@@ -57,7 +57,7 @@ from headgate.runtime.assembly import batch_writer
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 from headgate.runtime.start_checks import require_fillable_table
 from headgate.runtime.table_creation import TableMaker
-from headgate.tables.iceberg.catalog import with_version_3_writes
+from headgate.tables.iceberg.catalog import with_own_metadata
 from headgate.tables.iceberg.table_creation import ensure_namespaces, ensure_table
 from headgate.tables.iceberg.unfilled_table import complete_table, completed_schema
 
@@ -81,7 +81,7 @@ class DryRunCatalog(NoopCatalog, MetastoreCatalog):
 
     def __init__(self, folder: Path, real: Catalog | None) -> None:
         super().__init__("dry-run")
-        with_version_3_writes(self)
+        with_own_metadata(self)
         self._folder = folder
         self._namespaces: set[tuple[str, ...]] = set()
         self._locations: dict[tuple[str, ...], str] = {}
