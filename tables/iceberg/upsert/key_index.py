@@ -48,7 +48,7 @@ HELD_ROWS_MAX = 4_000_000
 READERS = 16
 """Threads that wait for the disk."""
 MERGED_RUNS = 8
-"""So many files of that size become one, in some seconds; larger ones stay as they are."""
+"""So many files of up to twice that size become one, in seconds; larger ones stay as they are."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -171,7 +171,7 @@ class KeyIndex:
 
     def _merge_stored(self, stored: list[StoredRun], folder: str) -> list[StoredRun]:
         """Make one of many small ones; leave out what is gone where it is more than the rest."""
-        chosen = [run for run in stored if len(run) <= HELD_ROWS_MAX]
+        chosen = [run for run in stored if len(run) <= 2 * HELD_ROWS_MAX]
         if len(chosen) < MERGED_RUNS:
             chosen = [run for run in stored if 2 * self._live_rows(run) < len(run)]
         if not chosen:
