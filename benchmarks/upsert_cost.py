@@ -159,7 +159,7 @@ class Table:
         columns = key_schema(table.schema(), key_ids(table.schema(), self.key), topics=False)
         count = len(gone["id"])
         keys = pa.table(
-            {**gone, PARTITION: np.zeros(count, np.int32), OFFSET: np.full(count, 2**40)}
+            {**gone, PARTITION: np.zeros(count, np.int32), OFFSET: np.arange(2**40, 2**40 + count)}
         )
         keys = keys.select(columns.names).cast(columns)
         return (*files, write_keys(table.io, path + ".keys", keys))

@@ -32,7 +32,7 @@ _STORED: Final = np.dtype(
         ("unused", "<i4"),
     ]
 )
-_PAGE_ROWS: Final = 4096 // _STORED.itemsize
+_PAGE_ROWS: Final = mmap.PAGESIZE // _STORED.itemsize
 _FILTERED_ROWS: Final = 6
 """To one word of the filter, with five bits each: one in a hundred keys passes that is not there,
 in each of some dozens of runs."""
@@ -133,7 +133,12 @@ class Wanted:
 class StoredRun:
     """A run in a file. ``rows_of``: how many rows it has of each data file."""
 
-    def __init__(self, rows: Any, firsts: Words, passing: Words, rows_of: dict[int, int]) -> None:
+    def __init__(
+        self, mapped: mmap.mmap, firsts: Words, passing: Words, rows_of: dict[int, int]
+    ) -> None:
+        mapped.madvise(mmap.MADV_RANDOM)  # or each page that is asked for brings its neighbours
+        rows = np.frombuffer(mapped, _STORED)
+        self._mapped = mapped
         self._rows = rows
         self._firsts = firsts
         self._passing = passing
@@ -171,6 +176,10 @@ class StoredRun:
         return begin
 
     def copy_rows(self, begin: int, end: int) -> Run:
+        start = begin // _PAGE_ROWS * mmap.PAGESIZE
+        size = end * _STORED.itemsize - start
+        if size > 0:
+            self._mapped.madvise(mmap.MADV_WILLNEED, start, size)
         rows = self._rows[begin:end]
         return Run(*(np.ascontiguousarray(rows[name]) for name in _STORED.names[:-1]))  # type: ignore[index]
 
@@ -220,9 +229,7 @@ def _store(folder: str, parts: Iterable[Run], rows_max: int) -> StoredRun | None
             return None
         file.flush()
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    mapped.madvise(mmap.MADV_RANDOM)  # or each page that is asked for brings its neighbours
-    rows = np.frombuffer(mapped, _STORED)
-    return StoredRun(rows, np.concatenate(firsts), passing, rows_of)
+    return StoredRun(mapped, np.concatenate(firsts), passing, rows_of)
 
 
 def _as_stored(run: Run) -> npt.NDArray[Any]:
