@@ -210,7 +210,7 @@ class MetadataFiles:
 
 def _decompress(location: str, octets: bytes) -> str:
     compressor = Compressor.get_compressor(location)
-    with compressor.stream_decompressor(BytesIO(octets)) as stream:  # type: ignore[arg-type]
+    with compressor.stream_decompressor(BytesIO(octets)) as stream:
         return stream.read().decode()
 
 
