@@ -130,22 +130,27 @@ class MetadataFiles:
                 self._known.move_to_end(file.location)
         if known and path_of(file.location) is None:
             return known.metadata
+        return self._read(file, known).metadata
+
+    def _read(self, file: InputFile, known: _Known | None) -> _Known:
         for tries_left in reversed(range(_TRIES)):
             try:
                 with file.open() as stream:
                     octets = stream.read()
                 if known and known.octets == octets:  # people do edit files on their own disks
-                    return known.metadata
+                    return known
                 text = _decompress(file.location, octets)
                 metadata = TableMetadataUtil.parse_raw(text)
-                break
             except (ValidationError, *UNDECODED) as error:
                 if isinstance(error, ValidationError) and "json_invalid" not in str(error):
                     raise  # it arrived, and holds what pyiceberg does not know
                 if not tries_left:
                     raise FileDamaged(file.location, "it is not JSON") from error
-        self._remember(file.location, _Known(metadata, octets, text))
-        return metadata
+            else:
+                found = _Known(metadata, octets, text)
+                self._remember(file.location, found)
+                return found
+        raise AssertionError("the last try returns or raises")
 
     def write(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
         """Write what is new, and what the file before it had."""
@@ -154,10 +159,7 @@ class MetadataFiles:
             return
         if metadata.format_version == 3 and metadata.next_row_id is None:
             metadata = metadata.model_copy(update={"next_row_id": 0})  # pyiceberg omits it at first
-        before = metadata.metadata_log[-1].metadata_file if metadata.metadata_log else ""
-        with self._lock:
-            known = self._known.pop(before, None)
-        base = known.content if known else _NOTHING
+        base = self._base_of(metadata, io)
         understood = _dump(metadata)
         written = _with_unknown(understood, base.written, base.understood)
         items = {name: _list_items(getattr(metadata, name), base.items[name]) for name in _LISTS}
@@ -198,6 +200,17 @@ class MetadataFiles:
             }
         )
         return staged
+
+    def _base_of(self, metadata: TableMetadata, io: FileIO) -> _Content:
+        """Return what is in the file before, which is read where it is not known any more."""
+        if not metadata.metadata_log:
+            return _NOTHING
+        before = metadata.metadata_log[-1].metadata_file
+        with self._lock:
+            known = self._known.get(before)
+        if known is None:
+            known = self._read(io.new_input(before), None)
+        return known.content
 
     def _remember(self, location: str, known: _Known) -> None:
         with self._lock:
