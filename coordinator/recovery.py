@@ -293,7 +293,7 @@ def _fit_into_log(
             "coordinator.on_offset_out_of_range",
         )
     if offset > log.end:
-        # What a log that lost its end still holds is in the table: its rows would come twice.
+        # Most of what a log that lost its end still holds is in the table, and would come twice.
         return log.end
     return _end_by_policy(log, settings.on_offset_out_of_range)
 
