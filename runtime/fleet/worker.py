@@ -208,8 +208,8 @@ class Worker:
                 self._lives[name] = Life(wish.revision, _now_ms())
             self._feed(name, Wanted(wish.revision))
         for name in [*self._lives]:
-            wish = self._wishes.get(name)
-            if wish is None or wish.clashes_with:
+            found = self._wishes.get(name)
+            if found is None or found.clashes_with:
                 self._feed(name, Unwanted())
         if now_s - self._watched_s >= WATCH_S:
             self._watched_s = now_s
