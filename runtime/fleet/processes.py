@@ -44,11 +44,17 @@ def private_bytes(pid: int) -> int | None:
 _PRIVATE = frozenset({"Private_Clean:", "Private_Dirty:", "Swap:"})
 
 
-def kill_group(pid: int) -> None:
-    """Kill a process that leads a group, with all of the group, such as its JVM."""
-    for send in (os.killpg, os.kill):
-        with suppress(OSError):
-            send(pid, signal.SIGKILL)
+def kill_group(leader: int) -> None:
+    """Kill what is left of a process's group, such as its JVM."""
+    with suppress(OSError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def kill_process(pid: int) -> None:
+    """Kill a process that was not seen to end, and its group, which it may not lead yet."""
+    kill_group(pid)
+    with suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def ask_to_end(pid: int) -> None:

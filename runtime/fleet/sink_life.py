@@ -151,9 +151,13 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Time has passed. ``may_start``: there is room for one more process that starts."""
+    """Time has passed. ``may_start``: there is room for one more process that starts.
+
+    ``away_ms``: so long did the worker itself stand still, and heard nobody.
+    """
 
     may_start: bool = False
+    away_ms: int = 0
 
 
 Given = Wanted | Unwanted | Started | Turned | Failed | TakesTooMuch | Ended | Passed
@@ -244,8 +248,9 @@ def step(life: Life, given: Given, now_ms: int) -> Step:
             return _killed(life, code, text)
         case Ended():
             return _on_ended(life, given, now_ms)
-        case Passed(may_start):
-            return _on_passed(life, now_ms, may_start=may_start)
+        case Passed(may_start, away_ms):
+            heard = replace(life, turned_ms=life.turned_ms + away_ms) if away_ms else life
+            return _on_passed(heard, now_ms, may_start=may_start)
 
 
 def _moved(life: Life, event: LifeEvent, now_ms: int) -> Life:

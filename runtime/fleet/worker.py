@@ -36,6 +36,7 @@ from headgate.runtime.fleet.processes import (
     ask_to_end,
     die_with_parent,
     kill_group,
+    kill_process,
     private_bytes,
 )
 from headgate.runtime.fleet.sink_life import (
@@ -64,6 +65,8 @@ STARTS_PER_CORE = 2
 TURN_S = 0.5
 LOOK_S = 1.0
 WATCH_S = 2.0
+AWAY_MS = 10_000
+"""A worker that makes no turn for longer was itself stopped, and its sinks were not."""
 TELL_S = 5.0
 """How often the state file is written although nothing changed: its age shows that somebody is."""
 MIB = 1024 * 1024
@@ -104,6 +107,7 @@ class Worker:
         self._told = ""
         self._told_s = self._looked_s = self._watched_s = 0.0
         self._lines = b""
+        self._turned_ms = _now_ms()
         self._ends = False
         self._manager = ServiceManager()
         self._state_refused = False
@@ -214,8 +218,10 @@ class Worker:
         if now_s - self._watched_s >= WATCH_S:
             self._watched_s = now_s
             self._watch_memory()
+        away_ms, self._turned_ms = _now_ms() - self._turned_ms, _now_ms()
+        away_ms = away_ms if away_ms > AWAY_MS else 0
         for name in sorted(self._lives, key=lambda name: self._lives[name].due_ms):
-            self._feed(name, Passed(may_start=self._may_start()))
+            self._feed(name, Passed(self._may_start(), away_ms))
         self._tell(now_s)
         self._manager.on_turn(f"{sum(life.has_process for life in self._lives.values())} sinks")
 
@@ -260,7 +266,7 @@ class Worker:
             case AskToLeave(pid):
                 ask_to_end(pid)
             case Kill(pid):
-                kill_group(pid)
+                kill_process(pid)
 
     # ------------------------------------------------------------------------- what is told
 

@@ -44,10 +44,9 @@ def run_sink(file: Path, report: TurnReport) -> None:
             while not stop.wait(0.1):
                 report.on_turn(word)
         case _:
-            from headgate.config.load import load
-            from headgate.operations.cli.run import run
+            from headgate.operations.cli.warm_parent import run_sink as run_real_sink
 
-            run(load(file), sink_file=file, report=report)
+            run_real_sink(file, report)
 
 
 def _eat(report: TurnReport) -> None:

@@ -138,6 +138,13 @@ def test_a_process_that_makes_no_turn_is_killed_once() -> None:
     assert sink.alive.code == "HG-110"
 
 
+def test_while_the_worker_itself_stood_still_nobody_hung() -> None:
+    sink = Sink().runs()
+    sink.now_ms += 2 * SILENT_MS_MAX
+    assert sink.given(Passed(away_ms=2 * SILENT_MS_MAX)).actions == ()
+    assert sink.waits(SILENT_MS_MAX).actions == (Kill(PID),)
+
+
 def test_a_start_may_take_longer_but_holds_its_place_only_for_a_moment() -> None:
     sink = Sink().starts()
     assert sink.alive.holds_start(sink.now_ms + HOLDS_START_MS - 1)
