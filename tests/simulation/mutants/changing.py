@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from pyroaring import BitMap64
 from simulation.mutants.mutant import Family, Planted
 
@@ -64,9 +63,9 @@ def key_files_go_with_the_call(right: Any, self: Any, call: PreparedCommit) -> C
 
 @FAMILY.replaces("KEY-3", (upsert_commit, "resolve_changes"))
 def statuses_out_of_order(right: Any, index: Any, changes: Sequence[Change], *given: Any) -> Any:
-    """The record that was named last wins, whatever its offset."""
+    """The status that was named last wins, whatever its offsets."""
     turned = [
-        replace(each, keys=replace(each.keys, offsets=np.full(len(each.keys), at, np.int64)))
+        replace(each, keys=replace(each.keys, offsets=each.keys.offsets + (at << 40)))
         for at, each in enumerate(changes)
     ]
     return right(index, turned, *given)
