@@ -18,6 +18,7 @@ class LogEvent(StrEnum):
     SINK_RELOADED = "sink.reloaded"
     SINK_NOT_RELOADED = "sink.not-reloaded"
     SINK_FAILED = "sink.failed"
+    SINK_STATE = "sink.state"
     PARTITIONS_JOINED = "partitions.joined"
     PARTITIONS_GAINED = "partitions.gained"
     PARTITIONS_LOST = "partitions.lost"
