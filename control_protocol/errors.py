@@ -257,6 +257,12 @@ class DeletionRefused(ConfigurationError):
     code = "HG-159"
 
 
+class ShapeUnfit(ConfigurationError):
+    """A rule of [shape] does not fit the columns of a table, or another setting."""
+
+    code = "HG-293"
+
+
 class JvmMissing(ConfigurationError):
     """The catalog is reached through Java, and this process has no JVM with Iceberg."""
 
@@ -435,6 +441,12 @@ class RecordUnmatched(StopBefore):
     """No route sends a record to a table, and tables.unmatched is fail."""
 
     code = "HG-223"
+
+
+class RecordNotKept(StopBefore):
+    """A table cannot take a record, and the quarantine may not keep it: [shape] hides columns."""
+
+    code = "HG-294"
 
 
 class UnknownField(StopBefore):
