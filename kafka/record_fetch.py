@@ -100,6 +100,16 @@ class Chunk:
             None if headers is None else _headers_of_rows(headers, np.flatnonzero(wanted).tolist()),
         )
 
+    def places_where(self, wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Chunk:
+        """Do as ``where``, and leave out what the records hold: copying it costs most."""
+        return Chunk(
+            Packed.of([]),
+            self.lengths[wanted],
+            self.places[wanted],
+            self.offsets[wanted],
+            self.timestamps[wanted],
+        )
+
     def split_by(self, groups: Integers) -> Iterator[tuple[int, Chunk]]:
         """Yield each group's number and records, in order; sorted once, then cut."""
         order = np.argsort(groups, kind="stable")

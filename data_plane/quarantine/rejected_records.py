@@ -131,10 +131,12 @@ class RejectedRecords:
         """Count these records, which say nothing about rows. They are not bad."""
         self.skipped += self._count_by_place(chunk.places)
 
-    def filter(self, chunk: Chunk) -> None:
-        """Count these records, which a condition leaves out (SHAPE-1). They are not bad."""
-        self.skip(chunk)
-        self.filtered += self._count_by_place(chunk.places)
+    def filter(self, places: np.ndarray[Any, Any]) -> None:
+        """Count records at these places, which a condition leaves out (SHAPE-1). They are not
+        bad."""
+        counts = self._count_by_place(places)
+        self.skipped += counts
+        self.filtered += counts
 
     def reject_bad(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
         """Take the records that could not be converted. Raises ``TooManyBadRecords``."""

@@ -170,12 +170,12 @@ class RowDecoder:
         """Return the rows that stay, as nobody may see more of them, and count the others."""
         assert self._shape is not None, "asked only then"
         judged = self._shape.judge(rows)
-        self._rejected.filter(records.where(~judged.kept))
+        self._rejected.filter(records.places[~judged.kept])
         if judged.bad:
             self._rejected.reject_bad(records, judged.bad, EXPECTATION)
         wanted = judged.kept & all_but(records, judged.bad)
         if not wanted.all():
-            rows, records = rows.filter(pa.array(wanted)), records.where(wanted)
+            rows, records = rows.filter(pa.array(wanted)), records.places_where(wanted)
         return Decoded(self._shape.hide(rows), records)
 
     def _no_rows(self, chunk: Chunk) -> Decoded:

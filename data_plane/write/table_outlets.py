@@ -148,7 +148,10 @@ SecondaryFiles = dict[Destination, tuple[WrittenFile, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Holds ``rows`` of the schema, and the records that they came from, in the same order."""
+    """Holds ``rows`` of the schema, and the records that they came from, in the same order.
+
+    Of the records no more than their places may be left.
+    """
 
     rows: pa.RecordBatch
     records: Chunk
