@@ -44,9 +44,9 @@ from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity
 from headgate.runtime.assembly import SystemClock
+from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.data_file import FileDetail
-from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.secondary_tables import SecondaryTables
@@ -116,7 +116,7 @@ class Shop:
             for table in [self.catalog.load_table(name)]
         }
 
-    def leads(self, joint: MultiTableCommits | None = None, **identity: Any) -> None:
+    def leads(self, joint: AtomicDeliveries | None = None, **identity: Any) -> None:
         """Start a new coordinator, up to its first START. ``identity``: how else it delivers."""
         self.lives += 1
         table = IcebergTable(self.catalog, LEDGER, SINK)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.config.cdc_settings import ChangesSettings
     from headgate.config.sections import SinkSections
 
-_ENCLOSED = frozenset({"connect-json", "avro-registry", "protobuf-registry"})
+_ENCLOSED = frozenset({"connect-json", "avro-registry", "glue-registry", "protobuf-registry"})
 """Formats that put a schema, or its id, next to each key: the bytes are not the key's text."""
 
 

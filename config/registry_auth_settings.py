@@ -69,10 +69,14 @@ class RegistryAuthSettings:
 
     def in_options(self, options: Properties, format_name: str) -> Properties:
         """Return a format's options with the description, if it is one that asks a registry."""
-        if not self or not format_name.endswith("-registry"):
+        if not self or not _asks_with_tokens(format_name):
             return options.without(REGISTRY_AUTH) if REGISTRY_AUTH in options else options
         found = {**described(self), "section": _SECTION}
         return options.with_value(REGISTRY_AUTH, json.dumps(found, sort_keys=True))
+
+
+def _asks_with_tokens(format_name: str) -> bool:
+    return format_name.endswith("-registry") and format_name != "glue-registry"
 
 
 _OF_OIDC = frozenset(
@@ -94,10 +98,11 @@ def require_valid_registry_auth(settings: SinkSections) -> None:
     auth = settings.format.auth
     require_keys_of_type(auth, _SECTION, _TAKES[auth.type], _NEEDS.get(auth.type, ()))
     names = (settings.format.type, settings.format.key_type)
-    if auth and not any(name.endswith("-registry") for name in names):
+    if auth and not any(map(_asks_with_tokens, names)):
         raise AuthenticationUnfit(
-            f"[{_SECTION}] is set, and no format asks a registry",
-            "remove it, or set format.type to avro-registry, json-registry or protobuf-registry",
+            f"[{_SECTION}] is set, and no format asks a registry that takes tokens",
+            "remove it, or set format.type to avro-registry, json-registry or protobuf-registry; "
+            "glue-registry has the credentials of AWS",
         )
     if auth.type is RegistryAuthType.OIDC:
         require_safe_url(auth.token_url, _SECTION)

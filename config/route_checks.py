@@ -154,7 +154,8 @@ def require_no_routed_tables(settings: SinkSections, what: str) -> None:
 _FORMATS = {
     CreateFrom.INFER: ("json",),
     CreateFrom.REGISTRY: (
-        *("avro-registry", "avro", "json-registry", "protobuf-registry", "protobuf"),
+        *("avro-registry", "avro", "glue-registry", "json-registry"),
+        *("protobuf-registry", "protobuf"),
     ),
     CreateFrom.CONNECT: ("connect-json",),
 }

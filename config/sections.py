@@ -116,7 +116,8 @@ class FormatSettings:
 
     type: Text = "json"
     """Format of the values: json, json-registry, connect-json, avro, avro-registry, protobuf,
-    protobuf-registry, csv, string, bytes, or one that an installed package registers."""
+    protobuf-registry, glue-registry, csv, string, bytes, or one that an installed package
+    registers."""
     options: Properties = Properties()
     """Options of the format. Every format accepts case-insensitive (false or true)."""
     key_type: Text = ""

@@ -575,8 +575,8 @@ class QuerySuperseded(StopSink):
     code = "HG-272"
 
 
-class QueryTableKeyed(ConfigurationError):
-    """A Spark query is to write a table with a key, of which it cannot replace rows."""
+class KeyTwice(StopSink):
+    """Two rows of one key come from the same record, or the same batch: none is the newer one."""
 
     code = "HG-273"
 

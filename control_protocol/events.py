@@ -73,13 +73,14 @@ class WrittenRange:
 
 @dataclass(frozen=True, slots=True)
 class TableStart:
-    """A table's part of START-COMMIT. ``offsets``: only where they differ from the sink's.
+    """What a START-COMMIT says of one table, to those who write files for it.
 
-    The first table is the primary table, which takes the rows unless they are routed; a second one
-    is the quarantine. ``refused``: fields that were proposed and become no columns (rule SCHEMA-2);
-    an entry without a path refuses any further field. Without a UUID there is no table of this
-    name, and ``refused`` says why none is made; without a name, that holds for all other tables
-    that the contents of records name (rule ROUTE-4).
+    ``offsets``: only where they differ from the sink's. The first table is the primary table, which
+    takes the rows unless they are routed; a second one is the quarantine. ``refused``: fields that
+    were proposed and become no columns (rule SCHEMA-2); an entry without a path refuses any further
+    field. Without a UUID there is no table of this name, and ``refused`` says why none is made;
+    without a name, that holds for all other tables that the contents of records name (rule
+    ROUTE-4).
     """
 
     table: str

@@ -189,11 +189,13 @@ def record_of_batch(
     transaction: TransactionId,
     topic_ids: dict[str, TopicId],
     rows: int,
+    deletes: int = 0,
     stateful: bool = False,
 ) -> CommitRecord:
     """Return the record of the batch's commit, which follows ``before``.
 
-    What the table is to receive by others' decisions stays pending.
+    What the table is to receive by others' decisions stays pending. ``deletes``: records that
+    delete the row of a key.
     """
     stored = before.offsets
     # QUERY-8: a batch that straddles may end below stored in some partition.
@@ -206,5 +208,5 @@ def record_of_batch(
         offsets=stored.with_offsets({**ends, NEXT_BATCH: batch.number + 1}),
         topic_ids={**before.topic_ids, **topic_ids, QUERY_TOPIC: TopicId(batch.query)},
         records=rows,
-        skipped=max(0, span - rows) if counted else 0,  # QUERY-15
+        skipped=max(0, span - rows - deletes) if counted else 0,  # QUERY-15
     )

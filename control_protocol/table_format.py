@@ -27,7 +27,7 @@ from headgate.control_protocol.ports import (
     Staging,
     TableView,
 )
-from headgate.control_protocol.table_history import ONLY_BRANCH, FileRows, TableReader
+from headgate.control_protocol.table_history import ONLY_BRANCH, FileRows, SinkCommit, TableReader
 
 
 class Guarantee(StrEnum):
@@ -590,6 +590,44 @@ class SupportsStagedRows(Protocol):
 
     def staged_rows(self, manifest: str, columns: Sequence[str]) -> Iterator[FileRows]:
         """Read a staged manifest. Raises ``FileNotFoundError``."""
+
+
+class LoadedReader(SupportsStagedRows, TableReader, Protocol):
+    """A reader over a table that the format's own library has loaded."""
+
+    @property
+    def table(self) -> Any:
+        """Return that library's table, for what works on it, such as writers of files."""
+
+
+@runtime_checkable
+class SupportsKeyedAudit(LoadedReader, Protocol):
+    """A reader that tells what the commits to a keyed table removed (rules KEY-1, KEY-10)."""
+
+    def newly_dead_row_count(self, commit: SinkCommit) -> int | None:
+        """Return how many rows the commit removed; ``None``: no longer known."""
+
+    def columns_added_later(self) -> frozenset[str]:
+        """Return columns that some of the table's schemas lack: older rows have no value in
+        them."""
+
+    def missing_staged_files(self, manifest: str) -> list[str]:
+        """Return the files of a staged manifest, with rows or with keys, that are gone.
+
+        Raises ``FileNotFoundError`` for the manifest.
+        """
+
+    def afresh(self) -> SupportsKeyedAudit:
+        """Return a reader of the table as it is now."""
+
+
+@runtime_checkable
+class SupportsReplay(Protocol):
+    """A format to whose tables people give rows back, which expired or were put aside (rule
+    SUSPEND-6)."""
+
+    def reader_for_commit(self, spec: TableSpec, sink: SinkName) -> LoadedReader:
+        """Open the table as a commit to it does. Raises as ``SinkTable.read``."""
 
 
 @runtime_checkable

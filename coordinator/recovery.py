@@ -292,6 +292,9 @@ def _fit_into_log(
             "headgate resume SINK --accept HG-205=earliest or HG-205=latest, once; or set "
             "coordinator.on_offset_out_of_range",
         )
+    if offset > log.end:
+        # Most of what a log that lost its end still holds is in the table, and would come twice.
+        return log.end
     return _end_by_policy(log, settings.on_offset_out_of_range)
 
 

@@ -104,6 +104,7 @@ class CoordinatorSettings:
     on_table_recreated: TableRecreatedPolicy = TableRecreatedPolicy.FAIL
     """What to do when the table was dropped and re-created."""
     on_offset_out_of_range: OffsetPolicy = OffsetPolicy.FAIL
-    """What to do when the source no longer holds the stored offsets."""
+    """What to do when the source no longer holds the stored offsets. A topic that has lost its end
+    is read on from its end either way: most of what it still holds is in the table."""
     on_topic_recreated: OffsetPolicy = OffsetPolicy.FAIL
     """What to do when a source topic was re-created."""

@@ -335,7 +335,6 @@ def _check_possible(status: WriteStatus, by: AdmissionCriteria) -> str | None:
     for table in status.tables:
         if any(file.kind is FileKind.KEYS for file in table.files) and not _has_key(table, by):
             return f"key files of {table.table}, which has no key"
-    # ranges do not see files: announced again under the next range, one would be there twice
     files = [file.path for table in status.tables for file in table.files]
     # Ranges do not see files: one that was committed before and is announced again, under the next
     # range, would be in the table twice.

@@ -15,12 +15,14 @@ import confluent_kafka as kafka
 from confluent_kafka.admin import NewTopic
 
 from headgate.control_protocol.errors import HeadgateError, MissingRights, Unreachable
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.kafka.client_settings import without_consumer_settings
 from headgate.kafka.clients import new_admin, new_consumer, new_producer
 from headgate.kafka.cluster import silent
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_log import PRODUCER
 from headgate.kafka.control_topic import CONTROL_SETTINGS, described_settings
+from headgate.kafka.record_fetch import try_batch_consumer
 
 WAIT_S = 20.0
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -149,6 +151,10 @@ class ClusterTrial:
         (message,) = self._read(1, "read_uncommitted")
         kind, time_ms = message.timestamp()
         return Appended(kind == kafka.TIMESTAMP_LOG_APPEND_TIME, before_ms - time_ms)
+
+    def read_as_batches_are(self) -> str:
+        """Let a consumer of batches come to the topic's end. Raises as ``try_batch_consumer``."""
+        return try_batch_consumer(self._settings, TopicPartition(self.name, 0), WAIT_S)
 
     def _produce(self, producer: kafka.Producer, value: bytes) -> None:
         errors: list[kafka.KafkaError] = []

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from headgate.control_protocol.errors import (
@@ -26,11 +26,12 @@ from headgate.control_protocol.errors import (
     MissingRights,
     OffsetOutOfRange,
     TopicRecreated,
+    Unreachable,
     WriteFailed,
 )
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.kafka.authentication import plain_settings, token_keeper_for
+from headgate.kafka.authentication import plain_settings, token_keeper_for, token_trouble_of
 from headgate.kafka.client_settings import with_quiet_log, without_consumer_settings
 from headgate.kafka.clients import new_admin
 from headgate.kafka.librdkafka import BatchConsumer, Event, Headers, LentHeaders
@@ -196,6 +197,48 @@ def read_ranges(reading: ReadRequest) -> Generator[Chunk, None, None]:
     _CLIENTS.give_back(reading.kafka, consumer)
 
 
+def try_batch_consumer(kafka: Mapping[str, str], at: TopicPartition, timeout_s: float) -> str:
+    """Let a consumer of batches, which no other client is like, reach the end of the partition.
+
+    Return what it did. Raises ``TokenServerRefused``, ``TokenUnfit`` and ``TokenAway`` where it has
+    no token, ``MissingRights`` and ``Unreachable`` where the brokers do not serve it.
+    """
+    keeper = token_keeper_for(kafka)
+    if keeper is not None:
+        keeper.require_token()
+    consumer = _new_consumer(kafka, keeper)
+    try:
+        consumer.assign({_as_pair(at): OFFSET_END})
+        ends_s, reason = time.monotonic() + timeout_s, "no answer"
+        while time.monotonic() < ends_s:
+            messages = consumer.consume(1, _POLL_MS)
+            if len(messages.offsets):
+                return _describe_end(at, keeper)
+            for event in messages.events:
+                if event.code == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                    return _describe_end(at, keeper)
+                if event.code in _DENIED:
+                    raise _read_denied(at, event)
+                reason = event.text
+    finally:
+        consumer.close()
+    with_token = "the token server gave a token, and " if keeper is not None else ""
+    raise Unreachable(
+        f"{with_token}the brokers do not serve the consumer that reads batches: {reason} within "
+        f"{timeout_s:.0f} s{token_trouble_of(kafka)}",
+        "other clients of this process may be served: compare what the brokers log of both",
+    )
+
+
+def _describe_end(at: TopicPartition, keeper: TokenKeeper | None) -> str:
+    own = ", with a token of its own connection" if keeper is not None else ""
+    return f"the consumer that reads batches came to the end of {at}{own}"
+
+
+def _read_denied(at: TopicPartition, event: Event) -> MissingRights:
+    return MissingRights(f"{at} may not be read: {event.text}", "grant READ on the topic")
+
+
 class _RangeReader:
     """Reads some ranges once, with one consumer."""
 
@@ -271,7 +314,7 @@ class _RangeReader:
                 "retention may have removed them, or the topic lost its end",
             )
         elif event.code in _DENIED:
-            raise MissingRights(f"{at} may not be read: {event.text}", "grant READ on the topic")
+            raise _read_denied(at, event)
         else:
             # librdkafka reports many errors that it then recovers from; the stall limit decides.
             self._last_error = event.text
@@ -339,6 +382,11 @@ def _keeper_with_token(kafka: Mapping[str, str]) -> TokenKeeper | None:
     return keeper
 
 
+def _new_consumer(kafka: Mapping[str, str], keeper: TokenKeeper | None) -> BatchConsumer:
+    settings = {**_DEFAULTS, **plain_settings(with_quiet_log(kafka)), **_OURS}
+    return BatchConsumer(settings, keeper.for_client) if keeper else BatchConsumer(settings)
+
+
 class _Clients:
     """Keeps this process's clients between batches, since a new one costs 0.1 s.
 
@@ -356,9 +404,7 @@ class _Clients:
             idle = self._idle.get(self._key(kafka))
             if idle:
                 return idle.pop()
-        keeper = _keeper_with_token(kafka)
-        settings = {**_DEFAULTS, **plain_settings(with_quiet_log(kafka)), **_OURS}
-        return BatchConsumer(settings, keeper.for_client) if keeper else BatchConsumer(settings)
+        return _new_consumer(kafka, _keeper_with_token(kafka))
 
     def give_back(self, kafka: Mapping[str, str], consumer: BatchConsumer) -> None:
         with self._lock:

@@ -10,29 +10,18 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyiceberg.catalog import Catalog, MetastoreCatalog
-from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-from pyiceberg.serializers import FromInputFile
-from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.locations import load_location_provider
-from pyiceberg.table.metadata import TableMetadata, new_table_metadata
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.typedef import EMPTY_DICT
 
 from headgate.config.catalog_settings import Backend
 from headgate.config.sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_declaration import declaration_if_created, quarantine_declaration
 from headgate.control_protocol.commit_record_codec import filled_tables
-from headgate.control_protocol.errors import TableMissing, WriteFailed
+from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import FileKind, TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -54,117 +43,8 @@ from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBST
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.open_secondary_tables import with_schema_changes
 from headgate.runtime.assembly import batch_writer
-from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
-from headgate.runtime.start_checks import require_fillable_table
+from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.table_creation import TableMaker
-from headgate.tables.iceberg.catalog import with_version_3_writes
-from headgate.tables.iceberg.table_creation import ensure_namespaces, ensure_table
-from headgate.tables.iceberg.unfilled_table import complete_table, completed_schema
-
-# Provides a dry run's catalog: empty copies of the real tables, in a temporary folder.
-#
-# A table is copied when it is first loaded. What the sink would create is created here instead.
-
-
-_NOT_HERE = (
-    *("write.data.path", "write.metadata.path", "write.object-storage.", "write.location-"),
-    "write.format.default",
-)
-"""Properties that would place files outside the temporary folder, or make them unreadable here."""
-
-
-class DryRunCatalog(NoopCatalog, MetastoreCatalog):
-    """Holds tables in a folder, and their names in memory; what a dry run never asks is refused.
-
-    ``copied``: the names of tables that the real catalog has. ``real`` is only read.
-    """
-
-    def __init__(self, folder: Path, real: Catalog | None) -> None:
-        super().__init__("dry-run")
-        with_version_3_writes(self)
-        self._folder = folder
-        self._namespaces: set[tuple[str, ...]] = set()
-        self._locations: dict[tuple[str, ...], str] = {}
-        """Of each table's newest metadata."""
-        self._real = real
-        self.copied: set[str] = set()
-
-    def create_namespace(self, namespace: Any, properties: Any = EMPTY_DICT) -> None:
-        del properties
-        self._namespaces.add(self.identifier_to_tuple(namespace))
-
-    def namespace_exists(self, namespace: Any) -> bool:
-        return self.identifier_to_tuple(namespace) in self._namespaces
-
-    def list_tables(self, namespace: Any) -> list[Any]:
-        levels = self.identifier_to_tuple(namespace)
-        found = {name for name in self._locations if name[:-1] == levels}
-        known = levels in self._namespaces
-        if self._real is not None:
-            with suppress(NoSuchNamespaceError):
-                found |= {tuple(each) for each in self._real.list_tables(namespace)}
-                known = True
-        if not known:
-            raise NoSuchNamespaceError(f"there is no namespace {namespace}")
-        return sorted(found)
-
-    def load_table(self, identifier: Any) -> Table:
-        name = self.identifier_to_tuple(identifier)
-        if name not in self._locations:
-            if self._real is None:
-                raise NoSuchTableError(f"there is no table {identifier}")
-            self.copy_empty_table(self._real.load_table(identifier), identifier)
-        at = self._locations[name]
-        metadata = FromInputFile.table_metadata(self._load_file_io(location=at).new_input(at))
-        return Table(name, metadata, at, self._load_file_io(metadata.properties, at), self)
-
-    def table_exists(self, identifier: Any) -> bool:
-        real = self._real
-        here = self.identifier_to_tuple(identifier) in self._locations
-        return here or (real is not None and real.table_exists(identifier))
-
-    def create_table(
-        self, identifier: Any, schema: Any, location: str | None = None, *more: Any, **named: Any
-    ) -> Table:
-        """Create the table here, whatever ``location`` says."""
-        del location
-        given = (
-            dict(zip(("partition_spec", "sort_order", "properties"), more, strict=False)) | named
-        )
-        name = self.identifier_to_tuple(identifier)
-        wanted = given.get("properties", {})
-        metadata = new_table_metadata(
-            location=f"file://{self._folder.joinpath('tables', *name)}",
-            schema=schema,
-            partition_spec=given.get("partition_spec", UNPARTITIONED_PARTITION_SPEC),
-            sort_order=given.get("sort_order", UNSORTED_SORT_ORDER),
-            properties={k: text for k, text in wanted.items() if not k.startswith(_NOT_HERE)},
-        )
-        self._write(name, metadata, 0)
-        return self.load_table(identifier)
-
-    def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
-        """Apply the updates to the newest metadata. Nobody else commits here."""
-        name = table.name()
-        staged = self._update_and_stage_table(self.load_table(name), name, requirements, updates)
-        at = self._write(name, staged.metadata, self._parse_metadata_version(self._locations[name]))
-        return CommitTableResponse(metadata=staged.metadata, metadata_location=at)
-
-    def _write(self, name: tuple[str, ...], metadata: TableMetadata, version: int) -> str:
-        provider = load_location_provider(metadata.location, metadata.properties)
-        at = provider.new_table_metadata_file_location(version + 1)
-        self._write_metadata(metadata, self._load_file_io(location=at), at)
-        self._locations[name] = at
-        return at
-
-    def copy_empty_table(self, table: Table, identifier: Any) -> None:
-        """Create an empty table like this one."""
-        name = identifier if isinstance(identifier, str) else ".".join(identifier)
-        ensure_namespaces(self, name)
-        properties = {**table.properties, "format-version": str(table.format_version)}
-        self.create_table(name, table.schema(), None, table.spec(), table.sort_order(), properties)
-        self.copied.add(name)
-
 
 ROWS_SHOWN = 10
 BAD_SHOWN = 20
@@ -217,7 +97,7 @@ class DryRun:
 
     @property
     def bad_record_count(self) -> int:
-        return sum(found.bad for found in self.partitions.values())
+        return sum(result.bad for result in self.partitions.values())
 
     @property
     def filtered_record_count(self) -> int:
@@ -237,18 +117,18 @@ def try_records(settings: SinkSettings, records: int) -> DryRun:
     """
     with (
         tempfile.TemporaryDirectory(prefix="headgate-dry-run-") as folder,
-        _catalog(settings, Path(folder)) as catalog,
+        ExitStack() as opening,
     ):
-        batch = _batch(settings, catalog, records)
+        tables, copied = SinkTables.for_dry_run(settings, Path(folder), _QUARANTINE, opening)
+        batch = _batch(tables, records)
         written = BatchWritten(batch.number, {}, ())
         if batch.ranges:
-            written = _write(_with_all_rejected_kept(settings), catalog, batch)
-        primary = settings.table.identifier
-        tables = [
-            _table(at.table, files, catalog) for at, files in sorted(written.followed.items())
-        ]
+            written = _write(tables.with_settings(_with_all_rejected_kept(settings)), batch)
+        filled = [(at.table, files) for at, files in sorted(written.followed.items())]
+        if not settings.tables:
+            filled = [(tables.name, written.files)]
         return DryRun(
-            tables=tuple(tables) if settings.tables else (_table(primary, written.files, catalog),),
+            tables=tuple(_table(name, files, exists=name in copied) for name, files in filled),
             partitions=written.partitions,
             misfits=tuple(map(_misfit_of, _first_rows(written.quarantined, BAD_SHOWN))),
             many=bool(settings.tables),
@@ -259,11 +139,11 @@ def try_records(settings: SinkSettings, records: int) -> DryRun:
         )
 
 
-def _table(name: str, written: Sequence[WrittenFile], catalog: DryRunCatalog) -> DryRunTable:
+def _table(name: str, written: Sequence[WrittenFile], *, exists: bool) -> DryRunTable:
     files = [file for file in written if file.kind is FileKind.ROWS]
     return DryRunTable(
         name,
-        name in catalog.copied,
+        exists,
         sum(file.records for file in files),
         len(files),
         sum(file.size_bytes for file in files),
@@ -300,30 +180,12 @@ def _with_all_rejected_kept(settings: SinkSettings) -> SinkSettings:
     return replace(settings, quarantine=quarantine, spark=spark, tables=tables)
 
 
-@contextmanager
-def _catalog(settings: SinkSettings, folder: Path) -> Iterator[DryRunCatalog]:
-    """Yield a catalog with the primary table and the quarantine. Raises as a start does."""
-    with ExitStack() as stack:
-        real: Catalog | None = None
-        with suppress(TableMissing):  # the catalog has no database yet
-            real = stack.enter_context(open_tables_read_only(settings)).supports_catalog().catalog
-        catalog = DryRunCatalog(folder, real)
-        stack.callback(catalog.close)
-        if real is not None and real.table_exists(settings.table.identifier):
-            found = real.load_table(settings.table.identifier)
-            schema = completed_schema(found, declaration_if_created(settings.table))
-            require_fillable_table(found, settings, schema)
-        ensure_table(catalog, settings.table.identifier, declaration_if_created(settings.table))
-        complete_table(catalog, settings.table.identifier, declaration_if_created(settings.table))
-        ensure_table(catalog, _QUARANTINE, quarantine_declaration())
-        yield catalog
-
-
-def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
+def _batch(tables: SinkTables, records: int) -> Batch:
+    settings = tables.settings
     with open_source_topics(settings) as topics:
         described = topics.describe()
     if settings.tables:
-        _build_table_maker(settings, catalog).create_named_tables(described)
+        _build_table_maker(tables).create_named_tables(described)
     ranges = {
         TopicPartition(topic, number): OffsetRange(max(log.begin, log.end - records), log.end)
         for topic, state in sorted(described.items())
@@ -333,29 +195,30 @@ def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
     return Batch(
         number=1,
         transaction=TransactionId(Epoch(1), TransactionNumber(1)),
-        table=_build_table_start(catalog, settings.table.identifier),
+        table=_build_table_start(tables, tables.name),
         ranges=ranges,
         target_file_bytes=settings.coordinator.target_file_bytes,
         topic_ids={topic: state.topic_id for topic, state in described.items()},
-        quarantine=_build_table_start(catalog, _QUARANTINE),
+        quarantine=_build_table_start(tables, _QUARANTINE),
         folder="dry-run" if settings.tables else "",
     )
 
 
-def _build_table_maker(settings: SinkSettings, catalog: Catalog) -> TableMaker:
+def _build_table_maker(tables: SinkTables) -> TableMaker:
     """Return a coordinator's maker, which does not replace what the ledger has filled
     (LEDGER-2)."""
-    ledger = catalog.load_table(settings.tables.ledger)
-    tables = replace(settings.tables, new_per_minute_max=settings.tables.max)  # nobody waits here
-    settings = replace(settings, tables=tables)
-    made = SinkTables.in_catalog(settings, catalog)
+    settings, ledger = tables.settings, tables.supports_catalog().load(tables.name)
+    at_once = replace(settings.tables, new_per_minute_max=settings.tables.max)  # nobody waits here
+    settings = replace(settings, tables=at_once)
     return TableMaker(
-        settings, made, filled=lambda: filled_tables(settings.name, ledger.properties)
+        settings,
+        tables.with_settings(settings),
+        filled=lambda: filled_tables(settings.name, ledger.properties),
     )
 
 
-def _build_table_start(catalog: Catalog, identifier: str) -> TableStart:
-    table = catalog.load_table(identifier)
+def _build_table_start(tables: SinkTables, identifier: str) -> TableStart:
+    table = tables.supports_catalog().load(identifier)
     return TableStart(
         table=identifier,
         uuid=str(table.metadata.table_uuid),
@@ -365,23 +228,21 @@ def _build_table_start(catalog: Catalog, identifier: str) -> TableStart:
     )
 
 
-def _write(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWritten:
-    with batch_writer(settings, SinkTables.in_catalog(settings, catalog).planning()) as writer:
+def _write(tables: SinkTables, batch: Batch) -> BatchWritten:
+    with batch_writer(tables.settings, tables.planning()) as writer:
         writer.submit(batch)
         outcome = None
         while outcome is None:
             outcome = writer.outcome(_TURN_MS)
     if isinstance(outcome, BatchFailed):
         raise outcome.fatal or WriteFailed(outcome.reason)
-    if isinstance(outcome, BatchNeeds) and settings.tables:
-        maker = _build_table_maker(settings, catalog)
-        changed = with_schema_changes(settings, catalog, batch, outcome, maker=maker)
-        return _write(settings, catalog, changed)
+    if isinstance(outcome, BatchNeeds) and tables.settings.tables:
+        changed = with_schema_changes(tables, batch, outcome, maker=_build_table_maker(tables))
+        return _write(tables, changed)
     if isinstance(outcome, BatchNeeds):
-        copied = SinkTables.in_catalog(settings, catalog).open_primary(Use.SECONDARY)
+        copied = tables.open_primary(Use.SECONDARY)
         copied.evolve(copied.read(), outcome.columns)
-        table = _build_table_start(catalog, settings.table.identifier)
-        return _write(settings, catalog, replace(batch, table=table))
+        return _write(tables, replace(batch, table=_build_table_start(tables, tables.name)))
     return outcome
 
 

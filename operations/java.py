@@ -47,8 +47,8 @@ def java_version() -> int | None:
         ).stderr
     except (OSError, subprocess.CalledProcessError):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', output)
-    return int(found.group(1)) if found else None
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
+    return int(match.group(1)) if match else None
 
 
 def require_java() -> str:
@@ -59,9 +59,11 @@ def require_java() -> str:
     version = java_version()
     if version in SUPPORTED_JAVA:
         return java_command()
-    found = f"{java_command()!r} is Java {version}" if version else f"no {java_command()!r} here"
+    installed = (
+        f"{java_command()!r} is Java {version}" if version else f"no {java_command()!r} here"
+    )
     raise ConfigurationError(
-        f"need Java 17 or 21 for Spark and the embedded Kafka, {found}",
+        f"need Java 17 or 21 for Spark and the embedded Kafka, {installed}",
         "install one, or set JAVA_HOME to it",
     )
 

@@ -324,8 +324,8 @@ def _describe_not_rows(report: AuditReport) -> str:
 def show_dry_run(console: Console, seen: DryRun) -> None:
     """Show what records would become, and what would happen to those that do not fit."""
     rows = [
-        (at.topic, at.partition, found.range.begin, found.range.end, found.records, found.bad)
-        for at, found in seen.partitions.items()
+        (at.topic, at.partition, result.range.begin, result.range.end, result.records, result.bad)
+        for at, result in seen.partitions.items()
     ]
     console.print(_table(("topic", "partition", "from", "to", "rows", "bad"), rows))
     for table in seen.tables:

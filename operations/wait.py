@@ -59,14 +59,16 @@ def wait_until_complete(
 def read_topics(settings: SinkSettings) -> Topics:
     """Return the source topics as they are now. Raises ``Unreachable`` for a part of one."""
     with open_source_topics(settings) as topics:
-        found = topics.describe()
+        described = topics.describe()
     # The end of a log that nobody leads is not known, so nothing can be said to have reached it.
-    if silent := [f"{name}/{at}" for name, topic in found.items() for at in sorted(topic.silent)]:
+    if silent := [
+        f"{name}/{at}" for name, topic in described.items() for at in sorted(topic.silent)
+    ]:
         raise Unreachable(
             f"no broker leads {', '.join(silent)}: how far they must be read is not known",
             "try again once every partition has a leader",
         )
-    return found
+    return described
 
 
 def find_missing_offsets(

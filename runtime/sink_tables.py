@@ -10,12 +10,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.route_checks import pattern_of
 from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_declaration import declaration_if_created, quarantine_declaration
 from headgate.config.table_format_registry import created_spec, plugin_format_of, spec_of
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
@@ -44,6 +46,7 @@ from headgate.control_protocol.table_format import (
     AtomicCommits,
     Capability,
     FileSchema,
+    LoadedReader,
     RollbackSnapshot,
     SupportsAtomicCommit,
     SupportsCatalog,
@@ -52,6 +55,7 @@ from headgate.control_protocol.table_format import (
     SupportsDelivery,
     SupportsLock,
     SupportsMaintenance,
+    SupportsReplay,
     SupportsRollback,
     SupportsRowDeletion,
     SupportsStagedRows,
@@ -64,7 +68,7 @@ from headgate.control_protocol.table_format import (
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.coordinator.secondary_pending_commits import find_undelivered
 from headgate.participant.settings import UnknownFields
-from headgate.tables.iceberg.catalog import missing_rights_error
+from headgate.tables.iceberg.catalog import catalog_failure, missing_rights_error
 from headgate.tables.pending_files import StagedFileLists
 from headgate.tables.secondary_tables import SecondaryTables
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
@@ -129,6 +133,12 @@ def require_catalog(settings: SinkSettings) -> None:
             tables.supports_catalog()
 
 
+def table_failure(error: Exception, what: str) -> HeadgateError:
+    """Translate what a table, its catalog or its store raised, whatever the format; the message
+    begins with ``what`` went wrong."""
+    return catalog_failure(error, what)
+
+
 def routing_fingerprint(settings: SinkSettings) -> str:
     """Fingerprint what decides a row and its table; all members must agree on it (CONFIG-1,
     PENDING-3)."""
@@ -155,6 +165,40 @@ class SinkTables:
 
         tables, found = cls(settings, ExitStack()), IcebergFormat(catalog)
         tables._formats = {False: found, True: found}
+        return tables
+
+    @classmethod
+    def for_dry_run(
+        cls, settings: SinkSettings, folder: Path, quarantine: str, opening: ExitStack
+    ) -> tuple[SinkTables, Collection[str]]:
+        """Return empty copies of the sink's tables, and the names of those that were there to copy.
+
+        A table is copied when it is first asked for; the sink's own one and a quarantine are made
+        at once. Raises as a start does.
+        """
+        from headgate.runtime.start_checks import require_fillable_table
+        from headgate.tables.iceberg.dry_run_catalog import DryRunCatalog
+        from headgate.tables.iceberg.table_creation import ensure_table
+        from headgate.tables.iceberg.unfilled_table import complete_table, completed_schema
+
+        real: Catalog | None = None
+        with suppress(TableMissing):  # the catalog has no database yet
+            real = opening.enter_context(open_tables_read_only(settings)).supports_catalog().catalog
+        catalog = DryRunCatalog(folder, real)
+        opening.callback(catalog.close)
+        name, declared = settings.table.identifier, declaration_if_created(settings.table)
+        if real is not None and real.table_exists(name):
+            found = real.load_table(name)
+            require_fillable_table(found, settings, completed_schema(found, declared))
+        ensure_table(catalog, name, declared)
+        complete_table(catalog, name, declared)
+        ensure_table(catalog, quarantine, quarantine_declaration())
+        return cls.in_catalog(settings, catalog), catalog.copied
+
+    def with_settings(self, settings: SinkSettings) -> SinkTables:
+        """Return the same tables under other settings; what closes these closes those, too."""
+        tables = SinkTables(settings, self._opening, looks=self._looks)
+        tables._formats = self._formats
         return tables
 
     # ------------------------------------------------------------------------- which format it is
@@ -204,16 +248,24 @@ class SinkTables:
         raise self._lacks_catalog_error(self.name)
 
     def supports_maintenance(self) -> SupportsMaintenance:
-        """Return the format of the tables that headgate maintains: beside a table of another format
-        it is the quarantine's."""
-        name = self.settings.quarantine.table if self.settings.has_foreign_quarantine else self.name
-        if found := self.maintained_format_of(name):
+        """Return the format of the tables that headgate maintains."""
+        if found := self.maintained_format:
             return found
-        raise self._lacks_catalog_error(name)
+        raise self._lacks_catalog_error(self._name_of_maintained)
 
-    def maintained_format_of(self, name: str = "") -> SupportsMaintenance | None:
-        """Return a table's format, or the sink's, if headgate maintains its tables."""
-        found = self.format_of(name or self.name)
+    @property
+    def maintained_format(self) -> SupportsMaintenance | None:
+        """Return the format of the tables that headgate maintains, if there are some."""
+        return self._maintained_format_of(self._name_of_maintained)
+
+    @property
+    def _name_of_maintained(self) -> str:
+        """Return one of the tables to maintain: beside a table of another format it is the
+        quarantine."""
+        return self.settings.quarantine.table if self.settings.has_foreign_quarantine else self.name
+
+    def _maintained_format_of(self, name: str) -> SupportsMaintenance | None:
+        found = self.format_of(name)
         return found if isinstance(found, SupportsMaintenance) else None
 
     def catalog_of(self, name: str = "") -> SupportsCatalog | None:
@@ -417,6 +469,13 @@ class SinkTables:
                 continue
         return find_undelivered(record.pending_commits, views, self.reader.view().uuid)
 
+    def reader_for_commit(self, name: str) -> LoadedReader:
+        """Open a table as a commit to it does. Raises ``TableFormatLacks``, and as
+        ``SinkTable.read``."""
+        if isinstance(found := self.format_of(name), SupportsReplay):
+            return found.reader_for_commit(self.spec(name), self.settings.name)
+        raise self._lacks_catalog_error(name)
+
     def read_past(self, name: str) -> TablePast:
         """Return the snapshots of a table. Raises as ``SinkTable.read``."""
         return self.supports_rollback().read_past(self.spec(name), self.settings.name)
@@ -589,21 +648,27 @@ class SinkTables:
         tables, made = SinkTables(settings, opening), dict[int, TableFormat]()
         for name in (self.name, *secondary_names(settings.quarantine)):
             found = self.format_of(name)
-            if id(found) not in made and (maintained := self.maintained_format_of(name)):
+            if id(found) not in made and (maintained := self._maintained_format_of(name)):
                 made[id(found)] = maintained.for_coordinator()
             tables._formats[tables._is_foreign_quarantine(name)] = made.get(id(found), found)
         return tables
 
+    def unsent_rows(self, name: str) -> Any:
+        """Return a quarantine's rows to send to the dead-letter topic, if its format tells them."""
+        found = self.format_of(name)
+        if not isinstance(found, SupportsDeadLetters):
+            return None
+        return found.unsent_rows(self.spec(name), self.settings.name)
+
     def start_dead_letters(self, opening: ExitStack) -> Callable[[], None]:
         """Return what is to hear of commits to the quarantine; ``opening`` ends it."""
         aside, settings = self.settings.quarantine, self.settings
-        found = self.format_of(aside.table)
-        if not (aside.dead_letter_topic and isinstance(found, SupportsDeadLetters)):
+        rows = self.unsent_rows(aside.table) if aside.dead_letter_topic else None
+        if rows is None:
             return lambda: None
         from headgate.kafka.dead_letter_topic import DeadLetterTopic
         from headgate.runtime.dead_letter_forwarder import Forwarder
 
-        rows = found.unsent_rows(self.spec(aside.table), settings.name)
         group_id = f"{settings.source.group_id}-dead-letters"
         forwarder = Forwarder(
             rows,

@@ -31,17 +31,19 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import SourceTopics
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_of_thread import working_for_sink
-from headgate.control_protocol.spark_batch_decision import Done, ProposedBatch, Take, source_offsets
+from headgate.control_protocol.spark_batch_decision import Done, ProposedBatch, source_offsets
 from headgate.coordinator.recovery import record_to_resume
+from headgate.data_plane.spark.query_rows import DELETED, OUTCOME, RowsWritten
+from headgate.data_plane.spark.session import ship_once
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.spark.checkpoint import read_batch
 from headgate.spark.query_table import PlannedBatch, QueryTable, require_fit_for_query
-from headgate.spark.written_rows import OUTCOME, PartWritten, RowsWriter
 
 ARROW_ROWS = 32_768
 _ARROW_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_SUPPORTED = (4, 1)
+_SUPPORTED = ((3, 5), (4, 1))
+"""Versions of Spark whose checkpoints a test has written and read (QUERY-11)."""
 _EARLIEST, _LATEST = -2, -1
 """What the Kafka source calls the two ends of a partition."""
 
@@ -51,14 +53,16 @@ _log = redacted_logger(__name__)
 def write(frame: Any, sink: str | Path, checkpoint: str, *, stateful: bool = False) -> Any:
     """Return a ``DataStreamWriter`` that fills the sink's table with the frame; ``start()`` it.
 
-    ``stateful``: the query remembers earlier rows (aggregations, joins of streams, deduplication).
-    Raises ``ConfigurationError``, also for columns that the table lacks.
+    ``stateful``: the query remembers earlier rows (aggregations, joins of streams, deduplication);
+    of a keyed table it updates rows. Raises ``ConfigurationError``, also for columns that the table
+    lacks.
     """
     batches = Batches(sink, checkpoint, stateful=stateful)
     batches.require_usable(frame)
     batches.session = frame.sparkSession
     writer = frame.writeStream.option("checkpointLocation", checkpoint)
-    return writer.outputMode("append").foreachBatch(batches)
+    updates = stateful and batches.settings.table.key
+    return writer.outputMode("update" if updates else "append").foreachBatch(batches)
 
 
 def starting_offsets(sink: str | Path) -> str:
@@ -113,10 +117,12 @@ class Batches:
     """
 
     def __init__(self, sink: str | Path, checkpoint: str, *, stateful: bool = False) -> None:
-        if pyspark_version() != _SUPPORTED:
+        if pyspark_version() not in _SUPPORTED:
+            known = " and ".join(".".join(map(str, version)) for version in _SUPPORTED)
             raise ConfigurationError(
-                f"PySpark {pyspark.__version__} is not supported for queries, only 4.1",
-                "install pyspark 4.1, or use headgate run",
+                f"PySpark {pyspark.__version__} is not supported for queries, only {known}: "
+                "nobody has read its checkpoints yet",
+                f"install pyspark {known.split()[-1]}, or use headgate run",
             )
         self.settings = load(sink)
         require_fit_for_query(self.settings)
@@ -132,11 +138,18 @@ class Batches:
         """Raise ``ConfigurationError`` for a session or a frame that cannot be used."""
         if type(frame).__module__.startswith("pyspark.sql.connect"):
             raise ConfigurationError(
-                "a query of Spark Connect is not supported", "use a classic Spark session"
+                "a query of Spark Connect is not supported: its batches would be committed by a "
+                "process of the server, which has neither the sink file nor its secrets",
+                "run the query in a classic session, as spark-submit starts one",
             )
-        declared = {column.name for column in self.settings.table.columns}
+        declared = {column.name for column in self.settings.table.columns} | self._marks
         if self.settings.table.create and (unknown := sorted(set(frame.columns) - declared)):
             raise unknown_columns(self.settings.table.identifier, unknown)
+
+    @property
+    def _marks(self) -> set[str]:
+        """Return columns of rows that are none of the table's."""
+        return {DELETED} if self.settings.table.key else set()
 
     def __call__(self, frame: Any, number: int) -> None:
         """Write the batch, unless the table has it."""
@@ -166,16 +179,18 @@ class Batches:
         if isinstance(found, Done):
             _log.info("batch %s is in the table already", proposed.number)
             return
-        places = self._places(frame, found)
         planned = table.plan(proposed, now, found)
+        places = self._places(frame, planned)
         table_columns = planned.plan.shape.arrow_schema().names
-        if unknown := sorted(set(frame.columns) - set(table_columns)):
+        if unknown := sorted(set(frame.columns) - {*table_columns, *self._marks}):
             raise unknown_columns(now.view.table, unknown)
-        files, rows = write_frame(frame, planned, places)
-        if table.commit(planned, files, rows) is None:
+        ship_once(frame.sparkSession)
+        written = write_frame(frame, planned, places)
+        if table.commit(planned, written) is None:
             _log.info("batch %s was committed by another run", proposed.number)
         else:
-            _log.info("batch %s: %s rows in %s files", proposed.number, rows, len(files))
+            counts = proposed.number, written.rows, len(written.files)
+            _log.info("batch %s: %s rows in %s files", *counts)
 
     def _open_table(self, query: str) -> QueryTable:
         if self._table is None:
@@ -199,8 +214,8 @@ class Batches:
                 f"sink {self.settings.name} is paused, and its query was stopped"
             )
 
-    def _places(self, frame: Any, found: Take) -> Mapping[str, str]:
-        """Return the columns that say of which record a row is (QUERY-6)."""
+    def _places(self, frame: Any, planned: PlannedBatch) -> Mapping[str, str]:
+        """Return the columns that say of which record a row is (QUERY-6, QUERY-21)."""
         named = self.settings.table.record_columns.columns_by_part()
         places: dict[str, str] = {
             part: named[part] for part in ("topic", "partition", "offset") if part in named
@@ -208,15 +223,38 @@ class Batches:
         lacking = {"partition", "offset"} - places.keys() | set(places.values()) - set(
             frame.columns
         )
-        several = len({at.topic for at in found.trim}) > 1 and "topic" not in places
-        if found.trim and (lacking or several):
+        if self.settings.table.key:
+            self._require_places(frame, places, planned)
+            return places
+        trim = planned.take.trim
+        several = len({at.topic for at in trim}) > 1 and "topic" not in places
+        if trim and (lacking or several):
             raise BatchGap(
-                f"the batch begins below the table's offsets, at {Offsets(found.trim)}, and its "
+                f"the batch begins below the table's offsets, at {Offsets(trim)}, and its "
                 "rows do not say of which record they are",
                 "start with an empty checkpoint folder at headgate.spark.starting_offsets(SINK), "
                 "or fill the columns of table.record_columns",
             )
         return places
+
+    def _require_places(self, frame: Any, places: Mapping[str, str], planned: PlannedBatch) -> None:
+        """Raise ``RowsUnfit`` for a keyed table's rows that do not say what orders them, or say it
+        where the batch's number does."""
+        given = set(places.values()) & set(frame.columns)
+        lacking = set(places.values()) - given
+        if planned.is_numbered and given:
+            raise RowsUnfit(
+                f"{', '.join(sorted(given))} say what orders the rows of a key, and in a query "
+                "that is stateful, or has another source than Kafka, its batches do",
+                "leave these columns out: they are filled by the sink",
+            )
+        if lacking and not planned.is_numbered:
+            raise RowsUnfit(
+                f"the rows have no column {', '.join(sorted(lacking))}, and a keyed table's are "
+                "ordered by their records",
+                "select the Kafka source's partition and offset (and topic) by these names; or say "
+                "stateful=True where a row is of several records",
+            )
 
 
 def pyspark_version() -> tuple[int, int]:
@@ -232,14 +270,9 @@ def unknown_columns(table: str, names: list[str]) -> RowsUnfit:
     )
 
 
-def write_frame(
-    frame: Any, planned: PlannedBatch, places: Mapping[str, str]
-) -> tuple[tuple[Any, ...], int]:
-    """Write the frame in Spark's tasks; return the files and how many rows they hold.
-
-    Raises the error of a task whose rows do not fit.
-    """
-    writer = RowsWriter(planned.plan, planned.batch, planned.take.trim, places)
+def write_frame(frame: Any, planned: PlannedBatch, places: Mapping[str, str]) -> RowsWritten:
+    """Write the frame in Spark's tasks. Raises the error of a task whose rows do not fit."""
+    writer = planned.rows_writer(places)
     conf = frame.sparkSession.conf
     before = conf.get(_ARROW_SETTING)
     conf.set(_ARROW_SETTING, str(max(int(before), ARROW_ROWS)) if int(before) > 0 else before)
@@ -247,13 +280,13 @@ def write_frame(
         outcomes = frame.mapInArrow(writer, f"{OUTCOME} binary").collect()
     finally:
         conf.set(_ARROW_SETTING, before)  # QUERY-19
-    parts: list[PartWritten] = []
+    parts: list[RowsWritten] = []
     for row in outcomes:
         part = pickle.loads(bytes(row[OUTCOME]))  # noqa: S301 - our own tasks'
         if isinstance(part, HeadgateError):
             raise part
         parts.append(part)
-    return tuple(file for part in parts for file in part.files), sum(part.rows for part in parts)
+    return RowsWritten.joined(parts)
 
 
 def _read_text(frame: Any, path: str) -> str:

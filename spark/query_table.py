@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Self
 
 from headgate.config.catalog_checks import require_catalog_location
+from headgate.config.keyed_table_checks import find_added_partitions
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import (
     CommitRecord,
@@ -18,18 +19,19 @@ from headgate.control_protocol.commit_record import (
 from headgate.control_protocol.errors import (
     BatchTooOld,
     ConfigurationError,
+    KeyedPartitionsAdded,
     QuerySuperseded,
-    QueryTableKeyed,
     SinkNameTaken,
     TopicRecreated,
     Unreachable,
 )
-from headgate.control_protocol.events import TableStart, WrittenFile
+from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import (
     Sender,
     TopicId,
     TransactionId,
 )
+from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import (
     Batch,
     CommitAttempt,
@@ -60,6 +62,8 @@ from headgate.coordinator.recovery import (
     require_sources_unshared,
 )
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
+from headgate.data_plane.files.format_choice import require_format_for_keys
+from headgate.data_plane.spark.query_rows import RowsWriter, RowsWritten
 from headgate.kafka.group_offsets import OffsetCopies
 from headgate.participant.settings import Distribution
 from headgate.runtime.sink_tables import SinkTables
@@ -96,20 +100,24 @@ class PlannedBatch:
     plan: WriterPlan
     batch: Batch
     begun_s: float
+    is_numbered: bool
+    """Whether its number places it (QUERY-9), and orders its rows (QUERY-23)."""
+
+    def rows_writer(self, places: Mapping[str, str]) -> RowsWriter:
+        """Return what writes its rows, whose records the columns of ``places`` name."""
+        begin, end = self.proposed.begin, self.proposed.end
+        ranges = {at: OffsetRange(n, max(n, end[at])) for at, n in begin.items() if at in end}
+        number = self.proposed.number if self.is_numbered else None
+        return RowsWriter(self.plan, self.batch, self.take.trim, places, ranges, number)
 
 
 def require_fit_for_query(settings: SinkSettings) -> None:
-    """Raise ``ConfigurationError`` for what a query decides itself, or cannot do yet (QUERY-21)."""
+    """Raise ``ConfigurationError`` for what a query decides itself."""
     if QUERY_TOPIC in settings.source.topics:
         raise ConfigurationError(
             f"sink {settings.name}: a topic cannot be called {QUERY_TOPIC} where a Spark query "
             "writes, for the query is stored by that name",
             "read a topic of another name",
-        )
-    if settings.table.key:
-        raise QueryTableKeyed(
-            f"sink {settings.name}: a Spark query cannot replace or delete rows by table.key",
-            "use headgate run, or take the key out of the sink file of a table without rows by key",
         )
     unfit = {
         "tables": bool(settings.tables),
@@ -200,6 +208,8 @@ class QueryTable:
             self._may_wait()
             now = self.read()
         self._topic_ids = self._topic_ids_of(proposed, now)
+        if now.record is not None:
+            self._require_no_partitions_added(proposed, now.record)
         return now, decide_batch(now.record, proposed, stateful=self._stateful)
 
     def _topic_ids_of(self, proposed: ProposedBatch, now: TableNow) -> dict[str, TopicId]:
@@ -227,6 +237,18 @@ class QueryTable:
         require_sources_unshared(now.view, ids, self.settings.table.shared_with)
         return ids
 
+    def _require_no_partitions_added(self, proposed: ProposedBatch, record: CommitRecord) -> None:
+        """QUERY-25: keys may have moved there, and a query cannot hold partitions."""
+        if not self.settings.table.key or self._stateful:
+            return
+        if added := find_added_partitions(self.settings, record.offsets, proposed.end):
+            raise KeyedPartitionsAdded(
+                f"{', '.join(map(str, added))}: added to a topic of a keyed table, to which keys "
+                "may have moved",
+                "stop the query, and let headgate run take over with changes.on_partitions_added = "
+                '"wait" until the table has them; then start the query again',
+            )
+
     # ----------------------------------------------------------------------------------- a batch
 
     def plan(self, proposed: ProposedBatch, now: TableNow, take: Take) -> PlannedBatch:
@@ -245,17 +267,18 @@ class QueryTable:
         )
         source = replace(source_plan(self.settings, batch), kafka={}, topic_ids={})
         plan = self._planning.plans.plan_of(batch, source)
-        return PlannedBatch(proposed, now, take, plan, batch, time.monotonic())
+        if self.settings.table.key:
+            require_format_for_keys(view.table, plan.shape.table_properties)
+        numbered = self._stateful or proposed.by_number
+        return PlannedBatch(proposed, now, take, plan, batch, time.monotonic(), numbered)
 
-    def commit(
-        self, planned: PlannedBatch, files: tuple[WrittenFile, ...], rows: int
-    ) -> CommitRecord | None:
+    def commit(self, planned: PlannedBatch, written: RowsWritten) -> CommitRecord | None:
         """QUERY-12: commit until it is known what became of it. Return ``None`` for a batch that
         another has committed. Raises ``StopSink``, ``Unreachable``."""
         now, proposed = planned.now, planned.proposed
         for _ in range(_ATTEMPTS_MAX):
             self._require_not_too_old(planned)
-            attempt = self._build_attempt(now, proposed, files, rows)
+            attempt = self._build_attempt(now, proposed, written)
             outcome = self._table.commit(attempt)
             has_landed = isinstance(outcome, Landed)
             if not isinstance(outcome, Landed):
@@ -282,7 +305,7 @@ class QueryTable:
         )
 
     def _build_attempt(
-        self, now: TableNow, proposed: ProposedBatch, files: tuple[WrittenFile, ...], rows: int
+        self, now: TableNow, proposed: ProposedBatch, written: RowsWritten
     ) -> CommitAttempt:
         transaction = now.next_transaction(self._run.sender)
         if now.record is None:
@@ -294,10 +317,11 @@ class QueryTable:
             self._run,
             transaction=transaction,
             topic_ids=self._topic_ids,
-            rows=rows,
+            rows=written.rows,
+            deletes=written.deletes,
             stateful=self._stateful,
         )
-        return CommitAttempt(now.view, record, files)
+        return CommitAttempt(now.view, record, written.files)
 
     def _read_patiently(self) -> TableNow:
         for _ in range(_ATTEMPTS_MAX):

@@ -150,8 +150,8 @@ def _replace_defaults_file(arguments: Sequence[str]) -> tuple[list[Path], list[s
 def _defaults() -> Path:
     if folder := os.environ.get("SPARK_CONF_DIR"):
         return Path(folder) / "spark-defaults.conf"
-    found = find_spec("pyspark")
-    places = found.submodule_search_locations if found else None
+    spec = find_spec("pyspark")
+    places = spec.submodule_search_locations if spec else None
     home = os.environ.get("SPARK_HOME") or (places[0] if places else "")
     return Path(home) / "conf" / "spark-defaults.conf"
 
@@ -162,6 +162,6 @@ def _properties_line(key: str, value: str) -> str:
 
 
 def _escape(text: str) -> str:
-    for plain, said in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
-        text = text.replace(plain, said)
+    for plain, escaped in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
+        text = text.replace(plain, escaped)
     return re.sub(r"([=: #!])", r"\\\1", text)

@@ -55,8 +55,8 @@ def _field(column: Column, ids: Iterator[int]) -> NestedField:
     return NestedField(field_id, column.name, _type(column.type, ids), required=column.required)
 
 
-def _type(kind: Type, ids: Iterator[int]) -> IcebergType:
-    match kind:
+def _type(column_type: Type, ids: Iterator[int]) -> IcebergType:
+    match column_type:
         case Struct(fields):
             return StructType(*(_field(each, ids) for each in fields))
         case ListOf(element):
@@ -68,7 +68,7 @@ def _type(kind: Type, ids: Iterator[int]) -> IcebergType:
             key_type, value_type = _type(key, ids), _type(value.type, ids)
             return MapType(key_id, key_type, value_id, value_type, value_required=value.required)
         case _:
-            return parse_primitive(kind)
+            return parse_primitive(column_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,12 @@ def file_facts(file: WrittenFile, columns: Struct, partition_by: tuple[str, ...]
     leaves = _leaf_columns(columns)
     kinds = (_primitive(schema.find_type(name)) for name in partition_by)
     values = zip(partition_by, kinds, detail.partition, strict=True)
-    nan = {id_ for id_, found in detail.nan_value_counts.items() if found}
+    nan = {id_ for id_, count in detail.nan_value_counts.items() if count}
     return FileFacts(
-        {name: None if held is None else from_bytes(kind, held) for name, kind, held in values},
+        {
+            name: None if held is None else from_bytes(column_type, held)
+            for name, column_type, held in values
+        },
         {leaves[id_][0]: n for id_, n in detail.null_value_counts.items() if id_ in leaves},
         dict(_bounds(leaves, detail.lower_bounds)),
         dict(_bounds(leaves, {id_: b for id_, b in detail.upper_bounds.items() if id_ not in nan})),
@@ -151,10 +154,10 @@ def _bounds(leaves: _Leaves, bounds: Mapping[int, bytes]) -> Iterator[tuple[Path
     for id_, bound in bounds.items():
         if id_ not in leaves:
             continue
-        path, kind = leaves[id_]
-        yield path, from_bytes(kind, bound)
+        path, column_type = leaves[id_]
+        yield path, from_bytes(column_type, bound)
 
 
-def _primitive(kind: IcebergType) -> PrimitiveType:
-    assert isinstance(kind, PrimitiveType), "tables are not partitioned by nested columns"
-    return kind
+def _primitive(column_type: IcebergType) -> PrimitiveType:
+    assert isinstance(column_type, PrimitiveType), "tables are not partitioned by nested columns"
+    return column_type

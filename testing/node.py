@@ -19,7 +19,7 @@ from headgate.coordinator.service import is_leader
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantPorts
 from headgate.participant.state import State
-from headgate.testing.world import World
+from headgate.testing.deployment import Deployment
 
 
 class Killed(BaseException):
@@ -37,7 +37,7 @@ class Node(ABC):
     member: str
     """Its name in the group, another one in each life."""
 
-    def __init__(self, deployment: World, name: str, life: int = 0) -> None:
+    def __init__(self, deployment: Deployment, name: str, life: int = 0) -> None:
         self.deployment, self.name, self.life = deployment, name, life
         self.coordinator: CoordinatorDriver | None = None
         self.gone = False

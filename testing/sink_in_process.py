@@ -43,8 +43,8 @@ from headgate.participant.state import Timer
 from headgate.runtime.assembly import build_coordinator_driver, build_state
 from headgate.runtime.maintenance.scheduler import begin_maintenance
 from headgate.runtime.sink_tables import SinkTables
+from headgate.testing.deployment import Deployment
 from headgate.testing.node import Killed, Node, NodeLog
-from headgate.testing.world import World
 
 TURN_MS = 10
 _PATIENCE_S = 120.0
@@ -52,7 +52,7 @@ _PATIENCE_S = 120.0
 Value = Callable[[TopicPartition, int], bytes | None]
 
 
-class SinkInProcess(World):
+class SinkInProcess(Deployment):
     """One life of a participant with its coordinator after the other, on tables that stay.
 
     ``lost_answers`` hit the next commits of rows to the sink's table, in order, one each: whether

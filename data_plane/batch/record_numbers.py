@@ -15,7 +15,7 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
-class Numbering:
+class RecordNumbers:
     """Numbers from 0 on for all offsets of the ranges, and back; the same in every process."""
 
     def __init__(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:

@@ -35,7 +35,7 @@ from headgate.data_plane.cdc.policy import Changes, Tombstones
 from headgate.data_plane.formats import field_names as names
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.formats.field_names import with_former_names
-from headgate.data_plane.formats.registry.frames import header_of, with_frames
+from headgate.data_plane.formats.registry.frames import IdHeaders, id_headers_of
 from headgate.data_plane.quarantine.already_quarantined import (
     RangesReadAgain,
     quarantined_offsets,
@@ -125,15 +125,15 @@ class SourcePlan:
         return self.changes is not None or bool(self.routing and self.routing.keys)
 
     @property
-    def id_headers(self) -> tuple[str, str]:
-        """Return the names of the headers that hold the ids of values' and keys' schemas; empty
-        where values and keys are whole."""
+    def id_headers(self) -> tuple[IdHeaders, IdHeaders]:
+        """Return the headers that hold the ids of values' and keys' schemas; empty where values and
+        keys are whole."""
         of_keys: Mapping[str, str] = self.key_format_options if self.key_format_name else {}
         column = self.record_columns.get("key", "")
         alike = self.changes and self.changes.reads_keys_like_values(self.format_name, column)
         if alike and not self.key_format_name:
             of_keys = self.format_options
-        return header_of(self.format_options, "value"), header_of(of_keys, "key")
+        return id_headers_of(self.format_options, "value"), id_headers_of(of_keys, "key")
 
     def framed(self, chunk: Chunk) -> Chunk:
         """Return the records as formats read them: behind the ids that their headers hold.
@@ -142,9 +142,9 @@ class SourcePlan:
         """
         of_values, of_keys = self.id_headers
         if of_values:
-            chunk = replace(chunk, values=with_frames(chunk.values, chunk.headers, of_values))
+            chunk = replace(chunk, values=of_values.with_frames(chunk.values, chunk.headers))
         if of_keys and chunk.keys is not None:
-            chunk = replace(chunk, keys=with_frames(chunk.keys, chunk.headers, of_keys))
+            chunk = replace(chunk, keys=of_keys.with_frames(chunk.keys, chunk.headers))
         return chunk
 
     @property

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from headgate.control_protocol.quarantine_policy import Disposal
 
-_ALIKE = frozenset({"json", "json-registry", "connect-json", "avro-registry"})
+_ALIKE = frozenset({"json", "json-registry", "connect-json", "avro-registry", "glue-registry"})
 """Formats in which a connector encodes keys like values."""
 
 

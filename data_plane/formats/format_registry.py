@@ -28,6 +28,7 @@ _OURS = {
     "bytes": ("text", "BytesRecords"),
     "connect-json": ("connect.format", "ConnectJsonRecords"),
     "csv": ("text", "CsvRecords"),
+    "glue-registry": ("registry.glue", "GlueRecords"),
     "json": ("json.format", "JsonRecords"),
     "json-registry": ("registry.formats", "RegistryJsonRecords"),
     "protobuf": ("protobuf.format", "ProtobufRecords"),

@@ -5,6 +5,7 @@ It also opens just the JVM next to this process, with Spark's class path.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import shutil
@@ -139,9 +140,9 @@ def open_session(options: SparkOptions) -> OpenSession:
     try:
         with keep_interrupt_handler():
             spark = result or _create_session(session_class, options)
-        local = _is_local(spark, options)
+        local = options.remote.startswith("local") if options.remote else is_local(spark)
         if not local:
-            _ship(spark, scratch)
+            ship_package(spark, scratch)
         parallelism = options.parallelism or _default_parallelism(spark, local=local)
     except BaseException as error:
         if spark is not None and result is None:
@@ -252,13 +253,9 @@ def _is_connect(spark: Any) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
-def _is_local(spark: Any, options: SparkOptions) -> bool:
+def is_local(spark: Any) -> bool:
     """Return whether tasks run in processes of this machine, which see this package already."""
-    if options.remote:
-        return options.remote.startswith("local")
-    if _is_connect(spark):
-        return False
-    return str(spark.sparkContext.master).startswith("local")
+    return not _is_connect(spark) and str(spark.sparkContext.master).startswith("local")
 
 
 def _default_parallelism(spark: Any, *, local: bool) -> int:
@@ -273,13 +270,29 @@ def _default_parallelism(spark: Any, *, local: bool) -> int:
     return len({row["place"] for row in rows})
 
 
-def _ship(spark: Any, scratch: Path) -> None:
+def ship_package(spark: Any, scratch: Path) -> None:
     """Send this package to the executors; its dependencies must be installed there."""
     archive = package_archive(scratch / "headgate.zip")
     if _is_connect(spark):
         spark.addArtifacts(str(archive), pyfile=True)
     else:
         spark.sparkContext.addPyFile(str(archive))
+
+
+def ship_once(spark: Any) -> None:
+    """Send this package to the executors of a session of somebody else's, if it has any.
+
+    The archive stays until this process ends: an executor that comes later fetches it.
+    """
+    if is_local(spark) or (found := spark.sparkContext.applicationId) in _shipped_to:
+        return
+    scratch = tempfile.mkdtemp(prefix="headgate-spark-")
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    ship_package(spark, Path(scratch))
+    _shipped_to.add(found)
+
+
+_shipped_to: set[str] = set()
 
 
 def package_archive(archive: Path) -> Path:

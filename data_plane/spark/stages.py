@@ -25,7 +25,7 @@ from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.data_plane.batch.failure_classification import failure_of
-from headgate.data_plane.batch.record_numbers import Integers, Numbering, bitmap_of
+from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers, bitmap_of
 from headgate.data_plane.batch.routed_table import RoutedTable, table_of_start, tables_of_plan
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.quarantine.prefilter import Prefilter
@@ -202,7 +202,7 @@ class _Share:
     def __init__(self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], share: int) -> None:
         self._plan = plan
         self._share = shares[share]
-        self._numbering = Numbering(batch.ranges)
+        self._numbering = RecordNumbers(batch.ranges)
         self._numbers = BitMap64()
         self.read = ShareRead(share, BatchFailed(batch.number, "not read to its end"), BitMap64())
 
@@ -415,7 +415,7 @@ def join_reports(
     written = [part for part in parts if isinstance(part, PartWritten)]
     numbers = _require_each_record_once(batch, written, transform)
     known = BitMap64.union(BitMap64(), *(share.numbers for share in by_share.values()))
-    numbering = Numbering(batch.ranges)
+    numbering = RecordNumbers(batch.ranges)
     if unknown := numbers - known:
         raise TransformFailed(
             f"{transform} gives {len(unknown)} rows of records that were not read, as "
@@ -437,7 +437,7 @@ def _require_each_record_once(
     rows = sum(part.rows for part in written)
     if rows == len(numbers):
         return numbers
-    example = f", as of {Numbering(batch.ranges).describe(twice[0])}" if twice else ""
+    example = f", as of {RecordNumbers(batch.ranges).describe(twice[0])}" if twice else ""
     if not transform:
         raise WriteFailed(f"{rows - len(numbers)} rows are there twice after Spark's shuffle")
     raise TransformFailed(
@@ -447,7 +447,7 @@ def _require_each_record_once(
 
 
 def _with_counts(
-    read: BatchWritten, numbers: BitMap64, numbering: Numbering, written: Sequence[PartWritten]
+    read: BatchWritten, numbers: BitMap64, numbering: RecordNumbers, written: Sequence[PartWritten]
 ) -> BatchWritten:
     rejected = BitMap64.union(BitMap64(), *(n for part in written for n in part.unmatched.values()))
     results = {}
@@ -479,7 +479,7 @@ def quarantine_writer(
     wanted = _WantedRecords(unmatched)
 
     def write(share: Batch) -> BatchOutcome:
-        numbering, rejected = Numbering(batch.ranges), RejectedRecords(plan, share)
+        numbering, rejected = RecordNumbers(batch.ranges), RejectedRecords(plan, share)
         prefilter = Prefilter(share, rejected)
         try:
             with closing(chunks_of(plan, share)) as chunks:
@@ -532,7 +532,7 @@ class _WantedRecords:
 
 def narrow_to_unmatched(batch: Batch, unmatched: Mapping[RejectionReason, BitMap64]) -> Batch:
     """Narrow the batch to the first through last unmatched record of each partition."""
-    numbering = Numbering(batch.ranges)
+    numbering = RecordNumbers(batch.ranges)
     numbers = BitMap64.union(BitMap64(), *unmatched.values())
     ranges = {}
     for at in numbering.partitions:
@@ -549,7 +549,7 @@ def with_quarantined(
     unmatched: Mapping[RejectionReason, BitMap64],
 ) -> BatchWritten:
     """Return the outcome with what was rejected. Raises ``WriteFailed`` if records are missing."""
-    numbering = Numbering(batch.ranges)
+    numbering = RecordNumbers(batch.ranges)
     numbers = BitMap64.union(BitMap64(), *unmatched.values())
     results = dict(written.partitions)
     for at, result in written.partitions.items():

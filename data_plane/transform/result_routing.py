@@ -13,7 +13,7 @@ import pyarrow.types as kinds
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.ports import Batch
-from headgate.data_plane.batch.record_numbers import Integers, Numbering
+from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers
 from headgate.data_plane.batch.routed_table import RoutedTable, table_of_start
 from headgate.data_plane.batch.routes import TABLE_COLUMN, Names, Routing, Target
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
@@ -88,7 +88,7 @@ def require_routable(result: pa.Schema, plan: WriterPlan, name: str) -> None:
 class _RowRouter:
     """Finds the tables of rows by their topics, and by the transform's routing columns."""
 
-    def __init__(self, routing: Routing, numbering: Numbering) -> None:
+    def __init__(self, routing: Routing, numbering: RecordNumbers) -> None:
         topics = [at.topic for at in numbering.partitions]
         names = sorted(set(topics))
         self._topic_of_place = np.array([names.index(topic) for topic in topics], np.int64)
@@ -137,7 +137,7 @@ class ResultTables:
 
     def __init__(self, plan: WriterPlan, batch: Batch, name: str) -> None:
         self._name = name
-        self._numbering = Numbering(batch.ranges)
+        self._numbering = RecordNumbers(batch.ranges)
         self._only: RoutedTable | None = None
         if plan.source.routing is None:
             self._only = table_of_start(plan, batch)

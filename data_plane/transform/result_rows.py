@@ -16,14 +16,14 @@ from headgate.control_protocol.errors import (
     StopBefore,
     TransformFailed,
 )
-from headgate.data_plane.batch.record_numbers import Integers, Numbering, first_offsets
+from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers, first_offsets
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.casting.cast_to_table import cast_rows
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.transform.spark_types import fits_unchanged, from_spark
 
 RECORD = "_headgate_record"
-"""The column that a transform must carry: the record's number in its batch (``Numbering``)."""
+"""The column that a transform must carry: the record's number in its batch (``RecordNumbers``)."""
 
 _OURS = ("topic", "partition", "offset")
 """Parts of the record that are written from its number, whatever a transform says about them."""
@@ -85,7 +85,7 @@ def require_record(result: pa.Schema, name: str) -> None:
 
 
 def record_numbers(
-    batch: pa.RecordBatch, numbering: Numbering, name: str
+    batch: pa.RecordBatch, numbering: RecordNumbers, name: str
 ) -> tuple[Integers, Integers, Integers]:
     """Return the records' numbers, their partitions' indexes and their offsets.
 
@@ -140,7 +140,7 @@ def fit_rows(batch: pa.RecordBatch, schema: pa.Schema, faults: Faults) -> pa.Rec
 class ResultRows:
     """Turns a transform's batches into rows of the table."""
 
-    def __init__(self, plan: WriterPlan, numbering: Numbering, name: str) -> None:
+    def __init__(self, plan: WriterPlan, numbering: RecordNumbers, name: str) -> None:
         self._name = name
         self._numbering = numbering
         self._schema = plan.shape.arrow_schema()

@@ -105,13 +105,18 @@ class DeletedKeys:
         if not len(records.offsets):
             return
         places = pa.array(records.places)
-        result = {
-            **keys,
-            TOPIC: self._topics.take(places),
-            PARTITION: self._numbers.take(places),
-            OFFSET: pa.array(records.offsets),
-        }
-        columns = [result[column.name].cast(column.type) for column in self._schema]
+        self.add_placed_keys(
+            {
+                **keys,
+                TOPIC: self._topics.take(places),
+                PARTITION: self._numbers.take(places),
+                OFFSET: pa.array(records.offsets),
+            }
+        )
+
+    def add_placed_keys(self, placed: Mapping[str, pa.Array]) -> None:
+        """Take keys with the places of their records, by the names of a key file's columns."""
+        columns = [placed[column.name].cast(column.type) for column in self._schema]
         self._waiting.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         if self.waiting_bytes >= KEYS_BUFFER_BYTES:
             self.flush()

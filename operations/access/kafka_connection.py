@@ -82,10 +82,10 @@ def index_of_last_minute(read: Sequence[Envelope | Skipped], now_ms: int) -> int
 def compacted_topics(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, bool | None]:
     """Whether Kafka removes records of these topics that are not the last ones of their keys."""
     cluster = Cluster(kafka)
-    found: dict[str, bool | None] = {}
+    is_compacted: dict[str, bool | None] = {}
     for name in topics:
         try:
-            found[name] = cluster.is_compacted(name)
+            is_compacted[name] = cluster.is_compacted(name)
         except MissingRights:  # who reads a topic need not see its settings
-            found[name] = None
-    return found
+            is_compacted[name] = None
+    return is_compacted

@@ -8,11 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
-from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table
-
 from headgate.config.multi_table_settings import TablesSettings
-from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -21,33 +17,43 @@ from headgate.control_protocol.errors import (
     WriteFailed,
 )
 from headgate.control_protocol.events import Destination, TableStart
-from headgate.control_protocol.ports import Batch, BatchNeeds, Lineage, TableView, Want
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchNeeds,
+    Lineage,
+    SecondaryTable,
+    TableView,
+    Want,
+)
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.control_protocol.table_format import Use
+from headgate.control_protocol.table_format import LoadedReader, Use
 from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.table_creation import TableMaker
-from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.secondary_tables import SecondaryTables
 
 
 class FilledTables:
     """Secondary tables; ``ledger`` is as it was read when this was created."""
 
-    def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
-        self._settings = settings
-        self._catalog = catalog
-        self.ledger_table, self.ledger = self._load_at_ledger(settings.tables.ledger)
+    def __init__(self, tables: SinkTables) -> None:
+        self._tables = tables
+        self.ledger_reader, self.ledger = self.read(tables.name)
 
-    def open_filled_table(self, name: str) -> IcebergTable:
-        return IcebergTable(self._catalog, name, self._settings.name, self._settings.table.branch)
+    def read(self, name: str) -> tuple[LoadedReader, TableView]:
+        """Return a reader of the table as it is now, and its view. Raises what loading raises."""
+        reader = self._tables.reader_for_commit(name)
+        return reader, reader.view()
+
+    def open(self, name: str) -> SecondaryTable:
+        return self._tables.open(name)
 
     def reasons_of_suspension(self) -> Mapping[str, str]:
         """Return why each suspended table is suspended."""
         record = self.ledger.record
         return {each.table: each.why for each in record.suspended} if record else {}
 
-    def load_unchanged(self, name: str) -> tuple[Table, TableView]:
-        """Return the table as the ledger left it.
+    def read_unchanged(self, name: str) -> tuple[LoadedReader, TableView]:
+        """Do as ``read`` for a table that is as the ledger left it.
 
         Raises ``ReplayRefused``, and what loading raises.
         """
@@ -56,20 +62,16 @@ class FilledTables:
                 f"{name} is suspended: {why}",
                 "headgate tables SINK resume TABLE, with --replay or --reread, opens it",
             )
-        table, view = self._load_at_ledger(name)
+        reader, view = self.read(name)
         delivered = view.record is not None and view.record.primary == self.ledger.uuid
         if view.lineage is not Lineage.CONTAINS_TAG or not delivered:
             raise ReplayRefused(
-                f"{name} is not as sink {self._settings.name} left it, or has received nothing yet",
+                f"{name} is not as sink {self._tables.settings.name} left it, or has received "
+                "nothing yet",
                 "start the sink: it delivers to the table, or suspends it and says why "
                 "(headgate tables SINK); then ask again",
             )
-        return table, view
-
-    def _load_at_ledger(self, name: str) -> tuple[Table, TableView]:
-        iceberg = self.open_filled_table(name)
-        table = iceberg.load()
-        return table, iceberg.view_of_loaded(table)
+        return reader, view
 
 
 def require_many_tables(tables: TablesSettings) -> None:
@@ -99,12 +101,7 @@ def record_of(view: TableView) -> CommitRecord:
 
 
 def with_schema_changes(
-    settings: SinkSettings,
-    catalog: Catalog,
-    batch: Batch,
-    needs: BatchNeeds,
-    *,
-    maker: TableMaker | None = None,
+    tables: SinkTables, batch: Batch, needs: BatchNeeds, *, maker: TableMaker | None = None
 ) -> Batch:
     """Return the batch after creating and changing what a coordinator would for it (CREATE-1,
     SCHEMA-3).
@@ -115,7 +112,7 @@ def with_schema_changes(
         Want(Destination(need.at.table, need.at.uuid), need.columns, need.raw)
         for need in needs.tables
     ]
-    opened = partial(SinkTables.in_catalog(settings, catalog).open, use=Use.SECONDARY)
+    opened = partial(tables.open, use=Use.SECONDARY)
     make = maker.create_requested if maker else None
     with closing(SecondaryTables(opened, make=make)) as secondaries:
         changed = secondaries.change(wants)

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import (
     TableMissing,
 )
 from headgate.control_protocol.ports import AllSecondaryTables, PrimaryTable
-from headgate.control_protocol.table_history import History, TableReader
+from headgate.control_protocol.table_history import History
 from headgate.coordinator.recovery import record_to_resume
 from headgate.operations.status.report import MEND_TABLES
 from headgate.runtime.missing_tables import require_never_filled
@@ -72,11 +72,12 @@ def open_primary(settings: SinkSettings) -> Iterator[PrimaryTable]:
         yield table
 
 
-def error_at_start(settings: SinkSettings, reader: TableReader) -> StopSink | None:
-    """Return the error with which a coordinator would stop at this table, if it would."""
+def error_at_start(tables: SinkTables) -> StopSink | None:
+    """Return the error with which a coordinator would stop at the sink's table, if it would."""
+    settings = tables.settings
     try:
         require_rollback_finished(
-            record_to_resume(reader.view(), settings.coordinator), settings.name
+            record_to_resume(tables.reader.view(), settings.coordinator), settings.name
         )
     except StopSink as error:
         return error
@@ -94,6 +95,33 @@ def error_of_missing_table(settings: SinkSettings) -> StopSink | None:
         return error
     except (RetryLater, ConfigurationError):
         pass
+    return None
+
+
+def find_start_error(settings: SinkSettings) -> HeadgateError | None:
+    """Return the error that a first start would stop with at the table, or at its future place.
+
+    Such a start leaves no notice, since there is no control topic yet. Nothing is written. ``None``
+    too if something does not answer: that is reported by itself.
+    """
+    from headgate.runtime.start_checks import require_creatable  # imports pandas
+
+    try:
+        with open_tables_read_only(settings) as tables:
+            tables.require_fit_table()
+    except TableMissing:
+        if missing := error_of_missing_table(settings):
+            return missing
+    except RetryLater:
+        return None
+    except HeadgateError as error:
+        return error
+    else:
+        return None
+    try:
+        require_creatable(settings)
+    except HeadgateError as error:
+        return error
     return None
 
 
@@ -130,7 +158,7 @@ def open_every_table(tables: SinkTables, history: History) -> Iterator[OpenedTab
     A table that shares only the name, and neither UUID nor the sink's tag, belongs to somebody
     else. One that cannot be read stops no other.
     """
-    found, unread = dict[str, TableAtRest](), dict[str, HeadgateError]()
+    opened, unread = dict[str, TableAtRest](), dict[str, HeadgateError]()
     with ExitStack() as opening:
         for name, answer in open_filled_tables(tables, _names_in_ledger(tables, history)):
             if isinstance(answer, HeadgateError):
@@ -138,8 +166,8 @@ def open_every_table(tables: SinkTables, history: History) -> Iterator[OpenedTab
                 continue
             opening.enter_context(closing(answer.reader))
             if _is_own_table(name, answer, history):
-                found[name] = answer
-        yield OpenedTables(found, unread)
+                opened[name] = answer
+        yield OpenedTables(opened, unread)
 
 
 def open_each_table(

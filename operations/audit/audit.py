@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 from pyroaring import BitMap64
 
@@ -24,7 +24,8 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.spark_batch_decision import source_offsets
+from headgate.control_protocol.spark_batch_decision import is_of_query, source_offsets
+from headgate.control_protocol.table_format import LoadedReader
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.data_plane.quarantine.diverted_record_replay import DivertedRecords, is_given_back
@@ -88,8 +89,7 @@ from headgate.operations.audit.source import (
     topics_of_others,
 )
 from headgate.operations.status.deferred_partitions import HeldPartition, describe_held, select_held
-from headgate.runtime.sink_tables import SinkTables, TableAtRest
-from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.runtime.sink_tables import SinkTables, TableAtRest, table_failure
 
 _TRIES = 3
 
@@ -255,10 +255,10 @@ class SinkAudit:
         spans = {at: (began.get(at), end) for at, end in sorted(ends.items())}
         seen = self._scan_secondaries(record) if self._many else self._scan_primary()
         if settings.quarantine.keeps_rejected:
-            found = check_quarantine(self._tables, self._history, self._on_progress)
-            self._quarantine, self._findings = found, [*self._findings, *found.findings]
-            self._remarks += found.remarks
-            self._note_deleted(found.history)
+            quarantine = check_quarantine(self._tables, self._history, self._on_progress)
+            self._quarantine, self._findings = quarantine, [*self._findings, *quarantine.findings]
+            self._remarks += quarantine.remarks
+            self._note_deleted(quarantine.history)
         self._assess_expired(record)
         for topic in sorted(self._renewed):
             self._unproven.append(
@@ -300,15 +300,15 @@ class SinkAudit:
         """PENDING-8: whether a table that is gone had received what expired is unknown."""
         known = self._secondaries | {self._quarantine.history.uuid if self._quarantine else ""}
         for pending_commit in self._find_undelivered(record):
-            found = expired_finding(pending_commit)
+            finding = expired_finding(pending_commit)
             if pending_commit.secondary in known:
-                self._findings.append(found)
+                self._findings.append(finding)
             else:
                 gone = (
                     f"that table (UUID {pending_commit.secondary}) is gone, and may have "
                     "received them"
                 )
-                self._unproven.append(f"{found.evidence}: {gone}")
+                self._unproven.append(f"{finding.evidence}: {gone}")
 
     def _find_undelivered(self, record: CommitRecord) -> Sequence[PendingCommit]:
         """PENDING-8: return what was pending for secondary tables, and which they have not received
@@ -446,7 +446,7 @@ class SinkAudit:
         except Exception as error:
             if isinstance(error, FileNotFoundError) and table.reader.has_moved():
                 raise  # it was expired or compacted away meanwhile: the audit looks again
-            self._unread[name] = catalog_failure(error, f"table {name} cannot be read")
+            self._unread[name] = table_failure(error, f"table {name} cannot be read")
             return 0, False
 
     def _check_secondary(
@@ -515,25 +515,25 @@ class SinkAudit:
     def _find_replayed(
         self, tables: Mapping[str, TableAtRest]
     ) -> Mapping[TopicPartition, BitMap64]:
-        found: dict[TopicPartition, BitMap64] = {}
+        replayed: dict[TopicPartition, BitMap64] = {}
         records = {name: table.reader.view().record for name, table in tables.items()}
         marks = {name: record.replayed for name, record in records.items() if record}
         if not any(marks.values()):
-            return found
+            return replayed
         name = self._settings.quarantine.table
         with self._tables.open_at_rest(name) as at_rest:
-            reader = cast("Any", at_rest.reader)  # replays are of tables in a catalog
+            reader = cast("LoadedReader", at_rest.reader)  # replays are of tables in a catalog
             record = reader.view().record
         if record is None:
-            return found
+            return replayed
         quarantine = DivertedRecords(
             reader.table, self._settings.name, self._settings.table.branch, record
         )
         for name, mark in marks.items():
             for place in quarantine.places_for_table(name) if mark else ():
                 if is_given_back(place, mark):
-                    found.setdefault(place.at, BitMap64()).add(place.offset)
-        return found
+                    replayed.setdefault(place.at, BitMap64()).add(place.offset)
+        return replayed
 
     def _report_shared_files(self) -> None:
         """Where other sinks fill the table, a file that others rewrote may hold rows of each."""
@@ -610,7 +610,9 @@ class SinkAudit:
         known = {at: span for at, span in ranges.items() if span is not None}
         behind = describe_offsets_behind(record, self._allowed)
         self._unproven += behind[:1]
-        if not (self._renewed or behind or (one and seen is None)):
+        # A query decides what a row is: a replay would make others of its records (QUERY-15).
+        by_query = any(is_of_query(commit.record) for commit in self._history.commits)
+        if not (self._renewed or behind or by_query or (one and seen is None)):
             still = record.with_pending(
                 record.pending_commits, tuple(self._find_undelivered(record))
             )

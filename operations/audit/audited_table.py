@@ -15,6 +15,7 @@ from headgate.control_protocol.commit_record import TAKEOVER, CommitRecord, Pend
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.spark_batch_decision import QUERY_TOPIC, is_of_query, source_offsets
+from headgate.control_protocol.table_format import SupportsKeyedAudit
 from headgate.control_protocol.table_history import History, LiveFile, SinkCommit, TableReader
 from headgate.operations.audit.files import (
     OnProgress,
@@ -25,8 +26,6 @@ from headgate.operations.audit.files import (
 from headgate.operations.audit.records import TableRecords, scan_records, scan_staged_files
 from headgate.operations.audit.report import Finding
 from headgate.runtime.sink_tables import TableAtRest
-from headgate.tables.iceberg.pending_manifests import read_staged_files
-from headgate.tables.iceberg.reader import IcebergReader
 
 # Checks what the sequence of commit records alone proves: epochs, order, offsets, counts. Pure.
 
@@ -263,7 +262,7 @@ def check_pending_commits(
             f"{pending_commit.description} of transaction {pending_commit.transaction} are pending "
             f"for {whom}"
         )
-        if keyed and isinstance(table.reader, IcebergReader):
+        if keyed and isinstance(table.reader, SupportsKeyedAudit):
             table.findings += check_pending_files(table.reader, pending_commit, primary.uuid)
         else:
             table.findings += _read_pending_rows(at_rest, pending_commit.manifest, columns, into)
@@ -271,32 +270,26 @@ def check_pending_commits(
 
 
 def check_pending_files(
-    reader: IcebergReader, pending_commit: PendingCommit, primary: str
+    reader: SupportsKeyedAudit, pending_commit: PendingCommit, primary: str
 ) -> list[Finding]:
     """Check that the files of a pending commit exist, unless it was delivered after ``reader`` read
     its table.
 
     A running sink removes key files as soon as they are delivered (PENDING-7).
     """
-    missing = _find_missing_files(reader, pending_commit)
+    missing = _find_missing_files(reader, pending_commit.manifest)
     if not missing:
         return []
     now = reader.afresh().view().settled_record
     return [] if now is not None and now.has_received(pending_commit, primary) else missing
 
 
-def _find_missing_files(reader: IcebergReader, pending_commit: PendingCommit) -> list[Finding]:
+def _find_missing_files(reader: SupportsKeyedAudit, manifest: str) -> list[Finding]:
     """Check that the files of a pending commit exist, with rows or with keys."""
-    io = reader.table.io
     try:
-        paths = [file.file_path for file in read_staged_files(io, pending_commit.manifest)]
+        gone = reader.missing_staged_files(manifest)
     except FileNotFoundError as error:
-        return [
-            Finding(
-                "pending-commit-missing", f"{pending_commit.manifest} cannot be delivered: {error}"
-            )
-        ]
-    gone = [path for path in paths if not io.new_input(path).exists()]
+        return [Finding("pending-commit-missing", f"{manifest} cannot be delivered: {error}")]
     return [Finding("pending-commit-missing", f"{path} is gone, and pending") for path in gone]
 
 

@@ -27,6 +27,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import Disposal
+from headgate.control_protocol.table_format import SupportsKeyedAudit
 from headgate.control_protocol.table_history import TableReader
 from headgate.data_plane.batch.record_numbers import bitmap_of
 from headgate.data_plane.batch.routed_table import RoutedTable
@@ -52,7 +53,6 @@ from headgate.operations.audit.replay_compare import (
 )
 from headgate.operations.audit.report import Finding
 from headgate.runtime.write_planning import shaping, source_plan
-from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.upsert.delete_files import positions_of
 from headgate.tables.iceberg.upsert.key_index import KeyHash
 from headgate.tables.iceberg.upsert.key_reader import UNKNOWN, Sources
@@ -197,14 +197,14 @@ class _Prefilter:
 
     def filter(self, chunk: Chunk) -> Chunk:
         """The records that may be changes."""
-        wanted = np.ones(len(chunk.offsets), np.bool_)
+        is_kept = np.ones(len(chunk.offsets), np.bool_)
         for place, at in enumerate(self.offsets):
             here = np.flatnonzero(chunk.places == place)
-            found = bitmap_of(pa.array(chunk.offsets[here]))
-            self.offsets[at] |= found
-            if out := found & self._left_out[place]:
-                wanted[here[np.isin(chunk.offsets[here], positions_of(out))]] = False
-        return chunk if wanted.all() else chunk.where(wanted)
+            offsets = bitmap_of(pa.array(chunk.offsets[here]))
+            self.offsets[at] |= offsets
+            if out := offsets & self._left_out[place]:
+                is_kept[here[np.isin(chunk.offsets[here], positions_of(out))]] = False
+        return chunk if is_kept.all() else chunk.where(is_kept)
 
 
 class _SourceReader:
@@ -278,8 +278,8 @@ class _SourceReader:
         return chunk.where(there)
 
 
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type == kind else column.cast(kind)
+def _cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    return column if column.type == data_type else column.cast(data_type)
 
 
 def _without_extension(column: pa.Array) -> pa.Array:
@@ -339,27 +339,27 @@ class ReplayResult:
         ``compacted``: which topics are compacted, according to Kafka.
         """
         counts = {fault: self.faults.count(fault) for fault in Fault}
-        if found := counts[Fault.AGED]:
+        if count := counts[Fault.AGED]:
             yield (
-                f"{found} rows are of records that the source no longer holds: nothing tells "
+                f"{count} rows are of records that the source no longer holds: nothing tells "
                 f"whether they are right: {self._describe_places(Fault.AGED)}"
             )
-        if found := counts[Fault.VANISHED]:
+        if count := counts[Fault.VANISHED]:
             named = sorted(name for name, is_so in compacted.items() if is_so)
             why = f"{', '.join(named)} is compacted" if named else "the topic may be compacted"
             yield (
-                f"{found} rows are of records that are not in the source any more: {why}, so later "
+                f"{count} rows are of records that are not in the source any more: {why}, so later "
                 f"records replaced them: {self._describe_places(Fault.VANISHED)}"
             )
-        if found := counts[Fault.CROSSED]:
+        if count := counts[Fault.CROSSED]:
             yield (
-                f"{found} keys have records in several partitions, which no order tells apart: "
+                f"{count} keys have records in several partitions, which no order tells apart: "
                 f"{self._describe_places(Fault.CROSSED)}"
             )
-        if found := counts[Fault.NEW_COLUMN]:
+        if count := counts[Fault.NEW_COLUMN]:
             columns = ", ".join(sorted(self.faults.columns[Fault.NEW_COLUMN]))
             yield (
-                f"{found} rows have no value in columns that were added later ({columns}), and "
+                f"{count} rows have no value in columns that were added later ({columns}), and "
                 "their records have one"
             )
 
@@ -392,12 +392,13 @@ class Replay:
     ) -> None:
         self._settings, self._source = settings, source
         self._folder, self._slice_bytes = folder, slice_bytes
-        self._tables: list[tuple[IcebergReader, TableReplay]] = []
+        self._tables: list[tuple[SupportsKeyedAudit, TableReplay]] = []
         self._read: Sequence[tuple[Slices, ReadRecords]] = ()
 
-    def add(self, reader: IcebergReader) -> int:
+    def add(self, reader: SupportsKeyedAudit) -> int:
         """Return the table's number. Raises ``ConfigurationError``."""
-        start = _table_start(reader)
+        view = reader.view()
+        start = TableStart(view.table, view.uuid, view.schema_id, view.spec_id, file_prefix="")
         reading = source_plan(self._settings, self._source_batch(start))
         if self._settings.tables:
             reading = source_of(self._settings, reading, start.table)
@@ -451,7 +452,7 @@ class Replay:
         held = SourcePartition(
             {source: ranges[at].begin for source, at in sources.items()},
             {source: read.offsets[at] for source, at in sources.items()},
-            _columns_added_later(reader),
+            reader.columns_added_later(),
             table_replay.sources,
             {source: earlier[at] for source, at in sources.items() if at in earlier},
         )
@@ -463,26 +464,6 @@ class Replay:
 
     def _source_batch(self, start: TableStart) -> Batch:
         return source_batch(start, self._source.ranges, self._source.topic_ids)
-
-
-def _table_start(reader: IcebergReader) -> TableStart:
-    table = reader.table
-    return TableStart(
-        table=".".join(table.name()),
-        uuid=str(table.metadata.table_uuid),
-        schema_id=table.schema().schema_id,
-        spec_id=table.spec().spec_id,
-        file_prefix="",
-    )
-
-
-def _columns_added_later(reader: IcebergReader) -> frozenset[str]:
-    """Return columns that some of the table's schemas lack: older rows have no value in them."""
-    schemas = reader.table.schemas().values()
-    ids = [{each.field_id for each in schema.fields} for schema in schemas]
-    everywhere = set.intersection(*ids)
-    now = reader.table.schema().fields
-    return frozenset(each.name for each in now if each.field_id not in everywhere)
 
 
 # A source's records told apart by the sink's routes: which keyed table each is of, or none.
@@ -543,15 +524,15 @@ class RoutedSplit:
 
     def _note_bad(self, chunk: Chunk, bad: Mapping[int, str]) -> None:
         if self._handling.policy is Disposal.SKIP:
-            wanted = np.zeros(len(chunk.offsets), np.bool_)
-            wanted[list(bad)] = True
-            self._note_offsets(self._others.let_go, chunk.where(wanted))
+            is_bad = np.zeros(len(chunk.offsets), np.bool_)
+            is_bad[list(bad)] = True
+            self._note_offsets(self._others.let_go, chunk.where(is_bad))
 
     def _note_offsets(self, into: dict[TopicPartition, BitMap64], chunk: Chunk) -> None:
         for place in np.unique(chunk.places).tolist():
-            found = bitmap_of(pa.array(chunk.offsets[chunk.places == place]))
+            offsets = bitmap_of(pa.array(chunk.offsets[chunk.places == place]))
             at = self._partitions[place]
-            into[at] = into.get(at, BitMap64()) | found
+            into[at] = into.get(at, BitMap64()) | offsets
 
 
 def _without_value(chunk: Chunk) -> Chunk:

@@ -53,10 +53,10 @@ def check_row_count(history: History, files: list[LiveFile]) -> tuple[list[Findi
 
     Also returns why that could not be compared.
     """
-    theirs = any(found.row_deletes for found in history.foreign if not found.upkeep)
+    theirs = any(snapshot.row_deletes for snapshot in history.foreign if not snapshot.upkeep)
     if any(file.deletes for file in files) and (theirs or not history.complete):
         return [], ["others marked rows as deleted: live rows cannot be counted"]
-    others = sum(found.added_records - found.deleted_records for found in history.foreign)
+    others = sum(snapshot.added_records - snapshot.deleted_records for snapshot in history.foreign)
     expected = sum(commit.record.records for commit in history.commits) + others
     stored = sum(file.records for file in files if not file.deletes)
     if not history.complete or expected == stored:
@@ -111,7 +111,7 @@ def _sink_of_each_file(
     files: list[LiveFile], history: History, own: SinkName
 ) -> Mapping[str, SinkName | None]:
     """Return each file's sink. Where its snapshot has expired, its folder tells."""
-    brought = {found.snapshot_id: found.sink for found in history.foreign}
+    brought = {snapshot.snapshot_id: snapshot.sink for snapshot in history.foreign}
     brought |= dict.fromkeys((commit.snapshot_id for commit in history.commits), own)
     data = (file for file in files if not file.deletes)
     return {file.path: brought.get(file.added_by) or sink_of_folder(file.path) for file in data}

@@ -20,6 +20,7 @@ from headgate.control_protocol.commit_record import CommitRecord, KeyCounts, Pen
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.table_format import SupportsKeyedAudit
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.data_plane.routing.keyed_routes import may_have_key, may_lead_to_table
 from headgate.operations.audit.audited_table import AuditedTable, OffsetMove
@@ -35,7 +36,6 @@ from headgate.operations.audit.records import count_keys
 from headgate.operations.audit.replay_compare import Fault
 from headgate.operations.audit.report import Finding, PartitionAudit
 from headgate.operations.audit.source import SourceOffsets
-from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 # Compares each commit's record of a keyed table with its manifests alone.
@@ -51,7 +51,7 @@ class DeleteCounts:
 
 
 def compare_delete_counts(
-    reader: IcebergReader, history: History, on_progress: OnProgress
+    reader: SupportsKeyedAudit, history: History, on_progress: OnProgress
 ) -> DeleteCounts:
     """Compare the rows that each commit added and removed with the counts in its record
     (KEY-10)."""
@@ -118,7 +118,7 @@ def describe_offsets_behind(record: CommitRecord, moves: Sequence[OffsetMove]) -
 
 
 def check_deleted_rows(
-    reader: IcebergReader, history: History, on_progress: OnProgress
+    reader: SupportsKeyedAudit, history: History, on_progress: OnProgress
 ) -> Conclusions:
     """Check that each commit removed as many rows as its record counts (KEY-10)."""
     conclusions, deaths = Conclusions(), compare_delete_counts(reader, history, on_progress)
@@ -140,7 +140,7 @@ def check_live_rows(history: History, live_rows: int) -> Conclusions:
     conclusions = Conclusions()
     counts = [commit.record.keys for commit in history.commits if commit.record.keys]
     expected = sum(each.inserted - each.deleted for each in counts)
-    if any(not found.upkeep for found in history.foreign) or not history.complete:
+    if any(not snapshot.upkeep for snapshot in history.foreign) or not history.complete:
         conclusions.expired.append(
             "live rows are not counted: others changed the table, or older commits have expired"
         )
@@ -231,11 +231,11 @@ def assess_replay(
 class KeyedTable:
     """One keyed table. ``offsets``: up to where it has received the records.
 
-    ``result``: of its replay, for an Iceberg ``reader``.
+    ``result``: of its replay, with a ``reader`` that shows which rows were deleted.
     """
 
     name: str
-    reader: IcebergReader | None
+    reader: SupportsKeyedAudit | None
     history: History
     offsets: Offsets
     whole: bool = True
@@ -295,10 +295,10 @@ class KeyedTables:
         return known is not None and pending_commit.secondary != known.history.uuid
 
     def examine(self, table: AuditedTable) -> None:
-        """Examine the table's commits and rows; only Iceberg shows which rows were deleted."""
+        """Examine the table's commits and rows; not every format shows which rows were deleted."""
         reader, history, files = table.reader, table.history, table.files
         name, damaged = history.table, bool(table.damaged)
-        known = reader if isinstance(reader, IcebergReader) else None
+        known = reader if isinstance(reader, SupportsKeyedAudit) else None
         whole = known is not None and not damaged
         self.tables[name] = KeyedTable(name, known, history, _offsets_of(history), whole)
         if known is not None:
@@ -331,8 +331,8 @@ class KeyedTables:
         ``ranges``: of the source, up to the offsets of the ``record`` of the ``primary``, a table's
         UUID; ``left_out``: records that never were changes.
         """
-        late = {d.table for d in record.expired if not self.is_of_earlier_table(d)}
-        for name in sorted(self.tables.keys() & late):
+        expired = {d.table for d in record.expired if not self.is_of_earlier_table(d)}
+        for name in sorted(self.tables.keys() & expired):
             self.conclusions.unproven.append(
                 f"{name}: changes that were pending for too long were never delivered: "
                 f"{NOT_COMPARED}"
@@ -347,7 +347,7 @@ class KeyedTables:
             until = {
                 name: self._delivered_offsets(record, primary, name)
                 for name in names
-                if name not in late and self.tables[name].whole
+                if name not in expired and self.tables[name].whole
             }
             source = SourceRanges(own, record.topic_ids, left_out, record.cohorts)
             self._compare(until, source)
@@ -376,7 +376,7 @@ class KeyedTables:
             for name in until:
                 with self._unproven_on_error(name):
                     numbers[name] = source_replay.add(
-                        cast("IcebergReader", self.tables[name].reader)
+                        cast("SupportsKeyedAudit", self.tables[name].reader)
                     )
             ends = [(name, until[name]) for name in numbers]
             if not numbers:
@@ -419,11 +419,11 @@ class KeyedTables:
         ]
         if others is None or not results or at not in results[0].read.offsets:
             return None
-        found = results[0].read.offsets[at].copy()
+        offsets = results[0].read.offsets[at].copy()
         elsewhere = (others.let_go, others.absent, self.moved_past)
         for known in (*elsewhere, *(result.read.own for result in results)):
-            found -= known.get(at, BitMap64())
-        return found
+            offsets -= known.get(at, BitMap64())
+        return offsets
 
     @property
     def skipped_record_count(self) -> int:

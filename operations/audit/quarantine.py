@@ -129,21 +129,21 @@ def _records_refused_by_tables(
 ) -> dict[str, dict[TopicPartition, BitMap64]]:
     """Return the records for which a route names a table that did not take them (SUSPEND-1,
     ROUTE-2)."""
-    found: dict[str, dict[TopicPartition, BitMap64]] = {}
+    refused: dict[str, dict[TopicPartition, BitMap64]] = {}
     columns = (*COLUMNS, "error_class", "message", MEANT_FOR)
     present = [name for name in columns if name in quarantine.columns()]
     if "error_class" not in present:
-        return found
+        return refused
     _, files = quarantine.scan(present)
     for file in (file for file in files if file.path not in left_out):
         classes = (ROUTE, TABLE)
         for row in (r for b in file.batches() for r in select_rows(b, "error_class", classes)):
             if str(row.get("message") or "").startswith(NO_ROUTE):
                 continue
-            records = found.setdefault(row.get(MEANT_FOR) or "", {})
+            records = refused.setdefault(row.get(MEANT_FOR) or "", {})
             at = TopicPartition(row["topic"], row["partition"])
             records.setdefault(at, BitMap64()).add(row["offset"])
-    return found
+    return refused
 
 
 def _describe_former_quarantines(primary: History, uuid: str) -> Iterator[str]:

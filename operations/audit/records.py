@@ -89,10 +89,10 @@ class TableRecords:
 
 def bitmap_of_ranges(ranges: Iterable[OffsetRange]) -> BitMap64:
     """Return the offsets of these ranges."""
-    found = BitMap64()
+    offsets = BitMap64()
     for each in ranges:
-        found.add_range(each.begin, each.end)
-    return found
+        offsets.add_range(each.begin, each.end)
+    return offsets
 
 
 def scan_records(
@@ -114,7 +114,7 @@ def scan_records(
     """
     count, every_file = reader.scan([name for name in columns if name])
     files = (file for file in every_file if file.path not in skipped_files)
-    found = into or TableRecords(rewound=rewound)
+    records = into or TableRecords(rewound=rewound)
 
     def read_if_small(file: FileRows) -> tuple[FileRows, list[pa.RecordBatch] | None]:
         small = file.size_bytes <= _BYTES_READ_AHEAD
@@ -125,12 +125,12 @@ def scan_records(
     ):
         on_progress("rows", done, count)
         sink = (apart or {}).get(file.path)
-        into_one = found if sink is None else found.others.setdefault(sink, TableRecords())
+        into_one = records if sink is None else records.others.setdefault(sink, TableRecords())
         for batch in file.batches() if batches is None else batches:
             _count_records(into_one, batch, columns, file.path, only_topic=topic)
-    for seen in found.partitions.values():
+    for seen in records.partitions.values():
         seen.offsets.run_optimize()
-    return found
+    return records
 
 
 def scan_staged_files(
@@ -144,18 +144,18 @@ def scan_staged_files(
 
 def select_rows(rows: pa.RecordBatch, name: str, values: Sequence[str]) -> list[dict[str, Any]]:
     """Return the rows whose column has one of these values."""
-    wanted = pc.is_in(column_or_field(rows, name), value_set=pa.array(values))
-    found: list[dict[str, Any]] = rows.filter(wanted).to_pylist()
-    return found
+    is_match = pc.is_in(column_or_field(rows, name), value_set=pa.array(values))
+    matching: list[dict[str, Any]] = rows.filter(is_match).to_pylist()
+    return matching
 
 
 def positions_of(
-    rows: pa.RecordBatch, columns: tuple[str, str, str], wanted: Mapping[TopicPartition, BitMap64]
+    rows: pa.RecordBatch, columns: tuple[str, str, str], records: Mapping[TopicPartition, BitMap64]
 ) -> Iterator[int]:
     """Yield the positions of rows whose records are wanted; ``rows`` has no nulls there."""
     values = (column_or_field(rows, name).to_pylist() for name in columns)
     for place, (topic, partition, offset) in enumerate(zip(*values, strict=True)):
-        if offset in wanted.get(TopicPartition(topic, partition), ()):
+        if offset in records.get(TopicPartition(topic, partition), ()):
             yield place
 
 
@@ -168,13 +168,13 @@ def count_keys(
     another part of the hashes.
     """
     hashed, parts = KeyHash(), max(1, -(-rows * _BYTES_A_KEY // memory_bytes))
-    found, different = 0, 0
+    rows_read, different = 0, 0
     for part in range(parts):
         hashes = np.concatenate(
             [np.zeros((0, 2), np.uint64), *_hash_keys(reader, key, hashed, (part, parts))]
         )
-        found, different = found + len(hashes), different + len(np.unique(hashes, axis=0))
-    return found, different
+        rows_read, different = rows_read + len(hashes), different + len(np.unique(hashes, axis=0))
+    return rows_read, different
 
 
 def _hash_keys(
@@ -191,7 +191,7 @@ def _hash_keys(
 
 
 def _count_records(
-    found: TableRecords,
+    records: TableRecords,
     batch: pa.RecordBatch,
     columns: tuple[str, str, str],
     path: str,
@@ -210,9 +210,9 @@ def _count_records(
         offsets = group.column(f"{offset}_list")
         for topic_name, number, values in zip(topics, numbers, offsets, strict=True):
             known = values.values.drop_null().cast(pa.int64())
-            found.foreign_rows += len(values.values) - len(known)
+            records.foreign_rows += len(values.values) - len(known)
             if topic_name.as_py() is None or number.as_py() is None:
-                found.foreign_rows += len(known)
+                records.foreign_rows += len(known)
                 continue
             at = TopicPartition(topic_name.as_py(), number.as_py())
-            found.offsets_of(at).add(known, path)
+            records.offsets_of(at).add(known, path)

@@ -104,8 +104,8 @@ class Slices:
 
     def read(self, number: int) -> pa.Table:
         path = self._path(number)
-        found = list(_open_streams(path)) if path.exists() else []
-        return pa.concat_tables([self.schema.empty_table(), *found]).combine_chunks()
+        tables = list(_open_streams(path)) if path.exists() else []
+        return pa.concat_tables([self.schema.empty_table(), *tables]).combine_chunks()
 
     def _append(self, number: int, rows: pa.Table) -> None:
         try:
@@ -196,8 +196,8 @@ class Faults:
 
     def count(self, fault: Fault, source: int | None = None) -> int:
         return sum(
-            found
-            for (what, where), found in self.counts.items()
+            number
+            for (what, where), number in self.counts.items()
             if what is fault and source in (None, where)
         )
 
@@ -206,9 +206,9 @@ class Faults:
         for source, offset in zip(sources[:EXAMPLES_MAX], offsets[:EXAMPLES_MAX], strict=True):
             if len(known) < EXAMPLES_MAX:
                 known.append((int(source), int(offset)))
-        for source, found in zip(*np.unique(sources, return_counts=True), strict=True):
+        for source, number in zip(*np.unique(sources, return_counts=True), strict=True):
             at = fault, int(source)
-            self.counts[at] = self.counts.get(at, 0) + int(found)
+            self.counts[at] = self.counts.get(at, 0) + int(number)
             if fault is Fault.LOST:
                 floor = self.floors.get(int(source), 0)
                 self.old += int(((sources == source) & (offsets < floor)).sum())
@@ -267,9 +267,9 @@ def _number_keys(one: pa.Table, other: pa.Table) -> Integers:
     order = np.lexsort((low, high))
     high, low = high[order], low[order]
     begins = np.append(True, (high[1:] != high[:-1]) | (low[1:] != low[:-1]))[: len(order)]
-    found = np.empty(len(order), np.int64)
-    found[order] = np.cumsum(begins) - 1
-    return found
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.cumsum(begins) - 1
+    return numbers
 
 
 class _Slice:
@@ -317,10 +317,10 @@ class _Slice:
 
     def _is_of_earlier_table(self) -> Flags:
         """Return which last records went into an earlier table of that name."""
-        found = np.zeros(len(self._last_sources), np.bool_)
+        is_earlier = np.zeros(len(self._last_sources), np.bool_)
         for source, end in self._held.earlier.items():
-            found |= (self._last_sources == source) & (self._last_offsets < end)
-        return found
+            is_earlier |= (self._last_sources == source) & (self._last_offsets < end)
+        return is_earlier
 
     def _split_first_per_key(self, right: Flags) -> tuple[Flags, Flags]:
         """Split right rows into the first one of each key and the others."""
@@ -370,12 +370,12 @@ class _Slice:
             if not len(places):
                 continue
             empty = np.asarray(theirs.is_null())[places] & (name in self._held.later)
-            for fault, some, found in (
+            for fault, some, differing in (
                 (Fault.VALUE, wrong, places[~empty]),
                 (Fault.NEW_COLUMN, new, places[empty]),
             ):
-                some[found] = True
-                if len(found):
+                some[differing] = True
+                if len(differing):
                     self._faults.columns.setdefault(fault, set()).add(name)
         for fault, some in ((Fault.VALUE, wrong), (Fault.NEW_COLUMN, new & ~wrong)):
             if some.any():
@@ -419,5 +419,5 @@ def _hash_words(table: pa.Table) -> tuple[Words, Words]:
 
 
 def _to_numpy(table: pa.Table, name: str) -> Integers:
-    found: Integers = table.column(name).to_numpy()
-    return found
+    values: Integers = table.column(name).to_numpy()
+    return values

@@ -30,7 +30,7 @@ def count_commits_of_free_rows(history: History) -> int:
     """
     return sum(
         sum(span.end - span.begin for span in added_ranges(before.record, after.record).values())
-        != after.record.records + after.record.skipped
+        != after.record.records_read
         for before, after in pairwise(history.commits)
         if is_of_query(after.record) and not after.record.is_claim
     )
@@ -46,25 +46,25 @@ def find_first_offsets(
     beginning.
     """
     unknown = 0 if from_earliest else None
-    found: dict[TopicPartition, int | None] = {}
+    first_offsets: dict[TopicPartition, int | None] = {}
     topic_ids: dict[str, TopicId] = {}
     for number, commit in enumerate(history.commits):
         record = commit.record
         for at, offset in record.offsets.items():
             known = topic_ids.get(at.topic)
             anew = known is not None and known != record.topic_ids.get(at.topic)
-            if at in found and not anew:
+            if at in first_offsets and not anew:
                 if record.is_by_operator:
-                    found[at] = min(found[at] or 0, offset)
+                    first_offsets[at] = min(first_offsets[at] or 0, offset)
                 continue
             if number == 0 and not history.complete and not _is_first_claim(record):
-                found[at] = unknown
+                first_offsets[at] = unknown
             else:
-                found[at] = offset if record.is_claim else 0
+                first_offsets[at] = offset if record.is_claim else 0
         topic_ids.update(record.topic_ids)
     if not history.commits and not history.complete and history.tagged:
-        found = dict.fromkeys(history.tagged.offsets, unknown)
-    return found
+        first_offsets = dict.fromkeys(history.tagged.offsets, unknown)
+    return first_offsets
 
 
 def _is_first_claim(record: CommitRecord) -> bool:
@@ -388,15 +388,15 @@ def _same_topic(at: TopicPartition, record: CommitRecord, theirs: Mapping[str, T
 
 def topics_of_others(history: History) -> Mapping[SinkName, Mapping[str, TopicId]]:
     """Return the topics of each other sink on the branch, as its newest commit names them."""
-    foreign = [found for found in history.foreign if found.topic_ids]
-    return {found.sink: found.topic_ids for found in foreign if found.sink is not None}
+    foreign = [snapshot for snapshot in history.foreign if snapshot.topic_ids]
+    return {snapshot.sink: snapshot.topic_ids for snapshot in foreign if snapshot.sink is not None}
 
 
 def find_shared_rows(whole: WholeTable, meant: Collection[str]) -> Iterator[Finding]:
     """Report rows that another sink repeated, unless the sink file says that it should."""
     for cause, rows in sorted(whole.surplus.items()):
-        kind, _, sink = cause.partition(" ")
-        if kind == "sink" and sink not in meant:
+        origin, _, sink = cause.partition(" ")
+        if origin == "sink" and sink not in meant:
             yield Finding(
                 "records-shared",
                 f"{rows} rows repeat records of this source: sink {sink} fills the same table "

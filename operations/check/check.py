@@ -29,11 +29,13 @@ from headgate.control_protocol.errors import (
     MissingRights,
     Unreachable,
 )
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.redaction import printable
 from headgate.kafka.authentication import token_keeper_for
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_append_time, silent
 from headgate.kafka.consumer_group import require_group_settings
 from headgate.kafka.control_topic import control_topic_exists, uses_append_time
+from headgate.kafka.record_fetch import try_batch_consumer
 from headgate.kafka.token_providers import claims_of
 from headgate.native.kernels import InPython, loops
 from headgate.operations.access.kafka_connection import open_source_topics
@@ -102,6 +104,8 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     cluster = ask_brokers(questions, settings)
     if cluster:
         questions.ask("source topics", lambda: _check_source(settings, cluster))
+        if questions.are_well("source topics"):
+            questions.ask("batch consumer", lambda: _check_batch_consumer(settings))
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster))
         questions.ask("consumer group", lambda: _check_group(settings, cluster))
         if questions.are_well("control topic"):
@@ -312,6 +316,16 @@ def _check_source(
     return ", ".join(
         f"{name} ({len(topic.partitions)} partitions)" for name, topic in found.items()
     )
+
+
+def _check_batch_consumer(settings: SinkSettings) -> str:
+    """Ask the client that no other question asks: it has its own way to tokens and brokers."""
+    with open_source_topics(settings) as topics:
+        found = topics.describe()
+    if not found:
+        raise NotChecked("there is no topic yet that it could read")
+    at = TopicPartition(min(found), 0)
+    return try_batch_consumer(settings.kafka, at, 2 * ANSWER_S_MAX)
 
 
 def _check_control_topic(

@@ -36,7 +36,7 @@ from headgate.operations.check.check import (
 from headgate.operations.check.required_grants import RIGHTS, Role
 from headgate.operations.check.table import NotChecked
 
-_NEEDED = frozenset({"broker", "control events", "rebalance: classic"})
+_NEEDED = frozenset({"broker", "batch consumer", "control events", "rebalance: classic"})
 """Without these no sink runs; all else changes its settings, or what it can notice."""
 
 
@@ -170,6 +170,7 @@ def _ask_by_trial(questions: Questions, trial: ClusterTrial, advice: _Advice) ->
     questions.ask("topic ids", lambda: _check_topic_id(trial, advice))
     questions.ask("topic settings", lambda: _check_settings(trial, advice))
     questions.ask("control events", lambda: _check_append(trial, advice))
+    questions.ask("batch consumer", trial.read_as_batches_are)
     questions.ask("transactions", lambda: _check_transactions(trial, advice))
     questions.ask("rebalance: classic", lambda: _check_classic_rebalance(trial))
     questions.ask("rebalance: consumer", lambda: _check_consumer_rebalance(trial, advice))

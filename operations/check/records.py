@@ -20,7 +20,7 @@ from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.data_plane.formats.column_options import FROM
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.data_plane.formats.record_format import DefaultingFormat
-from headgate.data_plane.formats.registry.frames import header_of, with_frame
+from headgate.data_plane.formats.registry.frames import id_headers_of, is_of_glue
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.data_plane.routing.keyed_routes import may_have_key
 from headgate.kafka.record_samples import HeadersByName, KeyAndValue, Reading, newest_records
@@ -34,6 +34,7 @@ _FRAMED = {
     "connect-json": "a schema and a payload in each record",
     "avro-registry": "a schema's id in front, as Avro of a registry has it",
     "json-registry": "a schema's id in front of JSON",
+    "glue-registry": "the id of a schema version in front, as AWS Glue's serializers write it",
 }
 
 
@@ -64,12 +65,12 @@ def check_records(settings: SinkSettings) -> str:
 
 def _reading(settings: SinkSettings) -> Reading:
     """Return what takes keys and values of messages as the sink's formats read them."""
-    of_values = header_of(settings.format.options, "value")
-    of_keys = header_of(settings.format.key_options, "key")
+    of_values = id_headers_of(settings.format.options, "value")
+    of_keys = id_headers_of(settings.format.key_options, "key")
 
     def read(record: KeyAndValue, headers: HeadersByName) -> KeyAndValue:
         key, value = record
-        return with_frame(key, headers.get(of_keys)), with_frame(value, headers.get(of_values))
+        return of_keys.with_frame(key, headers), of_values.with_frame(value, headers)
 
     return read
 
@@ -244,6 +245,8 @@ def _guess_format(
     if declared.type != "json":
         return None
     there = [value for value in values if value is not None]
+    if there and all(map(is_of_glue, there)):
+        return "glue-registry"
     if there and all(value[:1] == b"\0" for value in there):
         is_json = all(value[_FRAME_BYTES : _FRAME_BYTES + 1] == b"{" for value in there)
         return "json-registry" if is_json else "avro-registry"

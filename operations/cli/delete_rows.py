@@ -12,6 +12,8 @@ from headgate.operations.cli.options import as_json_option, load_settings, sink_
 from headgate.operations.terminal import print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate.config.sink_settings import SinkSettings
     from headgate.operations.control.delete_rows import Deleted, RowDeletion
 
@@ -66,7 +68,7 @@ def _confirm(
 
     planned = plan(settings, deletion)
     if not as_json:
-        _report(settings, planned, "would be deleted")
+        _report(settings.redacted, planned, "would be deleted")
     elif dry_run:
         print_json([asdict(each) for each in planned])
     if dry_run or not any(each.rows for each in planned):
@@ -81,18 +83,18 @@ def _carry_out(settings: SinkSettings, deletion: RowDeletion, *, as_json: bool) 
     for each in carry_out(settings, deletion):
         done.append(each)
         if not as_json:
-            _report(settings, [each], "deleted")
+            _report(settings.redacted, [each], "deleted")
     if as_json:
         print_json([asdict(each) for each in done])
     elif any(each.rows for each in done):
         click.echo(_LATER)
 
 
-def _report(settings: SinkSettings, tables: list[Deleted], what: str) -> None:
+def _report(redacted: Callable[[str], str], tables: list[Deleted], what: str) -> None:
     for each in tables:
         text = f"{each.table}: {each.rows} rows in {each.files} files {what}"
         if each.pending:
             text += f"; {each.pending} rows are still pending for it, and were not looked at"
         if each.expired:
             text += f"; {each.expired} rows expired, were not looked at, and come with --reread"
-        click.echo(settings.redacted(text))
+        click.echo(redacted(text))

@@ -77,11 +77,11 @@ class _Headgate(click.Group):
         grouped = {name for names in GROUPS.values() for name in names}
         others = tuple(name for name in known if name not in grouped)
         for group, names in {**GROUPS, "Of other packages": others}.items():
-            found = [(name, command) for name in names if (command := known.get(name))]
-            if found:
+            shown = [(name, command) for name in names if (command := known.get(name))]
+            if shown:
                 with formatter.section(group):
                     formatter.write_dl(
-                        [(name, command.get_short_help_str(100)) for name, command in found]
+                        [(name, command.get_short_help_str(100)) for name, command in shown]
                     )
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -259,11 +259,11 @@ def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: 
 
     shown = console()
     try:
-        for told in map(event_fields, said(settings, last, follow=follow)):
+        for fields in map(event_fields, said(settings, last, follow=follow)):
             if as_json:
-                click.echo(settings.redacted(json.dumps(told)))
+                click.echo(settings.redacted(json.dumps(fields)))
             else:
-                show_event(shown, told)
+                show_event(shown, fields)
     except KeyboardInterrupt:
         ctx.exit(0)
 

@@ -24,17 +24,17 @@ def maintain_and_report(
     as_json: bool,
 ) -> int:
     """Return the exit code. Raises as ``maintain``."""
-    found: list[Done] = []
+    results: list[Done] = []
     with show_progress() as on_progress:
         for done in maintain(
             settings, tables, only or STEPS, dry_run=dry_run, on_progress=on_progress
         ):
-            found.append(done)
+            results.append(done)
             if not as_json:
                 click.echo(settings.redacted(describe_maintained_table(done, dry_run=dry_run)))
     if as_json:
-        print_json([asdict(done) for done in found])
-    return Unreachable.exit_code if any(done.failed for done in found) else 0
+        print_json([asdict(done) for done in results])
+    return Unreachable.exit_code if any(done.failed for done in results) else 0
 
 
 def describe_maintained_table(done: Done, *, dry_run: bool) -> str:

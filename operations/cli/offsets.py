@@ -30,11 +30,11 @@ def show_stored_offsets(ctx: click.Context, settings: SinkSettings, *, as_json: 
 
 
 def set_stored_offsets(
-    settings: SinkSettings, wanted: Sequence[str], *, yes: bool, deleted_back: bool
+    settings: SinkSettings, assignments: Sequence[str], *, yes: bool, deleted_back: bool
 ) -> None:
     from headgate.operations.control.set_offsets import plan_moves
 
-    _ask_and_set(settings, plan_moves(settings, wanted, deleted_back=deleted_back), yes=yes)
+    _ask_and_set(settings, plan_moves(settings, assignments, deleted_back=deleted_back), yes=yes)
 
 
 def set_offsets_of_group(

@@ -68,8 +68,8 @@ def load_all_settings(ctx: click.Context, sinks: Sequence[Path]) -> Mapping[Path
 
 def worst_exit_code(codes: Iterable[int]) -> int:
     """Return the most urgent exit code: 1, else the largest."""
-    found = set(codes)
-    return 1 if 1 in found else max(found, default=0)
+    distinct = set(codes)
+    return 1 if 1 in distinct else max(distinct, default=0)
 
 
 def echo_positions(record: CommitRecord) -> None:

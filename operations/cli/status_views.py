@@ -37,19 +37,19 @@ class FileStatus:
 
 def show(console: Console, folder: Path, *, as_json: bool) -> int:
     """Show all, and return the most urgent exit code."""
-    found = read_statuses(folder)
+    statuses = read_statuses(folder)
     if as_json:
         print_json(
             [
                 {"file": each.file, **each.report.as_json()}
                 if each.report
                 else {"file": each.file, "error": each.error, "exit_code": each.exit_code}
-                for each in found
+                for each in statuses
             ]
         )
     else:
-        show_all(console, [(each.file, each.report, each.error) for each in found])
-    return worst_exit_code(each.exit_code for each in found)
+        show_all(console, [(each.file, each.report, each.error) for each in statuses])
+    return worst_exit_code(each.exit_code for each in statuses)
 
 
 def read_statuses(folder: Path) -> Sequence[FileStatus]:

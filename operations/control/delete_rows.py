@@ -65,14 +65,14 @@ def plan(settings: SinkSettings, asked: RowDeletion) -> list[Deleted]:
     Raises ``PredicateUnfit`` and ``DeletionRefused`` for an invalid request, and what other
     commands raise for a table that is not as the sink left it.
     """
-    found = []
+    planned = []
     with _open_tables(settings, asked) as (_, every):
         for each in every:
             matching = each.deletion.count()
-            found.append(
+            planned.append(
                 Deleted(each.table, matching.rows, matching.files, each.pending, each.expired)
             )
-    return found
+    return planned
 
 
 def carry_out(settings: SinkSettings, asked: RowDeletion) -> Iterator[Deleted]:
@@ -103,7 +103,7 @@ def _open_tables(
     """Yield each table with its deletion, and what is pending for it. Raises as ``plan``."""
     with open_tables_read_only(settings) as opened:
         opened.supports_row_deletion()
-        _require_deletable(settings, asked)
+        _require_deletable(opened, asked)
         record = record_for_claim(settings, opened.reader.view())
         pending = opened.undelivered_commits(record)
         known, expired = [settings.table.identifier], dict[str, int]()
@@ -145,7 +145,8 @@ def _open_tables(
         )
 
 
-def _require_deletable(settings: SinkSettings, asked: RowDeletion) -> None:
+def _require_deletable(tables: SinkTables, asked: RowDeletion) -> None:
+    settings = tables.settings
     if settings.table.key:
         raise _keyed_tables_error(settings.table.identifier)
     if asked.aside is not None and not settings.quarantine.keeps_rejected:

@@ -15,8 +15,7 @@ from headgate.runtime.maintenance.scheduler import (
     tables_to_maintain,
 )
 from headgate.runtime.maintenance.table_maintenance import Done, OnProgress, Round
-from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
-from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, table_failure
 
 STEPS = ("compact", "expire", "orphans")
 _LOOK_S = 0.2
@@ -69,7 +68,7 @@ def maintain(
                 try:
                     _maintain_table(one, steps)
                 except Exception as error:  # noqa: BLE001 - it becomes one of ours
-                    one.done.failed = str(catalog_failure(error, f"{name} is not maintained"))
+                    one.done.failed = str(table_failure(error, f"{name} is not maintained"))
                 yield one.done
 
 
@@ -85,14 +84,14 @@ def commit_waiter(tables: SinkTables, table: str) -> Callable[[], None]:
     Its next commit is then half an interval away, or more. A sink that has not committed for two
     intervals and time-outs is not waited for.
     """
-    settings, found, spec = tables.settings, tables.supports_maintenance(), tables.spec(table)
+    settings, maintained, spec = tables.settings, tables.supports_maintenance(), tables.spec(table)
     calm_s = settings.coordinator.commit_interval_ms / 2000
     waits_s = (
         settings.coordinator.commit_interval_ms + settings.coordinator.commit_timeout_ms
     ) / 1000
 
     def newest_commit_and_age() -> tuple[int | None, float]:
-        newest = found.newest_commit(spec, settings.name)
+        newest = maintained.newest_commit(spec, settings.name)
         return (newest[0], time.time() - newest[1]) if newest else (None, float("inf"))
 
     def wait() -> None:

@@ -46,7 +46,7 @@ def plan_from_group(
     with open_source_topics(settings) as source:
         topics = source.describe()
     places = [TopicPartition(t, n) for t, state in topics.items() for n in state.partitions]
-    offsets = _read_mapped(settings, group, places, _parse_maps(maps, places))
+    offsets = _read_mapped(settings.kafka, group, places, _parse_maps(maps, places))
     if not offsets:
         raise ConfigurationError(
             f"group {group} has no offsets of {', '.join(sorted(topics))}",
@@ -56,27 +56,27 @@ def plan_from_group(
     view = _read_or_create(settings)
     if view.record is None and view.lineage is Lineage.FRESH:
         return _plan_first(settings, view, topics, offsets)
-    wanted = [f"{at}={offset}" for at, offset in sorted(offsets.items())]
-    return plan_moves(settings, wanted, deleted_back=deleted_back)
+    assignments = [f"{at}={offset}" for at, offset in sorted(offsets.items())]
+    return plan_moves(settings, assignments, deleted_back=deleted_back)
 
 
 def _read_mapped(
-    settings: SinkSettings,
+    kafka: Mapping[str, str],
     group: str,
     places: Sequence[TopicPartition],
     old: Mapping[TopicPartition, TopicPartition],
 ) -> dict[TopicPartition, int]:
     """Return the group's offsets by the sink's partitions, as far as it has some."""
     asked = {old.get(at, at): at for at in places}
-    found = read_group_offsets(silent(settings.kafka), group, asked, ANSWER_S_MAX)
-    return {asked[at]: offset for at, offset in found.items()}
+    offsets = read_group_offsets(silent(kafka), group, asked, ANSWER_S_MAX)
+    return {asked[at]: offset for at, offset in offsets.items()}
 
 
 def _parse_maps(
     texts: Sequence[str], places: Sequence[TopicPartition]
 ) -> dict[TopicPartition, TopicPartition]:
     """Return the group's partition of each of the sink's that has another name there."""
-    found: dict[TopicPartition, TopicPartition] = {}
+    old_names: dict[TopicPartition, TopicPartition] = {}
     for text in texts:
         old, _, new = text.partition("=")
         if not (old and new):
@@ -87,8 +87,8 @@ def _parse_maps(
         for at in places:
             if at.topic == to and new_number in (None, at.partition):
                 number = at.partition if old_number is None else old_number
-                found[at] = TopicPartition(of, number)
-    return found
+                old_names[at] = TopicPartition(of, number)
+    return old_names
 
 
 def _place(text: str) -> tuple[str, int | None]:

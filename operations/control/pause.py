@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -59,11 +59,11 @@ def send_until_applied(
             table = opening.enter_context(open_primary(settings))
             view = table.read()
         except TableMissing:  # a missing control topic is told first
-            _require_control_topic(settings)
+            _require_control_topic(settings.kafka, settings.control.topic)
             raise
         if record := _claim_for_query(settings, view, event):
             return record
-        _require_control_topic(settings)
+        _require_control_topic(settings.kafka, settings.control.topic)
         patience_s = default_patience_s(settings.coordinator) if patience_s is None else patience_s
         times = KafkaLogTimes(delivery_ms=_ANSWER_MS, request_ms=_ANSWER_MS)
         config = {**silent(settings.kafka), "group.id": settings.source.group_id}
@@ -75,9 +75,8 @@ def send_until_applied(
         return record
 
 
-def _require_control_topic(settings: SinkSettings) -> None:
-    topic = settings.control.topic
-    if not control_topic_exists(silent(settings.kafka), topic, _ANSWER_MS):
+def _require_control_topic(kafka: Mapping[str, str], topic: str) -> None:
+    if not control_topic_exists(silent(kafka), topic, _ANSWER_MS):
         raise ControlTopicUnfit(
             f"control topic {topic} does not exist, so nobody would hear the request",
             "start the sink first, or correct control.topic",

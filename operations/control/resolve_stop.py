@@ -84,7 +84,7 @@ class ClaimedSink:
 
 
 def accept_stop(
-    settings: SinkSettings, wanted: Iterable[str], *, deleted_back: bool = False
+    settings: SinkSettings, choices: Iterable[str], *, deleted_back: bool = False
 ) -> list[str]:
     """Resolve the stop, and return the errors that the choices (``HG-201=follow-table``) resolved.
 
@@ -94,8 +94,8 @@ def accept_stop(
     Raises ``ConfigurationError`` for a choice that is invalid or does not apply, the ``StopSink``
     that no choice answers, and ``RetryLater`` if it is unknown whether the claim landed.
     """
-    wanted = tuple(wanted)
-    chosen = _parse_choices(wanted)
+    choices = tuple(choices)
+    chosen = _parse_choices(choices)
     for code, choice in chosen.items():
         if choice in _GOING_BACK:
             require_no_routed_tables(settings, f"{code}={choice}")
@@ -136,7 +136,7 @@ def accept_stop(
             require_not_read_again(settings, before, record.offsets, record.topic_ids)
 
         answered = resolve_stop(world, settings.coordinator, chosen, require_kept_deleted)
-        announce(settings, " ".join(["resume", *(f"--accept {text}" for text in wanted)]))
+        announce(settings, " ".join(["resume", *(f"--accept {text}" for text in choices)]))
         return answered
 
 
@@ -183,11 +183,11 @@ def _make_attempt(
     for _ in range(2):
         state, (asked,) = on_table_found(state, view)
         assert isinstance(asked, Look)
-        found = answer_look(asked, world, world.start_at, lambda: time.time_ns() // 1_000_000)
-        if found.secondaries and (missing := missing_secondaries(state, found.secondaries)):
+        answered = answer_look(asked, world, world.start_at, lambda: time.time_ns() // 1_000_000)
+        if answered.secondaries and (missing := missing_secondaries(state, answered.secondaries)):
             what = f"{', '.join(sorted(missing))} cannot be read"
             raise RetryLater(f"nothing was accepted: {what}", "try again")
-        state, _ = on_tables_found(state, found, 0)
+        state, _ = on_tables_found(state, answered, 0)
         if state.call.attempt is not None:
             return state.call.attempt
     raise AssertionError("a second look at the same tables decides")
@@ -202,9 +202,9 @@ def _commit_claim(table: PrimaryTable, attempt: CommitAttempt) -> None:
     raise RetryLater(f"nothing was accepted: {outcome.reason}", "try again")
 
 
-def _parse_choices(wanted: Iterable[str]) -> dict[str, Any]:
+def _parse_choices(texts: Iterable[str]) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
-    for text in wanted:
+    for text in texts:
         code, _, word = text.partition("=")
         if code not in CHOICES or code in chosen:
             raise ConfigurationError(

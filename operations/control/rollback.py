@@ -230,7 +230,7 @@ def plan_rollback(
     ``RetryLater`` and ``StopSink`` as ``offsets set`` does.
     """
     with open_tables_read_only(settings) as opened:
-        found = opened.supports_rollback()
+        format_ = opened.supports_rollback()
         if not look_only:
             require_stopped(settings)
         with closing(opened.open_primary()) as primary:
@@ -238,10 +238,10 @@ def plan_rollback(
         before = record_if_unchanged(settings, view)
         if before.going_back != to:
             require_rollback_finished(before, settings.name)
-        past = found.past_of(opened.reader)
+        past = format_.past_of(opened.reader)
         if past.snapshot(view.head or 0) is None:
             raise RetryLater("the table has moved on since it was read", "try again")
-        target, record = _find_target(settings, past, to)
+        target, record = _find_target(opened, past, to)
         name = settings.table.identifier
         goal = RollbackTarget(
             settings, to, target.snapshot_id, record, before, view.uuid, look_only, deleted_back
@@ -286,7 +286,7 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
     )
     view, goal = plan.view, plan.goal
     if plan.secondary_rollbacks:
-        view = _commit_rollback_claim(settings, plan, failed)
+        view = _commit_rollback_claim(plan, failed)
         assert view.record is not None, "the claim is under the tag"
         goal = replace(goal, before=view.record)
         _roll_back_secondaries(goal, plan)
@@ -306,12 +306,10 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
     )
 
 
-def _commit_rollback_claim(
-    settings: SinkSettings, plan: RollbackPlan, failed: RetryLater
-) -> TableView:
+def _commit_rollback_claim(plan: RollbackPlan, failed: RetryLater) -> TableView:
     """ROLLBACK-1: put the claim that tables are going back under the ledger's tag, unless it is
     there."""
-    goal = plan.goal
+    goal, settings = plan.goal, plan.goal.settings
     if goal.before.going_back is not None:
         return plan.view
     fence = make_claim(goal.before, "rollback", going_back=goal.to)
@@ -323,9 +321,9 @@ def _commit_rollback_claim(
     return view
 
 
-def _pending_at_target(wanted: QuarantineSettings, goal: RollbackTarget) -> Mapping[str, Any]:
+def _pending_at_target(settings: QuarantineSettings, goal: RollbackTarget) -> Mapping[str, Any]:
     """Return the ledger's pending commits there: the quarantine's as of now (O4), and no others."""
-    quarantine, before = wanted.table, goal.before
+    quarantine, before = settings.table, goal.before
     expired = (
         d
         for d in before.expired
@@ -344,10 +342,10 @@ def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> N
     Raises as ``SupportsRollback.make_branch``.
     """
     with open_tables_read_only(settings) as tables:
-        found = tables.supports_rollback()
+        format_ = tables.supports_rollback()
         for each in reversed(plan.tables):  # the primary one first: it says whether there is a sink
             if each.target is not None:
-                found.make_branch(tables.spec(each.table), branch, each.target, KEPT_MS)
+                format_.make_branch(tables.spec(each.table), branch, each.target, KEPT_MS)
     announce(settings, f"rollback --to-branch {branch}")
 
 
@@ -373,11 +371,9 @@ def require_records_in_source(record: CommitRecord, topics: Mapping[str, TopicSt
             )
 
 
-def _find_target(
-    settings: SinkSettings, past: TablePast, to: str
-) -> tuple[PastSnapshot, CommitRecord]:
+def _find_target(tables: SinkTables, past: TablePast, to: str) -> tuple[PastSnapshot, CommitRecord]:
     """Return the commit that is meant; a ledger's must be on its branch, unless a tag keeps it."""
-    kept = past.named_snapshot(to)
+    settings, kept = tables.settings, past.named_snapshot(to)
     if kept is not None:
         if kept.record is not None:
             return kept, kept.record
@@ -404,8 +400,8 @@ def _plan_secondaries(
     """
     settings, before = goal.settings, goal.before
     sure = {*view.filled, *(pending_commit.table for pending_commit in before.pending_commits)}
-    found = dict(open_filled_tables(opened, sure))
-    rests = {name: each for name, each in found.items() if isinstance(each, TableAtRest)}
+    answers = dict(open_filled_tables(opened, sure))
+    rests = {name: each for name, each in answers.items() if isinstance(each, TableAtRest)}
     tables = {name: opened.past_of(each) for name, each in rests.items()}
     suspended = {each.table for each in before.suspended}
     if stuck := suspended | (view.filled.keys() - tables.keys() - {settings.quarantine.table}):
@@ -524,7 +520,7 @@ def _require_own_commit(
     ]
     if decided and not goal.look_only:
         delivered = (
-            min(found.transaction for found in removed.own_commit_records)
+            min(record.transaction for record in removed.own_commit_records)
             if removed.own_commit_records
             else None
         )

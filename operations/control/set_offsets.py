@@ -76,7 +76,7 @@ class OffsetPlan:
 
 
 def plan_moves(
-    settings: SinkSettings, wanted: Iterable[str], *, deleted_back: bool = False
+    settings: SinkSettings, assignments: Iterable[str], *, deleted_back: bool = False
 ) -> OffsetPlan:
     """Plan the assignments: ``topic/0=17``, ``topic/0=earliest``, ``topic=TIME``.
 
@@ -88,7 +88,7 @@ def plan_moves(
     ``RetryLater`` if table or source do not answer; ``StopSink`` if the table is not in order, or
     if what people deleted would be read again.
     """
-    parsed = [_parse(text) for text in wanted]
+    parsed = [_parse(text) for text in assignments]
     if not parsed:
         raise ConfigurationError("no offset is named", _FORM)
     require_stopped(settings)
@@ -173,13 +173,13 @@ def _time_ms(place: str) -> int | None:
 
 
 def _expand_to_partitions(
-    wanted: Iterable[_Requested],
+    assignments: Iterable[_Requested],
     described: Mapping[str, TopicState],
     offsets_at: Callable[[int], Offsets],
 ) -> Mapping[TopicPartition, str]:
     """Return every partition that is meant, with a number or a word. The last one named counts."""
-    found: dict[TopicPartition, str] = {}
-    for each in wanted:
+    places: dict[TopicPartition, str] = {}
+    for each in assignments:
         topic = described.get(each.topic)
         if each.partition is None and topic is None:
             raise ConfigurationError(f"{each.topic} is not in the source", _FORM)
@@ -188,8 +188,8 @@ def _expand_to_partitions(
         offsets = None if time_ms is None else offsets_at(time_ms)
         for number in numbers:
             at = TopicPartition(each.topic, number)
-            found[at] = each.place if offsets is None else str(offsets.get(at, 0))
-    return found
+            places[at] = each.place if offsets is None else str(offsets.get(at, 0))
+    return places
 
 
 def require_stopped(settings: SinkSettings) -> None:

@@ -7,18 +7,19 @@ those that are started meanwhile wait as well.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import RetryLater
-from headgate.operations.access.tables import open_primary, open_reader
+from headgate.operations.access.tables import open_primary
 from headgate.operations.control.operator_claim import announce, commit_claim, make_claim
 from headgate.operations.control.pause import pause
 from headgate.operations.control.set_offsets import record_for_claim
 from headgate.operations.status.status import status
 from headgate.runtime.health import Condition
+from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 
 _PATIENCE_S = 30.0
 _LOOKED_AT_S = 0.5
@@ -75,9 +76,9 @@ def _store_request(settings: SinkSettings, command: str, **wanted: bool) -> Comm
     """Store the request in the table's record; try again if the running sink commits first."""
     failed = RetryLater(f"sink {settings.name}: {command} was not stored", "try again")
     for tries_left in reversed(range(_TRIES)):
-        with open_primary(settings) as table:
+        with open_tables_read_only(settings) as tables, closing(tables.open_primary()) as table:
             view = table.read()
-        record = _acknowledge_delivered(settings, record_for_claim(settings, view))
+            record = _acknowledge_delivered(tables, record_for_claim(settings, view))
         claim = make_claim(record, command, **wanted)
         try:
             commit_claim(settings, view, claim, failed)
@@ -89,16 +90,15 @@ def _store_request(settings: SinkSettings, command: str, **wanted: bool) -> Comm
     raise AssertionError("the last try returns or raises")
 
 
-def _acknowledge_delivered(settings: SinkSettings, record: CommitRecord) -> CommitRecord:
+def _acknowledge_delivered(tables: SinkTables, record: CommitRecord) -> CommitRecord:
     """PENDING-7: acknowledge what the quarantine shows as delivered: it may be another one at the
     next start.
 
     A sink with many tables carries all on, for its coordinator strikes key files off as well.
     """
-    if settings.tables or not record.pending_commits:
+    if tables.settings.tables or not record.pending_commits:
         return record
-    with open_reader(settings) as tables:
-        return record.with_pending(tables.undelivered_commits(record))
+    return record.with_pending(tables.undelivered_commits(record))
 
 
 def _wait_until_gone(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:

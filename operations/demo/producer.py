@@ -44,12 +44,12 @@ def create_topic(
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise Unreachable(f"{bootstrap}: topic {topic!r} was not created: {error}") from error
     try:
-        found = _await_partitions(admin, topic)
+        present = _await_partitions(admin, topic)
     except KafkaException as error:
         raise Unreachable(f"{bootstrap}: topic {topic!r} cannot be looked up: {error}") from error
-    if found != partitions:
+    if present != partitions:
         raise ConfigurationError(
-            f"{bootstrap}: topic {topic!r} has {found} partitions, not {partitions}",
+            f"{bootstrap}: topic {topic!r} has {present} partitions, not {partitions}",
             "name another topic",
         )
 

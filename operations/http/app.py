@@ -72,10 +72,10 @@ def follow_sink_files(followed: Sequence[tuple[ServedSink, Reload]], stop: threa
     with ExitStack() as redactions:
         while not stop.wait(LOOKED_AT_S):
             for sink, reload in followed:
-                found = reload.poll(sink.settings)
-                if isinstance(found, SinkSettings):
-                    redactions.enter_context(redacting(found.redaction))
-                    sink.adopt(found)
+                reloaded = reload.poll(sink.settings)
+                if isinstance(reloaded, SinkSettings):
+                    redactions.enter_context(redacting(reloaded.redaction))
+                    sink.adopt(reloaded)
 
 
 def describe_reload(before: SinkSettings, now: SinkSettings) -> str:

@@ -19,26 +19,26 @@ Move = Callable[[SinkSettings, Given, bool], Mapping[str, Any]]
 
 
 def _pause(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
-    return _pause_or_resume(settings, given, dry_run=dry_run, wanted=True)
+    return _pause_or_resume(settings, given, dry_run=dry_run, paused=True)
 
 
 def _resume(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
-    return _pause_or_resume(settings, given, dry_run=dry_run, wanted=False)
+    return _pause_or_resume(settings, given, dry_run=dry_run, paused=False)
 
 
 def _pause_or_resume(
-    settings: SinkSettings, given: Given, *, dry_run: bool, wanted: bool
+    settings: SinkSettings, given: Given, *, dry_run: bool, paused: bool
 ) -> Mapping[str, Any]:
     _require_known_keys(given, frozenset())
     if not dry_run:
-        record: CommitRecord | None = (pause if wanted else resume)(settings)
+        record: CommitRecord | None = (pause if paused else resume)(settings)
     else:
         with open_primary(settings) as table:
             record = table.read().record
     return {
         "dry_run": dry_run,
-        "changes": record is None or record.paused is not wanted if dry_run else True,
-        "paused": wanted if not dry_run else bool(record and record.paused),
+        "changes": record is None or record.paused is not paused if dry_run else True,
+        "paused": paused if not dry_run else bool(record and record.paused),
         "positions": {str(at): offset for at, offset in sorted(record.offsets.items())}
         if record
         else {},
@@ -88,10 +88,10 @@ def _describe_request(
 def _set_offsets(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
     """Take ``{"offsets": {"topic/0": 17, "topic/1": "earliest"}}``; only for a stopped sink."""
     _require_known_keys(given, frozenset({"offsets"}))
-    wanted = given.get("offsets")
-    if not isinstance(wanted, dict) or not wanted:
+    offsets = given.get("offsets")
+    if not isinstance(offsets, dict) or not offsets:
         raise ConfigurationError("no offset is named", 'send {"offsets": {"TOPIC/PARTITION": 17}}')
-    plan = plan_moves(settings, [f"{at}={offset}" for at, offset in wanted.items()])
+    plan = plan_moves(settings, [f"{at}={offset}" for at, offset in offsets.items()])
     if not dry_run and plan.moves:
         carry_out(settings, plan)
     return {

@@ -63,9 +63,9 @@ def _password(scheme: str, given: str) -> str:
         return ""
 
 
-def _is_same_secret(given: str, wanted: str) -> bool:
-    equal = hmac.compare_digest(given.encode(), wanted.encode())
-    return equal and bool(wanted)
+def _is_same_secret(given: str, secret: str) -> bool:
+    equal = hmac.compare_digest(given.encode(), secret.encode())
+    return equal and bool(secret)
 
 
 def is_own_host(headers: Mapping[str, str], http: HttpSettings) -> bool:
@@ -176,8 +176,8 @@ def _is_flag_set(query: Mapping[str, list[str]], name: str) -> bool:
 def _metrics(face: Face) -> Answer:
     if face.metrics is None:
         return refusal(404, "no metrics are kept", 'pip install "headgate[metrics]"')
-    body, kind = face.metrics()
-    return Answer(200, body, kind)
+    body, content_type = face.metrics()
+    return Answer(200, body, content_type)
 
 
 def _pages(face: Face, path: str) -> Answer:

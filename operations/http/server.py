@@ -259,14 +259,14 @@ class _Application:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
 
-        def hand_over(found: Answer) -> None:
+        def hand_over(reply: Answer) -> None:
             if not answer.done():
-                answer.set_result(found)
+                answer.set_result(reply)
 
         def work() -> None:
-            found = self._answer(request)
+            reply = self._answer(request)
             with suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(hand_over, found)
+                loop.call_soon_threadsafe(hand_over, reply)
 
         threading.Thread(target=work, name="headgate-http-answer", daemon=True).start()
         return await answer

@@ -60,10 +60,10 @@ class ServedSink:
         with self._lock:
             if self._seen is None or time.monotonic() - self._seen.at_s > KEPT_S:
                 self._seen = _Seen(time.monotonic(), self._fetch_report())
-            found = self._seen.report
-        if isinstance(found, HeadgateError):
-            raise found
-        return found
+            seen = self._seen.report
+        if isinstance(seen, HeadgateError):
+            raise seen
+        return seen
 
     def forget(self) -> None:
         """Ask again next time: the sink was changed."""
@@ -139,11 +139,14 @@ def gauges(sinks: Iterable[ServedSink]) -> list[Gauge]:
 
 def _gauges(sink: ServedSink) -> list[Gauge]:
     try:
-        found: Iterable[Gauge] = report_gauges(sink.report())
+        gauges: Iterable[Gauge] = report_gauges(sink.report())
     except HeadgateError as error:
-        found = [*state_gauges(Condition.UNKNOWN), Gauge(names.ERROR_INFO, 1, {"code": error.code})]
+        gauges = [
+            *state_gauges(Condition.UNKNOWN),
+            Gauge(names.ERROR_INFO, 1, {"code": error.code}),
+        ]
     name = sink.settings.name
-    return [Gauge(g.name, g.value, {"sink": name, **g.labels}) for g in found]
+    return [Gauge(g.name, g.value, {"sink": name, **g.labels}) for g in gauges]
 
 
 def report_gauges(report: StatusReport) -> Iterable[Gauge]:

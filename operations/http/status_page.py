@@ -137,14 +137,14 @@ def _error(report: StatusReport) -> str:
     last_error = report.last_error
     if last_error is None:
         return ""
-    kind = "Past error" if last_error.past else "Error"
+    label = "Past error" if last_error.past else "Error"
     who = f" ({_escape(last_error.member)})" if last_error.member else ""
     past = " past" if last_error.past else ""
     again = ""
     if last_error.next_try_ms and not last_error.past:
         again = f" Next try: {_format_epoch_ms(last_error.next_try_ms)}."
     text = f"{who}: {_escape(last_error.text)}{again}"
-    return f'<p class="error{past}"><b>{kind} {_escape(last_error.code)}</b>{text}</p>'
+    return f'<p class="error{past}"><b>{label} {_escape(last_error.code)}</b>{text}</p>'
 
 
 def _render_facts(report: StatusReport, now_ms: int) -> str:

@@ -92,19 +92,21 @@ class _ColumnGuess:
 
     def guess_columns(self, objects: Sequence[Mapping[str, Any]]) -> list[ProposedColumn]:
         """Return the columns of the records, with those of inner fields that need a rule."""
-        found: list[ProposedColumn] = []
+        columns: list[ProposedColumn] = []
         for name, kind, contents in self._guess_fields(objects, ""):
             column = kind.column(name) if isinstance(kind, _NeedsRule) else None
-            found.append(column or ProposedColumn(name, str(kind), note=_note(str(kind), contents)))
-        taken = {column.name.lower() for column in found}
+            columns.append(
+                column or ProposedColumn(name, str(kind), note=_note(str(kind), contents))
+            )
+        taken = {column.name.lower() for column in columns}
         for column in self._apart:
             if column.name.lower() in taken:
                 why = f"its values are of several kinds, and there is a column {column.name}"
                 self.left_out.append((column.path, why))
                 continue
             taken.add(column.name.lower())
-            found.append(column)
-        return found
+            columns.append(column)
+        return columns
 
     def _guess_fields(
         self, objects: Iterable[Mapping[str, Any]], path: str
@@ -234,9 +236,9 @@ def _kinds_of(values: Iterable[Any]) -> str:
     return ", ".join(sorted({_json_type_name(kind) for kind in kinds}))
 
 
-def _json_type_name(kind: type) -> str:
+def _json_type_name(python_type: type) -> str:
     names = {bool: "boolean", int: "number", float: "number", str: "text", dict: "object"}
-    return names.get(kind, "array")
+    return names.get(python_type, "array")
 
 
 def _parses(parse: Callable[[str], object]) -> Callable[[str], bool]:

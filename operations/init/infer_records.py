@@ -31,6 +31,7 @@ from headgate.data_plane.formats.record_format import (
     RecordFormat,
     UndecodableRecords,
 )
+from headgate.data_plane.formats.registry.frames import is_of_glue
 from headgate.data_plane.formats.unknown_fields import (
     EvolvingFormat,
     RowPlace,
@@ -50,6 +51,7 @@ _JSON = ("json", "connect-json")
 
 _REGISTRY = "-registry"
 """How the names of formats end whose records begin with the id of a schema in a registry."""
+_GLUE_REGISTRY = "glue-registry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,8 @@ def _find_format(values: Sequence[bytes | None], options: Mapping[str, str]) -> 
     Raises ``ConfigurationError`` if the values need a registry whose address is not known.
     """
     there = [value for value in values if value is not None]
+    if there and sum(map(is_of_glue, there)) * 2 >= len(there):
+        return _GLUE_REGISTRY
     framed = [value for value in there if value[:1] == b"\0"]
     if not there or len(framed) * 2 < len(there):
         return "json"
@@ -140,8 +144,9 @@ def _find_format(values: Sequence[bytes | None], options: Mapping[str, str]) -> 
         )
     # Backwards: the client keeps its first answer, and only Protobuf asks for a descriptor.
     names = [name for name in format_names() if name.endswith(_REGISTRY)][::-1]
-    found = {name: count_envelopes(framed, _format_of(name, options)) for name in names}
-    return min(names, key=lambda name: found[name].unreadable)
+    names.remove(_GLUE_REGISTRY)
+    envelopes = {name: count_envelopes(framed, _format_of(name, options)) for name in names}
+    return min(names, key=lambda name: envelopes[name].unreadable)
 
 
 def _format_of(name: str, options: Mapping[str, str]) -> Callable[[], RecordFormat]:
@@ -162,7 +167,7 @@ def _written_columns(
     except UndecodableRecords as found:
         bad = found.bad
     return reduce(
-        join_columns, (wanted for _, wanted in writer.unknown_columns(there, bad)), Struct()
+        join_columns, (columns for _, columns in writer.unknown_columns(there, bad)), Struct()
     )
 
 
@@ -174,9 +179,9 @@ def _proposal_of(written: Struct, looks: EnvelopeCounts) -> Proposal:
     return Proposal(tuple(columns), tuple(left_out), looks.record_count, looks.unreadable)
 
 
-def _type_text(kind: Type) -> str:
+def _type_text(value_type: Type) -> str:
     """Return the type as a sink file has it."""
-    match kind:
+    match value_type:
         case Struct(fields):
             return f"struct<{', '.join(f'{c.name}: {_type_text(c.type)}' for c in fields)}>"
         case ListOf(Column(type=item)):
@@ -184,7 +189,7 @@ def _type_text(kind: Type) -> str:
         case MapOf(key, Column(type=item)):
             return f"map<{_type_text(key)}, {_type_text(item)}>"
         case _:
-            return str(kind).replace("[", "(").replace("]", ")")
+            return str(value_type).replace("[", "(").replace("]", ")")
 
 
 def _propose_of_json(
@@ -236,5 +241,5 @@ def _row(document: Document, envelope: Envelope) -> Document | None:
 
 def _common_value(keys: Iterable[Document]) -> tuple[str, ...]:
     """Return the fields of the keys, if all have the same."""
-    found = {tuple(key) for key in keys}
-    return found.pop() if len(found) == 1 else ()
+    distinct = {tuple(key) for key in keys}
+    return distinct.pop() if len(distinct) == 1 else ()

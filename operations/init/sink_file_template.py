@@ -176,9 +176,8 @@ def build_sink_file(
         "kafka_auth": _auth_section("kafka.auth", kafka),
     }
     if records is None:
-        of_registry = "avro-registry" if "registry.url" in format else "json"
-        kind = _format_section(format.get("type", of_registry), format)
-        return _TEMPLATE.format(**parts, **_APPENDED, format=kind, columns=_COLUMNS)
+        format_text = _format_section(format.get("type", _format_for(format)), format)
+        return _TEMPLATE.format(**parts, **_APPENDED, format=format_text, columns=_COLUMNS)
     texts, key = _changes_settings(records)
     kept = format if records.needs_options(fixed="type" in format) else {}
     return _TEMPLATE.format(
@@ -187,6 +186,13 @@ def build_sink_file(
         format=_format_section(records.format_name, kept),
         columns=_columns(topic or name, records, key),
     )
+
+
+def _format_for(options: Mapping[str, str]) -> str:
+    """Return a format that takes these options."""
+    if any(name.startswith("glue.") for name in options):
+        return "glue-registry"
+    return "avro-registry" if "registry.url" in options else "json"
 
 
 def _pairs(properties: Mapping[str, str]) -> list[str]:

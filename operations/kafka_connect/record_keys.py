@@ -21,6 +21,7 @@ _REGISTRY = {
     "bearer.auth.identity.pool.id": "registry.bearer.auth.identity.pool.id",
     "ssl.ca.location": "registry.ssl.ca.location",
 }
+_GLUE = {"region": "glue.region", "endpoint": "glue.endpoint"}
 _OF_JAVA = "how Java's converter makes its values; columns decide here"
 _CONVERTER_NOT_NEEDED = (
     *("auto.register.schemas", "use.latest.version", "enhanced.avro.schema.support"),
@@ -79,6 +80,8 @@ def _format_of(report: Report, converter: str, name: str) -> str | None:
         return form
     if converter.startswith("io.apicurio."):
         return _APICURIO.get(name)
+    if converter.startswith("com.amazonaws.services.schemaregistry.kafkaconnect."):
+        return "glue-registry"
     if converter.startswith(("io.confluent.connect.", "org.apache.kafka.connect.")):
         return _FORMATS.get(name)
     return None
@@ -97,6 +100,11 @@ def _translate_options(report: Report, form: str) -> None:
             base = value.rstrip("/").partition("/apis/")[0]
             options["registry.url"] = report.value_of(key, "REGISTRY", f"{base}/apis/ccompat/v7")
             report.keep(key, 'format.options."registry.url", as its Confluent interface')
+        elif form == "glue-registry" and name in _GLUE:
+            options[_GLUE[name]] = report.value_of(key, "REGISTRY", value)
+            report.keep(key, f'format.options."{_GLUE[name]}"')
+        elif form == "glue-registry" and name == "assumeRoleArn":
+            report.miss(key, 'name a profile with this role: format.options."glue.profile-name"')
         elif inner in _REGISTRY and form.endswith("-registry"):
             options[_REGISTRY[inner]] = report.value_of(key, "REGISTRY", value)
             report.keep(key, f'format.options."{_REGISTRY[inner]}"')

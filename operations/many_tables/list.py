@@ -21,8 +21,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import count_decided_rows, open_each_table, open_reader
-from headgate.runtime.sink_tables import Answer, TableAtRest
-from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.runtime.sink_tables import Answer, TableAtRest, table_failure
 
 EXAMPLES_MAX = 3
 _LAST = Newest(1, 2**62)
@@ -84,14 +83,16 @@ def tables(settings: SinkSettings) -> TablesReport:
             )
         decided = count_decided_rows(settings.quarantine, history)
         named = _names_of_topics(settings.tables, record)
-        found = {
+        described = {
             name: _describe_table_or_error(name, table, pending.get(name, 0))
             for name, table in open_each_table(opened, history, named)
         }
         suspended = {each.table: each for each in (record.suspended if record else ())}
-        known = {*found, *pending, *suspended, *decided, *named, *history.filled}
+        known = {*described, *pending, *suspended, *decided, *named, *history.filled}
         names = sorted(known - {settings.quarantine.table})
-        tables = (found.get(name) or _missing_table(name, pending.get(name, 0)) for name in names)
+        tables = (
+            described.get(name) or _missing_table(name, pending.get(name, 0)) for name in names
+        )
         return TablesReport(
             settings.tables.ledger,
             str(record.transaction) if record else None,
@@ -127,7 +128,7 @@ def _describe_table_or_error(name: str, table: Answer, pending: int) -> FilledTa
         try:
             return _describe_table(name, table, pending)
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
-            table = catalog_failure(error, f"table {name} cannot be read")
+            table = table_failure(error, f"table {name} cannot be read")
     if isinstance(table, MissingRights):
         return _missing_table(name, pending)
     return FilledTable(name, "unreachable", None, pending, None, None, None, str(table))

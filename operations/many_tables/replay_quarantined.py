@@ -13,8 +13,6 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pyiceberg.catalog import Catalog
-
 from headgate.config.multi_table_settings import RouteSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import REPLAY, CommitRecord, Replayed
@@ -59,7 +57,6 @@ from headgate.operations.access.open_secondary_tables import (
 )
 from headgate.operations.control.operator_claim import actor, announce
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, require_catalog
-from headgate.tables.iceberg.catalog import naming_table
 
 PORTION = 10_000
 """How many records are in memory at once and share one commit."""
@@ -116,8 +113,7 @@ def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Repla
     """
     require_replayable(settings, names)
     with open_tables_read_only(settings) as tables:
-        catalog = tables.supports_catalog().catalog
-        session = _ReplaySession(settings, catalog)
+        session = _ReplaySession(tables)
         given = tuple(
             map(session.replay, sorted(names) if names else session.tables_with_records())
         )
@@ -128,11 +124,11 @@ def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Repla
 class _ReplaySession:
     """The ledger and the quarantine as they were read, for one table after the other."""
 
-    def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
-        self._settings = settings
-        self._catalog = catalog
-        self._tables = FilledTables(settings, catalog)
-        self._quarantine = self._open_quarantine(settings.quarantine.table)
+    def __init__(self, tables: SinkTables) -> None:
+        self._settings = tables.settings
+        self._sink_tables = tables
+        self._tables = FilledTables(tables)
+        self._quarantine = self._open_quarantine(self._settings.quarantine.table)
 
     def tables_with_records(self) -> Iterator[str]:
         """Yield the tables with records in the quarantine that are neither suspended nor keyed."""
@@ -146,7 +142,7 @@ class _ReplaySession:
         places: Sequence[Place] = self._quarantine.places_for_table(name)
         given = ReplayedTable(name)
         while True:
-            _, view = self._tables.load_unchanged(name)
+            _, view = self._tables.read_unchanged(name)
             before = record_of(view).replayed
             left = [place for place in places if not is_given_back(place, before)]
             if not left:
@@ -188,9 +184,7 @@ class _ReplaySession:
     def _open_quarantine(self, name: str) -> DivertedRecords:
         """Raises ``ReplayRefused``, ``ReplayUnfit``."""
         sink, branch = self._settings.name, self._settings.table.branch
-        with naming_table(name):
-            table = self._catalog.load_table(name)
-        view = self._tables.open_filled_table(name).view_of_loaded(table)
+        reader, view = self._tables.read(name)
         if view.lineage is not Lineage.CONTAINS_TAG or view.record is None:
             raise ReplayRefused(
                 f"the quarantine {name} is not as sink {sink} left it: {view.lineage.value}",
@@ -202,27 +196,28 @@ class _ReplaySession:
                 f"{self._tables.ledger.table}",
                 "start the sink: its error says what to do",
             )
-        found = DivertedRecords(table, sink, branch, view.record)
-        if not found.has_table_column:
+        diverted = DivertedRecords(reader.table, sink, branch, view.record)
+        if not diverted.has_table_column:
             raise ReplayUnfit(
                 f"the quarantine {name} has no column {MEANT_FOR}: which table its records were "
                 "meant for is not known",
                 f"add the column {MEANT_FOR} (string); it is filled from then on",
             )
-        return found
+        return diverted
 
     def _write(self, name: str, portion: Sequence[Place]) -> BatchWritten:
         """Write the portion's records to files of the table.
 
         Raises ``WriteFailed``, ``StopSink``.
         """
-        settings = _route_only_to(self._settings, name)
+        tables = self._sink_tables.with_settings(_route_only_to(self._settings, name))
+        settings = tables.settings
         ranges = _ranges(portion)
-        wanted = {(place.at, place.offset) for place in portion}
+        places = {(place.at, place.offset) for place in portion}
         records: dict[TopicPartition, dict[int, Record]] = {at: {} for at in ranges}
         for record in self._quarantine.records(name, ranges):
             at = TopicPartition(record.topic, record.partition)
-            if (at, record.offset) in wanted:
+            if (at, record.offset) in places:
                 records[at][record.offset] = record
         chunk = chunk_of([[some[n] for n in sorted(some)] for some in records.values()])
         folder = f"{_FOLDER}/{settings.name}/replayed-{uuid.uuid4().hex[:12]}"
@@ -236,14 +231,13 @@ class _ReplaySession:
             folder=folder,
         )
         for _ in range(_TRIES):
-            planning = SinkTables.in_catalog(settings, self._catalog).planning()
-            outcome = planning.write_planned(
+            outcome = tables.planning().write_planned(
                 batch,
                 lambda plan: write_put_records(plan, batch, chunk),  # noqa: B023
             )
             if not isinstance(outcome, BatchNeeds):
                 break
-            batch = with_schema_changes(settings, self._catalog, batch, outcome)
+            batch = with_schema_changes(tables, batch, outcome)
         if isinstance(outcome, BatchFailed):
             raise outcome.fatal or WriteFailed(outcome.reason)
         if isinstance(outcome, BatchNeeds):
@@ -257,7 +251,7 @@ class _ReplaySession:
 
         Nobody else replays.
         """
-        table = self._tables.open_filled_table(view.table)
+        table = self._tables.open(view.table)
         reason, before = "", record_of(view).replayed
         for _ in range(_TRIES):
             record = _with_replayed(record_of(view), records, until)
@@ -265,7 +259,7 @@ class _ReplaySession:
             if isinstance(outcome, Landed):
                 return
             reason = outcome.reason
-            _, view = self._tables.load_unchanged(view.table)
+            _, view = self._tables.read_unchanged(view.table)
             now = record_of(view)
             if now.replayed == until and not isinstance(outcome, Refused):
                 return

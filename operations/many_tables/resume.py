@@ -47,7 +47,7 @@ def resume_tables(
         for name in asked
         if name in gone and not (names and _may_create(settings.tables, name))
     }
-    wanted = {n: each for n, each in asked.items() if n not in kept and not each.resuming}
+    resumed = {n: each for n, each in asked.items() if n not in kept and not each.resuming}
     refused = [f"{name} stays suspended: {suspended[name].why}" for name in sorted(kept)]
     if kept == asked.keys():
         raise TableStillSuspended("; ".join(refused), _GONE_HINT)
@@ -56,16 +56,16 @@ def resume_tables(
         now = {each.table: each for each in record.suspended}
         return all(
             name not in now or now[name].resuming or now[name].since_ms > before.since_ms
-            for name, before in wanted.items()
+            for name, before in resumed.items()
         )
 
-    record = send_until_applied(settings, Resume(tuple(sorted(wanted))), answered, patience_s)
-    left = [p for p in record.suspended if p.table in wanted and not p.resuming]
+    record = send_until_applied(settings, Resume(tuple(sorted(resumed))), answered, patience_s)
+    left = [p for p in record.suspended if p.table in resumed and not p.resuming]
     still = [f"{suspended.table} stays suspended: {suspended.why}" for suspended in left]
     if still or refused:
         hint = "fix it, and try again" if still else _GONE_HINT
         raise TableStillSuspended("; ".join((*still, *refused)), hint)
-    return tuple(sorted(wanted))
+    return tuple(sorted(resumed))
 
 
 def resume_and_open(
@@ -77,11 +77,11 @@ def resume_and_open(
     if one does not open within ``patience_s``.
     """
     suspended, gone = _read_suspended(settings)
-    wanted = tuple(sorted(suspended.keys() & set(names) if names else suspended))
-    if any(not suspended[name].resuming for name in wanted):
-        resume_tables(settings, wanted, patience_s)
-    _wait_until_open(settings, wanted, gone, patience_s)
-    return wanted
+    resumed = tuple(sorted(suspended.keys() & set(names) if names else suspended))
+    if any(not suspended[name].resuming for name in resumed):
+        resume_tables(settings, resumed, patience_s)
+    _wait_until_open(settings, resumed, gone, patience_s)
+    return resumed
 
 
 def _wait_until_open(
@@ -125,10 +125,10 @@ def _find_unopened(
 
 def _may_create(tables: TablesSettings, table: str) -> bool:
     """Return whether the sink can create the table again (LEDGER-2)."""
-    wanted = tables.create.schema
+    creates_from = tables.create.schema
     each = section_of(tables, table)
-    declared = wanted is not CreateFrom.OFF and bool(each and each.columns)
-    return wanted.takes_columns_from_records or declared
+    declared = creates_from is not CreateFrom.OFF and bool(each and each.columns)
+    return creates_from.takes_columns_from_records or declared
 
 
 def _read_suspended(settings: SinkSettings) -> tuple[dict[str, Suspended], set[str]]:

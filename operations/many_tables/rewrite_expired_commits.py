@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table
 from pyroaring import BitMap64
 
 from headgate.config.sink_settings import SinkSettings
@@ -23,6 +21,7 @@ from headgate.control_protocol.errors import DeletedBack, ReplayUnfit, RereadRef
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, TableView
+from headgate.control_protocol.table_format import LoadedReader
 from headgate.control_protocol.table_history import FileRows
 from headgate.operations.access.open_secondary_tables import (
     FilledTables,
@@ -40,11 +39,8 @@ from headgate.operations.audit.records import (
     scan_staged_files,
 )
 from headgate.operations.control.operator_claim import actor, announce
-from headgate.runtime.maintenance.compaction import Rewriting, target_bytes
-from headgate.runtime.sink_tables import open_tables_read_only, require_catalog
-from headgate.tables.iceberg.maintenance.compaction_plan import Choice
-from headgate.tables.iceberg.pending_manifests import portions_of
-from headgate.tables.iceberg.reader import IcebergReader
+from headgate.runtime.maintenance.compaction import rewrite_pending_files
+from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, require_catalog
 from headgate.tables.storage.file_io import delete_quietly
 
 _TRIES = 5
@@ -104,8 +100,7 @@ def rewrite_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Rewr
     """
     columns = require_rewritable(settings, names)
     with open_tables_read_only(settings) as tables:
-        catalog = tables.supports_catalog().catalog
-        session = _RewriteSession(settings, catalog, columns)
+        session = _RewriteSession(tables, columns)
         written = tuple(
             map(session.rewrite, sorted(names) if names else session.tables_with_expired())
         )
@@ -116,14 +111,11 @@ def rewrite_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Rewr
 class _RewriteSession:
     """The ledger as it was read, for one table after the other."""
 
-    def __init__(self, settings: SinkSettings, catalog: Catalog, columns: Columns) -> None:
-        self._settings = settings
-        self._tables = FilledTables(settings, catalog)
+    def __init__(self, tables: SinkTables, columns: Columns) -> None:
+        self._settings = tables.settings
+        self._tables = FilledTables(tables)
         self._columns = columns
-        ledger, branch = self._tables.ledger_table, settings.table.branch
-        self._renewed = find_recreated_topics(
-            IcebergReader(ledger, settings.name, branch).history()
-        )
+        self._renewed = find_recreated_topics(self._tables.ledger_reader.history())
         record = self._tables.ledger.record
         self._expired = (
             tuple(
@@ -149,26 +141,24 @@ class _RewriteSession:
         """Write in one call; start over if the table has moved meanwhile."""
         reason = ""
         for _ in range(_TRIES):
-            table, view = self._tables.load_unchanged(name)
+            reader, view = self._tables.read_unchanged(name)
             if not (pending_commits := self._find_not_rewritten(view)):
                 return RewrittenTable(name)
-            files, left_out = self._write(table, pending_commits)
+            files, left_out = self._write(reader, pending_commits)
             rows = sum(file.records for file in files)
             until = replace(
                 record_of(view).replayed or Replayed(),
                 expired=max(d.transaction for d in pending_commits),
             )
             record = record_of(view).with_rows_returned(rows, until, command=REREAD, actor=actor())
-            outcome = self._tables.open_filled_table(name).commit(
-                CommitAttempt(view, record, tuple(files))
-            )
+            outcome = self._tables.open(name).commit(CommitAttempt(view, record, tuple(files)))
             if isinstance(outcome, Landed):
                 return RewrittenTable(name, rows, *left_out)
             reason = outcome.reason
             if isinstance(outcome, Refused):
-                delete_quietly(table.io, [file.path for file in files])
+                delete_quietly(reader.table.io, [file.path for file in files])
                 continue
-            if record_of(self._tables.load_unchanged(name)[1]).replayed == until:
+            if record_of(self._tables.read_unchanged(name)[1]).replayed == until:
                 return RewrittenTable(name, rows, *left_out)
             break
         raise RetryLater(
@@ -223,15 +213,13 @@ class _RewriteSession:
         return tuple(pending_commits)
 
     def _write(
-        self, table: Table, pending_commits: Sequence[PendingCommit]
+        self, reader: LoadedReader, pending_commits: Sequence[PendingCommit]
     ) -> tuple[list[WrittenFile], tuple[int, int]]:
         """Return the pending commits' rows in new files, and how many of them were left out.
 
         These are in the table already, or were deleted from it.
         """
-        sink, branch = self._settings.name, self._settings.table.branch
-        reader = IcebergReader(table, sink, branch)
-        wanted, came = TableRecords(), TableRecords()
+        expired, came = TableRecords(), TableRecords()
         try:
             paths = {
                 pending_commit: {file.path for file in self._files(reader, pending_commit)}
@@ -239,10 +227,10 @@ class _RewriteSession:
             }
             known = find_delivered(reader, paths, self._tables.ledger.uuid)
             for pending_commit in pending_commits:
-                scan_staged_files(self._files(reader, pending_commit), self._columns, wanted)
+                scan_staged_files(self._files(reader, pending_commit), self._columns, expired)
                 if known[pending_commit]:
                     scan_staged_files(self._files(reader, pending_commit), self._columns, came)
-            found = scan_records(
+            present = scan_records(
                 reader, self._columns, frozenset(), rewound={}, on_progress=lambda *_: None
             )
         except FileNotFoundError as error:
@@ -250,9 +238,9 @@ class _RewriteSession:
         except (ValueError, NotImplementedError) as error:  # such as equality deletes
             why = f"the table's rows cannot be read here: {error}"
             raise RereadRefused(why, _ELSEWISE) from error
-        if wanted.foreign_rows:
+        if expired.foreign_rows:
             raise RereadRefused(
-                f"{wanted.foreign_rows} rows of what expired do not say which record they are of",
+                f"{expired.foreign_rows} rows of what expired do not say which record they are of",
                 _ELSEWISE,
             )
         if untold := [
@@ -264,43 +252,42 @@ class _RewriteSession:
                 "older snapshots of the table",
                 _ELSEWISE,
             )
-        there = _intersect(wanted, found)
+        there = _intersect(expired, present)
         if again := sorted(self._renewed & {at.topic for at in there}):
             raise RereadRefused(
                 f"{', '.join(again)} was re-created since the sink began: offsets name two "
                 "records, and which of them the table has cannot be told",
                 _ELSEWISE,
             )
-        gone = self._find_deleted(reader, wanted, came, there)
+        gone = self._find_deleted(reader, expired, came, there)
         without = {at: there.get(at, BitMap64()) | gone.get(at, BitMap64()) for at in there | gone}
         dead = self._find_positions(reader, pending_commits, without) if without else {}
-        size_bytes = target_bytes(table, 0, self._settings.coordinator.target_file_bytes)
+        manifests = [pending_commit.manifest for pending_commit in pending_commits]
+        size_bytes = self._settings.coordinator.target_file_bytes
         try:
-            portions = portions_of(
-                table, [pending_commit.manifest for pending_commit in pending_commits], dead
+            rewritten = rewrite_pending_files(
+                reader.table, self._settings.name, manifests, dead, size_bytes=size_bytes
             )
-            choice = Choice(None, portions, frozenset(), (), 0)
-            rewritten = Rewriting(table, sink, size_bytes, born=False).rewrite(choice)
         except ValueError as error:
             raise RereadRefused(str(error), _ELSEWISE) from error
         except FileNotFoundError as error:
             raise RereadRefused(f"{_GONE}: {error}", _ELSEWISE) from error
         written = list(rewritten.written.files) if rewritten.written else []
         if rewritten.unfit:
-            delete_quietly(table.io, [file.path for file in written])
+            delete_quietly(reader.table.io, [file.path for file in written])
             path, why = next(iter(rewritten.unfit.items()))
             raise RereadRefused(
                 f"{path} does not fit the table's columns of today: {why}", _ELSEWISE
             )
         return written, (sum(map(len, there.values())), sum(map(len, gone.values())))
 
-    def _files(self, reader: IcebergReader, pending_commit: PendingCommit) -> Iterator[FileRows]:
+    def _files(self, reader: LoadedReader, pending_commit: PendingCommit) -> Iterator[FileRows]:
         return reader.staged_rows(pending_commit.manifest, self._columns)
 
     def _find_deleted(
         self,
-        reader: IcebergReader,
-        wanted: TableRecords,
+        reader: LoadedReader,
+        expired: TableRecords,
         came: TableRecords,
         there: Mapping[TopicPartition, BitMap64],
     ) -> dict[TopicPartition, BitMap64]:
@@ -310,7 +297,7 @@ class _RewriteSession:
         """
         listed = reader.history().deleted.of_topics(record_of(self._tables.ledger).topic_ids)
         gone = {}
-        for at, seen in wanted.partitions.items():
+        for at, seen in expired.partitions.items():
             once = came.offsets_of(at).offsets | bitmap_of_ranges(listed.get(at, ()))
             if left := (seen.offsets & once) - there.get(at, BitMap64()):
                 gone[at] = left
@@ -318,26 +305,26 @@ class _RewriteSession:
 
     def _find_positions(
         self,
-        reader: IcebergReader,
+        reader: LoadedReader,
         pending_commits: Sequence[PendingCommit],
         there: Mapping[TopicPartition, BitMap64],
     ) -> dict[str, BitMap64]:
         """Return, by file, the positions of the rows that are in the table already."""
-        found: dict[str, BitMap64] = {}
+        positions: dict[str, BitMap64] = {}
         for pending_commit in pending_commits:
             for file in self._files(reader, pending_commit):
                 begin = 0
                 for batch in file.batches():
                     places = (begin + place for place in positions_of(batch, self._columns, there))
-                    found.setdefault(file.path, BitMap64()).update(places)
+                    positions.setdefault(file.path, BitMap64()).update(places)
                     begin += batch.num_rows
-        return found
+        return positions
 
 
-def _intersect(wanted: TableRecords, found: TableRecords) -> dict[TopicPartition, BitMap64]:
+def _intersect(one: TableRecords, other: TableRecords) -> dict[TopicPartition, BitMap64]:
     """Return, by partition, the records that both have."""
     return {
         at: both
-        for at, seen in wanted.partitions.items()
-        if at in found.partitions and (both := seen.offsets & found.partitions[at].offsets)
+        for at, seen in one.partitions.items()
+        if at in other.partitions and (both := seen.offsets & other.partitions[at].offsets)
     }

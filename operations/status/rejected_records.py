@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.table_format import SupportsDeadLetters
 from headgate.control_protocol.table_history import Newest, TableReader
 from headgate.operations.status.report import RejectedRecord
-from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.dead_letter_rows import ROWS_LOOKED_AT
+from headgate.runtime.sink_tables import SinkTables, table_failure
 
 SHOWN = 5
 _REASON_CHARACTERS_MAX = 300
+_ROWS_LOOKED_AT = 5_000
 _COMMITS_LOOKED_AT = 50
 _ANY_TIME_MS = 2**62
 _ROWS_SOUGHT_AMONG = 100_000
@@ -31,29 +28,29 @@ def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
     Without ``quarantine.excerpts`` the reason is only its class. Raises ``HeadgateError``.
     """
     settings, name = tables.settings, tables.settings.quarantine.table
+    excerpts = settings.quarantine.excerpts
     try:
-        found = _read_newest(tables)
+        rows = _read_newest(tables)
     except HeadgateError:
         raise
     except Exception as error:
-        raise catalog_failure(error, f"table {name} cannot be read") from error
+        raise table_failure(error, f"table {name} cannot be read") from error
     return tuple(
         RejectedRecord(
             str(row["topic"]),
             int(row["partition"]),
             int(row["offset"]),
-            _reason(settings, row["error_class"], row["message"]),
+            settings.redacted(_reason(row, excerpts=excerpts))[:_REASON_CHARACTERS_MAX],
             f"{row['epoch']}.{row['transaction']}",
         )
-        for row in reversed(found)
+        for row in reversed(rows)
     )
 
 
 def _read_newest(tables: SinkTables) -> list[dict[str, Any]]:
     settings, name = tables.settings, tables.settings.quarantine.table
-    if isinstance(found := tables.format_of(name), SupportsDeadLetters):
-        unsent = found.unsent_rows(tables.spec(name), settings.name)
-        return list(unsent.newest_rows(SHOWN, _COLUMNS))
+    if unsent := tables.unsent_rows(name):
+        return list(unsent.newest_rows(SHOWN, _COLUMNS, _ROWS_LOOKED_AT))
     with tables.open_at_rest(name) as secondary:
         reader = secondary.reader
         commits = reader.history(Newest(_COMMITS_LOOKED_AT, _ANY_TIME_MS)).commits
@@ -66,7 +63,7 @@ def _read_newest(tables: SinkTables) -> list[dict[str, Any]]:
         )
         if paths & {file.path for file in there}:
             rows = _rows(reader, _COLUMNS, paths)
-            return list(deque(islice(rows, ROWS_LOOKED_AT), maxlen=SHOWN))
+            return list(deque(islice(rows, _ROWS_LOOKED_AT), maxlen=SHOWN))
         if sum(file.records for file in there) > _ROWS_SOUGHT_AMONG:
             return []
         return select_newest(_rows(reader, (*_COLUMNS, "sink"), None), settings.name)
@@ -84,19 +81,19 @@ def _rows(
 
 def select_newest(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[str, Any]]:
     """Select the newest rows by their own columns, for a table that cannot list committed files."""
-    newest, found = (0, -1), deque[dict[str, Any]](maxlen=SHOWN)
+    newest, kept = (0, -1), deque[dict[str, Any]](maxlen=SHOWN)
     for row in rows:
         transaction = (row["epoch"] or 0, row["transaction"] or 0)
         if row["sink"] != sink or transaction < newest:
             continue
         if transaction > newest:
             newest = transaction
-            found.clear()
-        found.append(row)
-    return list(found)
+            kept.clear()
+        kept.append(row)
+    return list(kept)
 
 
-def _reason(settings: SinkSettings, error_class: str | None, message: str | None) -> str:
+def _reason(row: Mapping[str, Any], *, excerpts: bool) -> str:
     """Build the reason; rows that others put into the quarantine may lack either part."""
-    parts = [error_class or "", (message or "") if settings.quarantine.excerpts else ""]
-    return settings.redacted(": ".join(filter(None, parts)))[:_REASON_CHARACTERS_MAX]
+    parts = [row["error_class"] or "", (row["message"] or "") if excerpts else ""]
+    return ": ".join(filter(None, parts))

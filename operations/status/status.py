@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
@@ -28,7 +29,12 @@ from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.first_records import first_timestamps
 from headgate.operations.access.kafka_connection import open_source_topics, read_control_tail
-from headgate.operations.access.tables import describe_unusable_tables, error_at_start, open_reader
+from headgate.operations.access.tables import (
+    describe_unusable_tables,
+    error_at_start,
+    find_start_error,
+    open_reader,
+)
 from headgate.operations.status.deferred_partitions import (
     HeldPartition,
     describe_held,
@@ -89,11 +95,11 @@ def status(
     ``with_age``: also the age of the first record that is not in the table, by topic. Raises what
     opening the table raises.
     """
-    notes = _Notes(settings)
+    notes = _Notes(settings.redacted)
     now_ms = time.time_ns() // 1_000_000
     since_ms = now_ms - overdue_threshold_ms(settings.coordinator)
-    found = _read_table_status(settings, Newest(transactions, since_ms), notes)
-    history, wrong, record = found.history, found.wrong, found.history.record
+    table_status = _read_table_status(settings, Newest(transactions, since_ms), notes)
+    history, wrong, record = table_status.history, table_status.wrong, table_status.history.record
     notes.texts += filter(None, [describe_weaker_guarantee(settings)])
     logs = _read_logs(settings, notes, unread_since_ms=since_ms)
     partitions, held = (
@@ -110,9 +116,11 @@ def status(
     if of_query:
         notes.texts.append("a Spark query fills the table: only its commits show whether it runs")
     ask_group = notes.reachable and heard_events.silent and not (stopped or of_query)
-    unheard = _note_silent_members(settings, notes) if ask_group else 0
+    group = Cluster(settings.kafka), settings.source.group_id
+    unheard = _note_silent_members(*group, settings.control.topic, notes) if ask_group else 0
     if not (wrong or record) and notes.reachable:
-        wrong = _start_error(settings)
+        refused = find_start_error(settings)
+        wrong = LastError.of(refused, settings.redacted) if refused else None
     error = wrong or notes.wrong or heard_events.error
     stalled = _find_stalled(history, logs, since_ms)
     condition = condition_from(
@@ -139,7 +147,7 @@ def status(
         table=settings.table.identifier,
         **_fields_of_record(history),
         open_transaction=find_open_transaction(envelopes),
-        pending_rows=sum(pending_commit.record_count for pending_commit in found.pending),
+        pending_rows=sum(pending_commit.record_count for pending_commit in table_status.pending),
         partitions=partitions,
         held=held,
         transactions=tuple(_transactions(history, transactions)),
@@ -151,10 +159,11 @@ def status(
         if condition is Condition.UNKNOWN and notes.exit_code
         else EXIT_CODES[condition] or notes.exit_code,
         stalled=tuple(map(str, stalled)),
-        rejected_records=found.bad,
+        rejected_records=table_status.bad,
     )
     if with_age and notes.reachable:
-        return replace(report, lag_seconds=_lag_ages(settings, report, now_ms))
+        earliest = partial(first_timestamps, settings.kafka, settings.source.group_id)
+        return replace(report, lag_seconds=_lag_ages(report, earliest, now_ms))
     return report
 
 
@@ -175,10 +184,14 @@ def _fields_of_record(history: History) -> Mapping[str, Any]:
     }
 
 
-def _lag_ages(settings: SinkSettings, report: StatusReport, now_ms: int) -> Mapping[str, float]:
+def _lag_ages(
+    report: StatusReport,
+    earliest: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
+    now_ms: int,
+) -> Mapping[str, float]:
     """Return the age of the oldest unstored record by topic, in seconds; without one, 0.
 
-    Empty if the brokers do not answer.
+    ``earliest`` asks for the times of the first records. Empty if the brokers do not answer.
     """
     partitions = (each for each in report.partitions if each.topic != QUERY_TOPIC)
     at = {TopicPartition(p.topic, p.partition): p for p in partitions}
@@ -188,8 +201,7 @@ def _lag_ages(settings: SinkSettings, report: StatusReport, now_ms: int) -> Mapp
     stored |= {each.at: each.log_begin for each in report.held}
     behind = sorted((each for each, lag in lags.items() if lag), key=lambda each: -lags[each])
     try:
-        group_id = settings.source.group_id
-        first = first_timestamps(settings.kafka, group_id, {each: stored[each] for each in behind})
+        first = earliest({each: stored[each] for each in behind})
     except RetryLater:
         return {}
     gauges = lag_gauges(lags, first, now_ms)
@@ -204,7 +216,7 @@ def overdue_threshold_ms(coordinator: CoordinatorSettings) -> int:
 
 def read_offsets(settings: SinkSettings) -> OffsetsReport:
     """Return the stored next offsets next to the source's logs. Raises as ``status``."""
-    notes = _Notes(settings)
+    notes = _Notes(settings.redacted)
     with open_reader(settings) as tables:
         history = tables.reader.history()
     logs = _read_logs(settings, notes)
@@ -231,7 +243,7 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
     try:
         with open_reader(settings) as tables:
             history = tables.reader.history(newest)
-            refused = error_at_start(settings, tables.reader)
+            refused = error_at_start(tables)
             pending = tables.undelivered_commits(history.record)
             gone = describe_unusable_tables(tables, history)
             notes.texts += map(settings.redacted, [*gone, MEND_TABLES] if gone else [])
@@ -261,18 +273,11 @@ def _rejected_records(
         return ()
 
 
-def _start_error(settings: SinkSettings) -> LastError | None:
-    from headgate.operations.status.refused_start import find_start_error  # imports pandas
-
-    error = find_start_error(settings)
-    return LastError.of(error, settings.redacted) if error else None
-
-
 class _Notes:
     """What could not be asked (``exit_code`` is then not 0), and what an answer showed as wrong."""
 
-    def __init__(self, settings: SinkSettings) -> None:
-        self._settings = settings
+    def __init__(self, redacted: Callable[[str], str]) -> None:
+        self.redacted = redacted
         self.texts: list[str] = []
         self.exit_code = 0
         self.wrong: LastError | None = None
@@ -283,10 +288,10 @@ class _Notes:
 
     def note_failure(self, what: str, error: HeadgateError) -> None:
         if isinstance(error, RetryLater | MissingRights):
-            self.texts.append(f"{what} not known: {self._settings.redacted(str(error))}")
+            self.texts.append(f"{what} not known: {self.redacted(str(error))}")
             self.exit_code = error.exit_code
         else:
-            self.wrong = LastError.of(error, self._settings.redacted)
+            self.wrong = LastError.of(error, self.redacted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,14 +339,14 @@ def _read_logs(
 ) -> Mapping[TopicPartition, _PartitionLog]:
     try:
         with open_source_topics(settings) as topics:
-            found = topics.describe()
+            described = topics.describe()
             before = topics.offsets_at(unread_since_ms) if unread_since_ms else {}
     except (RetryLater, ConfigurationError) as error:
         notes.note_failure("lag and participants are", error)
         return {}
     return {
         (at := TopicPartition(name, number)): _PartitionLog(log, before.get(at))
-        for name, topic in found.items()
+        for name, topic in described.items()
         for number, log in topic.partitions.items()
     }
 
@@ -391,15 +396,14 @@ def _read_events(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
     return envelopes
 
 
-def _note_silent_members(settings: SinkSettings, notes: _Notes) -> int:
+def _note_silent_members(cluster: Cluster, group: str, topic: str, notes: _Notes) -> int:
     """Return how many are in the group although nobody is heard, and note who they are.
 
     If the group cannot be asked, nothing is known: a process that cannot speak is not ready, and
     must not be reported as one that stopped.
     """
-    group, topic = settings.source.group_id, settings.control.topic
     try:
-        members = Cluster(settings.kafka).group(group).members
+        members = cluster.group(group).members
     except (RetryLater, ConfigurationError) as error:
         notes.note_failure(f"members of group {group} are", error)
         return 0

@@ -21,6 +21,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
+from pyroaring import BitMap64
 
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
@@ -34,6 +35,7 @@ from headgate.data_plane.write.table_outlets import BUFFER_BYTES
 from headgate.tables.iceberg.maintenance.compaction_commit import MovedRows, Written, moved_rows
 from headgate.tables.iceberg.maintenance.compaction_plan import Choice, SmallFile, sinks_folder
 from headgate.tables.iceberg.maintenance.files_to_delete import now_s
+from headgate.tables.iceberg.pending_manifests import portions_of
 from headgate.tables.iceberg.upsert.delete_files import Positions, positions_of
 
 ROWS_AT_ONCE = 65_536
@@ -77,6 +79,24 @@ def target_bytes(table: Table, named: int, otherwise: int) -> int:
     """Return the size for compacted files: as configured, else the table's, else the sink's."""
     wanted = named or int(table.properties.get("write.target-file-size-bytes", otherwise))
     return min(wanted, SORTED_BYTES) if table.sort_order().fields else wanted
+
+
+def rewrite_pending_files(
+    table: Table,
+    sink: SinkName,
+    manifests: Sequence[str],
+    dead: Mapping[str, BitMap64],
+    *,
+    size_bytes: int,
+) -> Rewritten:
+    """Write the rows of staged manifests into new files of the table (SUSPEND-6).
+
+    ``dead``: by path, positions to leave out; ``size_bytes``: of a file, unless the table names
+    another size. Raises ``ValueError`` for a file that cannot be rewritten, and what storage
+    raises.
+    """
+    choice = Choice(None, portions_of(table, manifests, dead), frozenset(), (), 0)
+    return Rewriting(table, sink, target_bytes(table, 0, size_bytes), born=False).rewrite(choice)
 
 
 class Rewriting:

@@ -148,12 +148,10 @@ class Maintenance:
 def begin_maintenance(tables: SinkTables, opening: ExitStack, ended: OnEnded | None) -> None:
     """Maintain a coordinator's tables beside its commits, if wanted; ``opening`` ends it."""
     settings = tables.settings
-    found = tables.maintained_format_of(
-        settings.quarantine.table if settings.has_foreign_quarantine else tables.name
-    )
-    if settings.maintenance and found:
-        callbacks = (ended,) if ended else ()
-        opening.callback(Maintenance(settings, found.catalog, found.commit_locks, *callbacks).close)
+    maintained = tables.maintained_format
+    if settings.maintenance and maintained:
+        at, callbacks = (maintained.catalog, maintained.commit_locks), (ended,) if ended else ()
+        opening.callback(Maintenance(settings, *at, *callbacks).close)
 
 
 def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> list[str]:

@@ -21,7 +21,11 @@ from headgate.runtime.maintenance.compaction import Rewriting, Stopped, target_b
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.tables.iceberg.commit_lock import CommitLock
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
-from headgate.tables.iceberg.maintenance.compaction_plan import Choice, Wanted, choose_files
+from headgate.tables.iceberg.maintenance.compaction_plan import (
+    Choice,
+    CompactionLimits,
+    choose_files,
+)
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, retry_until_settled
 from headgate.tables.iceberg.maintenance.orphan_files import Ages, Deciding, Orphans
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
@@ -127,7 +131,7 @@ class Round:
 
     def _choose_files(self, table: Table, born_max: int | None = None) -> Choice:
         """Choose the files; ``born_max`` is the head's sequence number when the round began."""
-        wanted = Wanted(
+        wanted = CompactionLimits(
             self._target_file_bytes(table),
             self.settings.maintenance.files_min,
             but=frozenset(self.unfit),

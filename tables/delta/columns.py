@@ -61,15 +61,15 @@ def require_partitionable(columns: Struct, partition_by: Sequence[str]) -> None:
     """Raise ``ConfigurationError`` if Delta cannot name a file's value of such a column."""
     types = {column.name: column.type for column in columns.fields}
     for name in partition_by:
-        kind = types.get(name)
-        if kind is None:
+        column_type = types.get(name)
+        if column_type is None:
             raise ConfigurationError(
                 f"a Delta table cannot be partitioned by {name!r}, which is not one of its columns",
                 "name a column: Delta has no transforms, so that a day needs a column of its own",
             )
-        if not may_partition(kind):
+        if not may_partition(column_type):
             raise ConfigurationError(
-                f"a Delta table is not partitioned here by {name!r}, of type {kind}",
+                f"a Delta table is not partitioned here by {name!r}, of type {column_type}",
                 f"use a column of {', '.join(_PARTITIONS)} or decimal",
             )
     if len(set(partition_by)) == len(columns.fields):
@@ -78,19 +78,21 @@ def require_partitionable(columns: Struct, partition_by: Sequence[str]) -> None:
         )
 
 
-def may_partition(kind: Type) -> bool:
+def may_partition(column_type: Type) -> bool:
     """Return whether a file's value of such a column can be written as text here."""
-    return isinstance(kind, str) and (kind in _PARTITIONS or decimal_digits(kind) is not None)
+    return isinstance(column_type, str) and (
+        column_type in _PARTITIONS or decimal_digits(column_type) is not None
+    )
 
 
-def partition_value(kind: Type, value: Any) -> str | None:
+def partition_value(column_type: Type, value: Any) -> str | None:
     """Return the text of a partition value.
 
     Readers take an empty one for null, as Delta specifies.
     """
     if value is None:
         return None
-    match kind:
+    match column_type:
         case "boolean":
             return "true" if value else "false"
         case "date":
@@ -128,8 +130,8 @@ def _parse_column(table: str, form: Mapping[str, Any], path: tuple[str, ...]) ->
                 f"{table}: column {'.'.join(at)} has {key}, which a writer would have to heed",
                 "fill a table without generated, identity and checked columns",
             )
-    kind = _parse_type(table, form["type"], at)
-    return Column(str(form["name"]), kind, required=not form["nullable"])
+    column_type = _parse_type(table, form["type"], at)
+    return Column(str(form["name"]), column_type, required=not form["nullable"])
 
 
 def _parse_type(table: str, form: Any, at: tuple[str, ...]) -> Type:
@@ -146,11 +148,11 @@ def _parse_type(table: str, form: Any, at: tuple[str, ...]) -> Type:
         case "struct":
             return _parse_struct(table, form, at)
         case "array":
-            kind = _parse_type(table, form["elementType"], at)
-            return ListOf(Column("", kind, required=not form["containsNull"]))
+            item_type = _parse_type(table, form["elementType"], at)
+            return ListOf(Column("", item_type, required=not form["containsNull"]))
         case "map":
-            kind = _parse_type(table, form["valueType"], at)
-            value = Column("", kind, required=not form["valueContainsNull"])
+            item_type = _parse_type(table, form["valueType"], at)
+            value = Column("", item_type, required=not form["valueContainsNull"])
             return MapOf(_parse_type(table, form["keyType"], at), value)
         case other:
             raise TableUnfit(f"{table}: column {'.'.join(at)} is of an unknown type {other}")
@@ -168,8 +170,8 @@ def _field_json(column: Column, comment: str | None = None) -> dict[str, Any]:
     }
 
 
-def _delta_type(kind: Type, name: str) -> Any:
-    match kind:
+def _delta_type(column_type: Type, name: str) -> Any:
+    match column_type:
         case Struct(fields):
             return {"type": "struct", "fields": [_field_json(each) for each in fields]}
         case ListOf(element):
@@ -181,12 +183,12 @@ def _delta_type(kind: Type, name: str) -> Any:
         case MapOf(key, value):
             inside = {"keyType": _delta_type(key, name), "valueType": _delta_type(value.type, name)}
             return {"type": "map", **inside, "valueContainsNull": not value.required}
-        case _ if parts := decimal_digits(kind):
+        case _ if parts := decimal_digits(column_type):
             return f"decimal({parts[0]},{parts[1]})"
-        case _ if kind in _DELTAS:
-            return _DELTAS[kind]
+        case _ if column_type in _DELTAS:
+            return _DELTAS[column_type]
     raise ConfigurationError(
-        f"column {name!r}: Delta has no type for {kind}",
+        f"column {name!r}: Delta has no type for {column_type}",
         f"use one of {', '.join(_DELTAS)}, decimal(p,s), list, map or struct",
     )
 

@@ -78,20 +78,20 @@ class LogEntry:
     @property
     def schemas_and_partitions(self) -> list[tuple[str, tuple[str, ...]]]:
         """Return columns and partitioning that it gave the table, as delta-rs writes them."""
-        said = self._actions("metaData")
+        actions = self._actions("metaData")
         return [
             (Schema.from_json(each["schemaString"]).to_json(), tuple(each["partitionColumns"]))
-            for each in said
+            for each in actions
         ]
 
-    def _actions(self, kind: str) -> list[Mapping[str, Any]]:
-        named = f'"{kind}"'
+    def _actions(self, name: str) -> list[Mapping[str, Any]]:
+        named = f'"{name}"'
         lines = (line for line in self.text.splitlines() if named in line[: len(named) + 8])
         try:
-            found = [json.loads(line).get(kind) for line in lines]
+            actions = [json.loads(line).get(name) for line in lines]
         except ValueError as error:
             raise log_unreadable(self.path, error) from error
-        return [action for action in found if action is not None]
+        return [action for action in actions if action is not None]
 
 
 def log_unreadable(path: str, why: Exception) -> LogUnreadable:

@@ -64,10 +64,10 @@ class DeltaLocation:
     storage: Mapping[str, str]
 
     @classmethod
-    def of(cls, wanted: TableSpec) -> DeltaLocation:
-        folder = local_path(wanted.location)
-        location = wanted.location if folder is None else f"file://{folder}"
-        return cls(wanted.name, location.rstrip("/"), wanted.storage)
+    def of(cls, spec: TableSpec) -> DeltaLocation:
+        folder = local_path(spec.location)
+        location = spec.location if folder is None else f"file://{folder}"
+        return cls(spec.name, location.rstrip("/"), spec.storage)
 
     @property
     def uri(self) -> str | Path:
@@ -97,17 +97,17 @@ class DeltaLocation:
 
     def load(self) -> DeltaTable:
         """Raises ``TableMissing``, ``Unreachable``, ``LogUnreadable``, ``TableUnfit``."""
-        said = set[str]()
+        messages = set[str]()
         for _ in range(_TRIES):
             try:
                 table = self._load()
                 break
             except DeltaError as error:
                 failure = error
-                said.add(first_line(error))
+                messages.add(first_line(error))
                 time.sleep(_PAUSE_S)
         else:
-            if len(said) == 1:
+            if len(messages) == 1:
                 self._require_supported_protocol()
                 raise log_unreadable(f"{self.location}/_delta_log", failure) from failure
             raise Unreachable(f"Delta table {self.name} cannot be read: {first_line(failure)}")

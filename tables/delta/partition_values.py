@@ -19,17 +19,17 @@ class HeldYears:
     kinds: Mapping[str, str]
 
     def unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
-        found: dict[int, str] = {}
-        for name, kind in self.kinds.items():
-            values = rows.column(name).cast(pa.int32() if kind == "date" else pa.int64())
-            told = TOLD[kind]
-            outside = pc.or_(pc.less(values, told.start), pc.greater_equal(values, told.stop))
+        reasons: dict[int, str] = {}
+        for name, column_type in self.kinds.items():
+            values = rows.column(name).cast(pa.int32() if column_type == "date" else pa.int64())
+            years = TOLD[column_type]
+            outside = pc.or_(pc.less(values, years.start), pc.greater_equal(values, years.stop))
             why = f"{name}: no folder of a Delta table is of a year before 1 or beyond 9999"
-            found |= dict.fromkeys(pc.indices_nonzero(outside).to_pylist(), why)
-        return found
+            reasons |= dict.fromkeys(pc.indices_nonzero(outside).to_pylist(), why)
+        return reasons
 
 
 def year_check_for(kinds: Mapping[str, Any]) -> HeldYears | None:
     """Return the check for columns of these types, if any of them needs it."""
-    found = {name: kind for name, kind in kinds.items() if kind in TOLD}
-    return HeldYears(found) if found else None
+    dated = {name: column_type for name, column_type in kinds.items() if column_type in TOLD}
+    return HeldYears(dated) if dated else None

@@ -32,26 +32,30 @@ def statistics_json(records: int, facts: FileFacts, types: Mapping[Path, Type]) 
     bounds = (("minValues", facts.minimum, -0.0), ("maxValues", facts.maximum, 0.0))
     for key, known, zero in bounds:
         for path, value in known.items():
-            told = bound_value(types[path], value)
-            if told is not None:
-                _put_nested(nested[key], path, zero if _is_zero(told) else told)
+            bound = bound_value(types[path], value)
+            if bound is not None:
+                _put_nested(nested[key], path, zero if _is_zero(bound) else bound)
     for path, nulls in facts.nulls.items():
         _put_nested(nested["nullCount"], path, nulls)
     return _MARKED.sub(r"\1", json.dumps(nested, default=_with_ellipsis))
 
 
-def bound_value(kind: Type, value: Any) -> Any:
+def bound_value(column_type: Type, value: Any) -> Any:
     """Return a minimum or maximum as in statistics; ``None`` for types and values without."""
-    if kind in TOLD:
-        told = partition_value(kind, value) if value in TOLD[kind] else None
-        return told and told.replace(" ", "T")
+    if column_type in TOLD:
+        bound = partition_value(column_type, value) if value in TOLD[column_type] else None
+        return bound and bound.replace(" ", "T")
     if isinstance(value, float) and math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    return value if kind in _BOUNDED or (isinstance(kind, str) and decimal_digits(kind)) else None
+    return (
+        value
+        if column_type in _BOUNDED or (isinstance(column_type, str) and decimal_digits(column_type))
+        else None
+    )
 
 
-def _is_zero(told: Any) -> bool:
-    return isinstance(told, float) and told == 0
+def _is_zero(bound: Any) -> bool:
+    return isinstance(bound, float) and bound == 0
 
 
 def _with_ellipsis(value: Decimal) -> str:

@@ -202,9 +202,9 @@ class DeltaSinkTable:
 
     def _view(self, table: DeltaTable) -> TableView:
         head, tag = table.version(), self._find_tag_version(table)
-        said = self._sink_properties(tag)
+        summary = self._sink_properties(tag)
         way, reached = self._walk_to_tag(head, tag)
-        records = (decode(self._sink, said) for said in way if said is not None)
+        records = (decode(self._sink, summary) for summary in way if summary is not None)
         newest = next((record for record in records if record), None)
         return TableView(
             table=self._place.name,
@@ -214,11 +214,11 @@ class DeltaSinkTable:
             spec_id=0,
             head=head or None,
             tag=tag,
-            record=None if tag is None else decode(self._sink, said),
+            record=None if tag is None else decode(self._sink, summary),
             lineage=_lineage(tag, newest, reached),
             branch_record=newest,
             others=self._find_other_sinks(way),
-            filled=filled_tables(self._sink, said),
+            filled=filled_tables(self._sink, summary),
         )
 
     def _walk_to_tag(self, head: int, tag: int | None) -> tuple[list[_Said | None], Lineage]:
@@ -258,12 +258,12 @@ class DeltaSinkTable:
         self, way: Iterable[_Said | None]
     ) -> Mapping[SinkName, Mapping[str, TopicId]]:
         """Check rule TABLE-5, as far as the newest versions show."""
-        found: dict[SinkName, Mapping[str, TopicId]] = {}
-        for said in islice(way, _OTHERS_WITHIN):
-            sink = sink_in_summary(said) if said else None
-            if said is not None and sink not in (None, self._sink):
-                found.setdefault(sink, topics_in_summary(sink, said))
-        return found
+        topics: dict[SinkName, Mapping[str, TopicId]] = {}
+        for summary in islice(way, _OTHERS_WITHIN):
+            sink = sink_in_summary(summary) if summary else None
+            if summary is not None and sink not in (None, self._sink):
+                topics.setdefault(sink, topics_in_summary(sink, summary))
+        return topics
 
     # --------------------------------------------------------------------------------- committing
 
@@ -306,23 +306,23 @@ class DeltaSinkTable:
         return Landed(version, view)
 
     def _outcome_of(
-        self, attempt: CommitAttempt, version: int, number: str, said: Exception
+        self, attempt: CommitAttempt, version: int, number: str, raised: Exception
     ) -> CommitOutcome:
         """Judge by the log: the version is this attempt's, somebody else's, or not there (yet).
 
         Hooks run after the commit: a failing hook fails a call that has landed.
         """
-        if not isinstance(said, (DeltaError, OSError)) or isinstance(said, ConnectionError):
-            return Unknown(first_line(said))
+        if not isinstance(raised, (DeltaError, OSError)) or isinstance(raised, ConnectionError):
+            return Unknown(first_line(raised))
         try:
             entry = self._log.entry(version)
         except OSError as error:
-            return Unknown(f"{first_line(said)}, and then: {first_line(error)}")
+            return Unknown(f"{first_line(raised)}, and then: {first_line(error)}")
         if entry is None:
-            return Unknown(first_line(said))
+            return Unknown(first_line(raised))
         if entry.properties.get(_ATTEMPT) == number:
             return self._landed_outcome(attempt, version)
-        return Refused(first_line(said))
+        return Refused(first_line(raised))
 
     def _add_action(self, table: DeltaTable, file: WrittenFile) -> AddAction:
         """Raises ``TableChanged`` for files with columns that the table no longer has."""

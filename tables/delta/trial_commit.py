@@ -30,15 +30,15 @@ _PLAIN = '{"type":"struct","fields":[{"name":"a","type":"string","nullable":true
 
 def find_commit_refusal(table: DeltaTable) -> str:
     """Return why delta-rs commits to no table of this protocol and metadata, or nothing."""
-    said = table.protocol()
+    supported = table.protocol()
     protocol: dict[str, Any] = {
-        "minReaderVersion": said.min_reader_version,
-        "minWriterVersion": said.min_writer_version,
+        "minReaderVersion": supported.min_reader_version,
+        "minWriterVersion": supported.min_writer_version,
     }
-    if said.reader_features or said.min_reader_version == _READER_NAMES:
-        protocol["readerFeatures"] = sorted(said.reader_features or ())
-    if said.writer_features or said.min_writer_version == _WRITER_NAMES:
-        protocol["writerFeatures"] = sorted(said.writer_features or ())
+    if supported.reader_features or supported.min_reader_version == _READER_NAMES:
+        protocol["readerFeatures"] = sorted(supported.reader_features or ())
+    if supported.writer_features or supported.min_writer_version == _WRITER_NAMES:
+        protocol["writerFeatures"] = sorted(supported.writer_features or ())
     metadata = table.metadata()
     return _try_commit(
         json.dumps(protocol),
@@ -108,9 +108,9 @@ def _trial_refusal(folder: str, partition_by: Iterable[str]) -> str:
 def _protocol_of(folder: Folder) -> Mapping[str, Any] | None:
     """Return the newest protocol of a log, as far as its files can be read."""
     names = {
-        name: found[1]
+        name: match[1]
         for name, _ in folder.files_below("_delta_log")
-        if (found := _match_log_file(name))
+        if (match := _match_log_file(name))
     }
     for name in sorted(names, key=lambda name: (names[name], name.endswith("json")), reverse=True):
         for protocol in _read_protocols(folder, name):
@@ -126,11 +126,15 @@ def _read_protocols(folder: Folder, name: str) -> Iterator[Mapping[str, Any]]:
     try:
         data = folder.read(name)
         if name.endswith(".parquet"):
-            found = pq.read_table(io.BytesIO(data), columns=["protocol"])["protocol"].to_pylist()
+            protocols = pq.read_table(io.BytesIO(data), columns=["protocol"])[
+                "protocol"
+            ].to_pylist()
         else:
-            found = [json.loads(line).get("protocol") for line in data.splitlines() if line.strip()]
+            protocols = [
+                json.loads(line).get("protocol") for line in data.splitlines() if line.strip()
+            ]
     except (ValueError, KeyError, AttributeError):  # damaged, or of another form
         return
-    for protocol in found:
+    for protocol in protocols:
         if protocol:
             yield {key: value for key, value in protocol.items() if value is not None}

@@ -48,7 +48,7 @@ class Fold:
         self._claimed = sum(file.records for file in files)
         self._paths = [file.path for file in files]
         gone = [file.kind is FileKind.KEYS for file in files]
-        read = [self._read_records(*told) for told in zip(self._paths, gone, strict=True)]
+        read = [self._read_records(*of_file) for of_file in zip(self._paths, gone, strict=True)]
         lengths = [len(part) for part in read]
         self._goes = np.repeat(gone, lengths)
         self._begins = np.cumsum([0, *lengths])
@@ -79,15 +79,15 @@ class Fold:
         """Note rows of the table; they have the ``wanted_columns`` in that order."""
         for batch in rows:
             of_key = len(self._key.key)
-            found = self._keys.find(batch.columns[:of_key])
-            there = np.flatnonzero(found != _NONE)
-            found = found[there]
-            self._live[found] = True
+            numbers = self._keys.find(batch.columns[:of_key])
+            there = np.flatnonzero(numbers != _NONE)
+            numbers = numbers[there]
+            self._live[numbers] = True
             places = [column.take(pa.array(there)) for column in batch.columns[of_key:]]
-            other = self._places.find(places) != self._place[found]
+            other = self._places.find(places) != self._place[numbers]
             # Rows of others do not say where they come from, and are not compared (KEY-8).
             has_origin = np.asarray(pc.is_valid(places[-1]))
-            self._moved[found[other & has_origin]] = True
+            self._moved[numbers[other & has_origin]] = True
 
     def count_keys(self) -> KeyCounts:
         """Count what happens to the records. Raises ``KeyInTwoPartitions``, ``TableChanged``."""
@@ -139,8 +139,8 @@ class Fold:
             coordinates = [*filter(None, [self._key.topic and _TOPIC]), _PARTITION, _OFFSET]
             columns = [*self._key.key, *coordinates]
         with self._open(path) as file:
-            found = file.read(columns)
-        return pa.table([found[name] for name in columns], [str(n) for n in range(len(columns))])
+            records = file.read(columns)
+        return pa.table([records[name] for name in columns], [str(n) for n in range(len(columns))])
 
     def _copy_rows(self, path: str, chosen: npt.NDArray[np.bool_], aside: str) -> str:
         """Write the chosen rows of a file to another."""
@@ -178,10 +178,10 @@ class _Numbered:
     def find(self, columns: Sequence[_Column]) -> _Numbers:
         """Return the numbers of these values, ``_NONE`` for unknown ones."""
         first, *others = columns
-        found = _index_among(first, self._first)
+        numbers = _index_among(first, self._first)
         for column, (values, pairs) in zip(others, self._others, strict=True):
-            found = _index_among(_pair_numbers(found, column, values), pairs)
-        return found
+            numbers = _index_among(_pair_numbers(numbers, column, values), pairs)
+        return numbers
 
 
 def _pair_numbers(numbers: _Numbers, column: _Column, values: pa.Array) -> pa.Array:

@@ -102,8 +102,8 @@ def require_partitionable(columns: Struct, partition_by: Sequence[str]) -> None:
 
 def require_record_key(columns: Struct, key: str, partition_by: Sequence[str]) -> None:
     """Raise ``ConfigurationError`` for a record key that the table could not be filled with."""
-    found = next((column for column in columns.fields if column.name == key), None)
-    if found is None or found.type not in KEY_TYPES or not found.required:
+    key_column = next((column for column in columns.fields if column.name == key), None)
+    if key_column is None or key_column.type not in KEY_TYPES or not key_column.required:
         raise ConfigurationError(
             f"no record key of a Hudi table is made of {key!r} here",
             f"name one required column of {', '.join(KEY_TYPES)}, or none",
@@ -125,8 +125,8 @@ def changed_column(columns: Struct, schema: str) -> str | None:
     return next((name for name in {**known, **now} if known.get(name) != now.get(name)), None)
 
 
-def _spark_type(kind: Type) -> str:
-    match kind:
+def _spark_type(column_type: Type) -> str:
+    match column_type:
         case Struct(fields):
             return f"struct<{', '.join(f'{quote(c.name)}: {_spark_type(c.type)}' for c in fields)}>"
         case ListOf(element):
@@ -134,7 +134,7 @@ def _spark_type(kind: Type) -> str:
         case MapOf(key, value):
             return f"map<{_spark_type(key)}, {_spark_type(value.type)}>"
         case _:
-            return _SPARK.get(kind, kind)
+            return _SPARK.get(column_type, column_type)
 
 
 def _avro_field(column: Column, inside: Path, comment: str | None = None) -> dict[str, Any]:
@@ -151,12 +151,12 @@ def _avro_field(column: Column, inside: Path, comment: str | None = None) -> dic
 
 
 def _avro_value_type(column: Column, path: Path) -> Any:
-    kind = _avro_type(column.type, path)
-    return kind if column.required else ["null", kind]
+    avro_type = _avro_type(column.type, path)
+    return avro_type if column.required else ["null", avro_type]
 
 
-def _avro_type(kind: Type, path: Path) -> Any:
-    match kind:
+def _avro_type(column_type: Type, path: Path) -> Any:
+    match column_type:
         case Struct(fields):
             form = {"type": "record", **_type_name(path[-1], path)}
             return {**form, "fields": [_avro_field(each, path) for each in fields]}
@@ -164,16 +164,16 @@ def _avro_type(kind: Type, path: Path) -> Any:
             return {"type": "array", "items": _avro_value_type(element, (*path, "element"))}
         case MapOf("string", value):
             return {"type": "map", "values": _avro_value_type(value, (*path, "value"))}
-        case str() if kind in _PLAIN:
-            return _PLAIN[kind]
-        case str() if kind in _LOGICAL:
-            physical, logical = _LOGICAL[kind]
+        case str() if column_type in _PLAIN:
+            return _PLAIN[column_type]
+        case str() if column_type in _LOGICAL:
+            physical, logical = _LOGICAL[column_type]
             return {"type": physical, "logicalType": logical}
-        case str() if parts := decimal_digits(kind):
+        case str() if parts := decimal_digits(column_type):
             return _avro_decimal(path, *parts)
     raise ConfigurationError(
-        f"column {dotted_path(path)!r}: no column of a Hudi table is made of {_type_text(kind)} "
-        "here",
+        f"column {dotted_path(path)!r}: no column of a Hudi table is made of "
+        f"{_type_text(column_type)} here",
         f"use one of {', '.join((*_PLAIN, *_LOGICAL))}, decimal(p,s), and structs, lists and maps "
         "from string of them",
     )
@@ -192,23 +192,23 @@ def _avro_decimal(path: Path, precision: int, scale: int) -> dict[str, Any]:
     return {**form, "precision": precision, "scale": scale}
 
 
-def _type_text(kind: Type) -> str:
-    return kind if isinstance(kind, str) else "a map from other keys than text"
+def _type_text(column_type: Type) -> str:
+    return column_type if isinstance(column_type, str) else "a map from other keys than text"
 
 
 def _parse_column(table: str, form: Mapping[str, Any]) -> Column:
     return _parse_item(table, form["name"], form["type"], form["name"])
 
 
-def _parse_item(table: str, told: str, kind: Any, name: str = "") -> Column:
-    """Read the item of a list or map, which has no name; ``told``: the column it belongs to."""
+def _parse_item(table: str, column: str, avro_type: Any, name: str = "") -> Column:
+    """Read the item of a list or map, which has no name; ``column``: the column it belongs to."""
     required = True
-    if isinstance(kind, list):
-        others = [each for each in kind if each != "null"]
+    if isinstance(avro_type, list):
+        others = [each for each in avro_type if each != "null"]
         if len(others) != 1:
-            raise _unfit(table, told, kind)
-        kind, required = others[0], len(others) == len(kind)
-    return Column(name, _parse_type(table, told, kind), required)
+            raise _unfit(table, column, avro_type)
+        avro_type, required = others[0], len(others) == len(avro_type)
+    return Column(name, _parse_type(table, column, avro_type), required)
 
 
 def _parse_type(table: str, name: str, form: Any) -> Type:
@@ -233,9 +233,9 @@ def _parse_type(table: str, name: str, form: Any) -> Type:
 
 
 def _unfit(table: str, name: str, form: Any) -> TableUnfit:
-    kind = form.get("logicalType") or form.get("type") if isinstance(form, Mapping) else form
+    type_text = form.get("logicalType") or form.get("type") if isinstance(form, Mapping) else form
     return TableUnfit(
-        f"Hudi table {table}: column {name} is of type {kind}, which is not written",
+        f"Hudi table {table}: column {name} is of type {type_text}, which is not written",
         f"known are {', '.join((*_PLAIN, *_LOGICAL))} and decimal; docs/table-formats/hudi.md has "
         "more",
     )

@@ -156,9 +156,9 @@ class HudiCommits:
         newest = list(islice(java.commits(meta), _LOOKED_AT))
         ours = list(islice(self._own_commits(java.commits(meta)), 2))
         self._require_columns_kept(config, newest)
-        said = ours[0].said if ours else {}
-        found, filled = decode(self._sink, said), filled_tables(self._sink, said)
-        tag, record = ours[0].completed if ours else None, found
+        metadata = ours[0].metadata if ours else {}
+        newest_record, filled = decode(self._sink, metadata), filled_tables(self._sink, metadata)
+        tag, record = ours[0].completed if ours else None, newest_record
         lineage = Lineage.CONTAINS_TAG if ours else Lineage.FRESH
         unkept = None
         landed = self._reservations.find_landed_commits(
@@ -174,7 +174,7 @@ class HudiCommits:
         self._require_unforked(ours, landed)
         if kept and kept.tag > (tag or 0):
             tag, record, filled = kept.tag, kept.record, kept.filled
-            lineage = self._lineage(java, meta, kept, below=found is not None)
+            lineage = self._lineage(java, meta, kept, below=newest_record is not None)
             unkept = kept if lineage is Lineage.CONTAINS_TAG else None
         view = TableView(
             table=self._place.name,
@@ -186,28 +186,28 @@ class HudiCommits:
             tag=tag,
             record=record,
             lineage=lineage,
-            branch_record=found if lineage is not Lineage.CONTAINS_TAG else record,
+            branch_record=newest_record if lineage is not Lineage.CONTAINS_TAG else record,
             others={
-                sink: topics_in_summary(sink, each.said)
+                sink: topics_in_summary(sink, each.metadata)
                 for each in reversed(newest)
-                if (sink := sink_in_summary(each.said)) not in (None, self._sink)
+                if (sink := sink_in_summary(each.metadata)) not in (None, self._sink)
             },
             filled=filled,
         )
-        if ours and found and (kept is None or kept.tag < ours[0].completed):
-            follows = lost_lock_detection.previous_completion(self._sink, said)
-            unkept = Kept(ours[0].requested, ours[0].completed, found, filled, follows)
+        if ours and newest_record and (kept is None or kept.tag < ours[0].completed):
+            follows = lost_lock_detection.previous_completion(self._sink, metadata)
+            unkept = Kept(ours[0].requested, ours[0].completed, newest_record, filled, follows)
         return view, unkept
 
     def _require_unforked(self, ours: list[Instant], landed: list[Kept]) -> None:
         """H9: the timeline may show one branch of a fork only, or neither."""
         follows = partial(lost_lock_detection.previous_completion, self._sink)
-        active = (Link(each.requested, each.completed, follows(each.said)) for each in ours)
+        active = (Link(each.requested, each.completed, follows(each.metadata)) for each in ours)
         kept = (Link(each.instant, each.tag, each.follows) for each in landed)
         lost_lock_detection.require_unforked(self._place.name, self._sink, [*kept, *active])
 
     def _own_commits(self, commits: Iterator[Instant]) -> Iterator[Instant]:
-        return (each for each in commits if sink_in_summary(each.said) == self._sink)
+        return (each for each in commits if sink_in_summary(each.metadata) == self._sink)
 
     def _lineage(self, java: HudiJava, meta: object, kept: Kept, *, below: bool) -> Lineage:
         """TABLE-4: return the lineage if the newest landed commit is not on the active timeline."""
@@ -222,7 +222,9 @@ class HudiCommits:
 
     def _require_columns_kept(self, config: TableConfig, newest: list[Instant]) -> None:
         """Refuse if the sink's next commit would undo a change of columns by somebody else."""
-        schema = next((each.said[_SCHEMA] for each in newest if each.said.get(_SCHEMA)), None)
+        schema = next(
+            (each.metadata[_SCHEMA] for each in newest if each.metadata.get(_SCHEMA)), None
+        )
         if schema and (column := changed_column(config.columns, schema)):
             raise TableUnfit(
                 f"Hudi table {self._place.name}: column {column} is not what it was when the table "
@@ -324,13 +326,13 @@ class HudiCommits:
             self._reservations.announce_commit(coming)
 
         try:
-            told = {
+            metadata = {
                 **coming.commit_metadata,
                 lost_lock_detection.previous_completion_key(self._sink): str(
                     attempt.base.tag or ""
                 ),
             }
-            self._answer(lambda: java.commit(instant, attempt.files, told, check))
+            self._answer(lambda: java.commit(instant, attempt.files, metadata, check))
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             java.close()
             if refused:

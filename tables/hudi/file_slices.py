@@ -34,10 +34,10 @@ def live_slices(view: Any, base_path: str) -> list[Slice]:
     ]
 
 
-def iterate_java(found: Any) -> Iterator[Any]:
+def iterate_java(iterator: Any) -> Iterator[Any]:
     """Yield the elements of a Java iterator."""
-    while found.hasNext():
-        yield found.next()
+    while iterator.hasNext():
+        yield iterator.next()
 
 
 def _slices(groups: Any, base_path: str) -> Iterator[Slice]:

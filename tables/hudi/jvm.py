@@ -84,13 +84,13 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _forget_dead(SparkContext)
     # Which of them are secrets is not known here: Spark's page and event log show none of them.
-    told = {**_CONF, **with_masked_names(conf, conf)}
-    wanted = SparkConf().setAll(list(told.items()))
+    conf_texts = {**_CONF, **with_masked_names(conf, conf)}
+    spark_conf = SparkConf().setAll(list(conf_texts.items()))
     try:
         # Created in the main thread, it would handle Ctrl-C itself, which prevents an orderly end.
         with ThreadPoolExecutor(1) as aside:
-            aside.submit(start_jvm, SparkContext, told).result()
-            context = aside.submit(SparkContext.getOrCreate, wanted).result()
+            aside.submit(start_jvm, SparkContext, conf_texts).result()
+            context = aside.submit(SparkContext.getOrCreate, spark_conf).result()
         context.setLogLevel("OFF")
         _close_streams(context)
         _require_loaded(context, "org.apache.hudi.client.SparkRDDWriteClient", _FIRST)
@@ -147,8 +147,8 @@ def _forget_dead(spark: Any) -> None:
 
     Its session is asked for by every data frame, and would be that of the dead one.
     """
-    found = spark._active_spark_context  # noqa: SLF001 - PySpark gives no other way
-    if found is not None and has_ended(found):
+    context = spark._active_spark_context  # noqa: SLF001 - PySpark gives no other way
+    if context is not None and has_ended(context):
         from pyspark.sql import SparkSession
 
         spark._active_spark_context = spark._gateway = spark._jvm = None  # noqa: SLF001

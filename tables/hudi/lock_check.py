@@ -100,9 +100,9 @@ def _ask_server(host: str, port: int) -> str:
     with socket.create_connection((host, port), _ANSWER_S_MAX) as connection:
         try:
             connection.sendall(_ASKED)
-            found = b""
-            while len(found) < _BYTES_MAX and (part := connection.recv(4096)):
-                found += part
+            reply = b""
+            while len(reply) < _BYTES_MAX and (part := connection.recv(4096)):
+                reply += part
         except OSError:  # TLS, perhaps: that somebody takes connections is all that is known
             return ""
-    return found.decode(errors="replace")
+    return reply.decode(errors="replace")

@@ -26,9 +26,9 @@ def previous_completion_key(sink: SinkName) -> str:
     return f"headgate-hudi.{sink}.follows"
 
 
-def previous_completion(sink: SinkName, said: Mapping[str, str]) -> int | None:
+def previous_completion(sink: SinkName, metadata: Mapping[str, str]) -> int | None:
     """Return when the commit was completed that this one continues: 0 for none, if it says so."""
-    before = said.get(previous_completion_key(sink))
+    before = metadata.get(previous_completion_key(sink))
     return None if before is None else int(before or 0)
 
 

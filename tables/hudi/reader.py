@@ -88,13 +88,13 @@ class HudiReader:
         ]
 
     def added_files(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
-        found = next(
+        instant = next(
             (each for each in self._commits_oldest_first if each.completed == commit.snapshot_id),
             None,
         )
-        if found is None or commit.record.keys is not None:  # rewritten files are not its rows
+        if instant is None or commit.record.keys is not None:  # rewritten files are not its rows
             return None
-        return [(self._address(path), rows) for path, rows in self._added_files(found)]
+        return [(self._address(path), rows) for path, rows in self._added_files(instant)]
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         if self._has_log_files:
@@ -188,7 +188,7 @@ class HudiReader:
     def _parse_commit(self, instant: Instant) -> Told:
         return Told(
             f"instant {instant.requested}",
-            instant.said,
+            instant.metadata,
             lambda record: self._to_sink_commit(instant, record),
             lambda: self._to_foreign_snapshot(instant),
         )
@@ -208,7 +208,7 @@ class HudiReader:
         )
 
     def _to_foreign_snapshot(self, instant: Instant) -> ForeignSnapshot:
-        sink = sink_in_summary(instant.said)
+        sink = sink_in_summary(instant.metadata)
         moves = instant.replaces or instant.operation == _COMPACTION
         statistics = () if moves else self._java.file_statistics(self._meta, instant.requested)
         return ForeignSnapshot(
@@ -218,7 +218,7 @@ class HudiReader:
             deleted_records=0,
             row_deletes=sum(each.deleted for each in statistics),
             sink=sink,
-            topic_ids=topics_in_summary(sink, instant.said) if sink else {},
+            topic_ids=topics_in_summary(sink, instant.metadata) if sink else {},
         )
 
 

@@ -44,28 +44,30 @@ class HeldTexts:
     folders: HudiFileMarking
 
     def unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
-        found: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         for name in self.folders.partition_by:
             values = _column_texts(rows, name)
             for text in pc.unique(values).to_pylist() if values is not None else ():
                 if text and (why := self.folders.unsupported(name, text)):
-                    found |= _reasons(pc.equal(values, text), f"{name}: {why}")
+                    reasons |= _reasons(pc.equal(values, text), f"{name}: {why}")
         for name in self.key:
             values = _column_texts(rows, name)
             if values is None:
                 continue
             empty = f"{name}: no record key of Hudi is made of an empty text"
-            found |= _reasons(pc.equal(values, ""), empty)
+            reasons |= _reasons(pc.equal(values, ""), empty)
             for other in self.key if len(self.key) > 1 else ():
                 why = f"{name}: Hudi would take the key for another row's, because of ,{other}:"
-                found |= _reasons(pc.match_substring(values, f",{other}:"), why)
-        return found
+                reasons |= _reasons(pc.match_substring(values, f",{other}:"), why)
+        return reasons
 
 
 def _column_texts(rows: pa.RecordBatch, name: str) -> Any:
     values = rows.column(name)
-    kind = values.type
-    return values if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
+    column_type = values.type
+    return (
+        values if pa.types.is_string(column_type) or pa.types.is_large_string(column_type) else None
+    )
 
 
 def _reasons(unsupported: Any, why: str) -> dict[int, str]:
@@ -74,9 +76,9 @@ def _reasons(unsupported: Any, why: str) -> dict[int, str]:
 
 def require_supported_key(columns: Struct, key: RowKey, partition_by: Sequence[str]) -> None:
     """Raise ``ConfigurationError`` for a key that is not supported for Hudi tables."""
-    found = {column.name: column for column in columns.fields}
+    by_name = {column.name: column for column in columns.fields}
     for name in key.key:
-        column = found.get(name)
+        column = by_name.get(name)
         if column is None or column.type not in KEY_TYPES or not column.required:
             raise ConfigurationError(
                 f"no key of a Hudi table is made of {name!r} here",
@@ -122,11 +124,11 @@ def require_same_key(table: str, key: RowKey, properties: Mapping[str, str]) -> 
 
 def key_index_of(table: str, properties: Mapping[str, str]) -> str:
     """Return the index that finds keys. Raises ``HudiUnsafe`` for unsupported ones."""
-    wanted = properties.get(INDEX, SIMPLE)
-    index = _INDEXES.get(wanted.upper())
+    name = properties.get(INDEX, SIMPLE)
+    index = _INDEXES.get(name.upper())
     if index is None:
         raise HudiUnsafe(
-            f"{table}: {INDEX} is {wanted}, by which no key is found here",
+            f"{table}: {INDEX} is {name}, by which no key is found here",
             f"known are {', '.join(_INDEXES)}",
         )
     if index == BUCKET and (

@@ -159,14 +159,14 @@ class Reservations:
 
     def read_announced_commits(self) -> list[Kept]:
         """Return those that are not kept yet. Raises as ``kept``."""
-        found = []
+        commits = []
         announced = [name for name, _ in self._folder.files_below(self._coming)]
         # The last one is of a version that had one file for all.
         for name in [*announced, self._formerly_coming]:
             with suppress(FileNotFoundError):  # it was kept meanwhile
                 if coming := self._read_commit(name):
-                    found.append(coming)
-        return found
+                    commits.append(coming)
+        return commits
 
     def find_landed_commits(self, archived: Callable[[str], int | None]) -> list[Kept]:
         """Return the commits known to have landed, even if archived before they were kept.
@@ -176,24 +176,24 @@ class Reservations:
         """
         announced = self.read_announced_commits()  # first: what leaves here is kept by then
         kept = self.read_kept_commit()
-        found = {kept.instant: kept} if kept else {}
+        landed = {kept.instant: kept} if kept else {}
         for coming in announced:
-            if coming.instant not in found and (tag := archived(coming.instant)):
-                found[coming.instant] = replace(coming, tag=tag)
-        return sorted(found.values(), key=lambda each: -each.tag)
+            if coming.instant not in landed and (tag := archived(coming.instant)):
+                landed[coming.instant] = replace(coming, tag=tag)
+        return sorted(landed.values(), key=lambda each: -each.tag)
 
     def _put_commit(self, name: str, kept: Kept) -> None:
-        told = {
+        content = {
             "instant": kept.instant,
             "tag": kept.tag,
             "follows": kept.follows,
             "record": kept.commit_metadata,
         }
-        self._folder.put(name, json.dumps(told).encode())
+        self._folder.put(name, json.dumps(content).encode())
 
     def _read_commit(self, name: str) -> Kept | None:
         try:
-            told = json.loads(self._folder.read(name))
+            content = json.loads(self._folder.read(name))
         except ValueError as error:
             raise LogUnreadable(
                 f"a copy of the record of sink {self._sink} is damaged: "
@@ -201,11 +201,11 @@ class Reservations:
                 "restore it from a backup; or remove it, if the table was not restored to an older "
                 "state: the table's timeline has the record",
             ) from error
-        said = told["record"]
-        record, filled = decode(self._sink, said), filled_tables(self._sink, said)
+        record_texts = content["record"]
+        record, filled = decode(self._sink, record_texts), filled_tables(self._sink, record_texts)
         if record is None:
             return None
-        return Kept(told["instant"], told["tag"], record, filled, told.get("follows"))
+        return Kept(content["instant"], content["tag"], record, filled, content.get("follows"))
 
     def _kept_tags(self) -> list[int]:
         names = (_file_name_of(name) for name, _ in self._folder.files_below(self._landed))

@@ -31,17 +31,17 @@ STORAGE = frozenset({*_KEYS, *_BOUNDS, *_PARTICIPANTS, _VIRTUAL, "s3.endpoint"})
 _PROVIDERS = "org.apache.hadoop.fs.s3a."
 
 
-def location_of(wanted: str) -> str:
+def location_of(location: str) -> str:
     """Return where a table lies: ``file:///...`` or ``s3://...``. Raises ``ConfigurationError``."""
-    if (folder := local_path(wanted)) is not None:
-        if ANY not in wanted and ".." not in folder.parts:
+    if (folder := local_path(location)) is not None:
+        if ANY not in location and ".." not in folder.parts:
             return f"{_LOCAL}{folder}"
-    elif wanted.partition("://")[0] in SCHEMES:
-        parts = wanted.partition("://")[2].rstrip("/").split("/")
-        if len(parts) > 1 and all(parts) and ANY not in wanted and ".." not in parts:
+    elif location.partition("://")[0] in SCHEMES:
+        parts = location.partition("://")[2].rstrip("/").split("/")
+        if len(parts) > 1 and all(parts) and ANY not in location and ".." not in parts:
             return _S3 + "/".join(parts)
     raise ConfigurationError(
-        f"table.location cannot be {wanted!r} for a Hudi table",
+        f"table.location cannot be {location!r} for a Hudi table",
         "write an absolute path, or file:///..., of a folder that every participant sees, or "
         "s3://bucket/path",
     )
@@ -72,15 +72,15 @@ def hadoop_settings(location: str, storage: Mapping[str, str]) -> dict[str, str]
         return {}
     from headgate.tables.storage.s3_client import TIMEOUT_S, endpoint_of  # imports botocore
 
-    found = {theirs: storage[ours] for ours, theirs in _KEYS.items() if ours in storage}
+    settings = {theirs: storage[ours] for ours, theirs in _KEYS.items() if ours in storage}
     for ours, theirs in _BOUNDS.items():
-        found[theirs] = str(round(1_000 * float(storage.get(ours, TIMEOUT_S))))
+        settings[theirs] = str(round(1_000 * float(storage.get(ours, TIMEOUT_S))))
     if endpoint := endpoint_of(storage):
-        found[f"{_A}endpoint"] = endpoint
-        found[f"{_A}connection.ssl.enabled"] = str(endpoint.startswith("https")).lower()
+        settings[f"{_A}endpoint"] = endpoint
+        settings[f"{_A}connection.ssl.enabled"] = str(endpoint.startswith("https")).lower()
         in_path = storage.get(_VIRTUAL, "false").lower() != "true"
-        found[f"{_A}path.style.access"] = str(in_path).lower()
+        settings[f"{_A}path.style.access"] = str(in_path).lower()
     if "s3.access-key-id" in storage:
-        kind = "Temporary" if "s3.session-token" in storage else "Simple"
-        found[f"{_A}aws.credentials.provider"] = f"{_PROVIDERS}{kind}AWSCredentialsProvider"
-    return found
+        provider = "Temporary" if "s3.session-token" in storage else "Simple"
+        settings[f"{_A}aws.credentials.provider"] = f"{_PROVIDERS}{provider}AWSCredentialsProvider"
+    return settings

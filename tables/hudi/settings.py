@@ -265,7 +265,7 @@ def require_used_settings(
 
 def table_type(properties: Mapping[str, str]) -> str:
     """Return how a new table stores its updates. Raises ``HudiUnsafe`` for unknown types."""
-    wanted = properties.get(TYPE, _TYPES[0]).upper()
-    if wanted not in _TYPES:
+    name = properties.get(TYPE, _TYPES[0]).upper()
+    if name not in _TYPES:
         raise HudiUnsafe(f"{TYPE} is {properties[TYPE]}", f"known are {', '.join(_TYPES)}")
-    return wanted
+    return name

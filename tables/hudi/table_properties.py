@@ -111,19 +111,19 @@ class HudiLocation:
     storage: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, wanted: TableSpec) -> HudiLocation:
+    def of(cls, spec: TableSpec) -> HudiLocation:
         """Raises ``ConfigurationError``, ``HudiUnsafe``."""
-        location = location_of(wanted.location)
-        follows, given = wanted.primary is not None and not wanted.ledger, wanted.properties
-        keyed = wanted.key is not None
-        if wanted.primary is not None:
+        location = location_of(spec.location)
+        follows, given = spec.primary is not None and not spec.ledger, spec.properties
+        keyed = spec.key is not None
+        if spec.primary is not None:
             given = secondary_properties(
-                wanted.name.rpartition(".")[2], wanted.primary, given, keyed=keyed
+                spec.name.rpartition(".")[2], spec.primary, given, keyed=keyed
             )
-        settings = write_settings(wanted.name, given, keyed=keyed)
-        spark = {key: each for key, each in wanted.storage.items() if key.startswith(SPARK)}
-        storage = store_properties(location, wanted.storage)
-        return cls(wanted.name, location, settings, spark, wanted.key, follows, storage)
+        settings = write_settings(spec.name, given, keyed=keyed)
+        spark = {key: each for key, each in spec.storage.items() if key.startswith(SPARK)}
+        storage = store_properties(location, spec.storage)
+        return cls(spec.name, location, settings, spark, spec.key, follows, storage)
 
     @property
     def folder(self) -> Folder:
@@ -200,8 +200,8 @@ class HudiLocation:
                     "correct table.location, or set table.create with its columns",
                 )
             for text in texts:
-                if text and text.endswith("\n") and _NAME in (found := parse_properties(text)):
-                    return found
+                if text and text.endswith("\n") and _NAME in (properties := parse_properties(text)):
+                    return properties
             time.sleep(_PAUSE_S)
         raise Unreachable(
             f"the properties of Hudi table {self.name} are not whole: "
@@ -217,17 +217,17 @@ class HudiLocation:
         except OSError as error:
             raise Unreachable(f"Hudi table {self.name} cannot be read: {error}") from error
 
-    def _config(self, found: Mapping[str, str]) -> TableConfig:
-        if reason := _unsupported_feature(found, keyed=self.key is not None):
+    def _config(self, properties: Mapping[str, str]) -> TableConfig:
+        if reason := _unsupported_feature(properties, keyed=self.key is not None):
             raise TableUnfit(
                 f"Hudi table {self.name} {reason}, which headgate does not heed",
                 "docs/table-formats/hudi.md says which tables can be filled",
             )
-        schema = found[f"{_TABLE}create.schema"]
+        schema = properties[f"{_TABLE}create.schema"]
         columns = columns_of(self.name, schema)
         types = {column.name: column.type for column in columns.fields}
-        keys = columns_in_property(found, f"{_TABLE}recordkey.fields")
-        partitions = columns_in_property(found, f"{_TABLE}partition.fields")
+        keys = columns_in_property(properties, f"{_TABLE}recordkey.fields")
+        partitions = columns_in_property(properties, f"{_TABLE}partition.fields")
         for name, known in (
             *((k, KEY_TYPES) for k in keys),
             *((p, PARTITION_TYPES) for p in partitions),
@@ -242,28 +242,28 @@ class HudiLocation:
             location=self.location,
             key=keys[0] if len(keys) == 1 else "",
             partition_by=partitions,
-            hive_style=found.get(HIVE_STYLE, "false") == "true",
-            url_encoded=found.get(URL_ENCODED, "false") == "true",
+            hive_style=properties.get(HIVE_STYLE, "false") == "true",
+            url_encoded=properties.get(URL_ENCODED, "false") == "true",
         )
         require_free_names(self.name, columns)
         self._require_columns(columns, marking, keys)
         if self.key:
-            self._require_key(found, columns, partitions)
+            self._require_key(properties, columns, partitions)
         return TableConfig(
             uuid=self._identity(),
             schema=schema,
             columns=columns,
             marking=marking,
-            merges_on_read=found.get(f"{_TABLE}type", "") == "MERGE_ON_READ",
+            merges_on_read=properties.get(f"{_TABLE}type", "") == "MERGE_ON_READ",
             keys=keys,
-            generator=_key_generator(found),
+            generator=_key_generator(properties),
         )
 
     def _require_key(
-        self, found: Mapping[str, str], columns: Struct, partitions: tuple[str, ...]
+        self, properties: Mapping[str, str], columns: Struct, partitions: tuple[str, ...]
     ) -> None:
         assert self.key is not None, "asked for it"
-        require_same_key(self.name, self.key, found)
+        require_same_key(self.name, self.key, properties)
         try:
             require_supported_key(columns, self.key, partitions)
         except ConfigurationError as error:
@@ -293,12 +293,12 @@ class HudiLocation:
 
     def require_same_buckets(self) -> None:
         """Raise ``HudiUnsafe`` if keys would be looked for in the wrong files."""
-        wanted = describe_buckets(self.name, self.settings)
-        held = self._require_unchanged("buckets", wanted)
-        if held != wanted:
+        declared = describe_buckets(self.name, self.settings)
+        held = self._require_unchanged("buckets", declared)
+        if held != declared:
             raise HudiUnsafe(
                 f"Hudi table {self.name} is cut into {held or 'no buckets'}, and the sink file "
-                f"says {wanted or 'no buckets'}: keys would be there twice",
+                f"says {declared or 'no buckets'}: keys would be there twice",
                 "write the index of [table.properties] as it was",
             )
 
@@ -312,12 +312,12 @@ class HudiLocation:
 
     def _kept_properties(self) -> Mapping[str, str]:
         try:
-            found: dict[str, str] = json.loads(self.folder.read(_KEPT))
+            properties: dict[str, str] = json.loads(self.folder.read(_KEPT))
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise Unreachable(f"Hudi table {self.name} cannot be read: {error}") from error
-        return found
+        return properties
 
     def _require_unchanged(self, name: str, text: str) -> str:
         """Return the value that the first caller gave for this table."""
@@ -342,52 +342,52 @@ class HudiLocation:
 
 def parse_properties(text: str) -> dict[str, str]:
     """Parse Java's properties, as Hudi writes them or people edit them."""
-    found = (_LINE.match(line) for line in _CONTINUED.sub(r"\1", text).splitlines())
-    return {_unescape(line[1]): _unescape(line[2]) for line in found if line and line[1]}
+    lines = (_LINE.match(line) for line in _CONTINUED.sub(r"\1", text).splitlines())
+    return {_unescape(line[1]): _unescape(line[2]) for line in lines if line and line[1]}
 
 
 def _unescape(text: str) -> str:
-    def said(found: re.Match[str]) -> str:
-        code = found[1]
+    def said(match: re.Match[str]) -> str:
+        code = match[1]
         return chr(int(code[1:], 16)) if len(code) > 1 else _NAMED.get(code, code)
 
     return _ESCAPE.sub(said, text)
 
 
-def _key_generator(found: Mapping[str, str]) -> str:
+def _key_generator(properties: Mapping[str, str]) -> str:
     """Return the table's key generator if its name is known."""
-    kind = found.get(f"{_TABLE}keygenerator.type", "").removesuffix("_AVRO")
-    named = found.get(f"{_TABLE}keygenerator.class", "").rpartition(".")[2]
-    return named or _KEY_TYPES.get(kind, kind)
+    generator = properties.get(f"{_TABLE}keygenerator.type", "").removesuffix("_AVRO")
+    named = properties.get(f"{_TABLE}keygenerator.class", "").rpartition(".")[2]
+    return named or _KEY_TYPES.get(generator, generator)
 
 
-def _unsupported_feature(found: Mapping[str, str], *, keyed: bool) -> str | None:
+def _unsupported_feature(properties: Mapping[str, str], *, keyed: bool) -> str | None:
     """Name a feature of the table that a commit would have to support.
 
     ``None`` if there is none.
     """
-    generator = _key_generator(found)
-    keys = columns_in_property(found, f"{_TABLE}recordkey.fields")
-    if int(found.get(f"{_TABLE}version", "0")) < _VERSION_MIN:
-        return f"is of table version {found.get(f'{_TABLE}version')}"
-    if (zone := found.get(TIME_ZONE, "LOCAL")).upper() != "UTC":
+    generator = _key_generator(properties)
+    keys = columns_in_property(properties, f"{_TABLE}recordkey.fields")
+    if int(properties.get(f"{_TABLE}version", "0")) < _VERSION_MIN:
+        return f"is of table version {properties.get(f'{_TABLE}version')}"
+    if (zone := properties.get(TIME_ZONE, "LOCAL")).upper() != "UTC":
         return f"tells time in the zone {zone} ({TIME_ZONE}), in which times repeat"
-    if f"{_TABLE}create.schema" not in found:
+    if f"{_TABLE}create.schema" not in properties:
         return "does not declare its columns (hoodie.table.create.schema)"
-    if found.get(f"{_TABLE}base.file.format", "PARQUET") != "PARQUET":
+    if properties.get(f"{_TABLE}base.file.format", "PARQUET") != "PARQUET":
         return "has base files of another format than Parquet"
-    if not keyed and "bloom_filters" in found.get(f"{_TABLE}metadata.partitions", ""):
+    if not keyed and "bloom_filters" in properties.get(f"{_TABLE}metadata.partitions", ""):
         return "has an index of Bloom filters"
-    if found.get("hoodie.populate.meta.fields", "true") != "true":
+    if properties.get("hoodie.populate.meta.fields", "true") != "true":
         return "has files without Hudi's columns"
-    if found.get(f"{_TABLE}cdc.enabled", "false") == "true":
+    if properties.get(f"{_TABLE}cdc.enabled", "false") == "true":
         return "logs its changes"
-    if found.get(f"{_WRITE}drop.partition.columns", "false") == "true":
+    if properties.get(f"{_WRITE}drop.partition.columns", "false") == "true":
         return "leaves partition columns out of its files"
     known = _SEVERAL if len(keys) > 1 and keyed else _KEY_GENERATORS
     if (len(keys) > 1 and not keyed) or (keys and generator and generator not in known):
         return f"makes its record keys in a way of its own ({generator}, {len(keys)} columns)"
-    if any(":" in name for name in columns_in_property(found, f"{_TABLE}partition.fields")):
+    if any(":" in name for name in columns_in_property(properties, f"{_TABLE}partition.fields")):
         return "makes its partitions in a way of its own"
     return None
 
@@ -399,7 +399,7 @@ _TABLE_VERSION = 9
 
 
 def create_hudi_table(
-    place: HudiLocation, schema: str, partition_by: Sequence[str], kind: str
+    place: HudiLocation, schema: str, partition_by: Sequence[str], table_type: str
 ) -> None:
     """Create a table with these columns; others may do so first. Raises what Java raises."""
     spark = open_spark(place.spark, place.hadoop)
@@ -408,7 +408,7 @@ def create_hudi_table(
     generator = key_generator_for(key.split(","), partition_by)
     builder = (
         hudi.common.table.HoodieTableMetaClient.newTableBuilder()
-        .setTableType(kind)
+        .setTableType(table_type)
         .setTableName(place.table)
         .setTableVersion(_TABLE_VERSION)
         .setTableCreateSchema(schema)

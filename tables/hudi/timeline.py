@@ -28,12 +28,12 @@ def read_commit(place: HudiLocation, timeline: Any, instant: Any) -> Any:
     why = "it is empty"
     for _ in range(_TRIES):
         try:
-            found = timeline.readCommitMetadata(instant)
+            metadata = timeline.readCommitMetadata(instant)
         except Exception as error:  # noqa: BLE001 - whatever it is, the file is looked at below
             why = error_text(error)
         else:
             if next(place.folder.file_sizes([name])):
-                return found
+                return metadata
         time.sleep(_PAUSE_S)
     place.folder.read(name)  # a store that does not answer damages no file
     raise LogUnreadable(

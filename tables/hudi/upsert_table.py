@@ -144,8 +144,8 @@ class HudiKeyedJava(HudiJava):
         asked = self._read_files([file.path for file in files], keys)
         names = [column.name for column in keys]
         rows = self.read_data_frame().select(*map(quote, columns)).join(asked, names, "left_semi")
-        found: list[pa.RecordBatch] = rows.select(*map(quote, columns))._collect_as_arrow()  # noqa: SLF001 - public from Spark 4 on
-        return found
+        batches: list[pa.RecordBatch] = rows.select(*map(quote, columns))._collect_as_arrow()  # noqa: SLF001 - public from Spark 4 on
+        return batches
 
     def _changed_rows(self, fold: Fold, aside: str) -> Any:
         """Return one row of the table's columns for each key that changes.
@@ -167,20 +167,20 @@ class HudiKeyedJava(HudiJava):
         )
 
     def _read_files(self, paths: Iterable[str], columns: Sequence[Column]) -> Any:
-        told, found = spark_columns(columns), list(paths)
-        if not found:
-            return self._session.createDataFrame([], told)
-        return self._session.read.schema(told).parquet(*map(from_hadoop_address, found))
+        schema, files = spark_columns(columns), list(paths)
+        if not files:
+            return self._session.createDataFrame([], schema)
+        return self._session.read.schema(schema).parquet(*map(from_hadoop_address, files))
 
     def _write_rows(self, meta: Any, instant: str, rows: Any) -> list[Any]:
         """Return Hudi's status of each file."""
         writer, hudi = self._writer(), self._hudi
         schema = hudi.common.schema.HoodieSchema.parse(self._schema)
         upsert = hudi.common.model.WriteOperationType.UPSERT
-        told = self._java.util.HashMap()
+        java_options = self._java.util.HashMap()
         for key, value in self._settings().items():
-            told.put(key, value)
-        options = self._spark._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(told)  # noqa: SLF001
+            java_options.put(key, value)
+        options = self._spark._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(java_options)  # noqa: SLF001
         arguments = getattr(hudi, "HoodieCreateRecordUtils$createHoodieRecordRddArgs")(
             rows._jdf,  # noqa: SLF001
             writer.getConfig(),
@@ -198,12 +198,12 @@ class HudiKeyedJava(HudiJava):
         )
         making = getattr(getattr(hudi, "HoodieCreateRecordUtils$"), "MODULE$")
         writer.setOperationType(upsert)
-        found = list(writer.upsert(making.createHoodieRecordRdd(arguments), instant).collect())
-        for status in found:
+        statuses = list(writer.upsert(making.createHoodieRecordRdd(arguments), instant).collect())
+        for status in statuses:
             if status.hasErrors():
                 why = status.getGlobalError() or status.getErrors()
                 raise Unreachable(f"Hudi table {self._place.name} takes no row: {why.toString()}")
-        return found
+        return statuses
 
     def _operation(self, files: Sequence[WrittenFile]) -> Any:
         if not files:
@@ -243,11 +243,11 @@ def _deleted_row_value(column: Any, keys: Any, partition: str) -> Any:
     return f.lit(value).cast(column.dataType).alias(column.name)
 
 
-def _empty_value(kind: Any) -> Any:
+def _empty_value(column_type: Any) -> Any:
     """Return an empty value, because a required column takes no null."""
-    if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
+    if column_type.typeName() in ("date", "timestamp", "timestamp_ntz"):
         return "1970-01-01"
-    return "" if kind.typeName() in ("string", "binary") else 0
+    return "" if column_type.typeName() in ("string", "binary") else 0
 
 
 class HudiKeyedTable(HudiCommits):

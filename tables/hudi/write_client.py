@@ -47,17 +47,17 @@ def find_ghost_instants(timeline: Any, written: Any, condemned: Collection[str])
 
 def is_merged(written: Any, instant: str) -> bool:
     """Return whether a compaction took a ghost for a commit: Hudi can no longer roll it back."""
-    found = (
+    instants = (
         i for i in _completed_instants(written, "deltacommit") if str(i.requestedTime()) == instant
     )
-    ghost = next((str(i.getCompletionTime()) for i in found), None)
+    ghost = next((str(i.getCompletionTime()) for i in instants), None)
     compactions = (str(i.requestedTime()) for i in _completed_instants(written, "commit"))
     return ghost is not None and max(compactions, default="") >= ghost
 
 
 def _completed_instants(written: Any, action: str) -> Iterator[Any]:
-    found = written.filterCompletedInstants().getInstants()
-    return (instant for instant in found if str(instant.getAction()) == action)
+    instants = written.filterCompletedInstants().getInstants()
+    return (instant for instant in instants if str(instant.getAction()) == action)
 
 
 _COMMITS = ("commit", "deltacommit")
@@ -69,13 +69,16 @@ _METADATA_PROPERTIES = f"{METADATA_TABLE}/.hoodie/hoodie.properties"
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A completed commit: when it was requested and completed; ``said``: its extra metadata."""
+    """A completed commit; Hudi calls what its timeline lists instants.
+
+    ``requested`` and ``completed`` are when; ``metadata``: its extra metadata.
+    """
 
     requested: str
     completed: int
     operation: str
     replaces: bool
-    said: Mapping[str, str]
+    metadata: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +119,8 @@ class HudiJava:
     def commits(self, meta: Any) -> Iterator[Instant]:
         """Yield completed commits of the active timeline, the last completed first."""
         timeline = meta.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
-        found = timeline.getReverseOrderedInstantsByCompletionTime().iterator()
-        for instant in iterate_java(found):
+        newest_first = timeline.getReverseOrderedInstantsByCompletionTime().iterator()
+        for instant in iterate_java(newest_first):
             known = (str(instant.requestedTime()), int(instant.getCompletionTime()))
             if known not in self._known:
                 if len(self._known) >= _KNOWN_MAX:
@@ -137,7 +140,7 @@ class HudiJava:
     def file_statistics(self, meta: Any, instant: str) -> list[Statistics]:
         """Return the files of a completed instant."""
         timeline = meta.getActiveTimeline().filterCompletedInstants()
-        found = (i for i in timeline.getInstants() if _is_instant(i, instant))
+        instants = (i for i in timeline.getInstants() if _is_instant(i, instant))
         return [
             Statistics(
                 path=str(s.getPath()),
@@ -146,7 +149,7 @@ class HudiJava:
                 deleted=s.getNumDeletes(),
                 updated=s.getNumUpdateWrites(),
             )
-            for s in timeline.readCommitMetadata(next(found)).getWriteStats()
+            for s in timeline.readCommitMetadata(next(instants)).getWriteStats()
         ]
 
     def latest_slices(self, meta: Any) -> list[Slice]:
@@ -171,8 +174,8 @@ class HudiJava:
 
     def archived_completion_ms(self, meta: Any, instant: str) -> int | None:
         """Return when a commit in the timeline's archive was completed."""
-        found = meta.getArchivedTimeline().getInstants()
-        return next((int(i.getCompletionTime()) for i in found if _is_instant(i, instant)), None)
+        instants = meta.getArchivedTimeline().getInstants()
+        return next((int(i.getCompletionTime()) for i in instants if _is_instant(i, instant)), None)
 
     def completion_ms(self, meta: Any, instant: str) -> int | None:
         """Return when a commit was completed, wherever that is recorded by now.
@@ -182,8 +185,8 @@ class HudiJava:
         """
         timeline = meta.getActiveTimeline().filterCompletedInstants()
         if timeline.containsInstant(instant):
-            found = timeline.getInstants()
-            return next(int(i.getCompletionTime()) for i in found if _is_instant(i, instant))
+            instants = timeline.getInstants()
+            return next(int(i.getCompletionTime()) for i in instants if _is_instant(i, instant))
         return self.archived_completion_ms(meta, instant)
 
     def is_before_timeline(self, meta: Any, instant: str) -> bool:
@@ -217,16 +220,16 @@ class HudiJava:
         self,
         instant: str,
         files: Sequence[WrittenFile],
-        told: Mapping[str, str],
+        metadata: Mapping[str, str],
         check: Callable[[], None],
     ) -> None:
         """Complete a registered instant; ``check`` runs inside Hudi's lock, and may raise."""
         writer = self._writer()
         writer.setOperationType(self._operation(files))
         statistics, extra = self._java.util.ArrayList(), self._java.util.HashMap()
-        for found in self._statistics_of(files):
-            statistics.add(found)
-        for key, value in told.items():
+        for statistic in self._statistics_of(files):
+            statistics.add(statistic)
+        for key, value in metadata.items():
             extra.put(key, value)
         action = self.load_meta_client().getCommitActionType()
         inside = self._some(java_callback(self._spark, check))
@@ -336,7 +339,7 @@ class HudiJava:
             completed=int(instant.getCompletionTime()),
             operation=_table_name(metadata) if metadata else "",
             replaces=replaces,
-            said=dict(metadata.getExtraMetadata()) if metadata else {},
+            metadata=dict(metadata.getExtraMetadata()) if metadata else {},
         )
 
     @contextmanager
@@ -395,16 +398,16 @@ class HudiJava:
 
     def _statistics(self, file: WrittenFile) -> Any:
         path = file.path.removeprefix(f"{self._place.location}/")
-        found = self._hudi.common.model.HoodieWriteStat()
-        found.setFileId(file_id_of(path))
-        found.setPath(path)
-        found.setPartitionPath(path.rpartition("/")[0])
-        found.setPrevCommit("null")
-        found.setNumWrites(file.records)
-        found.setNumInserts(file.records)
-        found.setTotalWriteBytes(file.size_bytes)
-        found.setFileSizeInBytes(file.size_bytes)
-        return found
+        statistic = self._hudi.common.model.HoodieWriteStat()
+        statistic.setFileId(file_id_of(path))
+        statistic.setPath(path)
+        statistic.setPartitionPath(path.rpartition("/")[0])
+        statistic.setPrevCommit("null")
+        statistic.setNumWrites(file.records)
+        statistic.setNumInserts(file.records)
+        statistic.setTotalWriteBytes(file.size_bytes)
+        statistic.setFileSizeInBytes(file.size_bytes)
+        return statistic
 
 
 def _is_instant(instant: Any, requested: str) -> bool:

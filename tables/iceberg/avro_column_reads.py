@@ -35,8 +35,8 @@ def avro_rows(
             once = (record for record in records)  # asked again after its end, pyiceberg reads on
             while some := list(islice(once, _ROWS)):
                 columns = [
-                    pa.array([_value(record, place) for record in some], kind)
-                    for place, kind in zip(places, kinds, strict=True)
+                    pa.array([_value(record, place) for record in some], data_type)
+                    for place, data_type in zip(places, kinds, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(columns, names=list(names))
     except ImportError as error:  # a codec whose library is not installed
@@ -49,9 +49,9 @@ def _place(struct: StructType, field_id: int) -> tuple[int, ...] | None:
         if field.field_id == field_id:
             return (at,)
         inside = field.field_type
-        found = _place(inside, field_id) if isinstance(inside, StructType) else None
-        if found is not None:
-            return (at, *found)
+        inner = _place(inside, field_id) if isinstance(inside, StructType) else None
+        if inner is not None:
+            return (at, *inner)
     return None
 
 

@@ -167,8 +167,8 @@ class CatalogTrial:
 
     def lasts(self) -> bool:
         """Return whether the tag's own retention, which a claim sets, was kept."""
-        found = self.tag_lasts_ms()
-        return found is not None and found >= _CENTURY_MS
+        lasts_ms = self.tag_lasts_ms()
+        return lasts_ms is not None and lasts_ms >= _CENTURY_MS
 
     def try_stale(self) -> str:
         """Send two commits that were prepared on the same state: only one may land."""

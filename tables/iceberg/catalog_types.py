@@ -50,11 +50,11 @@ def require_supported_type(name: str, properties: Mapping[str, object]) -> str:
             _INSTEAD,
         )
     uri, scheme = str(properties.get("uri") or ""), _scheme(properties)
-    said = properties.get("type")
-    kind = str(said).lower() if said else _BY_URI.get(scheme, "")
-    if said and kind not in KINDS:
+    declared = properties.get("type")
+    kind = str(declared).lower() if declared else _BY_URI.get(scheme, "")
+    if declared and kind not in KINDS:
         raise CatalogRefused(
-            f"catalog {name!r}: {said!r} is not a catalog that pyiceberg has",
+            f"catalog {name!r}: {declared!r} is not a catalog that pyiceberg has",
             f"known are {', '.join(KINDS)}",
         )
     if reason := _REFUSED.get(kind):

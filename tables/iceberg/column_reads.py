@@ -15,7 +15,7 @@ _ROWS_AT_ONCE = 1_000_000
 def read_column_batches(
     io: FileIO,
     path: str,
-    wanted: Sequence[int | str],
+    columns: Sequence[int | str],
     optional: Collection[int | None] = (),
     *,
     rows_at_once: int = _ROWS_AT_ONCE,
@@ -28,10 +28,10 @@ def read_column_batches(
     with io.new_input(path).open() as stream:
         file = pq.ParquetFile(stream)
         names = _names(file.schema_arrow)
-        missing = [of for of in wanted if of not in names and of not in optional]
+        missing = [of for of in columns if of not in names and of not in optional]
         if missing:
             raise KeyError(f"it has no column {missing[0]}")
-        chosen = [names.get(of) for of in wanted]
+        chosen = [names.get(of) for of in columns]
         there = list(dict.fromkeys(name for name in chosen if name is not None))
         for batch in file.iter_batches(rows_at_once, columns=there):
             none = pa.nulls(batch.num_rows, pa.int64())

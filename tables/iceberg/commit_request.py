@@ -145,8 +145,8 @@ class CommitRequest:
         known = self.metadata.properties
         filled = newly_filled_properties(self.record, known)
         marker = marker_property(self.record.sink)
-        if wanted := {**filled, **({} if marker in known else self._claim_properties(marker))}:
-            yield SetPropertiesUpdate(updates=wanted)
+        if properties := {**filled, **({} if marker in known else self._claim_properties(marker))}:
+            yield SetPropertiesUpdate(updates=properties)
         if gone := forgotten_properties(self.record.sink, self.forgets, filled, known):
             yield RemovePropertiesUpdate(removals=gone)
 

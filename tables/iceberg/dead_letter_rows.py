@@ -28,7 +28,6 @@ from headgate.tables.iceberg.column_reads import read_column_batches
 from headgate.tables.iceberg.tag_lineage import ancestry, properties_of, snapshots_by_id
 
 _ROWS_AT_ONCE = 100
-ROWS_LOOKED_AT = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,10 @@ class UnsentRows:
                 rows = self._scan(table, snapshot, progress)
                 yield Portion(rows, _progress_up_to(table, snapshot, record))
 
-    def newest_rows(self, count: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-        """Return the last rows of the newest commit that brought some, of the first thousands.
+    def newest_rows(
+        self, count: int, columns: tuple[str, ...], looked_at: int
+    ) -> list[dict[str, Any]]:
+        """Return the last rows of the newest commit that brought some, of the first ``looked_at``.
 
         Raises as ``since``.
         """
@@ -80,7 +81,7 @@ class UnsentRows:
         for snapshot, record in self._unsent_snapshots(table, None):
             if record and record.records:
                 rows = _added_rows(table, snapshot, columns)
-                return list(deque(islice(rows, ROWS_LOOKED_AT), maxlen=count))
+                return list(deque(islice(rows, looked_at), maxlen=count))
         return []
 
     def _load(self) -> Table:
@@ -104,11 +105,11 @@ class UnsentRows:
     def _scan(
         self, table: Table, snapshot: Snapshot, progress: Progress | None
     ) -> Iterator[dict[str, Any]]:
-        wanted: BooleanExpression = EqualTo(term="sink", value=self._sink)
+        predicate: BooleanExpression = EqualTo(term="sink", value=self._sink)
         if progress:
-            wanted = And(wanted, GreaterThanOrEqual(term="epoch", value=progress.epoch))
-        scan = table.scan(wanted, snapshot_id=snapshot.snapshot_id)
-        return rows_of(table, snapshot, scan.plan_files(), wanted)
+            predicate = And(predicate, GreaterThanOrEqual(term="epoch", value=progress.epoch))
+        scan = table.scan(predicate, snapshot_id=snapshot.snapshot_id)
+        return rows_of(table, snapshot, scan.plan_files(), predicate)
 
 
 def _is_line_complete(oldest: Snapshot, progress: Progress) -> bool:
@@ -135,10 +136,10 @@ def _added_rows(
         if file.file.file_format != FileFormat.PARQUET:
             yield from rows_of(table, snapshot, [file], AlwaysTrue(), columns=columns)
             continue
-        for found in read_column_batches(
+        for columns_read in read_column_batches(
             table.io, file.file.file_path, ids, ids, rows_at_once=_ROWS_AT_ONCE
         ):
-            for row in zip(*(column.to_pylist() for column in found), strict=True):
+            for row in zip(*(column.to_pylist() for column in columns_read), strict=True):
                 yield dict(zip(columns, row, strict=True))
 
 
@@ -146,7 +147,7 @@ def rows_of(
     table: Table,
     snapshot: Snapshot,
     files: Iterable[FileScanTask],
-    wanted: BooleanExpression,
+    predicate: BooleanExpression,
     *,
     columns: tuple[str, ...] = COLUMNS,
 ) -> Iterator[dict[str, Any]]:
@@ -154,7 +155,7 @@ def rows_of(
     from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every look
 
     projection = table.scan(selected_fields=columns, snapshot_id=snapshot.snapshot_id).projection()
-    reader = ArrowScan(table.metadata, table.io, projection, wanted)
+    reader = ArrowScan(table.metadata, table.io, projection, predicate)
     for file in files:
         for batch in reader.to_record_batches([file]):
             for begin in range(0, batch.num_rows, _ROWS_AT_ONCE):

@@ -44,19 +44,19 @@ _BYTES_MAX = 64 * 1024 * 1024
 
 def decide_lineage(table: Table, branch: str, sink: SinkName) -> Lineage:
     """Do as ``lineage``; where that cannot tell, use what survived. Raises what storage does."""
-    found = find_lineage(table.metadata, branch, sink)
-    if found is not Lineage.UNDECIDABLE:
-        return found
+    lineage = find_lineage(table.metadata, branch, sink)
+    if lineage is not Lineage.UNDECIDABLE:
+        return lineage
     metadata = table.metadata
     snapshots = snapshots_by_id(metadata)
     tagged = snapshots[metadata.refs[tag_name(sink, branch)].snapshot_id]
     line = list(ancestry(snapshots, metadata.refs[branch]))
-    found = _by_metadata_log(table, line[0], tagged)
-    if found is Lineage.UNDECIDABLE and (
+    lineage = _by_metadata_log(table, line[0], tagged)
+    if lineage is Lineage.UNDECIDABLE and (
         _lineage_by_files(table.io, line, tagged) or _lineage_by_rows(table, line, tagged)
     ):
         return Lineage.CONTAINS_TAG
-    return found
+    return lineage
 
 
 # --------------------------------------------------------------------------------- the metadata log
@@ -67,11 +67,12 @@ def _by_metadata_log(table: Table, head: Snapshot, tagged: Snapshot) -> Lineage:
     for metadata in _metadata_versions(table):
         # The older version wins: when a parent expires, some writers forget that there was one.
         known |= snapshots_by_id(metadata)
-        found = _walk_parents(known, head, tagged)
-        if found is not Lineage.UNDECIDABLE or metadata.next_sequence_number() <= _sequence_number(
-            tagged
+        lineage = _walk_parents(known, head, tagged)
+        if (
+            lineage is not Lineage.UNDECIDABLE
+            or metadata.next_sequence_number() <= _sequence_number(tagged)
         ):
-            return found
+            return lineage
     return Lineage.UNDECIDABLE
 
 

@@ -70,8 +70,8 @@ def read_history(
 
 def _on_branch(table: Table, sink: SinkName, branch: str) -> bool | None:
     """Return whether the branch contains the sink's tag, by whatever evidence is left (TABLE-4)."""
-    found = decide_lineage(table, branch, sink)
-    return None if found is Lineage.UNDECIDABLE else found is Lineage.CONTAINS_TAG
+    lineage = decide_lineage(table, branch, sink)
+    return None if lineage is Lineage.UNDECIDABLE else lineage is Lineage.CONTAINS_TAG
 
 
 def _branch_snapshots(

@@ -79,19 +79,19 @@ def failure_of(error: Exception) -> Exception:
 
 
 def _translate(thrown: Any) -> Exception:
-    said = _error_text(thrown)
-    if _UNKNOWN_METHOD in said:
+    text = _error_text(thrown)
+    if _UNKNOWN_METHOD in text:
         return HiveClientUnfit(
-            f"the Hive client in Spark's JVM asks for what this metastore does not know: {said}",
+            f"the Hive client in Spark's JVM asks for what this metastore does not know: {text}",
             "Spark's own client is Hive 2.3's; for Hive 4 put its hive-standalone-metastore-common "
             "into spark.driver.extraClassPath, as docs/guides/catalogs.md shows",
         )
-    kind = thrown.getClass()
-    while kind is not None:
-        if same := _SAME.get(kind.getSimpleName()):
-            return same(said)
-        kind = kind.getSuperclass()
-    return JavaError(said)
+    java_class = thrown.getClass()
+    while java_class is not None:
+        if same := _SAME.get(java_class.getSimpleName()):
+            return same(text)
+        java_class = java_class.getSuperclass()
+    return JavaError(text)
 
 
 def _error_text(thrown: Any) -> str:
@@ -126,13 +126,13 @@ _REFUSED = "The table has been modified"
 
 def require_no_locks(identifier: str, properties: Any) -> None:
     """Raise ``HiveCannotSwap`` for a table whose committers lock instead."""
-    for name, wanted in UNLOCKED.items():
-        if str(properties.get(name)).lower() != wanted:
+    for name, value in UNLOCKED.items():
+        if str(properties.get(name)).lower() != value:
             raise HiveCannotSwap(
-                f"table {identifier}: its property {name} is not {wanted}: a committer that "
+                f"table {identifier}: its property {name} is not {value}: a committer that "
                 "locks can overwrite a commit of the sink's",
                 f"stop its other writers, and set it: ALTER TABLE {identifier} SET TBLPROPERTIES "
-                f"('{name}' = '{wanted}')",
+                f"('{name}' = '{value}')",
             )
 
 
@@ -285,8 +285,8 @@ class JavaCatalog(Catalog):
         names = self.identifier_to_tuple(namespace)
 
         def listed() -> list[Identifier]:
-            found = self._java.listTables(self._namespace(names))
-            return [(*each.namespace().levels(), each.name()) for each in found]
+            identifiers = self._java.listTables(self._namespace(names))
+            return [(*each.namespace().levels(), each.name()) for each in identifiers]
 
         return self._call_java(".".join(names), listed)
 
@@ -294,8 +294,8 @@ class JavaCatalog(Catalog):
         names = self.identifier_to_tuple(namespace)
 
         def listed() -> list[Identifier]:
-            found = self._java.listNamespaces(self._namespace(names))
-            return [tuple(each.levels()) for each in found]
+            identifiers = self._java.listNamespaces(self._namespace(names))
+            return [tuple(each.levels()) for each in identifiers]
 
         return self._call_java(".".join(names), listed)
 
@@ -416,10 +416,14 @@ class JavaCatalog(Catalog):
                 '"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0", to spark.conf',
             )
         bound_ms = str(round(self._timeout_s * 1000))
-        told = {**dict.fromkeys(_REST_TIMEOUTS, bound_ms), **self.properties, "type": self.kind}
+        properties = {
+            **dict.fromkeys(_REST_TIMEOUTS, bound_ms),
+            **self.properties,
+            "type": self.kind,
+        }
         self._jvm.hadoop.setIfUnset(_HIVE_TIMEOUT, f"{bound_ms}ms")
         java = self._jvm.iceberg.CatalogUtil.buildIcebergCatalog(
-            self.name, self._jvm.java_map(told), self._jvm.hadoop
+            self.name, self._jvm.java_map(properties), self._jvm.hadoop
         )
         if self.kind == "rest":
             require_tags(self.name, dict(java.properties()))

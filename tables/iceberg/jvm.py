@@ -30,10 +30,10 @@ class Jvm:
 
     def knows(self, name: str) -> bool:
         """Return whether the JVM has the class."""
-        found = self.gateway.jvm
+        part_of_jvm = self.gateway.jvm
         for part in name.split("."):
-            found = getattr(found, part)
-        return type(found).__name__ == "JavaClass"
+            part_of_jvm = getattr(part_of_jvm, part)
+        return type(part_of_jvm).__name__ == "JavaClass"
 
     def java_map(self, values: Mapping[str, str]) -> Any:
         made = self.gateway.jvm.java.util.HashMap()

@@ -53,8 +53,8 @@ def _refuse(table: Table, counted: Iterable[tuple[Counts, Counts]]) -> None:
 
 def _table_changed(table: Table, what: str) -> TableChanged:
     identifier = ".".join(table.name())
-    told = f"{identifier} {what}, and files were written before: none of them is committed"
-    return TableChanged(told, _HINT)
+    message = f"{identifier} {what}, and files were written before: none of them is committed"
+    return TableChanged(message, _HINT)
 
 
 def _required_columns(schema: Schema) -> dict[int, str]:

@@ -46,7 +46,7 @@ def scan_tasks(table: Table, head: int, scan: Any) -> tuple[int, Iterator[FileSc
         return len(tasks), iter(tasks)
     count = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
     entries = read_ahead_in_order(lambda m: live_entries(table.io, m), manifests, _MANIFESTS_AHEAD)
-    return count, (FileScanTask(entry.data_file) for found in entries for entry in found)
+    return count, (FileScanTask(entry.data_file) for live in entries for entry in live)
 
 
 _FOOTER_BYTES = 64 * 1024
@@ -100,6 +100,14 @@ class IcebergReader:
 
     def columns(self) -> Sequence[str]:
         return self.table.schema().column_names
+
+    def columns_added_later(self) -> frozenset[str]:
+        """Return columns that some of the table's schemas lack: older rows have no value in
+        them."""
+        schemas = self.table.schemas().values()
+        everywhere = set.intersection(*({each.field_id for each in s.fields} for s in schemas))
+        now = self.table.schema().fields
+        return frozenset(each.name for each in now if each.field_id not in everywhere)
 
     def live_files(self) -> list[LiveFile]:
         """Return every live entry of the head's manifests."""
@@ -159,6 +167,11 @@ class IcebergReader:
         with self._naming_table():
             files = read_staged_files(self.table.io, manifest)
         return (self._file_rows(FileScanTask(file), columns) for file in files)
+
+    def missing_staged_files(self, manifest: str) -> list[str]:
+        io = self.table.io
+        paths = [file.file_path for file in read_staged_files(io, manifest)]
+        return [path for path in paths if not io.new_input(path).exists()]
 
     @contextmanager
     def _naming_table(self) -> Iterator[None]:

@@ -101,7 +101,7 @@ class MatchingRows:
         schema = table.schema()
         bound = self._bound(table, schema)
         may_match = _InclusiveMetricsEvaluator(schema, self.predicate).eval
-        found = {}
+        positions = {}
         for file in files:
             path = file.file_path
             if path not in self._known:
@@ -109,8 +109,8 @@ class MatchingRows:
                     _matching_rows(table, file, bound) if may_match(file) else BitMap64()
                 )
             if self._known[path]:
-                found[path] = self._known[path]
-        return found
+                positions[path] = self._known[path]
+        return positions
 
     def _bound(self, table: Table, schema: Schema) -> BooleanExpression:
         try:
@@ -139,8 +139,8 @@ def coordinates_of(
             [column_or_field(rows, name) for name in columns], ["topic", "partition", "offset"]
         )
         groups = named.drop_null().group_by(["topic", "partition"], use_threads=False)
-        for found in groups.aggregate([("offset", "list")]).to_pylist():
-            yield found["topic"], found["partition"], found["offset_list"]
+        for group in groups.aggregate([("offset", "list")]).to_pylist():
+            yield group["topic"], group["partition"], group["offset_list"]
 
 
 def column_or_field(rows: pa.RecordBatch, name: str) -> pa.Array:
@@ -172,18 +172,18 @@ def _with_sql_nulls(predicate: BooleanExpression) -> BooleanExpression:
 def _matching_rows(table: Table, file: DataFile, bound: BooleanExpression) -> BitMap64:
     schema = table.schema()
     names = [str(schema.find_column_name(of)) for of in sorted(extract_field_ids(bound))]
-    wanted = expression_to_pyarrow(bound, schema)
-    found, begin = [np.empty(0, np.int64)], 0
+    predicate = expression_to_pyarrow(bound, schema)
+    positions, begin = [np.empty(0, np.int64)], 0
     if not names:
         names = schema.column_names[:1]
     for batch in batches_of(table, FileScanTask(file), names, read_whole(table.io)):
         places = pa.array(np.arange(begin, begin + batch.num_rows, dtype=np.int64))
         rows = pa.Table.from_batches([batch]).append_column(_POSITION, places)
-        found.append(rows.filter(wanted).column(_POSITION).to_numpy())
+        positions.append(rows.filter(predicate).column(_POSITION).to_numpy())
         begin += batch.num_rows
     if begin != file.record_count:
         raise ValueError(f"{file.file_path} holds {begin} rows, not {file.record_count}")
-    return bitmap_of(np.concatenate(found))
+    return bitmap_of(np.concatenate(positions))
 
 
 DELETION = "deletion"
@@ -340,12 +340,12 @@ class Deletion(MaintenanceCommit):
     ) -> Summary:
         retired = [entry.data_file for entry in deletions.retired]
         counts = snapshot_counts(metadata, deletions.added, retired)
-        said = {
+        marked = {
             maintenance_property(self._sink): DELETION,
             deleted_property(self._sink): str(rows),
             f"{deleted_property(self._sink)}-by": self._asked_by,
         }
-        summary = Summary(Operation.DELETE, **counts, **said)
+        summary = Summary(Operation.DELETE, **counts, **marked)
         return update_snapshot_summaries(summary, properties_of(parent))
 
     def _delete_files_of(self, table: Table, to_delete: RowsToDelete) -> DeletedRecords:

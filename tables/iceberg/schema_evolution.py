@@ -82,14 +82,14 @@ class Evolution:
         return (*updates, renamed)
 
 
-def plan_evolution(metadata: TableMetadata, wanted: Struct, *, readd_dropped: bool) -> Evolution:
+def plan_evolution(metadata: TableMetadata, columns: Struct, *, readd_dropped: bool) -> Evolution:
     """Return what the table needs for these columns, as far as it may have it."""
     schema = metadata.schema()
     now = columns_of(schema)
     past = former_names(metadata)
     if readd_dropped:
         past = Former(past.renamed)
-    growth = grow_columns(now, wanted, past, nanoseconds=metadata.format_version >= 3)
+    growth = grow_columns(now, columns, past, nanoseconds=metadata.format_version >= 3)
     building = _Building(metadata)
     struct = building.struct(schema.as_struct(), growth.columns, _ROOT, ())
     refused = (*growth.refused, *building.refused)
@@ -101,8 +101,8 @@ def plan_evolution(metadata: TableMetadata, wanted: Struct, *, readd_dropped: bo
         schema_id=newest + 1,
         identifier_field_ids=list(schema.identifier_field_ids),
     )
-    told = describe_changes(now, columns_of(new))
-    return Evolution(metadata, new, told, refused, building.added)
+    changes = describe_changes(now, columns_of(new))
+    return Evolution(metadata, new, changes, refused, building.added)
 
 
 def columns_of(schema: Schema) -> Struct:
@@ -145,11 +145,11 @@ class _Building:
 
     def _field(self, old: NestedField, column: Column, path: Path) -> NestedField:
         required = old.required and (column.required or old.field_id in self._identifiers)
-        kind = self._type(old, column.type, path)
-        return old.model_copy(update={"field_type": kind, "required": required})
+        column_type = self._type(old, column.type, path)
+        return old.model_copy(update={"field_type": column_type, "required": required})
 
-    def _type(self, old: NestedField, wanted: Type, path: Path) -> IcebergType:
-        match old.field_type, wanted:
+    def _type(self, old: NestedField, grown: Type, path: Path) -> IcebergType:
+        match old.field_type, grown:
             case StructType() as struct, Struct() as columns:
                 return self.struct(struct, columns, old.field_id, path)
             case ListType() as items, ListOf(element):
@@ -164,14 +164,16 @@ class _Building:
             case kind, _:
                 return kind
 
-    def _primitive(self, old: NestedField, kind: IcebergType, text: str, path: Path) -> IcebergType:
-        wanted = parse_primitive(text)
-        if wanted == kind:
-            return kind
+    def _primitive(
+        self, old: NestedField, column_type: IcebergType, text: str, path: Path
+    ) -> IcebergType:
+        grown = parse_primitive(text)
+        if grown == column_type:
+            return column_type
         if old.field_id in self._sources:
-            self.refused.append(Refusal(path, f"partitions the table as {kind}"))
-            return kind
-        return wanted
+            self.refused.append(Refusal(path, f"partitions the table as {column_type}"))
+            return column_type
+        return grown
 
 
 class _New:
@@ -184,8 +186,8 @@ class _New:
         field_id = next(self._ids)
         return NestedField(field_id, column.name, self._new_type(column.type), required=False)
 
-    def _new_type(self, kind: Type) -> IcebergType:
-        match kind:
+    def _new_type(self, column_type: Type) -> IcebergType:
+        match column_type:
             case Struct(fields):
                 return StructType(*map(self.field, fields))
             case ListOf(element):
@@ -197,7 +199,7 @@ class _New:
                 made = self._new_type(key), self._new_type(value.type)
                 return MapType(ids[0], made[0], ids[1], made[1], value_required=False)
             case _:
-                return parse_primitive(kind)
+                return parse_primitive(column_type)
 
 
 def new_fields(columns: Struct, behind: Iterable[int]) -> list[NestedField]:
@@ -225,9 +227,9 @@ _SQL_TYPES = {
 }
 
 
-def sql_type(kind: Type) -> str:
+def sql_type(column_type: Type) -> str:
     """Return the type as Spark's SQL writes it; empty for one that Spark does not have."""
-    match kind:
+    match column_type:
         case Struct(fields):
             named = [(column.name, sql_type(column.type)) for column in fields]
             inside = ", ".join(f"`{name}`: {text}" for name, text in named)
@@ -239,5 +241,5 @@ def sql_type(kind: Type) -> str:
             parts = sql_type(key), sql_type(value.type)
             return f"MAP<{', '.join(parts)}>" if all(parts) else ""
         case _:
-            text = str(kind)
+            text = str(column_type)
             return text.upper() if text.startswith("decimal") else _SQL_TYPES.get(text, "")

@@ -29,11 +29,11 @@ def require_readable(identifier: str, error: Exception) -> None:
 
     A variant, say, or a later version: asking again would not help, as it does with broken JSON.
     """
-    said = str(error)
+    text = str(error)
     known = type(error).__name__ in ("ValidationError", "TypeError")  # pyiceberg's, or pydantic's
-    if not known or "json_invalid" in said:
+    if not known or "json_invalid" in text:
         return
-    lines = said.splitlines() or [type(error).__name__]
+    lines = text.splitlines() or [type(error).__name__]
     reason = next((line for line in lines if " [type=" in line), lines[0]).partition(" [type=")[0]
     raise StopSink(
         f"table {identifier} has metadata that is not understood: {reason.strip()}",

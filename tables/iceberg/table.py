@@ -444,20 +444,20 @@ class IcebergTable:
             )
         return Landed(call.proposal.snapshot_id, self._view(metadata))
 
-    def _count_malformed(self, outcome: CommitOutcome, said: Exception) -> CommitOutcome:
+    def _count_malformed(self, outcome: CommitOutcome, error: Exception) -> CommitOutcome:
         """Count malformed answers. Raises ``CommitRejected`` after too many in a row."""
-        malformed = isinstance(outcome, Unknown) and isinstance(said, BadRequestError)
+        malformed = isinstance(outcome, Unknown) and isinstance(error, BadRequestError)
         self._malformed = self._malformed + 1 if malformed else 0
         if self._malformed < _MALFORMED_MAX:
             return outcome
         raise CommitRejected(
             f"table {self._identifier}: the catalog has rejected {self._malformed} commits in a "
-            f"row as malformed: {said}",
+            f"row as malformed: {error}",
             "nothing of them is in the table; look into the catalog's log, and whether it allows "
             "tags, and then start the sink again",
-        ) from said
+        ) from error
 
-    def _outcome_of(self, call: PreparedCommit, said: Exception) -> CommitOutcome:
+    def _outcome_of(self, call: PreparedCommit, raised: Exception) -> CommitOutcome:
         """Believe a refusal only if the table itself shows the same.
 
         If a proxy or a client's retry sends a landed request twice, the answer is that the tag has
@@ -466,7 +466,7 @@ class IcebergTable:
         try:
             metadata = self.load().metadata
         except HeadgateError as error:
-            return Unknown(f"{said!r}, and then: {error}")
+            return Unknown(f"{raised!r}, and then: {error}")
         proposal = call.proposal
         if call.is_tagged(metadata):
             return Landed(proposal.snapshot_id, self._view(metadata))
@@ -481,8 +481,8 @@ class IcebergTable:
             # Only that is proof. A moved tag alone is not: a request that is still under way
             # could land on it, and a snapshot without its manifests cannot be read by anybody.
             call.written.take_back()
-            return Refused(str(said))
-        return Refused(str(said)) if moved else Unknown(repr(said))
+            return Refused(str(raised))
+        return Refused(str(raised)) if moved else Unknown(repr(raised))
 
 
 def _ref_snapshot_ids(metadata: TableMetadata, *names: str) -> tuple[int | None, ...]:

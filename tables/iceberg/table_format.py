@@ -41,8 +41,8 @@ from headgate.tables.iceberg.upsert.index_memory import IndexMemory
 from headgate.tables.storage.object_stores import refused_operation, require_no_signing
 
 if TYPE_CHECKING:
+    from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
     from headgate.tables.iceberg.dead_letter_rows import UnsentRows
-    from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
     from headgate.tables.iceberg.rollback import IcebergPast
     from headgate.tables.iceberg.row_deletion import Deletion
     from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
@@ -87,14 +87,14 @@ class IcebergFormat(TableFormat):
     def list_table_names(self, like: TableSpec) -> Collection[str]:
         namespace = like.name.rpartition(".")[0]
         try:
-            return [found[-1] for found in self.catalog.list_tables(namespace)]
+            return [identifier[-1] for identifier in self.catalog.list_tables(namespace)]
         except NoSuchNamespaceError:
             return ()
         except OSError as error:
             raise Unreachable(f"the tables of {namespace} cannot be listed: {error}") from error
 
     def namespaces(self) -> Collection[str]:
-        return [".".join(found) for found in self.catalog.list_namespaces()]
+        return [".".join(identifier) for identifier in self.catalog.list_namespaces()]
 
     def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> IcebergTable:
         # A person's claim reads no index, and must not expire snapshots: it may be what saves them.
@@ -154,6 +154,9 @@ class IcebergFormat(TableFormat):
     def reader(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
         return IcebergReader(self.load(spec.name), sink, spec.branch)
 
+    def reader_for_commit(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
+        return IcebergReader(self.open(spec, sink).load(), sink, spec.branch)
+
     def readers(
         self, specs: Sequence[TableSpec], sink: SinkName
     ) -> Iterator[tuple[str, TableReader | HeadgateError]]:
@@ -203,10 +206,10 @@ class IcebergFormat(TableFormat):
         matching, of = parse_predicate(predicate), (sink, spec.branch)
         return Deletion(self.catalog, spec.name, of, matching, asked_by=asked_by, columns=columns)
 
-    def atomic_commits(self) -> MultiTableCommits:
-        from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
+    def atomic_commits(self) -> AtomicDeliveries:
+        from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 
-        return MultiTableCommits(self.catalog)
+        return AtomicDeliveries(self.catalog)
 
     def unsent_rows(self, spec: TableSpec, sink: SinkName) -> UnsentRows:
         from headgate.tables.iceberg.dead_letter_rows import UnsentRows

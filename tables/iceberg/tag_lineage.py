@@ -63,13 +63,13 @@ def other_sinks(
     """Return the other sinks with a tag for this branch, and the topics that they read
     (TABLE-5)."""
     snapshots = snapshots_by_id(metadata)
-    found: dict[SinkName, Mapping[str, TopicId]] = {}
+    topics: dict[SinkName, Mapping[str, TopicId]] = {}
     for name, ref in metadata.refs.items():
         other = sink_of_tag(name, branch)
         if other not in (None, sink) and ref.snapshot_id in snapshots:
             assert other is not None  # checked above
-            found[other] = topics_in_summary(other, properties_of(snapshots[ref.snapshot_id]))
-    return found
+            topics[other] = topics_in_summary(other, properties_of(snapshots[ref.snapshot_id]))
+    return topics
 
 
 def deleted_records_of(sink: SinkName, properties: Mapping[str, str]) -> DeletedRecords:

@@ -22,8 +22,8 @@ def plan_completion(table: Table, declaration: TableDeclaration | None) -> Evolu
     metadata = table.metadata
     if declaration is None or CREATED_MS not in metadata.properties or _has_had_rows(metadata):
         return None
-    wanted = columns_of(declaration.schema())
-    step = plan_evolution(metadata, wanted, readd_dropped=False)
+    columns = columns_of(declaration.schema())
+    step = plan_evolution(metadata, columns, readd_dropped=False)
     return step if step.schema is not None else None
 
 

@@ -36,8 +36,8 @@ def with_avro_checks(files: FileIO) -> FileIO:
 
 
 def _input(theirs: Any, location: str) -> Any:
-    found = theirs(location)
-    return _WholeAvro(found) if location.endswith(".avro") else found
+    file = theirs(location)
+    return _WholeAvro(file) if location.endswith(".avro") else file
 
 
 class _WholeAvro(InputFile):
@@ -114,5 +114,5 @@ class _Walk:
         end = self.at + count
         if not 0 <= count <= len(self._data) - self.at:
             raise EOFError
-        found, self.at = self._data[self.at : end], end
-        return found
+        part, self.at = self._data[self.at : end], end
+        return part

@@ -108,14 +108,14 @@ class _LocalFolder:
                 yield None
 
     def files_below(self, name: str) -> list[tuple[str, int]]:
-        found = []
+        listed = []
         for folder, _, files in os.walk(self._path / name):
             for path in (Path(folder, file) for file in files):
                 with suppress(FileNotFoundError):
                     if not path.name.startswith(_BEING_WRITTEN):
                         at_ms = path.stat().st_mtime_ns // 1_000_000
-                        found.append((str(path.relative_to(self._path)), at_ms))
-        return found
+                        listed.append((str(path.relative_to(self._path)), at_ms))
+        return listed
 
     def remove(self, names: Collection[str]) -> None:
         for name in names:
@@ -162,8 +162,8 @@ class _S3Folder:
         return read_ahead_in_order(self._size, names)
 
     def files_below(self, name: str) -> list[tuple[str, int]]:
-        found = self._files.list_files(self._address(name))
-        return [(name_below(self.location, address), at_ms) for address, at_ms in found]
+        listed = self._files.list_files(self._address(name))
+        return [(name_below(self.location, address), at_ms) for address, at_ms in listed]
 
     def remove(self, names: Collection[str]) -> None:
         delete_quietly(self._files, [self._address(name) for name in names])
@@ -216,9 +216,9 @@ def files_below(files: FileIO, root: str) -> list[tuple[str, int]]:
         return []
     scheme, netloc, path = PyArrowFileIO.parse_location(root)
     selector = FileSelector(path, allow_not_found=True, recursive=True)
-    found = client.fs_by_scheme(scheme, netloc).get_file_info(selector)
+    listed = client.fs_by_scheme(scheme, netloc).get_file_info(selector)
     return [
         (root + info.path[len(path) :], info.mtime_ns // 1_000_000)
-        for info in found
+        for info in listed
         if info.type is FileType.File and info.mtime_ns is not None
     ]

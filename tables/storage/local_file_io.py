@@ -58,10 +58,10 @@ class LocalFile(InputFile):
 
 def path_of(location: str) -> Path | None:
     """Return the path as pyiceberg finds it (``%20`` is kept), ``None`` if it is not local."""
-    found = urlparse(location)
-    if not found.scheme and location.startswith("/"):
+    parsed = urlparse(location)
+    if not parsed.scheme and location.startswith("/"):
         return Path(location)
-    return Path(found.path) if found.scheme == "file" and not found.netloc else None
+    return Path(parsed.path) if parsed.scheme == "file" and not parsed.netloc else None
 
 
 # Tells which locations of tables are folders of this machine.

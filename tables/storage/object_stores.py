@@ -87,8 +87,8 @@ def refused_operation(error: BaseException) -> str | None:
     for _ in range(_CAUSES_MAX):
         if cause is None:
             return None
-        if (found := _operation(cause)) is not None:
-            return found
+        if (operation := _operation(cause)) is not None:
+            return operation
         cause = cause.__cause__
     return None
 
@@ -148,8 +148,8 @@ def key_lifetime_s(properties: Mapping[str, str], now_ms: int) -> float:
 
 def require_no_signing(table: str, properties: Mapping[str, object]) -> None:
     """Raise ``RemoteSigning`` if the catalog wants to sign requests, and gives no keys."""
-    wanted = str(properties.get("s3.remote-signing-enabled", "")).lower() == "true"
-    if (wanted or "s3.signer" in properties) and "s3.access-key-id" not in properties:
+    is_signed = str(properties.get("s3.remote-signing-enabled", "")).lower() == "true"
+    if (is_signed or "s3.signer" in properties) and "s3.access-key-id" not in properties:
         raise RemoteSigning(
             f"table {table}: its catalog signs requests to the store itself (remote signing) and "
             "gives no keys, which headgate cannot use",

@@ -142,8 +142,8 @@ class S3Store:
 
     def read_tail(self, bucket: str, key: str, count: int) -> tuple[bytes, int]:
         """Return the last ``count`` bytes, or all, and the object's size."""
-        data, found = self._read(bucket, key, Range=f"bytes=-{count}")
-        total = str(found.get("ContentRange", "")).rpartition("/")[2]
+        data, reply = self._read(bucket, key, Range=f"bytes=-{count}")
+        total = str(reply.get("ContentRange", "")).rpartition("/")[2]
         return data, int(total) if total.isdecimal() else len(data)
 
     def object_size(self, bucket: str, key: str) -> int:
@@ -234,9 +234,9 @@ class S3Store:
 
         def ask(s3: Any) -> tuple[bytes, Mapping[str, Any]]:
             for tried in range(1, TRIES + 1):
-                found = s3.get_object(Bucket=bucket, Key=key, **asked)
+                reply = s3.get_object(Bucket=bucket, Key=key, **asked)
                 try:
-                    return self._body(found), found
+                    return self._body(reply), reply
                 except BodyBroken:
                     if tried == TRIES or self._waiting.monotonic_s() > ends_s:
                         raise
@@ -246,8 +246,8 @@ class S3Store:
         ends_s = self._waiting.monotonic_s() + _BODY_S
         return self._request_each((bucket, key), ask)
 
-    def _body(self, found: Mapping[str, Any]) -> bytes:
-        body, count = found["Body"], int(found["ContentLength"])
+    def _body(self, reply: Mapping[str, Any]) -> bytes:
+        body, count = reply["Body"], int(reply["ContentLength"])
         ends_s = self._waiting.monotonic_s() + _BODY_S + count / _SLOWEST_BYTES_S
         # botocore's own read returns only when it has everything that was asked for.
         stream = body._raw_stream  # noqa: SLF001
@@ -355,14 +355,14 @@ def _credentials(_process: int, keys: Keys, place: Place) -> Credentials:
         return Credentials(keys.access, keys.secret, keys.token)
     session = Session()
     session.set_default_client_config(Config(**_client_limits(place)))
-    found = session.get_credentials()
+    credentials = session.get_credentials()
     if keys.role is None:
-        if found is None:
+        if credentials is None:
             raise OSError("unable to locate credentials for S3: no keys, no role, no profile")
-        return found
+        return credentials
     fetcher = AssumeRoleCredentialFetcher(
         client_creator=partial(session.create_client, region_name=place.region),
-        source_credentials=found,
+        source_credentials=credentials,
         role_arn=keys.role,
         extra_args={"RoleSessionName": keys.role_session} if keys.role_session else {},
     )

@@ -170,9 +170,11 @@ class S3Files(PyArrowFileIO):
         """Return pyarrow's client, one for all tables with the same properties."""
         if scheme not in SCHEMES:
             return super()._initialize_fs(scheme, netloc)
-        told = {k: v for k, v in self.properties.items() if isinstance(v, str)}
-        wanted = tuple(sorted((k, v) for k, v in told.items() if k.startswith(("s3.", "client."))))
-        return _arrow_client(wanted, netloc)
+        texts = {k: v for k, v in self.properties.items() if isinstance(v, str)}
+        options = tuple(
+            sorted((k, v) for k, v in texts.items() if k.startswith(("s3.", "client.")))
+        )
+        return _arrow_client(options, netloc)
 
 
 class WholeFiles(S3Files):

@@ -33,8 +33,8 @@ class GcsFiles(PyArrowFileIO):
     """Files on GCS through pyarrow's client, which gives up in time."""
 
     def _initialize_gcs_fs(self) -> FileSystem:
-        _, (told,) = super()._initialize_gcs_fs().__reduce__()
-        return GcsFileSystem(**{**told, "retry_time_limit": timedelta(seconds=RETRIES_S)})
+        _, (options,) = super()._initialize_gcs_fs().__reduce__()
+        return GcsFileSystem(**{**options, "retry_time_limit": timedelta(seconds=RETRIES_S)})
 
 
 class BoundedFiles(FileIO):

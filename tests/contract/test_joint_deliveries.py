@@ -26,8 +26,8 @@ from support.small_rest_catalog import SmallRestCatalog
 from headgate.control_protocol.errors import HeadgateError, JointCommitsMissing, NotAtomic
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
+from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
 from headgate.tables.iceberg.rest_catalog import JOINT_COMMIT
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.secondary_tables import SecondaryTables
@@ -115,7 +115,7 @@ def lake(port: int, tmp_path: Path, unique_name: str, timeout_s: float) -> Itera
             secondaries = SecondaryTables(
                 lambda name: IcebergTable(catalog, name, SinkName("sink")),
                 required=(),
-                together=MultiTableCommits(catalog),
+                together=AtomicDeliveries(catalog),
             )
             yield Lake(proxy, secondaries, worlds)
             secondaries.close()
@@ -236,7 +236,7 @@ def test_a_copy_that_comes_late_delivers_nothing_again(lake: Lake) -> None:
 
 def test_a_catalog_of_another_kind_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(NotAtomic) as refused:
-        MultiTableCommits(local_catalog(tmp_path).catalog)
+        AtomicDeliveries(local_catalog(tmp_path).catalog)
     assert refused.value.code == "HG-121"
 
 
@@ -249,10 +249,10 @@ def test_a_server_without_that_call_is_refused_by_name(tmp_path: Path, *, listed
             server.endpoints.append(str(JOINT_COMMIT))
         with load_catalog("lake", {"type": "rest", "uri": server.uri}) as catalog:
             if listed:
-                MultiTableCommits(catalog)
+                AtomicDeliveries(catalog)
                 return
             with pytest.raises(NotAtomic):
-                MultiTableCommits(catalog)
+                AtomicDeliveries(catalog)
 
 
 @pytest.mark.parametrize("status", ["404", "405", "501"])
@@ -275,7 +275,7 @@ def test_key_4_a_keyed_table_is_delivered_together_with_others_by_its_keys(
         secondaries = SecondaryTables(
             lambda name: pending.table if name == NAME else IcebergTable(catalog, name, SINK),
             required=(),
-            together=MultiTableCommits(catalog),
+            together=AtomicDeliveries(catalog),
         )
 
         def delivers(number: int, stale: CommitAttempt | None = None) -> list[bool]:

@@ -35,7 +35,7 @@ from headgate.tables.hudi.write_client import HudiJava
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
-JOB = ROOT / "runtime" / "job.py"
+JOB = ROOT / "runtime" / "spark_submit.py"
 WAIT_S_MAX = 200
 TOPIC = "trips"
 

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +123,11 @@ class HudiSinkWorld:
         (self.lake / name).rename(self.lake.with_name("away"))
 
     def bring_back(self, name: str) -> None:
-        shutil.rmtree(self.lake / name, ignore_errors=True)
-        self.lake.with_name("away").rename(self.lake / name)
+        away = self.lake.with_name("away")
+        while away.exists():  # a call of the dead process makes the folder again, for its lock
+            shutil.rmtree(self.lake / name, ignore_errors=True)
+            with suppress(OSError):
+                away.rename(self.lake / name)
 
     @contextmanager
     def damaged(self, name: str) -> Iterator[None]:

@@ -28,8 +28,8 @@ from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg.history import read_history, summary_of
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
 from headgate.tables.iceberg.maintenance.compaction_plan import (
+    CompactionLimits,
     SmallFile,
-    Wanted,
     choose_files,
     choose_size_tier,
 )
@@ -165,7 +165,7 @@ def test_files_of_an_older_partition_spec_stay(sink: Maintained) -> None:
 
 def test_files_of_a_sink_whose_name_begins_alike_are_anothers(sink: Maintained) -> None:
     sink.commits(4)
-    wanted = Wanted(target_bytes=1 << 20, files_min=2)
+    wanted = CompactionLimits(target_bytes=1 << 20, files_min=2)
     chosen = [choose_files(sink.table, SinkName(name), "main", wanted) for name in ("trip", SINK)]
     assert [sum(map(len, each.portions)) for each in chosen] == [0, 4]
 

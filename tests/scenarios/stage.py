@@ -36,8 +36,8 @@ from headgate.coordinator.state import Identity
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.state import State, Timer
 from headgate.tables.secondary_tables import SecondaryTables
+from headgate.testing.deployment import Deployment
 from headgate.testing.node import Node, NodeLog
-from headgate.testing.world import World
 
 SINK = SinkName("rides")
 TURN_MS = 10
@@ -59,7 +59,7 @@ PARTICIPANTS = ParticipantSettings(
 )
 
 
-class Stage(World):
+class Stage(Deployment):
     """``alice`` owns partition 0, and so leads; ``bob``, once he is there, owns the others."""
 
     def __init__(self, partitions: int = 2, settings: CoordinatorSettings = COORDINATORS) -> None:

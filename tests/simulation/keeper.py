@@ -22,7 +22,11 @@ from simulation.real_catalog import RealCatalog
 from headgate.control_protocol.errors import HeadgateError
 from headgate.tables.iceberg.maintenance import orphan_files
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written, moved_rows
-from headgate.tables.iceberg.maintenance.compaction_plan import Wanted, choose_files, sinks_folder
+from headgate.tables.iceberg.maintenance.compaction_plan import (
+    CompactionLimits,
+    choose_files,
+    sinks_folder,
+)
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
 from headgate.tables.iceberg.maintenance.orphan_files import Ages, Orphans
 
@@ -70,7 +74,7 @@ class Keeper:
     def _compact(self, catalog: RealCatalog) -> Iterator[None]:
         world, port = self._world, KeepersPort(self._world, catalog, self._others)
         table = port.load_table(catalog.table)
-        choice = choose_files(table, world.sink, "main", Wanted(2**20, 2, 10**6))
+        choice = choose_files(table, world.sink, "main", CompactionLimits(2**20, 2, 10**6))
         if not choice.portions:
             return
         since_s = world.clock.now_ms / 1000

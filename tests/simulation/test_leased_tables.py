@@ -270,7 +270,7 @@ def failing() -> None:
 
 def commit_foreign(hudi: LeasedHudi) -> None:
     instant = hudi.tick()
-    done = Instant(instant, int(hudi.tick()), "INSERT", replaces=False, said={})
+    done = Instant(instant, int(hudi.tick()), "INSERT", replaces=False, metadata={})
     hudi.timeline[instant] = Moment(done=done)
     hudi.metadata.append((instant, ()))
 

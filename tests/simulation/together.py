@@ -14,7 +14,7 @@ from simulation.real_catalog import RealCatalog
 
 from headgate.control_protocol.ports import CommitOutcome
 from headgate.control_protocol.table_format import Calls, Delivery, DeliveryOutcome
-from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
+from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 
 if TYPE_CHECKING:
     from simulation.node import Node
@@ -43,7 +43,7 @@ class _Either(Delivery):
         return self.faulty.commit(self.attempt)
 
 
-class FaultyJointDeliveries(MultiTableCommits):
+class FaultyJointDeliveries(AtomicDeliveries):
     """The product's, over the catalogs in memory."""
 
     def __init__(self, world: World, node: Node) -> None:

@@ -58,8 +58,8 @@ from headgate.control_protocol.testing import (
     FakeLog,
 )
 from headgate.coordinator.phases import Phase
+from headgate.testing.deployment import Deployment
 from headgate.testing.node import Killed
-from headgate.testing.world import World as Deployment
 
 SESSION_MS = 1_500
 STEP_MS_MAX = 60

@@ -2,8 +2,8 @@
 lying catalogs, tables that go back, and others that commit in between.
 
 Spark is played: its offset log is written as Spark writes it. Batches, writers, table and catalog
-are real. Each record up to the stored offsets must be in the table once. As a script,
-``histories.py --seeds 100`` plays many.
+are real. Each record up to the stored offsets must be in the table once; a keyed table must be the
+fold of its records. As a script, ``histories.py --seeds 100 [--keyed]`` plays many.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+from integration.readers import read_with_duckdb
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
 
 from headgate.config.load import load
 from headgate.control_protocol.commit_record import OPERATOR
@@ -38,13 +40,13 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, TopicState
 from headgate.control_protocol.spark_batch_decision import ProposedBatch, Take
+from headgate.data_plane.spark.query_rows import RowsWritten
 from headgate.runtime.sink_tables import SinkTables
 from headgate.spark import batches, query_table
 from headgate.spark.query_table import QueryTable
-from headgate.spark.written_rows import RowsWriter
 
 PARTITIONS = 3
 LIVES_MAX = 100
@@ -74,6 +76,8 @@ columns = [
 partition = "kafka_partition"
 offset = "kafka_offset"
 """
+KEYED = ("id", "seen", "kafka_partition", "kafka_offset")
+"""The columns of a keyed table's rows: its key, and the offset that its last record has."""
 
 
 class Crash(BaseException):
@@ -90,14 +94,15 @@ class PlayedFrame:
         self._tasks = tasks
         settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10000"}
         conf = SimpleNamespace(get=settings.__getitem__, set=settings.__setitem__)
-        self.sparkSession = SimpleNamespace(conf=conf)
+        context = SimpleNamespace(master="local[2]")
+        self.sparkSession = SimpleNamespace(conf=conf, sparkContext=context)
 
     def mapInArrow(self, writer: Any, _schema: str) -> PlayedFrame:  # noqa: N802 - Spark's name
         self._writer = writer
         return self
 
     def collect(self) -> list[dict[str, Any]]:
-        rows = [(p, o) for p, (a, b) in sorted(self._ranges.items()) for o in range(a, b)]
+        rows = self._places()
         return [
             {"outcome": value.as_py()}
             for task in range(self._tasks)
@@ -105,8 +110,10 @@ class PlayedFrame:
             for value in out.column(0)
         ]
 
-    @staticmethod
-    def _rows(places: list[tuple[int, int]]) -> pa.RecordBatch:
+    def _places(self) -> list[tuple[int, int]]:
+        return [(p, o) for p, (a, b) in sorted(self._ranges.items()) for o in range(a, b)]
+
+    def _rows(self, places: list[tuple[int, int]]) -> pa.RecordBatch:
         return pa.RecordBatch.from_pydict(
             {
                 "id": pa.array([p * 1_000_000 + o for p, o in places], pa.int64()),
@@ -114,6 +121,54 @@ class PlayedFrame:
                 "kafka_offset": pa.array([o for _, o in places], pa.int64()),
             }
         )
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What the records of a keyed history say: each a key of its partition, and some delete it."""
+
+    seed: int
+
+    def of(self, partition: int, offset: int) -> tuple[int, bool]:
+        """Return the record's key, and whether it deletes it."""
+        dice = random.Random(f"{self.seed} {partition} {offset}")
+        return partition * 1_000 + dice.randrange(9), dice.random() < 0.2
+
+    def fold(self, begins: dict[int, int], ends: dict[int, int]) -> dict[int, tuple[int, int]]:
+        """Return each key's last record among these, as partition and offset."""
+        return {self.of(p, o)[0]: (p, o) for p in ends for o in range(begins.get(p, 0), ends[p])}
+
+
+class KeyedFrame(PlayedFrame):
+    """A batch's rows of keys. ``folded``: a stateful query makes one row of each key."""
+
+    def __init__(
+        self, ranges: dict[int, tuple[int, int]], tasks: int, changes: Changes, *, folded: bool
+    ) -> None:
+        super().__init__(ranges, tasks)
+        self._changes, self._folded = changes, folded
+        places = [] if folded else ["kafka_partition", "kafka_offset"]
+        self.columns = ("id", "seen", *places, "_deleted")
+
+    def _places(self) -> list[tuple[int, int]]:
+        if not self._folded:
+            return super()._places()
+        begins = {p: a for p, (a, _) in self._ranges.items()}
+        return sorted(
+            self._changes.fold(begins, {p: b for p, (_, b) in self._ranges.items()}).values()
+        )
+
+    def _rows(self, places: list[tuple[int, int]]) -> pa.RecordBatch:
+        changes = [self._changes.of(p, o) for p, o in places]
+        seen = [None if gone else o for (_, o), (_, gone) in zip(places, changes, strict=True)]
+        columns = {
+            "id": pa.array([key for key, _ in changes], pa.int64()),
+            "seen": pa.array(seen, pa.int64()),
+            "kafka_partition": pa.array([p for p, _ in places], pa.int32()),
+            "kafka_offset": pa.array([o for _, o in places], pa.int64()),
+            "_deleted": pa.array([gone for _, gone in changes], pa.bool_()),
+        }
+        return pa.RecordBatch.from_pydict({name: columns[name] for name in self.columns})
 
 
 class PlayedCheckpoint:
@@ -151,12 +206,19 @@ class PlayedCheckpoint:
 class History:
     """One history; ``stateful``: of a query that remembers earlier rows."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, *, keyed: bool = False) -> None:
         self.random = random.Random(seed)
         self.stateful = seed % 4 == 0
+        self.changes = Changes(seed) if keyed else None
         self.folder = folder
         self.sink = folder / "orders.toml"
-        self.sink.write_text(SINK.format(folder=folder))
+        text = SINK.format(folder=folder)
+        if keyed:
+            version = 2 + seed % 2
+            keyed_table = f'key = ["id"]\nproperties = {{ format-version = "{version}" }}'
+            text = text.replace("create = true", f"create = true\n{keyed_table}")
+            text = text.replace("columns = [", 'columns = [\n  { name = "seen", type = "long" },')
+        self.sink.write_text(text)
         self.settings = load(self.sink)
         self.log = [self.random.randrange(40, 120) for _ in range(PARTITIONS)]
         self.told: Counter[str] = Counter()
@@ -207,7 +269,7 @@ class History:
         except ValueError:  # torn, which the query is to say
             begin = end = {}
         ranges = {p: (begin[p], max(begin[p], end[p])) for p in end}
-        query(PlayedFrame(ranges, self.random.randrange(1, 4)), number)
+        query(self.frame(ranges, self.random.randrange(1, 4)), number)
         checkpoint.commit(number)
         self.strike()
         if self.random.random() < 0.15:
@@ -215,6 +277,15 @@ class History:
             shutil.copytree(checkpoint.root, copy)
             self._backups.append(copy)
         return True
+
+    def frame(
+        self, ranges: dict[int, tuple[int, int]], tasks: int, *, folded: bool | None = None
+    ) -> PlayedFrame:
+        """Return a batch's rows. ``folded``: as of a stateful query, if this one is."""
+        if self.changes is None:
+            return PlayedFrame(ranges, tasks)
+        is_folded = self.stateful if folded is None else folded
+        return KeyedFrame(ranges, tasks, self.changes, folded=is_folded)
 
     def _reach(self, partition: int, offset: int) -> int:
         if self.random.random() < 0.2:
@@ -249,6 +320,8 @@ class History:
 
     def _let_others(self) -> None:
         kind = self.random.choice(("same", "same", "copy", "own", "headgate run", "claim", "back"))
+        if kind == "headgate run" and self.changes and self.stateful:
+            kind = "claim"  # its rows are ordered by their records, which are of other partitions
         self.told[f"meanwhile: {kind}"] += 1
         if kind in ("headgate run", "claim"):
             self._commit_as_other(claims=kind == "claim")
@@ -272,12 +345,16 @@ class History:
                 return
             stored = {p: now.record.offsets[TopicPartition("t", p)] for p in range(PARTITIONS)}
             end = dict(stored) if claims else {p: self._reach(p, o) for p, o in stored.items()}
-            written: Any = SimpleNamespace(files=(), rows=0)
+            written = RowsWritten()
             if not claims:
-                planned = table.plan(ProposedBatch("", 0), now, Take())
-                frame = PlayedFrame({p: (o, end[p]) for p, o in stored.items()}, 1)
-                rows = frame._rows([(p, o) for p in stored for o in range(stored[p], end[p])])
-                written = RowsWriter(planned.plan, planned.batch).write([rows])
+                begins, ends = (
+                    Offsets({TopicPartition("t", p): o for p, o in some.items()})
+                    for some in (stored, end)
+                )
+                planned = table.plan(ProposedBatch("", 0, begins, ends), now, Take())
+                frame = self.frame({p: (o, end[p]) for p, o in stored.items()}, 1, folded=False)
+                places = {"partition": "kafka_partition", "offset": "kafka_offset"}
+                written = planned.rows_writer(places).write([frame._rows(frame._places())])
             epoch = Epoch(now.next_transaction(sender).epoch)
             record = replace(
                 now.record,
@@ -342,19 +419,15 @@ class History:
     def judge(self) -> int:
         """Assert that each record up to the stored offsets is there once; return how many."""
         table = self._catalog().load_table("s.orders")
-        columns = ("kafka_partition", "kafka_offset")
-        rows = table.scan(selected_fields=columns).to_arrow()
-        found = Counter(zip(*(rows.column(n).to_pylist() for n in columns), strict=True))
         with QueryTable(self.settings, PlayedSources(self), Sender("judge", "judge")) as reading:
             record = reading.read().record
         offsets = record.offsets if record else {}
         stored = [offsets.get(TopicPartition("t", p), 0) for p in range(PARTITIONS)]
         wanted = {(p, o) for p in range(PARTITIONS) for o in range(stored[p])}
-        twice = sorted(at for at, times in found.items() if times > 1)
-        assert not twice, f"{len(twice)} records are there twice, as {twice[:3]}"
-        lost = sorted(wanted - found.keys())
-        assert not lost, f"{len(lost)} records are lost, as {lost[:3]}"
-        assert found.keys() <= wanted, "rows beyond the stored offsets"
+        if self.changes is None:
+            self._judge_rows(table, wanted)
+        else:
+            self._judge_fold(table, self.changes, dict(enumerate(stored)))
         if self._has_ended and not self.told["meanwhile: back"]:  # nobody may look after that
             assert stored == self.log, "the query ended before its source"
         epochs = [
@@ -364,6 +437,26 @@ class History:
         ]
         assert epochs == sorted(epochs), "epochs fell"
         return len(wanted)
+
+    @staticmethod
+    def _judge_rows(table: Table, wanted: set[tuple[int, int]]) -> None:
+        columns = ("kafka_partition", "kafka_offset")
+        rows = table.scan(selected_fields=columns).to_arrow()
+        found = Counter(zip(*(rows.column(n).to_pylist() for n in columns), strict=True))
+        twice = sorted(at for at, times in found.items() if times > 1)
+        assert not twice, f"{len(twice)} records are there twice, as {twice[:3]}"
+        lost = sorted(wanted - found.keys())
+        assert not lost, f"{len(lost)} records are lost, as {lost[:3]}"
+        assert found.keys() <= wanted, "rows beyond the stored offsets"
+
+    @staticmethod
+    def _judge_fold(table: Table, changes: Changes, stored: dict[int, int]) -> None:
+        """By a reader that is not ours, which knows deletion vectors."""
+        rows = read_with_duckdb(table.metadata_location)
+        found = sorted(zip(*(rows.column(n).to_pylist() for n in ("id", "seen")), strict=True))
+        last = changes.fold({}, stored)
+        wanted = [(key, o) for key, (p, o) in sorted(last.items()) if not changes.of(p, o)[1]]
+        assert found == wanted, f"the table is not the fold: {sorted({*found} ^ {*wanted})[:4]}"
 
 
 class PlayedSources:
@@ -449,9 +542,9 @@ def world_of(history: History) -> Iterator[None]:
         yield
 
 
-def play(seed: int, folder: Path) -> tuple[int, Counter[str]]:
+def play(seed: int, folder: Path, *, keyed: bool = False) -> tuple[int, Counter[str]]:
     """Play one history; return its records and what happened. Raises ``AssertionError``."""
-    history = History(seed, folder)
+    history = History(seed, folder, keyed=keyed)
     with world_of(history):
         history.play()
     with patch.object(query_table, "OffsetCopies", NoCopies):
@@ -462,12 +555,13 @@ def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("--seeds", type=int, default=50)
     asked.add_argument("--first", type=int, default=1)
+    asked.add_argument("--keyed", action="store_true")
     given = asked.parse_args()
     total: Counter[str] = Counter()
     for seed in range(given.first, given.first + given.seeds):
         with tempfile.TemporaryDirectory() as folder:
             try:
-                records, told = play(seed, Path(folder))
+                records, told = play(seed, Path(folder), keyed=given.keyed)
                 total += told
                 total["records"] += records
             except Exception as error:  # noqa: BLE001 - the next seed is played all the same

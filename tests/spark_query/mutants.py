@@ -19,6 +19,7 @@ from spark_query.histories import play
 from headgate.control_protocol.errors import BatchGap
 from headgate.control_protocol.ports import Landed
 from headgate.control_protocol.spark_batch_decision import Done, Take, decide_batch, record_of_batch
+from headgate.data_plane.spark.query_rows import RowsWriter
 from headgate.spark import query_table
 from headgate.spark.query_table import QueryTable
 
@@ -56,15 +57,20 @@ def by_number_alone(record: Any, batch: Any, *, stateful: bool = False) -> Done 
     return decide_batch(record, replace(batch, by_number=batch.by_number or stateful))
 
 
-def not_decided_again(self: QueryTable, planned: Any, files: Any, rows: int) -> Any:
+def not_decided_again(self: QueryTable, planned: Any, written: Any) -> Any:
     """QUERY-12: what did not land is committed on whatever is there."""
     now = planned.now
     for _ in range(50):
-        attempt = self._build_attempt(now, planned.proposed, files, rows)
+        attempt = self._build_attempt(now, planned.proposed, written)
         if isinstance(self._table.commit(attempt), Landed) and not attempt.record.is_claim:
             return attempt.record
         now = self.read()
     raise AssertionError("it never landed")
+
+
+def keeping_deleted(_: RowsWriter, batch: Any) -> tuple[Any, Any]:
+    """QUERY-21: a row that deletes its key stays as a row."""
+    return batch, batch.slice(0, 0)
 
 
 def _decides(instead: Callable[..., Any]) -> AbstractContextManager[Any]:
@@ -72,6 +78,14 @@ def _decides(instead: Callable[..., Any]) -> AbstractContextManager[Any]:
 
 
 MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int]] = {
+    "keyed: QUERY-12 without deciding again": (
+        lambda: patch.object(QueryTable, "commit", not_decided_again),
+        7,
+    ),
+    "keyed: QUERY-21 without deletes": (
+        lambda: patch.object(RowsWriter, "_split_deleted", keeping_deleted),
+        1,
+    ),
     "QUERY-4 off": (lambda: _decides(take_again), 1),
     "QUERY-6 without trimming": (lambda: _decides(not_trimmed), 2),
     "QUERY-7 off": (lambda: _decides(over_gaps), 9),
@@ -82,7 +96,7 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int]] = {
         5,
     ),
 }
-"""Each with a seed that notices it."""
+"""Each with a seed that notices it, some in the history of a keyed table."""
 
 
 def is_noticed(name: str, seed: int, folder: Path) -> bool:
@@ -90,14 +104,14 @@ def is_noticed(name: str, seed: int, folder: Path) -> bool:
     mutate, _ = MUTANTS[name]
     try:
         with mutate():
-            play(seed, folder)
+            play(seed, folder, keyed=name.startswith("keyed"))
     except AssertionError:
         return True
     return False
 
 
-def main(seeds: int) -> None:
-    for name in MUTANTS:
+def main(seeds: int, of: str = "") -> None:
+    for name in (name for name in MUTANTS if of in name):
         found = []
         for seed in range(1, seeds + 1):
             with tempfile.TemporaryDirectory() as folder:
@@ -109,4 +123,4 @@ def main(seeds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), *sys.argv[2:])

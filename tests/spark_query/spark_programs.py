@@ -9,6 +9,10 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.operations.java import fetch_jars, user_cache_folder
@@ -16,12 +20,12 @@ from headgate.operations.java import fetch_jars, user_cache_folder
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/guides/spark-query.md"
 PATIENCE_S = 240
-_SPARK_KAFKA = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.1",
-    "org.apache.kafka:kafka-clients:3.9.1",
-    "org.apache.commons:commons-pool2:2.12.1",
-)
+_KAFKA_SOURCES = {
+    "3.5": ("2.12", "3.5.7", "3.4.1", "2.11.1"),
+    "4.1": ("2.13", "4.1.1", "3.9.1", "2.12.1"),
+}
+"""By Spark: of Scala, of its Kafka source, and what that needs of Kafka's client and its pool."""
+_OLDER = {"3.5": ("pyspark==3.5.8", "py4j==0.10.9.7")}
 
 
 def page_block(language: str) -> str:
@@ -30,18 +34,37 @@ def page_block(language: str) -> str:
     return block
 
 
-def kafka_source_jars() -> str:
-    folder = fetch_jars(
-        user_cache_folder() / "spark-sql-kafka-4.1.1", _SPARK_KAFKA, transitive=False
+def kafka_source_jars(spark: str = "4.1") -> str:
+    scala, source, client, pool = _KAFKA_SOURCES[spark]
+    jars = (
+        f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{source}",
+        f"org.apache.spark:spark-token-provider-kafka-0-10_{scala}:{source}",
+        f"org.apache.kafka:kafka-clients:{client}",
+        f"org.apache.commons:commons-pool2:{pool}",
     )
+    folder = fetch_jars(user_cache_folder() / f"spark-sql-kafka-{source}", jars, transitive=False)
     return ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
+
+
+def pyspark_of(spark: str) -> list[str]:
+    """Where Python finds an older PySpark than that of this environment, installed once."""
+    if spark not in _OLDER:
+        return []
+    folder = user_cache_folder() / _OLDER[spark][0].replace("==", "-")
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
+            command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+            subprocess.run([*command, "--target", f"{draft}/made", *_OLDER[spark]], check=True)
+            Path(draft, "made").rename(folder)
+    return [str(folder)]
 
 
 class Programs:
     """The page's example in a folder, on a topic of a broker; ``run`` starts it."""
 
-    def __init__(self, folder: Path, bootstrap: str, topic: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, bootstrap: str, topic: str, *, spark: str = "4.1") -> None:
+        self.folder, self._spark = folder, spark
         self._changes = {
             "localhost:9092": bootstrap,
             "/tmp/lake": str(folder),
@@ -61,13 +84,25 @@ class Programs:
             text = text.replace(there, here)
         return text
 
-    def run(self, before: str = "", query: str = "") -> subprocess.CompletedProcess[str]:
+    def run(
+        self, before: str = "", query: str = "", *, name: str = "trips.py"
+    ) -> subprocess.CompletedProcess[str]:
         """Run the query until it has read everything, or ends otherwise. ``before``: code that is
-        run first, in the same process."""
-        program = self.folder / "trips.py"
+        run first, in the same process. ``name``: of the program, where two run at once."""
+        with self.start(before, query, name=name) as running:
+            running.process.wait(PATIENCE_S)
+            # A thread of Spark's own may say the last words after the driver has gone.
+            return subprocess.CompletedProcess(name, running.process.returncode, running.output)
+
+    @contextlib.contextmanager
+    def start(
+        self, before: str = "", query: str = "", *, name: str = "trips.py"
+    ) -> Iterator[Running]:
+        """Start the query; it is killed in the end, with all that it started."""
+        program = self.folder / name
         program.write_text(f"{before}\n{query or self.query}")
         conf = {
-            "spark.jars": kafka_source_jars(),
+            "spark.jars": kafka_source_jars(self._spark),
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -77,23 +112,58 @@ class Programs:
         options = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
         environment = {
             **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                [*pyspark_of(self._spark), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_SUBMIT_ARGS": " ".join(["--master local[2]", *options, "pyspark-shell"]),
         }
-        with subprocess.Popen(
-            [sys.executable, program],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        ) as process:
+        log = program.with_suffix(".log")
+        with (
+            log.open("w") as output,
+            subprocess.Popen(
+                [sys.executable, "-u", program],
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            ) as process,
+        ):
+            running = Running(process, log)
             try:
-                output, _ = process.communicate(timeout=PATIENCE_S)
-            finally:  # the JVM outlives a driver that was killed
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-        return subprocess.CompletedProcess(program, process.returncode, output)
+                yield running
+            finally:
+                running.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A query's driver, with the JVM and the workers that it started."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, text: str, patience_s: float = PATIENCE_S) -> bool:
+        """Wait until the driver has said this; return False where it did not, or ended before."""
+        deadline = time.monotonic() + patience_s
+        while text not in self.output:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                return text in self.output
+            time.sleep(0.05)
+        return True
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it to the driver, and to all that it started: the JVM outlives a driver."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.process.wait()
 
 
 def dies(where: str, batch: int) -> str:
@@ -114,4 +184,20 @@ dying(*{{"before the write": (batches, "write_frame"),
          "before the commit": (query_table.QueryTable, "commit"),
          "after the commit": (query_table.QueryTable, "commit")}}[{json.dumps(where)}],
       {batch}, after={where == "after the commit"})
+"""
+
+
+def waits_for(done: Path, waits: Path, batch: int) -> str:
+    """Code with which the driver stands still before the commit of a batch until ``done`` exists;
+    then ``waits`` does."""
+    return f"""
+import pathlib, time
+from headgate.spark import query_table
+def patient(*given, kept=query_table.QueryTable.commit, **named):
+    if given[1].proposed.number >= {batch}:
+        pathlib.Path({str(waits)!r}).touch()
+        while not pathlib.Path({str(done)!r}).exists():
+            time.sleep(0.1)
+    return kept(*given, **named)
+query_table.QueryTable.commit = patient
 """

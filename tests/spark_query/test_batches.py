@@ -5,21 +5,23 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
+from integration.readers import read_with_duckdb
 from spark_query.histories import History, NoCopies, PlayedCheckpoint, PlayedFrame, PlayedSources
 
 from headgate.config.load import load
-from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record import CommitRecord, KeyCounts
 from headgate.control_protocol.errors import (
     BatchGap,
     BatchTooOld,
     ConfigurationError,
-    QueryTableKeyed,
+    KeyedPartitionsAdded,
+    KeyTwice,
     RowsUnfit,
     SinkStopped,
     TopicRecreated,
@@ -27,17 +29,28 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TopicState
+from headgate.data_plane.spark.query_rows import fit_table_rows
 from headgate.operations.control.operator_claim import make_claim
 from headgate.spark import batches, query_table
 from headgate.spark.query_table import QueryTable
-from headgate.spark.written_rows import fit_table_rows
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string())])
 
 
 @pytest.fixture
 def history(tmp_path: Path) -> Iterator[History]:
-    made = History(1, tmp_path)
+    with played(History(1, tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Iterator[History]:
+    with played(History(1, tmp_path, keyed=True)) as made:
+        yield made
+
+
+@contextmanager
+def played(made: History) -> Iterator[History]:
     with (
         patch.object(batches, "open_sources", lambda _: PlayedSources(made)),
         patch.object(query_table, "OffsetCopies", NoCopies),
@@ -45,11 +58,13 @@ def history(tmp_path: Path) -> Iterator[History]:
         yield made
 
 
-def one_batch(history: History, end: int, *, start: int = 0, name: str = "c") -> batches.Batches:
+def one_batch(
+    history: History, end: int, *, start: int = 0, name: str = "c", stateful: bool = False
+) -> batches.Batches:
     """The run of a query whose first batch reaches so far, with the batch planned."""
     checkpoint = PlayedCheckpoint(history.folder / name, dict.fromkeys(range(3), start))
     checkpoint.plan(0, dict.fromkeys(range(3), end))
-    return batches.Batches(history.sink, str(checkpoint.root))
+    return batches.Batches(history.sink, str(checkpoint.root), stateful=stateful)
 
 
 def frame(begin: int, end: int) -> PlayedFrame:
@@ -242,11 +257,90 @@ def test_what_a_query_decides_itself_is_refused_by_name(
         batches.Batches(history.sink, "anywhere")
 
 
-def test_query_21_a_sink_file_with_a_key_is_refused_by_its_own_name(history: History) -> None:
-    text = history.sink.read_text()
-    history.sink.write_text(text.replace("create = true", 'create = true\nkey = ["id"]'))
-    with pytest.raises(QueryTableKeyed, match=r"table\.key"):
-        batches.Batches(history.sink, "anywhere")
+class GivenRows(PlayedFrame):
+    """A batch with exactly these rows, whatever was read."""
+
+    def __init__(self, **columns: pa.Array) -> None:
+        super().__init__({}, 1)
+        self._given = pa.RecordBatch.from_pydict(columns)
+        self.columns = tuple(columns)
+
+    def _rows(self, _: object) -> pa.RecordBatch:
+        return self._given
+
+
+def of_keys(ids: list[int], offsets: list[int], **more: pa.Array) -> GivenRows:
+    return GivenRows(
+        id=pa.array(ids, pa.int64()),
+        kafka_partition=pa.array([0] * len(ids), pa.int32()),
+        kafka_offset=pa.array(offsets, pa.int64()),
+        **more,
+    )
+
+
+def test_query_21_a_row_replaces_the_row_of_its_key_and_a_deleted_one_deletes_it(
+    keyed: History,
+) -> None:
+    deleted = pa.array([False, False, False, True])
+    with closing(one_batch(keyed, 5)) as query:
+        query(of_keys([1, 2, 1, 2], [0, 1, 2, 3], _deleted=deleted), 0)
+    record = record_now(keyed)
+    assert record.keys == KeyCounts(inserted=1, absent=1, superseded=2)
+    assert (record.records, record.skipped, record.records_read) == (3, 11, 15)
+
+
+@pytest.mark.parametrize("offsets", [[5], [None]], ids=["another batch's", "none"])
+def test_query_21_a_row_of_a_record_that_is_not_of_the_batch_fails_it(
+    keyed: History, offsets: list[int]
+) -> None:
+    with closing(one_batch(keyed, 5)) as query, pytest.raises(RowsUnfit, match="does not have"):
+        query(of_keys([1], offsets), 0)
+    with closing(one_batch(keyed, 5, name="d")) as query, pytest.raises(RowsUnfit, match="column"):
+        query(GivenRows(id=pa.array([1])), 0)
+
+
+def test_query_21_whether_a_row_deletes_must_be_said(keyed: History) -> None:
+    for number, deleted in enumerate((pa.array([None], pa.bool_()), pa.array(["true"]))):
+        with (
+            closing(one_batch(keyed, 5, name=f"c{number}")) as query,
+            pytest.raises(RowsUnfit, match="_deleted"),
+        ):
+            query(of_keys([1], [0], _deleted=deleted), 0)
+
+
+def test_query_23_the_number_of_its_batch_orders_the_rows_of_a_stateful_query(
+    keyed: History,
+) -> None:
+    with closing(one_batch(keyed, 5, stateful=True)) as query:
+        query(GivenRows(id=pa.array([7]), seen=pa.array([3])), 0)
+        rows = read_with_duckdb(keyed._catalog().load_table("s.orders").metadata_location)
+        assert rows.to_pylist() == [{"seen": 3, "id": 7, "kafka_partition": 0, "kafka_offset": 0}]
+        PlayedCheckpoint(keyed.folder / "c", {}).plan(1, dict.fromkeys(range(3), 9))
+        with pytest.raises(RowsUnfit, match="filled by the sink"):
+            query(of_keys([1], [6]), 1)
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_query_24_two_rows_of_a_key_that_nothing_orders_are_refused(
+    keyed: History, *, stateful: bool
+) -> None:
+    rows = GivenRows(id=pa.array([7, 7])) if stateful else of_keys([7, 7], [3, 3])
+    with closing(one_batch(keyed, 5, stateful=stateful)) as query, pytest.raises(KeyTwice):
+        query(rows, 0)
+    assert record_now(keyed).is_claim
+
+
+def test_query_25_a_keyed_query_ends_where_partitions_were_added(keyed: History) -> None:
+    with closing(one_batch(keyed, 5)) as query:
+        query(of_keys([1], [0]), 0)
+    keyed.log.append(3)
+    checkpoint = PlayedCheckpoint(keyed.folder / "d", dict.fromkeys(range(4), 0))
+    checkpoint.plan(0, dict.fromkeys(range(4), 7))
+    with (
+        closing(batches.Batches(keyed.sink, str(checkpoint.root))) as query,
+        pytest.raises(KeyedPartitionsAdded, match=r"t/3|t-3|3"),
+    ):
+        query(of_keys([1], [6]), 0)
 
 
 def test_another_pyspark_and_spark_connect_are_refused_by_name(
@@ -255,8 +349,8 @@ def test_another_pyspark_and_spark_connect_are_refused_by_name(
     remote: Callable[..., object] = type("DataFrame", (), {"__module__": "pyspark.sql.connect"})
     with pytest.raises(ConfigurationError, match="Connect"):
         batches.write(remote(), history.sink, "anywhere")
-    monkeypatch.setattr(batches.pyspark, "__version__", "3.5.8")
-    with pytest.raises(ConfigurationError, match=r"3\.5\.8"):
+    monkeypatch.setattr(batches.pyspark, "__version__", "4.0.1")
+    with pytest.raises(ConfigurationError, match=r"4\.0\.1"):
         batches.Batches(history.sink, "anywhere")
 
 

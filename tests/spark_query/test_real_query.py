@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from integration.readers import read_with_duckdb
-from spark_query.spark_programs import Programs, dies
+from spark_query.spark_programs import Programs, dies, waits_for
 
 from headgate.config.load import load
 from headgate.operations.audit.audit import audit
@@ -30,10 +31,16 @@ SOURCE_ENDS = "KafkaMicroBatchStream.metrics"
 
 
 @pytest.fixture
-def programs(bootstrap: str, topic_factory: Callable[..., str], tmp_path: Path) -> Programs:
+def programs(
+    request: pytest.FixtureRequest,
+    bootstrap: str,
+    topic_factory: Callable[..., str],
+    tmp_path: Path,
+) -> Programs:
+    """On Spark 4.1, or on the version that a test names."""
     topic = topic_factory(PARTITIONS)
     produce(bootstrap, topic, 0)
-    return Programs(tmp_path, bootstrap, topic)
+    return Programs(tmp_path, bootstrap, topic, spark=getattr(request, "param", "4.1"))
 
 
 def produce(bootstrap: str, topic: str, first: int) -> None:
@@ -44,10 +51,10 @@ def produce(bootstrap: str, topic: str, first: int) -> None:
     assert producer.flush(60) == 0
 
 
-def end_of(programs: Programs) -> None:
+def end_of(programs: Programs, **named: str) -> None:
     """Run the query until it has read everything; once more where Spark's own source ends it."""
     for _ in range(3):
-        ended = programs.run()
+        ended = programs.run(**named)
         if ended.returncode == 0:
             return
         assert SOURCE_ENDS in ended.stdout, ended.stdout[-4000:]
@@ -97,6 +104,17 @@ def test_query_12_a_driver_that_is_killed_neither_loses_nor_doubles(
 
 
 @pytest.mark.wide
+@pytest.mark.parametrize("programs", ["3.5"], indirect=True)
+def test_query_11_the_checkpoint_of_an_older_spark_is_read(programs: Programs) -> None:
+    tells = "import pyspark\nprint(pyspark.__version__)"
+    killed = programs.run(f"{tells}\n{dies('after the commit', 1)}")
+    assert killed.returncode == -signal.SIGKILL, killed.stdout[-4000:]
+    assert killed.stdout.startswith("3.5."), killed.stdout
+    end_of(programs)
+    judge(programs)
+
+
+@pytest.mark.wide
 def test_query_6_a_checkpoint_that_is_lost_or_restored_neither_loses_nor_doubles(
     programs: Programs,
 ) -> None:
@@ -114,6 +132,33 @@ def test_query_6_a_checkpoint_that_is_lost_or_restored_neither_loses_nor_doubles
     shutil.move(older, programs.checkpoint)
     end_of(programs)
     judge(programs)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("checkpoint", ["copied", "of its own"])
+def test_query_13_of_two_queries_at_once_one_ends_by_name_and_nothing_is_lost_or_doubled(
+    programs: Programs, tmp_path: Path, checkpoint: str
+) -> None:
+    other = programs.checkpoint.with_name("other")
+    second = programs.query.replace(str(programs.checkpoint), str(other))
+    # The first one waits within its second batch until the other one has read everything.
+    done, waits = tmp_path / "done", tmp_path / "waits"
+    with programs.start(waits_for(done, waits, 1)) as first:
+        while not waits.exists():
+            assert first.process.poll() is None, first.output[-4000:]
+            time.sleep(0.1)
+        if checkpoint == "copied":
+            shutil.copytree(programs.checkpoint, other)
+        end_of(programs, query=second, name="second.py")
+        judge(programs)
+        done.touch()
+        first.process.wait(240)
+        late = first.output
+    assert "HG-272" in late, late[-4000:]
+    judge(programs)
+    end_of(programs)
+    judge(programs)
+    assert audit(load(programs.sink_file)).findings == ()
 
 
 def headgate(*arguments: str | Path) -> None:

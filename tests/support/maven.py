@@ -18,18 +18,31 @@ def maven_jars(name: str, pom: Path, **told: str) -> Path:
     The jars of an archive (``.tar.gz``) lie beside the others. ``told``: the project's properties.
     Skips where Maven is not installed.
     """
+    asked = ["-f", str(pom), *(f"-D{key}={value}" for key, value in told.items())]
+    return _fetch(name, [*asked, "dependency:copy-dependencies"], "-DoutputDirectory={}")
+
+
+def maven_archive(name: str, artifact: str) -> Path:
+    """The same of one archive by itself (``GROUP:ARTIFACT:VERSION:tar.gz:CLASSIFIER``).
+
+    What its POM refers to is not asked for: not every repository has it.
+    """
+    asked = [f"-Dartifact={artifact}", "-Dtransitive=false", "dependency:get"]
+    return _fetch(name, asked, "-Dmaven.repo.local={}/repository")
+
+
+def _fetch(name: str, asked: list[str], into: str) -> Path:
     folder = user_cache_folder() / name
     if folder.is_dir():
         return folder
     if not (maven := shutil.which("mvn")):
-        pytest.skip(f"only Maven resolves what {pom.name} asks for: no mvn")
+        pytest.skip(f"only Maven resolves what {name} asks for: no mvn")
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = folder.with_name(f".{name}")
-    asked = [f"-D{key}={value}" for key, value in told.items()]
-    copy = ["dependency:copy-dependencies", f"-DoutputDirectory={scratch}"]
-    subprocess.run([maven, "-q", "-B", "-f", str(pom), *asked, *copy], check=True)
-    for archive in scratch.glob("*.tar.gz"):
+    subprocess.run([maven, "-q", "-B", *asked, into.format(scratch)], check=True)
+    for archive in scratch.rglob("*.tar.gz"):
         _unpack_jars(archive, scratch)
+    shutil.rmtree(scratch / "repository", ignore_errors=True)
     scratch.rename(folder)
     return folder
 

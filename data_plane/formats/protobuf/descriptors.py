@@ -78,6 +78,20 @@ class Types:
             level = self.messages[name].nested
         return self.message(name)
 
+    def numbered_message(self, file: str, number: int) -> Message:
+        """Return the message of this number among all of the file, by full name.
+
+        Raises ``UnfitTypes``.
+        """
+        names, level = list[str](), list(self.files.get(file, ()))
+        while level:
+            name = level.pop()
+            names.append(name)
+            level.extend(self.messages[name].nested)
+        if number >= len(names):
+            raise UnfitTypes("its message number leads to no message of the schema")
+        return self.message(sorted(names)[number])
+
 
 def parse_types(files: Iterable[bytes]) -> Types:
     """Return the types in descriptors of single files. Raises ``UnfitTypes``."""

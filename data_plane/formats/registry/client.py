@@ -14,7 +14,7 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
@@ -41,8 +41,11 @@ _AGAIN = (408, 429)
 _SERVER_FAULT = 500
 _SCHEMA_NOT_FOUND = range(40400, 40500)
 """What a registry says when it has looked; another server's 404 means a wrong address."""
+_APICURIO_NOT_FOUND = frozenset(
+    {"ArtifactNotFoundException", "ContentNotFoundException", "VersionNotFoundException"}
+)
 
-_NUMBERS = {
+NUMBERS = {
     "timeout": 10.0,
     "max.retries": 2.0,
     "retries.wait.ms": 200.0,
@@ -57,7 +60,7 @@ _TEXTS = frozenset(
         *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
     }
 )
-OPTIONS = frozenset({*_TEXTS, *_NUMBERS})
+OPTIONS = frozenset({*_TEXTS, *NUMBERS})
 
 
 class NoSuchSchema(ValueError):
@@ -70,6 +73,14 @@ class _AskAgain(Exception):
 
 class _Useless(Exception):
     """Says why there is no answer, and that another try just now would have the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is asked for, in words, and what makes something of the answer."""
+
+    what: str
+    read: Callable[[bytes], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +104,12 @@ class ClientOptions:
         texts = {name: settings[name] for name in _TEXTS & settings.keys() if settings[name]}
         for url in urls:
             _check_url(url, texts)
-        numbers = {name: _number(name, settings.get(name, d)) for name, d in _NUMBERS.items()}
+        numbers = {name: number_option(name, settings.get(name, d)) for name, d in NUMBERS.items()}
         return cls(urls, texts, numbers)
 
 
-def _number(name: str, text: str | float) -> float:
+def number_option(name: str, text: str | float) -> float:
+    """Raises ``ValueError``."""
     try:
         found = float(text)
     except ValueError:
@@ -148,6 +160,14 @@ class RegistryClient:
 
         Raises ``NoSuchSchema``, ``MissingRights`` and ``Unreachable``, which ``what`` begins.
         """
+        return self._get(path, query, _Question(what, _json))
+
+    def get_text(self, path: Sequence[str], what: str) -> str:
+        """Return the text under this path. Raises as ``get``."""
+        found: str = self._get(path, {}, _Question(what, _text))
+        return found
+
+    def _get(self, path: Sequence[str], query: Mapping[str, str], asked: _Question) -> Any:
         tail = "/".join(quote(part, safe="") for part in path)
         if query:
             tail = f"{tail}?{urlencode(query)}"
@@ -157,14 +177,14 @@ class RegistryClient:
             if number:
                 self._wait(number)
             try:
-                return self._ask_all(tail, what)
+                return self._ask_all(tail, asked)
             except _AskAgain as error:
                 reason = str(error)
             except _Useless as error:
                 reason = str(error)
                 break
         raise Unreachable(
-            f"the schema registry does not give {what}: {reason}", f"asked at {self.where}"
+            f"the schema registry does not give {asked.what}: {reason}", f"asked at {self.where}"
         )
 
     def _wait(self, number: int) -> None:
@@ -174,20 +194,21 @@ class RegistryClient:
         )
         time.sleep(wait_ms / 1000 * random.uniform(0.8, 1.2))
 
-    def _ask_all(self, tail: str, what: str) -> Any:
+    def _ask_all(self, tail: str, asked: _Question) -> Any:
         """Ask one address after the other, until one gives an answer that counts."""
         for url in self._urls[:-1]:
             try:
-                return self._ask(url, tail, what)
+                return self._ask(url, tail, asked)
             except (_AskAgain, _Useless):
                 continue
-        return self._ask(self._urls[-1], tail, what)
+        return self._ask(self._urls[-1], tail, asked)
 
-    def _ask(self, url: str, tail: str, what: str) -> Any:
+    def _ask(self, url: str, tail: str, asked: _Question) -> Any:
+        what = asked.what
         secrets, headers = self._headers()
-        status, body = self._body(f"{url}/{tail}", headers, what)
+        status, body = self._body(f"{_root(url, tail)}/{tail}", headers, what)
         if status == 200:
-            return _json(body)
+            return asked.read(body)
         said, code = _said(body)
         words = f"{status} {Redaction(secrets)(said)}".strip()
         if status == _NOT_FOUND and code in _SCHEMA_NOT_FOUND:
@@ -335,6 +356,15 @@ def _own_header(options: ClientOptions) -> tuple[frozenset[str], str]:
     return frozenset(filter(None, (pair, password, encoded))), f"Basic {encoded}"
 
 
+def _root(url: str, tail: str) -> str:
+    """Return where the path begins: Apicurio's own API is beside the one that ``url`` is of."""
+    return url.partition("/apis/")[0] if tail.startswith("apis/") else url
+
+
+def _text(body: bytes) -> str:
+    return body.decode(errors="surrogateescape")
+
+
 def _json(body: bytes) -> Any:
     try:
         return json.loads(body)
@@ -350,6 +380,8 @@ def _said(body: bytes) -> tuple[str, int]:
         return "", 0
     said = said if isinstance(said, dict) else {}
     text, code = said.get("message"), said.get("error_code")
+    if said.get("name") in _APICURIO_NOT_FOUND:
+        text, code = said.get("title"), _SCHEMA_NOT_FOUND.start
     # Cut first and last: a secret that a cut divides would not be found.
     words = printable(text)[: 50 * _QUOTED_CHARACTERS] if isinstance(text, str) else ""
     return words, code if isinstance(code, int) else 0

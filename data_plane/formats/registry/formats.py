@@ -15,8 +15,10 @@ from headgate.data_plane.formats.protobuf.format import ProtobufWriter
 from headgate.data_plane.formats.registry.client import NoSuchSchema
 from headgate.data_plane.formats.registry.framed_records import FramedRecords
 from headgate.data_plane.formats.registry.frames import (
+    APICURIO_HEADER,
     FRAMING,
     FRAMINGS,
+    IDS_OF_HEADERS,
     by_frame,
     by_message_frame,
     id_of,
@@ -45,10 +47,10 @@ def _take(
     return of_registry, taken
 
 
-def _id_of(frame: bytes) -> bytes:
+def _id_of(frame: bytes, framing: str) -> bytes:
     """Return the schema's id. Raises ``NoSuchSchema``."""
     found = id_of(frame)
-    if not found:
+    if not found or (found[0] in IDS_OF_HEADERS and framing != APICURIO_HEADER):
         raise NoSuchSchema(
             "does not begin with a zero byte and a schema id of four bytes, nor with a one and a "
             "GUID (format.options framing says where producers put it)"
@@ -67,9 +69,13 @@ class RegistryAvroRecords(FramedRecords):
     keeps_nulls = "value.converter.ignore.default.for.nullables=true"
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        of_registry, _ = _take(options)
+        of_registry, taken = _take(options)
         registry = SchemaRegistry.of(of_registry)
-        super().__init__(by_frame, lambda frame: AvroWriter(registry.avro(_id_of(frame))))
+
+        def open_writer(frame: bytes) -> AvroWriter:
+            return AvroWriter(registry.avro(_id_of(frame, taken[FRAMING])))
+
+        super().__init__(by_frame, open_writer)
 
     def defaulted_fields(self, values: Sequence[bytes]) -> list[str]:
         """Return what the writers' schemas say (``avro.schema.defaulted_fields``)."""
@@ -100,7 +106,7 @@ class RegistryJsonRecords(FramedRecords):
         plain = JsonRecords()
 
         def open_writer(frame: bytes) -> JsonRecords | SchemaJsonRecords:
-            front = _id_of(frame)
+            front = _id_of(frame, taken[FRAMING])
             if taken[SCHEMA] == IGNORE:
                 return plain
             return SchemaJsonRecords(registry.json(front))
@@ -115,11 +121,16 @@ class RegistryProtobufRecords(FramedRecords):
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        of_registry, _ = _take(options)
+        of_registry, taken = _take(options)
+        if taken[FRAMING] == APICURIO_HEADER:
+            raise ValueError(
+                f"{FRAMING} cannot be {APICURIO_HEADER} here: such a message has its type in a "
+                "header of its own; let Apicurio's serializer write as Confluent's does"
+            )
         registry = SchemaRegistry.of(of_registry)
 
         def open_writer(frame: bytes) -> ProtobufWriter:
-            front = _id_of(frame)
+            front = _id_of(frame, taken[FRAMING])
             if len(frame) == len(front):
                 raise NoSuchSchema("has a schema id, and no message indexes behind it")
             types, file = registry.protobuf(front)

@@ -2,12 +2,14 @@
 
 Confluent's framing is a zero byte and an id of four bytes, or a one and a GUID of 16 bytes. Before
 a Protobuf message come the indexes that locate its type. Serializers may put the same bytes into a
-header instead.
+header instead. AWS Glue's is a three, a byte for the compression, and the UUID of a schema version.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +20,15 @@ from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Integers
 
 ID, GUID = 0, 1
-_ID_BYTES = {ID: 5, GUID: 17}
+CONTENT_ID, GLOBAL_ID = IDS_OF_HEADERS = ord("c"), ord("g")
+"""What goes before an id of Apicurio's in a header, which has two spaces of them."""
+_APICURIO_ID_BYTES = 8
+_ID_BYTES = {
+    ID: 5,
+    GUID: 17,
+    CONTENT_ID: 1 + _APICURIO_ID_BYTES,
+    GLOBAL_ID: 1 + _APICURIO_ID_BYTES,
+}
 _INDEXES_MAX = 32
 _VALUE_BYTES_MAX = 2**31
 
@@ -33,38 +43,50 @@ CONFLUENT, CONFLUENT_HEADER, APICURIO_HEADER = "confluent", "confluent-header", 
 FRAMINGS = (CONFLUENT, CONFLUENT_HEADER, APICURIO_HEADER)
 
 
-def header_of(options: Mapping[str, str], part: str) -> str:
-    """Return the name of the header with the id of a record's ``part``: value, or key."""
+def id_headers_of(options: Mapping[str, str], part: str) -> IdHeaders:
+    """Return the headers with the id of a record's ``part``: value, or key."""
     return {
-        CONFLUENT_HEADER: f"__{part}_schema_id",
-        APICURIO_HEADER: f"apicurio.{part}.contentId",
-    }.get(options.get(FRAMING, CONFLUENT), "")
+        CONFLUENT_HEADER: IdHeaders({f"__{part}_schema_id": b""}),
+        APICURIO_HEADER: IdHeaders(
+            {
+                f"apicurio.{part}.contentId": bytes([CONTENT_ID]),
+                f"apicurio.{part}.globalId": bytes([GLOBAL_ID]),
+            }
+        ),
+    }.get(options.get(FRAMING, CONFLUENT), IdHeaders({}))
 
 
-def with_frame(value: bytes | None, header: bytes | None) -> bytes | None:
-    """Return the value behind the frame that its header holds; without a header as it is.
+@dataclass(frozen=True, slots=True)
+class IdHeaders:
+    """Headers of which one holds an id, by name, and what goes before the id in a frame."""
 
-    Apicurio's header is a number of eight bytes. One that cannot be an id here frames nothing, and
-    the record is bad.
-    """
-    if value is None or header is None:
-        return value
-    if len(header) == 8:
-        return b"\x00" + header[4:] + value if header[:4] == bytes(4) else b""
-    return header + value
+    names: Mapping[str, bytes]
 
+    def __bool__(self) -> bool:
+        return bool(self.names)
 
-def with_frames(
-    values: Packed, headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None, name: str
-) -> Packed:
-    """Return the values, each behind the frame in its record's last header of this name."""
-    if headers is None:
-        return values
-    found = (
-        next((value for known, value in reversed(some or ()) if known == name), None)
-        for some in headers
-    )
-    return Packed.of(with_frame(value, header) for value, header in zip(values, found, strict=True))
+    def with_frame(self, value: bytes | None, headers: Mapping[str, bytes | None]) -> bytes | None:
+        """Return the value behind the frame that its header holds; without a header as it is.
+
+        Only headers say that an id is one of Apicurio's: no value may begin as if one had.
+        """
+        if value is None:
+            return None
+        for name, kind in self.names.items():
+            header = headers.get(name)
+            if header is not None:
+                whole = not kind or len(header) == _APICURIO_ID_BYTES
+                return kind + header + value if whole else b""
+        return b"" if value[:1] in self.names.values() else value
+
+    def with_frames(
+        self, values: Packed, headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None
+    ) -> Packed:
+        """Return the values, each behind the frame in its record's last header of a name."""
+        if headers is None or not self.names:
+            return values
+        known = (dict(some or ()) for some in headers)
+        return Packed.of(map(self.with_frame, values, known))
 
 
 # ------------------------------------------------------------------------------------------- values
@@ -118,18 +140,20 @@ def id_of(front: bytes) -> bytes:
 def by_message_frame(values: Sequence[bytes]) -> Iterator[Part]:
     """Group Protobuf messages with the same frame, which includes their indexes."""
     packed = Packed.pack(values)
-    if not len(packed):
-        return
-    data, sizes = packed.array, _frame_sizes(packed)
+    yield from _by_sizes(packed, _frame_sizes(packed)) if len(packed) else ()
+
+
+def _by_sizes(values: Packed, sizes: Integers) -> Iterator[Part]:
+    """Group values with the same first bytes; ``sizes``: how many of each, 0 for no frame."""
     for size in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == size)
-        some = data.take(pa.array(rows)) if len(rows) < len(packed) else data
-        fronts = pc.binary_slice(some, 0, size or _ID_BYTES[ID]).dictionary_encode()
+        some = values.array.take(pa.array(rows)) if len(rows) < len(values) else values.array
+        if not size:
+            yield b"", rows, Packed(some)
+            continue
+        fronts = pc.binary_slice(some, 0, size).dictionary_encode()
         behind = _behind(some, size)
         codes = np.asarray(fronts.indices)
-        if not size:  # no prefix at all
-            yield b"", rows, Packed(behind)
-            continue
         for code, front in enumerate(fronts.dictionary.to_pylist()):
             chosen = np.flatnonzero(codes == code)
             yield front, rows[chosen], Packed(behind.take(pa.array(chosen)))
@@ -178,3 +202,95 @@ def _indexes(value: bytes, at: int) -> tuple[list[int], int]:
 def _zigzag(value: bytes, at: int) -> tuple[int, int]:
     number, behind = varint(value, at, len(value))
     return number >> 1 ^ -(number & 1), behind
+
+
+# ------------------------------------------------------------------------------------------- Glue
+
+GLUE = "glue"
+_GLUE_PLAIN, _GLUE_DEFLATED = b"\x03\x00", b"\x03\x05"
+_GLUE_BYTES = 18
+NO_FRAME, BROKEN_DATA, TOO_LONG = b"", b"\x00", b"\x01"
+"""Instead of a frame: what is wrong with these values."""
+
+_INFLATED_BYTES_MAX = 20 * 1024 * 1024
+_INFLATED_FACTOR_MAX = 200
+_INFLATED_SMALL_BYTES = 64 * 1024
+"""A value may have so many bytes in any case: a few kilobytes of zeros are no attack."""
+
+
+def is_of_glue(value: bytes) -> bool:
+    """Return whether the value begins as those of AWS Glue's serializers."""
+    return value[:2] in (_GLUE_PLAIN, _GLUE_DEFLATED) and len(value) >= _GLUE_BYTES
+
+
+def by_glue_frame(values: Sequence[bytes]) -> Iterator[Part]:
+    """Group values by a three and their schema version's UUID; what was compressed no more is."""
+    data = Packed.pack(values).array
+    heads = pc.binary_slice(data, 0, len(_GLUE_PLAIN))
+    whole = pc.greater_equal(pc.binary_length(data), _GLUE_BYTES)
+    plain = _rows_where(whole, pc.equal(heads, pa.scalar(_GLUE_PLAIN, pa.large_binary())))
+    deflated = _rows_where(whole, pc.equal(heads, pa.scalar(_GLUE_DEFLATED, pa.large_binary())))
+    bodies = _behind(data.take(pa.array(deflated)), _GLUE_BYTES).to_pylist()
+    found = [_inflate(body) for body in bodies]
+    bad: dict[bytes, list[int]] = {}
+    for row, (_, wrong) in zip(deflated.tolist(), found, strict=True):
+        if wrong:
+            bad.setdefault(wrong, []).append(row)
+    unframed = np.ones(len(data), np.bool_)
+    unframed[plain] = unframed[deflated] = False
+    bad[NO_FRAME] = np.flatnonzero(unframed).tolist()
+    for wrong, listed in bad.items():
+        if listed:
+            yield wrong, np.array(listed, np.int64), Packed(data.take(pa.array(listed)))
+    good = np.array([not wrong for _, wrong in found], np.bool_)
+    inflated = pa.array([body for body, wrong in found if not wrong], pa.large_binary())
+    rows = np.append(plain, deflated[good])
+    order = np.argsort(rows)
+    rows = rows[order]
+    behind = pa.concat_arrays([_behind(data.take(pa.array(plain)), _GLUE_BYTES), inflated])
+    behind = behind.take(pa.array(order))
+    ids = pc.binary_slice(data.take(pa.array(rows)), len(_GLUE_PLAIN), _GLUE_BYTES)
+    versions = ids.dictionary_encode()
+    codes = np.asarray(versions.indices)
+    for code, version in enumerate(versions.dictionary.to_pylist()):
+        chosen = np.flatnonzero(codes == code)
+        yield _GLUE_PLAIN[:1] + version, rows[chosen], Packed(behind.take(pa.array(chosen)))
+
+
+def _rows_where(one: pa.Array, other: pa.Array) -> Integers:
+    return np.flatnonzero(pc.and_(one, other).to_numpy(zero_copy_only=False))
+
+
+def _inflate(body: bytes) -> tuple[bytes, bytes]:
+    """Return what was compressed, and what is wrong with it. Never reads more than it may."""
+    most = min(_INFLATED_BYTES_MAX, max(_INFLATED_SMALL_BYTES, _INFLATED_FACTOR_MAX * len(body)))
+    inflater = zlib.decompressobj()
+    try:
+        found = inflater.decompress(body, most + 1)
+    except zlib.error:
+        return b"", BROKEN_DATA
+    if len(found) > most:
+        return b"", TOO_LONG
+    return found, b"" if inflater.eof and not inflater.unused_data else BROKEN_DATA
+
+
+def by_message_number(values: Sequence[bytes]) -> Iterator[Part]:
+    """Group messages by the number of their type, which Glue's serializers put in front."""
+    packed = Packed.pack(values)
+    raw, ends = packed.join_with(b"\x80")
+    begins = np.roll(ends, 1)
+    begins[:1] = 0
+    small = np.frombuffer(raw, np.uint8)[begins] < 0x80
+    sizes = (small & (ends > begins)).astype(np.int64)
+    for row in np.flatnonzero(sizes == 0).tolist():
+        value = packed[row]
+        try:
+            sizes[row] = varint(value, 0, len(value))[1]
+        except Broken:
+            sizes[row] = 0
+    yield from _by_sizes(packed, sizes) if len(packed) else ()
+
+
+def number_of(front: bytes) -> int:
+    """Return the number in a frame of ``by_message_number``. Raises ``Broken``."""
+    return varint(front, 0, len(front))[0]

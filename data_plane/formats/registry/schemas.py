@@ -1,26 +1,15 @@
-"""Fetches writers' schemas from a registry, and keeps them: ids must not change their meaning.
-
-A registry that was emptied or replaced may give an id anew. Avro has no names in its bytes, so the
-wrong schema makes wrong rows, and no bad record. Hence each schema is asked for again from time to
-time, and its digest stays when the schema itself is dropped.
-"""
+"""Fetches writers' schemas from a registry with Confluent's API, and what they refer to."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import json
 import os
 import threading
-import time
-import uuid
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from headgate.control_protocol.errors import MissingRights, SchemaIdReused, Unreachable
 from headgate.data_plane.formats.avro.schema import Avro, UnfitSchema, parse_schema
 from headgate.data_plane.formats.connect.json_schema import JsonSchema, json_schema_of
 from headgate.data_plane.formats.protobuf.descriptors import (
@@ -34,35 +23,47 @@ from headgate.data_plane.formats.registry.client import (
     NoSuchSchema,
     RegistryClient,
 )
+from headgate.data_plane.formats.registry.frames import CONTENT_ID, GLOBAL_ID, GUID, ID
+from headgate.data_plane.formats.registry.kept_schemas import (
+    Fetched,
+    KeptSchemas,
+    OtherKind,
+    fetched,
+    id_text,
+    name_of,
+)
 from headgate.data_plane.formats.registry.proto_text import compile_text
 
 _REFERENCES_MAX = 100
-_DIGESTS_MAX = 100_000
-_KEPT_CHARACTERS_MAX = 32 * 1024 * 1024
 
 _AVRO = "AVRO"
 _SERIALIZED = {"format": "serialized"}
 """What to ask for a descriptor with; a registry that does not know it returns text."""
 
+_APICURIO = ("apis", "registry", "v3")
+_APICURIO_IDS = {CONTENT_ID: "contentIds", GLOBAL_ID: "globalIds"}
+
 File = tuple[Types, str]
-_Kind = TypeVar("_Kind")
+
+
+Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """A schema as a registry has it. ``references``: name, subject and version of each."""
+    """A schema as a registry has it. ``references``: of each the name, and what it is asked by."""
 
     kind: str
     text: str
-    references: tuple[tuple[str, str, int], ...]
+    references: tuple[tuple[str, Path], ...]
 
     @classmethod
-    def of(cls, said: Any, what: str) -> _Answer:
+    def of(cls, said: Any, what: str, context: str) -> _Answer:
         """Raises ``NoSuchSchema`` for an answer of another form."""
         try:
             text, kind = said["schema"], said.get("schemaType") or _AVRO
             references = tuple(
-                (str(each["name"]), str(each["subject"]), int(each["version"]))
+                (str(each["name"]), _version_path(each, context))
                 for each in said.get("references") or ()
             )
         except (AttributeError, KeyError, TypeError, ValueError):
@@ -72,106 +73,38 @@ class _Answer:
         return cls(kind, text, references)
 
 
-class _OtherKind(NoSuchSchema):
-    """Says that there is a schema under the id, and it is of another format."""
+def _version_path(reference: Mapping[str, Any], context: str) -> Path:
+    """Return what the version of a subject is asked by. Raises ``KeyError``, ``ValueError``..."""
+    subject = str(reference["subject"])
+    if context and not subject.startswith(":."):
+        subject = f":.{context}:{subject}"
+    return ("subjects", subject, "versions", str(int(reference["version"])))
 
 
-@dataclass(frozen=True, slots=True)
-class _Fetched(Generic[_Kind]):
-    """What was made of a schema, how many characters it has, and the digest of what it says."""
-
-    made: _Kind
-    characters: int
-    digest: bytes
-
-
-class _Kept(Generic[_Kind]):
-    """Keeps what was made of schemas, within bounds: what was used last stays.
-
-    What is older than ``fresh_s`` is fetched again, and must say the same; if nobody answers, it
-    stays. Digests outlast the schemas.
-    """
-
-    def __init__(self, count_max: int, fresh_s: float) -> None:
-        self._count_max = count_max
-        self._fresh_s = fresh_s
-        self._found: OrderedDict[bytes, tuple[_Fetched[_Kind], float]] = OrderedDict()
-        self._digests: OrderedDict[bytes, bytes] = OrderedDict()
-        self._characters = 0
-        self._asked_in_vain_until_s = 0.0
-        self._lock = threading.Lock()
-
-    def get(self, front: bytes, fetch: Callable[[], _Fetched[_Kind]]) -> _Kind:
-        """Return what is kept for this id; else fetch it.
-
-        Raises what ``fetch`` raises, and ``SchemaIdReused``.
-        """
-        with self._lock:
-            known, asked_s = self._found.get(front, (None, 0.0))
-            if known is not None:
-                self._found.move_to_end(front)
-                now_s = time.monotonic()
-                if now_s - asked_s < self._fresh_s or now_s < self._asked_in_vain_until_s:
-                    return known.made
-        try:
-            found = fetch()
-        except (_OtherKind, UnfitSchema, UnfitTypes) as error:
-            if known is None:
-                raise
-            raise _reused(front) from error
-        except (NoSuchSchema, Unreachable, MissingRights):
-            if known is None:
-                raise
-            # Not once more for each of the other schemas: each question may take half a minute.
-            self._asked_in_vain_until_s = time.monotonic() + self._fresh_s
-            found = known
-        with self._lock:
-            self._require_same(front, found.digest)
-            self._keep(front, known or found)
-        return (known or found).made
-
-    def _require_same(self, front: bytes, digest: bytes) -> None:
-        before = self._digests.setdefault(front, digest)
-        self._digests.move_to_end(front)
-        if len(self._digests) > _DIGESTS_MAX:
-            self._digests.popitem(last=False)
-        if before != digest:
-            raise _reused(front)
-
-    def _keep(self, front: bytes, kept: _Fetched[_Kind]) -> None:
-        if front not in self._found:
-            self._characters += kept.characters
-        self._found[front] = kept, time.monotonic()
-        while len(self._found) > 1 and self._is_full():
-            _, (dropped, _) = self._found.popitem(last=False)
-            self._characters -= dropped.characters
-
-    def _is_full(self) -> bool:
-        return len(self._found) > self._count_max or self._characters > _KEPT_CHARACTERS_MAX
-
-
-def _reused(front: bytes) -> SchemaIdReused:
-    return SchemaIdReused(
-        f"the registry gives another schema than before as {_name_of(front)}",
-        "was it emptied, restored or replaced? restore its ids, then restart",
-    )
-
-
-def _name_of(front: bytes) -> str:
-    return f"the schema {_id_text(front)}"
-
-
-def _id_text(front: bytes) -> str:
-    """Return the registry's spelling of an id as records have it."""
-    if len(front) == 1 + 16:
-        return str(uuid.UUID(bytes=front[1:]))
-    return str(int.from_bytes(front[1:], "big"))
+def _artifact_references(said: Any, what: str) -> tuple[tuple[str, Path], ...]:
+    """Return references as Apicurio's own API names them. Raises ``NoSuchSchema``."""
+    try:
+        return tuple(
+            (
+                str(each["name"]),
+                (
+                    *_APICURIO,
+                    *("groups", str(each.get("groupId") or "default")),
+                    *("artifacts", str(each["artifactId"])),
+                    *("versions", str(each["version"])),
+                ),
+            )
+            for each in said
+        )
+    except (AttributeError, KeyError, TypeError):
+        raise NoSuchSchema(f"the registry's answer for {what} is no list of references") from None
 
 
 class SchemaRegistry:
     """Caches answers; refusals are not cached.
 
-    An id is as records have it: a zero byte and four bytes, or a one and the 16 bytes of a GUID.
+    An id is as records have it: a zero byte and four bytes, a one and the 16 bytes of a GUID, or
+    eight bytes behind the kind of an id of Apicurio's.
     """
 
     # A format is created for each batch. No client survives a fork.
@@ -185,9 +118,9 @@ class SchemaRegistry:
         self._context = options.texts.get("context", "").strip(":.")
         capacity = int(options.numbers["cache.capacity"])
         fresh_s = options.numbers["check.interval"]
-        self._avro = _Kept[Avro](capacity, fresh_s)
-        self._json = _Kept[JsonSchema](capacity, fresh_s)
-        self._files = _Kept[File](capacity, fresh_s)
+        self._avro = KeptSchemas[Avro](capacity, fresh_s)
+        self._json = KeptSchemas[JsonSchema](capacity, fresh_s)
+        self._files = KeptSchemas[File](capacity, fresh_s)
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> SchemaRegistry:
@@ -215,44 +148,52 @@ class SchemaRegistry:
         """
         return self._files.get(front, lambda: self._fetch_protobuf(front))
 
-    def _fetch_avro(self, front: bytes) -> _Fetched[Avro]:
+    def _fetch_avro(self, front: bytes) -> Fetched[Avro]:
         answer, what = self._answer(front, _AVRO, "Avro")
         texts = self._references(answer)
         try:
-            return _fetched(parse_schema(answer.text, list(texts.values())), answer, texts)
+            made = parse_schema(answer.text, list(texts.values()))
+            return fetched(made, (answer.text, *texts.values()))
         except UnfitSchema as error:
             raise UnfitSchema(f"{what}: {error}") from error
 
-    def _fetch_json(self, front: bytes) -> _Fetched[JsonSchema]:
+    def _fetch_json(self, front: bytes) -> Fetched[JsonSchema]:
         answer, what = self._answer(front, "JSON", "JSON Schema")
         texts = self._references(answer)
         try:
-            return _fetched(json_schema_of(answer.text, texts), answer, texts)
+            return fetched(json_schema_of(answer.text, texts), (answer.text, *texts.values()))
         except UnfitSchema as error:
             raise UnfitSchema(f"{what}: {error}") from error
 
-    def _fetch_protobuf(self, front: bytes) -> _Fetched[File]:
+    def _fetch_protobuf(self, front: bytes) -> Fetched[File]:
         answer, what = self._answer(front, "PROTOBUF", "Protobuf", **_SERIALIZED)
         texts = self._references(answer, **_SERIALIZED)
         try:
             files = _descriptors(answer.text, texts)
-            return _fetched((parse_types(files), file_name(files[-1])), answer, texts)
+            made = parse_types(files), file_name(files[-1])
+            return fetched(made, (answer.text, *texts.values()))
         except UnfitTypes as error:
             raise UnfitTypes(f"{what}: {error}") from error
 
     def _answer(self, front: bytes, kind: str, called: str, **asked: str) -> tuple[_Answer, str]:
         """Return the answer for an id, and what to call it."""
-        what, number = _name_of(front), _id_text(front)
-        if len(front) == 1 + 16:
-            path = ("schemas", "guids", number)
-        else:
-            path = ("schemas", "ids", number)
-            if self._context:
-                asked = {**asked, "subject": f":.{self._context}:"}
-        answer = _Answer.of(self._client.get(path, what, **asked), what)
+        what, number = name_of(front), id_text(front)
+        if front[0] in _APICURIO_IDS:
+            return self._artifact((*_APICURIO, "ids", _APICURIO_IDS[front[0]], number), kind, what)
+        path: Path = ("schemas", "guids" if front[0] == GUID else "ids", number)
+        if front[0] == ID and self._context:
+            asked = {**asked, "subject": f":.{self._context}:"}
+        answer = _Answer.of(self._client.get(path, what, **asked), what, self._context)
         if answer.kind != kind:
-            raise _OtherKind(f"{what} is {answer.kind[:20]}, not {called}")
+            raise OtherKind(f"{what} is {answer.kind[:20]}, not {called}")
         return answer, what
+
+    def _artifact(self, path: Path, kind: str, what: str) -> tuple[_Answer, str]:
+        """Return what Apicurio's own API has there; it leaves open of which kind a text is."""
+        is_version = "versions" in path
+        text = self._client.get_text((*path, "content") if is_version else path, what)
+        said = self._client.get((*path, "references"), what)
+        return _Answer(kind, text, _artifact_references(said, what)), what
 
     def _references(self, answer: _Answer, **asked: str) -> dict[str, str]:
         """Return what the schema refers to by the names in use, each after its own references."""
@@ -264,36 +205,22 @@ class SchemaRegistry:
         self,
         answer: _Answer,
         texts: dict[str, str],
-        seen: set[tuple[str, int]],
+        seen: set[Path],
         asked: Mapping[str, str],
     ) -> None:
-        for name, subject, version in answer.references:
-            if (subject, version) in seen:  # also a circle, which no registry should have
+        for name, path in answer.references:
+            if path in seen:  # also a circle, which no registry should have
                 continue
-            seen.add((subject, version))
+            seen.add(path)
             if len(seen) > _REFERENCES_MAX:
                 raise NoSuchSchema(f"a schema refers to more than {_REFERENCES_MAX} others")
-            what = f"version {version} of {subject[:100]}"
-            inside = f":.{self._context}:{subject}" if self._context else subject
-            place = ("subjects", subject if subject.startswith(":.") else inside)
-            said = self._client.get((*place, "versions", str(version)), what, **asked)
-            found = _Answer.of(said, what)
+            what = f"version {path[-1]} of {path[-3][:100]}"
+            if path[0] == _APICURIO[0]:
+                found, _ = self._artifact(path, answer.kind, what)
+            else:
+                found = _Answer.of(self._client.get(path, what, **asked), what, self._context)
             self._collect(found, texts, seen, asked)
             texts.setdefault(name, found.text)
-
-
-def _fetched(made: _Kind, answer: _Answer, texts: Mapping[str, str]) -> _Fetched[_Kind]:
-    every = (answer.text, *texts.values())
-    digest = hashlib.sha256(repr([*map(_normal_form, every)]).encode("utf-8", "surrogatepass"))
-    return _Fetched(made, sum(map(len, every)), digest.digest())
-
-
-def _normal_form(text: str) -> str:
-    """Return the text without what a registry may write otherwise: JSON's blanks and order."""
-    try:
-        return json.dumps(json.loads(text), sort_keys=True)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _descriptors(text: str, imports: Mapping[str, str]) -> list[bytes]:

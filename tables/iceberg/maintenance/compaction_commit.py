@@ -83,15 +83,15 @@ class MovedRows:
 
         ``None`` if a row that was left out lives again. Raises what ``dead`` raises.
         """
-        found, begin = [np.empty(0, np.int64)], 0
+        positions, begin = [np.empty(0, np.int64)], 0
         for source in self.sources:
             now = dead(source.path)
             if source.dead - now:
                 return None
             died = positions_of(now - source.dead)
-            found.append(begin + died - np.searchsorted(positions_of(source.dead), died))
+            positions.append(begin + died - np.searchsorted(positions_of(source.dead), died))
             begin += source.live_row_count
-        numbers = np.concatenate(found)
+        numbers = np.concatenate(positions)
         written = np.sort(numbers if self.places is None else self.places[numbers])
         return dict(self._in_files(written))
 
@@ -212,11 +212,11 @@ class Replacement(MaintenanceCommit):
         equality = {file.file_path for file in head.equality_deletes()}
         if equality - self._written.choice.equality_deletes:
             return None
-        wanted = self._written.removed_paths
-        found = [entry.data_file for entry in data if entry.data_file.file_path in wanted]
+        removed = self._written.removed_paths
+        entries = [entry.data_file for entry in data if entry.data_file.file_path in removed]
         records = {s.path: s.records for moved in self._written.moved for s in moved.sources}
-        same = records == {file.file_path: file.record_count for file in found}
-        return (found, head) if same and len(found) == len(records) else None
+        same = records == {file.file_path: file.record_count for file in entries}
+        return (entries, head) if same and len(entries) == len(records) else None
 
     def _carry_over(self, table: Table, head: Head, targets: list[Target]) -> Deletions | None:
         """Carry over to the new files what died in the sources since they were read; the sources'
@@ -224,10 +224,10 @@ class Replacement(MaintenanceCommit):
         io, dead_rows = read_whole(table.io), self._written.choice.dead_rows
         died: dict[str, BitMap64] = {}
         for moved_rows in self._written.moved:
-            found = moved_rows.dead_positions(lambda path: dead_rows.of(io, head, path))
-            if found is None:
+            positions = moved_rows.dead_positions(lambda path: dead_rows.of(io, head, path))
+            if positions is None:
                 return None
-            died |= found
+            died |= positions
         dead = [(target, died[target.path]) for target in targets if target.path in died]
         folder = f"{sinks_folder(table, self._sink)}/compacted"
         made = delete_files(table.metadata.format_version, folder, dead)
@@ -250,5 +250,5 @@ class Replacement(MaintenanceCommit):
         summed = update_snapshot_summaries(
             Summary(Operation.OVERWRITE, **counts), properties_of(head)
         )
-        said = {maintenance_property(self._sink): COMPACTION}
-        return Summary(Operation.REPLACE, **summed.additional_properties, **said)
+        marked = {maintenance_property(self._sink): COMPACTION}
+        return Summary(Operation.REPLACE, **summed.additional_properties, **marked)

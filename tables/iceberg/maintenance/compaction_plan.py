@@ -40,7 +40,7 @@ _FIRST_ROW = [field.field_id for field in DATA_FILE_TYPE[3].fields].index(142)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CompactionLimits:
     """A partition with at least so many small files is compacted, into files of this size.
 
     ``dead_per_thousand``: a file with so many dead rows is rewritten, whatever its size. Files with
@@ -103,7 +103,7 @@ def sinks_folder(table: Table, sink: SinkName) -> str:
     return f"{named or table.metadata.location + '/data'}/headgate/{sink}"
 
 
-def choose_files(table: Table, sink: SinkName, branch: str, wanted: Wanted) -> Choice:
+def choose_files(table: Table, sink: SinkName, branch: str, limits: CompactionLimits) -> Choice:
     """Choose the branch's files that are worth being compacted. Raises what storage raises."""
     ref = table.metadata.refs.get(branch)
     snapshot = table.metadata.snapshot_by_id(ref.snapshot_id) if ref else None
@@ -117,18 +117,18 @@ def choose_files(table: Table, sink: SinkName, branch: str, wanted: Wanted) -> C
     for entry in data:
         file = _small_file(table, entry, head)
         if (
-            not (_is_small(file, wanted) or _has_many_dead_rows(file, wanted))
-            or file.path in wanted.but
+            not (_is_small(file, limits) or _has_many_dead_rows(file, limits))
+            or file.path in limits.but
         ):
             continue
-        if not file.path.startswith(folder) or _is_too_young(file, wanted):
+        if not file.path.startswith(folder) or _is_too_young(file, limits):
             continue
         if reason := _unfit_reason(table, entry.data_file, equality):
             left[reason] += 1
         else:
             partitions[_partition_key(file.partition)].append(file)
-    worth = list(_split_into_portions(partitions.values(), wanted))
-    portions = list(_limit_bytes(worth, wanted.bytes_max))
+    worth = list(_split_into_portions(partitions.values(), limits))
+    portions = list(_limit_bytes(worth, limits.bytes_max))
     dead_rows = DeadRows()
     return Choice(
         snapshot.snapshot_id,
@@ -181,24 +181,24 @@ def choose_size_tier(files: Sequence[SmallFile], files_min: int) -> Sequence[Sma
 
 
 def _split_into_portions(
-    partitions: Iterable[list[SmallFile]], wanted: Wanted
+    partitions: Iterable[list[SmallFile]], limits: CompactionLimits
 ) -> Iterator[tuple[SmallFile, ...]]:
     """Worn files among them: each delivers by its dead rows for being written again."""
     for files in partitions:
         portion: list[SmallFile] = []
         live_bytes = 0
-        worn = [file for file in files if _has_many_dead_rows(file, wanted)]
+        worn = [file for file in files if _has_many_dead_rows(file, limits)]
         few = choose_size_tier(
-            [file for file in files if _is_small(file, wanted)], wanted.files_min
+            [file for file in files if _is_small(file, limits)], limits.files_min
         )
         taken = {file.path: file for file in (*worn, *few)}.values()
         for file in sorted(taken, key=lambda file: (file.sequence_number, file.path)):
             portion.append(file)
             live_bytes += file.live_bytes
-            if live_bytes >= wanted.target_bytes:
+            if live_bytes >= limits.target_bytes:
                 yield tuple(portion)
                 portion, live_bytes = [], 0
-        if len(portion) > 1 or any(_has_many_dead_rows(file, wanted) for file in portion):
+        if len(portion) > 1 or any(_has_many_dead_rows(file, limits) for file in portion):
             yield tuple(portion)
 
 
@@ -214,16 +214,16 @@ def _limit_bytes(
             left -= size_bytes
 
 
-def _is_small(file: SmallFile, wanted: Wanted) -> bool:
-    return file.size_bytes < wanted.target_bytes * SMALL_OF_TARGET
+def _is_small(file: SmallFile, limits: CompactionLimits) -> bool:
+    return file.size_bytes < limits.target_bytes * SMALL_OF_TARGET
 
 
-def _has_many_dead_rows(file: SmallFile, wanted: Wanted) -> bool:
-    return file.marked > 0 and file.marked * 1000 >= file.records * wanted.dead_per_thousand
+def _has_many_dead_rows(file: SmallFile, limits: CompactionLimits) -> bool:
+    return file.marked > 0 and file.marked * 1000 >= file.records * limits.dead_per_thousand
 
 
-def _is_too_young(file: SmallFile, wanted: Wanted) -> bool:
-    return wanted.born_max is not None and file.sequence_number > wanted.born_max
+def _is_too_young(file: SmallFile, limits: CompactionLimits) -> bool:
+    return limits.born_max is not None and file.sequence_number > limits.born_max
 
 
 def _unfit_reason(table: Table, file: DataFile, equality: Iterable[DataFile]) -> str:

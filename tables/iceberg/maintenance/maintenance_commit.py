@@ -88,7 +88,9 @@ class MaintenanceCommit:
         landed = response.metadata.snapshot_by_id(snapshot.snapshot_id) is not None
         return Settled.LANDED if landed else Settled.UNKNOWN
 
-    def _outcome_of(self, snapshot: Snapshot, manifests: SnapshotFiles, said: Exception) -> Settled:
+    def _outcome_of(
+        self, snapshot: Snapshot, manifests: SnapshotFiles, error: Exception
+    ) -> Settled:
         """Believe a refusal only if the table shows the same, as for a commit (OUTCOME-1)."""
         doubtful, self._doubtful = self._doubtful, True
         now = self._catalog.load_table(self._identifier).metadata
@@ -99,7 +101,7 @@ class MaintenanceCommit:
             manifests.take_back()
             self._doubtful = doubtful
             return Settled.REFUSED
-        _log.info("%s: whether a call landed is not known: %r", self._identifier, said)
+        _log.info("%s: whether a call landed is not known: %r", self._identifier, error)
         return Settled.UNKNOWN
 
     def _requirements(self, metadata: TableMetadata) -> tuple[TableRequirement, ...]:

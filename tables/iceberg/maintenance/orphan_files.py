@@ -127,13 +127,13 @@ class Orphans:
         young = len(loose) - len(files) - earlier
         return Found(table, files, young, earlier, elsewhere=self._elsewhere(table))
 
-    def delete(self, found: Found) -> int:
+    def delete(self, orphans: Found) -> int:
         """Delete what was found, unless somebody refers to it by now; return how many went."""
         condemned = Condemned(self.catalog)
-        condemned.add(found.files, found.table.metadata)
-        before = len(found.files)
+        condemned.add(orphans.files, orphans.table.metadata)
+        before = len(orphans.files)
         while condemned.has_files:
-            condemned.delete(found.table)
+            condemned.delete(orphans.table)
         return before - condemned.acquitted
 
     def _load_deciding_tags(self) -> Deciding:
@@ -209,19 +209,19 @@ def _pending_file_names(table: Table, record: CommitRecord, spent: _Spent) -> It
 
 def _sink_tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | None]]:
     """Return when each of the sink's tags last moved, on any branch (epoch ms), and its record."""
-    found = []
+    records = []
     for name, ref in table.metadata.refs.items():
         branch = branch_of_tag(name)
         snapshot = table.metadata.snapshot_by_id(ref.snapshot_id)
         if branch and sink_of_tag(name, branch) == sink and snapshot:
-            found.append((snapshot.timestamp_ms, decode(sink, properties_of(snapshot))))
-    return found
+            records.append((snapshot.timestamp_ms, decode(sink, properties_of(snapshot))))
+    return records
 
 
 def _created_ms(table: Table) -> int:
     """Return when the table was created, if headgate did it; else the beginning of time."""
-    said = table.properties.get(CREATED_MS, "")
-    return int(said) if said.isdecimal() else SKEW_MS
+    text = table.properties.get(CREATED_MS, "")
+    return int(text) if text.isdecimal() else SKEW_MS
 
 
 def _comparable_name(path: str, sink: SinkName) -> str:

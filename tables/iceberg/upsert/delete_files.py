@@ -143,8 +143,8 @@ def read_deletion_vectors(
 
 def _vector(file: DataFile, blob: bytes) -> BitMap64:
     size = struct.unpack(">I", blob[:4])[0]
-    told = struct.unpack(">I", blob[4 + size : 8 + size])[0]
-    if blob[4:8] != _VECTOR or zlib.crc32(blob[4 : 4 + size]) != told:
+    checksum = struct.unpack(">I", blob[4 + size : 8 + size])[0]
+    if blob[4:8] != _VECTOR or zlib.crc32(blob[4 : 4 + size]) != checksum:
         raise ValueError(f"{file.file_path}: the deletion vector at {file[_BEGIN]} is damaged")
     return BitMap64.deserialize(blob[8 : 4 + size])
 

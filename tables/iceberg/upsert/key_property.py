@@ -16,15 +16,15 @@ def key_text(schema: Schema, key: Sequence[str]) -> str:
     return json.dumps(sorted(key_ids(schema, key)))
 
 
-def require_same_key(table: str, stored: str | None, wanted: str | None, *, filled: bool) -> None:
+def require_same_key(table: str, stored: str | None, declared: str | None, *, filled: bool) -> None:
     """Raise ``KeyChanged`` if a ``filled`` table was filled by another key than the wanted one.
 
     Keys are the ids of their columns; ``None``: no key.
     """
-    if stored == wanted or not (filled or stored):
+    if stored == declared or not (filled or stored):
         return
     raise KeyChanged(
-        f"table {table} was filled {_shown(stored)}, the settings say {_shown(wanted)}",
+        f"table {table} was filled {_shown(stored)}, the settings say {_shown(declared)}",
         "put table.key back, or fill another table",
     )
 

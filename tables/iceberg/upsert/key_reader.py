@@ -132,11 +132,11 @@ class KeyReader:
         """Read a live data file, without offsets. Raises as ``read_added_file``."""
         if not target.parquet:
             raise _unreadable(target.path, "it is not Parquet")
-        wanted, optional = (
+        columns_read, optional = (
             columns.row_file_columns(offsets=False),
             {columns.partition, columns.topic},
         )
-        return self._read(io, target.path, columns, wanted, optional=optional)
+        return self._read(io, target.path, columns, columns_read, optional=optional)
 
     def read_added_file(
         self, io: FileIO, columns: Columns, path: str, *, deletes: bool
@@ -145,8 +145,8 @@ class KeyReader:
 
         Raises ``KeysUnreadable``, and what storage raises.
         """
-        wanted = columns.key_file_columns() if deletes else columns.row_file_columns()
-        keys = self._read(io, path, columns, wanted)
+        columns_read = columns.key_file_columns() if deletes else columns.row_file_columns()
+        keys = self._read(io, path, columns, columns_read)
         if (keys.sources == UNKNOWN).any():
             raise _unreadable(path, "a record in it has no partition")
         return keys
@@ -156,14 +156,14 @@ class KeyReader:
         io: FileIO,
         path: str,
         columns: Columns,
-        wanted: list[int | str],
+        columns_read: list[int | str],
         *,
         optional: Collection[int | None] = (),
     ) -> FileKeys:
         try:
             parts = [
                 self._keys(batch, columns)
-                for batch in read_column_batches(io, path, wanted, optional)
+                for batch in read_column_batches(io, path, columns_read, optional)
             ]
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise _unreadable(path, str(error)) from error

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record import KeyCounts
-from headgate.control_protocol.errors import KeyInTwoPartitions
+from headgate.control_protocol.errors import KeyInTwoPartitions, KeyTwice
 from headgate.native.kernels import Words
 from headgate.tables.iceberg.upsert.delete_files import bitmap_of, positions_of
 from headgate.tables.iceberg.upsert.key_index import (
@@ -103,7 +103,7 @@ def resolve_changes(
     """Resolve the changes on the head at which ``index`` stands.
 
     ``dead`` returns the positions of its files that are dead already. Raises
-    ``KeyInTwoPartitions``, and what ``dead`` raises.
+    ``KeyInTwoPartitions``, ``KeyTwice``, and what ``dead`` raises.
     """
     if not any(len(change.keys) for change in changes):
         return Resolution()
@@ -112,7 +112,9 @@ def resolve_changes(
     low = records.low[order]
     follows = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
     older = order[:-1][follows]
-    _require_one_source(records, older, order[1:][follows], sources)
+    newer = order[1:][follows]
+    _require_one_source(records, older, newer, sources)
+    _require_ordered(records, older, newer, sources)
     killed: dict[str, BitMap64] = {}
     lost = older[records.rows[older] >= 0]
     for number, positions in group_by_number(records.changes[lost], records.rows[lost]):
@@ -167,6 +169,21 @@ def _require_one_source(
             _describe_record(records, int(at[crossed[0]]), sources) for at in (older, newer)
         )
         raise _two_partitions_error(f"the records at {one} and {other} have the same key")
+
+
+def _require_ordered(records: _Records, older: Numbers, newer: Numbers, sources: Sources) -> None:
+    """QUERY-24: refuse two changes of a key by one record, or by one batch that has none."""
+    same = np.ones(len(older), np.bool_)
+    for places in (records.sources, records.offsets, records.transactions):
+        same &= places[older] == places[newer]
+    if same.any():
+        record = _describe_record(records, int(newer[np.argmax(same)]), sources)
+        raise KeyTwice(
+            f"two changes of one key are of the same record, {record}: no order tells which one "
+            "counts; nothing was committed",
+            "let the query make at most one row of each key: of a record, or of a batch where it "
+            "is stateful (a group by the key does)",
+        )
 
 
 def _require_same_source(

@@ -17,7 +17,15 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from integration.deployment import Deployment
 from integration.operations.test_rights import CLUSTER, NOBODY, GuardedKafka, Rules
+from support.lesser_kafka import (
+    ADD_PARTITIONS,
+    DESCRIBE_CONFIGS,
+    END_TRANSACTION,
+    METADATA,
+    LesserKafka,
+)
 from support.token_kit import SECRET, KafkaWithTokens, TokenServer
 from unit.operations.filled_table import sink_file_text
 
@@ -49,7 +57,10 @@ def test_a_cluster_that_can_all_is_said_to_be_one(tmp_path: Path, bootstrap: str
         create_topic(bootstrap, "trips", partitions=1)
         produce(bootstrap, "trips", [b"{}"], partitions=1)
     found = report(tmp_path, bootstrap)
-    asked = ("topic ids", "topic settings", "control events", "transactions", "rebalance: classic")
+    asked = (
+        *("topic ids", "topic settings", "control events", "batch consumer", "transactions"),
+        "rebalance: classic",
+    )
     assert {found[what][0] for what in asked} == {"ok"}, found
     assert "with the brokers' time" in found["control events"][1]
     assert "only the first is read" in found["transactions"][1]
@@ -90,7 +101,7 @@ def test_without_the_right_to_create_topics_what_could_not_be_tried_is_said(
     assert found["trial topic"][0] == "unchecked"
     assert "refused" in found["trial topic"][1]
     assert found["verdict"][0] == "unchecked"
-    assert "not known: control events, rebalance: classic" in found["verdict"][1]
+    assert "not known: batch consumer, control events, rebalance: classic" in found["verdict"][1]
     assert "create the control topic by hand" in found["verdict"][1]
 
 
@@ -132,4 +143,38 @@ def test_behind_tokens_every_kind_of_client_is_tried(tmp_path: Path) -> None:
         )
         found = report(tmp_path, kafka.guarded, auth)
     assert found["token"][0] == "ok"
+    assert "with a token of its own" in found["batch consumer"][1]
     assert found["verdict"][0] == "ok", found
+
+
+@pytest.mark.wide
+def test_a_cluster_that_tells_neither_settings_nor_ids_and_has_no_transactions(
+    tmp_path: Path,
+) -> None:
+    """As Event Hubs may; a real broker, of which clients are told a part."""
+    newest = {METADATA: 9, DESCRIBE_CONFIGS: None, ADD_PARTITIONS: None, END_TRANSACTION: None}
+    with LesserKafka(tmp_path / "kafka", newest) as kafka:
+        create_topic(kafka.bootstrap, "trips", partitions=1)
+        found = report(tmp_path, kafka.lesser)
+        with Deployment(tmp_path, kafka.lesser, ["trips"], group="trips", partitions=1) as sink:
+            sink.start(2)
+            sink.produce(500)
+            sink.wait_until_lag_zero()
+            sink.stop()
+            sink.judge()
+    assert {
+        what: found[what][0]
+        for what in ("topic ids", "topic settings", "transactions", "control events")
+    } == {
+        "topic ids": "unchecked",
+        "topic settings": "unchecked",
+        "transactions": "unchecked",
+        "control events": "ok",
+    }, found
+    assert "id none, cleanup.policy not told" in found["source trips"][1]
+    assert found["batch consumer"][0] == "ok"
+    state, verdict = found["verdict"]
+    assert state == "ok", found
+    assert "az eventhubs" in verdict
+    assert "never delete a topic and create it again" in verdict
+    assert "no producer of the source topics can use transactions" in verdict

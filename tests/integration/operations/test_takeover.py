@@ -47,7 +47,7 @@ class Scene:
         self.catalog = home / "catalog.db"
         (home / "warehouse").mkdir()
         # The folder's name is another test's, too, in another process on the same broker.
-        name = f"connector-{topic}"
+        name = f"connector-{topic[-10:]}"
         self.worker = ConnectWorker(home / "worker", bootstrap, name, release)
         self.config = {**connector_config(topic, control, self.catalog), **more}
         self.sent = [0] * PARTITIONS

@@ -1,4 +1,5 @@
-"""A registry: the one of HEADGATE_TEST_REGISTRY, else ours; and one of ours to ill-treat."""
+"""Registries: ours, Apicurio's real one (wide), or that of HEADGATE_TEST_REGISTRY; and one of ours
+to ill-treat."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from integration.registry.server import RegistryServer
+from support.apicurio import apicurio_registry
 
 
 @pytest.fixture
@@ -16,11 +18,20 @@ def troubled() -> Iterator[RegistryServer]:
         yield server
 
 
-@pytest.fixture
-def registry_url() -> Iterator[str]:
+@pytest.fixture(scope="session")
+def apicurio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real server; tests use subjects of their own."""
+    with apicurio_registry(tmp_path_factory.mktemp("apicurio")) as url:
+        yield url
+
+
+@pytest.fixture(params=["ours", pytest.param("apicurio", marks=pytest.mark.wide)])
+def registry_url(request: pytest.FixtureRequest) -> Iterator[str]:
     named = os.environ.get("HEADGATE_TEST_REGISTRY")
     if named:
         yield named
-        return
-    with RegistryServer() as server:
-        yield server.url
+    elif request.param == "apicurio":
+        yield f"{request.getfixturevalue('apicurio')}/apis/ccompat/v7"
+    else:
+        with RegistryServer() as server:
+            yield server.url

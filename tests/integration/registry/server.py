@@ -192,8 +192,38 @@ def _delete_version(subjects: Subjects, subject: str, which: str) -> int:
     return place
 
 
+def _artifact_references(said: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """As Apicurio's own API names them: an artifact is a subject here."""
+    return [
+        {"artifactId": each["subject"], "version": str(each["version"]), "name": each["name"]}
+        for each in said.get("references", ())
+    ]
+
+
 _NAME = r"([^/]+)"
+_OWN = "GET /apis/registry/v3"
+_VERSION = rf"{_OWN}/groups/default/artifacts/{_NAME}/versions/(\d+)"
+GLOBAL_IDS_FROM = 1000
+"""Global ids differ from content ids by this."""
 _ROUTES: dict[str, Callable[..., Any]] = {
+    rf"{_OWN}/ids/contentIds/(\d+)": lambda subjects, _, number: json.loads(
+        subjects.schema(int(number))["schema"]
+    ),
+    rf"{_OWN}/ids/contentIds/(\d+)/references": lambda subjects, _, number: _artifact_references(
+        subjects.schema(int(number))
+    ),
+    rf"{_OWN}/ids/globalIds/(\d+)": lambda subjects, _, number: json.loads(
+        subjects.schema(int(number) - GLOBAL_IDS_FROM)["schema"]
+    ),
+    rf"{_OWN}/ids/globalIds/(\d+)/references": lambda subjects, _, number: _artifact_references(
+        subjects.schema(int(number) - GLOBAL_IDS_FROM)
+    ),
+    rf"{_VERSION}/content": lambda subjects, _, name, which: json.loads(
+        subjects.version(name, which)["schema"]
+    ),
+    rf"{_VERSION}/references": lambda subjects, _, name, which: _artifact_references(
+        subjects.version(name, which)
+    ),
     r"GET /schemas/types": lambda *_: ["JSON", "PROTOBUF", "AVRO"],
     r"GET /schemas/ids/(\d+)": lambda subjects, _, number: subjects.schema(int(number)),
     r"GET /schemas/guids/([0-9a-f-]{36})": lambda subjects, _, guid: subjects.by_guid(guid),

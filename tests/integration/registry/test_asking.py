@@ -17,7 +17,7 @@ from headgate.data_plane.formats.format_registry import record_format
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.large_string())])
-QUICK = {"registry.timeout": "0.3", "registry.max.retries": "1", "registry.retries.wait.ms": "10"}
+QUICK = {"registry.timeout": "5", "registry.max.retries": "1", "registry.retries.wait.ms": "10"}
 FIRST = record(id="int", name="string")
 SECOND = record(extra="double", name=["null", "string"], id=["null", "long"])
 
@@ -137,8 +137,9 @@ def test_a_registry_in_trouble_fails_the_batch_and_not_the_record(
 
 def test_a_registry_that_does_not_answer_in_time_fails_the_batch(troubled: RegistryServer) -> None:
     troubled.trouble.wait_s = 2
+    quick = {"registry.timeout": "0.3"}
     with pytest.raises(Unreachable, match=r"timed out after 0\.3 s"):
-        reader(troubled.url).decode([framed(1, FIRST, {"id": 1, "name": "x"})], COLUMNS)
+        reader(troubled.url, **quick).decode([framed(1, FIRST, {"id": 1, "name": "x"})], COLUMNS)
 
 
 def test_a_registry_that_is_not_there_fails_the_batch() -> None:

@@ -25,7 +25,7 @@ from headgate.control_protocol.errors import Unreachable
 from headgate.data_plane.formats.connect.json_schema import json_schema_of
 from headgate.data_plane.formats.format_registry import record_format
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
-from headgate.data_plane.formats.registry.frames import header_of, with_frame
+from headgate.data_plane.formats.registry.frames import id_headers_of
 from headgate.data_plane.formats.unknown_fields import UnknownFieldFinder
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.large_string())])
@@ -67,7 +67,7 @@ def test_an_id_in_a_header_is_read_as_if_it_stood_in_front(troubled: RegistrySer
         headers = dict(at.headers or [])
     assert value is not None
     assert value.startswith(b"{")
-    whole = with_frame(value, headers[header_of(options, "value")])
+    whole = id_headers_of(options, "value").with_frame(value, headers)
     rows = reader(troubled.url, **options).decode([whole or b""], COLUMNS)
     assert rows.to_pylist() == [{"id": 7, "name": "seven"}]
     assert [path for path in troubled.asked if "guids" in path], "a header holds a GUID"

@@ -15,6 +15,9 @@ from integration.registry.server import RegistryServer, produce_framed
 from support.token_kit import SECRET, KafkaWithTokens, TokenServer
 
 from headgate.config.load import load
+from headgate.control_protocol.errors import TokenServerRefused, Unreachable
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.kafka.record_fetch import try_batch_consumer
 from headgate.operations.check.check import State
 from headgate.operations.check.check import check as check_all
 from headgate.operations.cli.main import main
@@ -143,6 +146,31 @@ def test_check_says_which_half_failed(sink: Deployment, server: TokenServer) -> 
     assert "HG-103" in refused_by_brokers
     assert "HG-282" in refused_by_server
     assert "broker  " not in refused_by_server, "nothing to ask with"
+
+
+def test_the_consumer_of_batches_is_asked_too_and_says_which_half_failed(
+    sink: Deployment, server: TokenServer
+) -> None:
+    """Nothing of its own is kept by this process: each time it is another client."""
+
+    def tried(client: str) -> str:
+        sink.change({"kafka.auth": {"client_id": client}})
+        at = TopicPartition(sink.topics[0], 0)
+        return try_batch_consumer(sink.settings.kafka, at, 6)
+
+    assert "came to the end" in tried("reads")
+    assert "with a token of its own connection" in tried("reads-again")
+    server.claims = {"iss": "https://another.test"}
+    with pytest.raises(Unreachable, match=r"token server gave a token, and the brokers do not"):
+        tried("unknown-to-brokers")
+    server.claims = {}
+    server.go("refuse")
+    with pytest.raises(TokenServerRefused):
+        tried("unknown-to-the-server")
+    server.go("ok")
+    sink.change({"kafka.auth": {"client_id": "headgate"}})
+    answers = {answer.what: answer for answer in check_all(sink.settings)}
+    assert answers["batch consumer"].state is State.OK, answers["batch consumer"]
 
 
 @pytest.fixture

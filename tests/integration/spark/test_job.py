@@ -1,4 +1,4 @@
-"""``spark-submit runtime/job.py --config sink.toml``: local, on a cluster, through Connect."""
+"""The entry for ``spark-submit``: local, on a cluster, through Connect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from repository.tree import ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 
-JOB = [ROOT / "runtime/job.py", "--config"]
+JOB = [ROOT / "runtime/spark_submit.py", "--config"]
 SPARK_SUBMIT = [
     "env",
     f"PATH={Path(sys.executable).parent}:/usr/bin:/bin",
@@ -93,7 +93,7 @@ def end(sink: Deployment) -> None:
 
 def _runs_the_job(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):  # Spark's short-lived helpers end while they are asked
-        return any(word.endswith("job.py") for word in process.cmdline())
+        return any(word.endswith("spark_submit.py") for word in process.cmdline())
     return False
 
 

@@ -88,7 +88,7 @@ def spark_submit(_: Path) -> Iterator[tuple[list[str | Path], dict[str, str]]]:
     path = f"PATH={Path(sys.executable).parent}:/usr/bin:/bin"
     with nullcontext():
         command = ["env", path, submit, "--master", "local[2]"]
-        yield [*command, ROOT / "runtime/job.py", "--config"], {"writer": "spark"}
+        yield [*command, ROOT / "runtime/spark_submit.py", "--config"], {"writer": "spark"}
 
 
 @pytest.mark.parametrize(

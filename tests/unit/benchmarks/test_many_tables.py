@@ -14,8 +14,8 @@ from support.local_catalog import local_catalog
 from support.small_rest_catalog import SmallRestCatalog
 
 from headgate.coordinator.settings import DeliveryLinger
+from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
 from headgate.tables.iceberg.rest_catalog import BoundedRestCatalog
 from headgate.tables.iceberg.tag_lineage import properties_of
 
@@ -81,7 +81,7 @@ def test_pending_5_all_secondaries_of_a_decision_are_delivered_by_one_call(
                 together(changes)
 
             monkeypatch.setattr(catalog, "commit_tables", counting)
-            shop.leads(joint=MultiTableCommits(catalog))
+            shop.leads(joint=AtomicDeliveries(catalog))
             shop.transaction([ONE, TWO])
             shop.transaction([ONE, TWO])
             assert calls == [2, 2]

@@ -36,8 +36,8 @@ from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.table_creation import AGAIN_S, TableMaker
 from headgate.runtime.write_planning import record_columns, shaping
+from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.multi_table_commit import MultiTableCommits
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.secondary_tables import SecondaryTables
 
@@ -382,7 +382,7 @@ def test_secondaries_of_such_a_sink_are_delivered_in_one_call(tmp_path: Path) ->
             ensure_table(catalog, name, TableDeclaration({"id": "long"}))
         tables = SinkTables.in_catalog(settings, catalog)
         opened = partial(tables.open, use=Use.SECONDARY)
-        secondaries = SecondaryTables(opened, together=MultiTableCommits(catalog))
+        secondaries = SecondaryTables(opened, together=AtomicDeliveries(catalog))
         stack.callback(secondaries.close)
         views = secondaries.describe(names)
         delivery = replace(record(1, 0, sink=settings.name), primary="uuid-lead")

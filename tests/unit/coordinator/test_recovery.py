@@ -46,7 +46,6 @@ def test_hc17_hc18_one_outside_of_it_stops_the_sink(stored: int, why: str) -> No
     ("policy", "stored", "goes_on_at"),
     [
         (OffsetPolicy.EARLIEST, 4, 5),
-        (OffsetPolicy.EARLIEST, 91, 5),
         (OffsetPolicy.LATEST, 4, 90),
         (OffsetPolicy.LATEST, 91, 90),
     ],
@@ -57,6 +56,13 @@ def test_f39_f41_unless_a_policy_says_where_to_go_on(
     settings = replace(SETTINGS, on_offset_out_of_range=policy)
 
     assert fit_offsets(offsets(stored), KNOWN, topics((5, 90)), settings) == offsets(goes_on_at)
+
+
+def test_a_log_that_lost_its_end_is_not_read_again_from_its_beginning() -> None:
+    """Its records are in the table: an append-only table would hold them twice."""
+    earliest = replace(SETTINGS, on_offset_out_of_range=OffsetPolicy.EARLIEST)
+    fit = fit_offsets(offsets(91), KNOWN, topics((5, 90)), earliest)
+    assert fit == offsets(90)
 
 
 def test_f45_a_topic_with_another_id_stops_the_sink_though_the_offset_fits() -> None:

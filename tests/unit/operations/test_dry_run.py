@@ -24,8 +24,9 @@ from headgate.kafka.embedded_source import Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.operations import dry_run
 from headgate.operations.cli.main import main
-from headgate.operations.dry_run import DryRunCatalog, try_records
+from headgate.operations.dry_run import try_records
 from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.dry_run_catalog import DryRunCatalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 TOPIC = "trips"

@@ -40,7 +40,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
 from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX, Redaction
 from headgate.data_plane.formats.registry.schemas import SchemaRegistry
-from headgate.runtime import assembly, job, lifecycle_notices, process
+from headgate.runtime import assembly, lifecycle_notices, process, spark_submit
 from headgate.runtime.write_planning import source_plan
 
 SECRET = "sesame-open"
@@ -141,7 +141,7 @@ def test_the_spark_job_shows_no_secret(
 ) -> None:
     file = tmp_path / "sink.toml"
     file.write_text(LOGS_IN)
-    monkeypatch.setattr(sys, "argv", ["job.py", "--config", str(file)])
+    monkeypatch.setattr(sys, "argv", ["spark_submit.py", "--config", str(file)])
 
     def run(*_: Any, **__: Any) -> None:
         logging.getLogger("some.library").warning("logs in with %s", SECRET)
@@ -149,7 +149,7 @@ def test_the_spark_job_shows_no_secret(
 
     monkeypatch.setattr(process, "run", run)
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    assert job.main() == 1
+    assert spark_submit.main() == 1
     shown = capsys.readouterr().err
     assert "logs in with ***" in shown
     assert "HG-200 refused *** (not ***)" in shown

@@ -40,6 +40,7 @@ from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan, plan_for
+from headgate.data_plane.files import parquet
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.data_plane.files.partitioning import PartitionKey
 from headgate.tables.iceberg.catalog import load_catalog
@@ -405,6 +406,7 @@ def test_a_file_of_an_unsorted_table_says_so(catalog: Catalog) -> None:
     assert [detail_of(file).sort_order_id for file in files.finish()] == [0]
 
 
+@pytest.mark.skipif(not parquet._BLOOM_POSSIBLE, reason="needs pyarrow 26")
 def test_bloom_filters_exclude_what_is_not_there(catalog: Catalog) -> None:
     wanted = {"write.parquet.bloom-filter-enabled.column.t": "true"}
     table = catalog.create_table("db.bloom", numbers_schema(), properties=wanted)

@@ -8,6 +8,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import BooleanType, ListType, LongType, NestedField, StringType
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.data_plane.files import parquet
 from headgate.data_plane.files.format_choice import require_writable_files, target_bytes
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import ParquetOptions, ignored_properties
@@ -19,6 +20,7 @@ SCHEMA = Schema(
 )
 LEAVES = leaves_of(SCHEMA, metrics_modes(SCHEMA, {}, UNSORTED_SORT_ORDER))
 BLOOM = "write.parquet.bloom-filter-enabled.column."
+NEEDS_BLOOM = pytest.mark.skipif(not parquet._BLOOM_POSSIBLE, reason="needs pyarrow 26")
 
 
 def test_what_a_table_does_not_say_is_as_icebergs_documentation_has_it() -> None:
@@ -26,7 +28,7 @@ def test_what_a_table_does_not_say_is_as_icebergs_documentation_has_it() -> None
     assert options.writer_options(10) == {
         "compression": "zstd",
         "data_page_size": 1 << 20,
-        "max_rows_per_page": 20_000,
+        **({"max_rows_per_page": 20_000} if parquet._PAGE_ROWS_POSSIBLE else {}),
         "dictionary_pagesize_limit": 2 << 20,
         "store_decimal_as_integer": True,
     }
@@ -42,7 +44,7 @@ def test_what_a_table_does_not_say_is_as_icebergs_documentation_has_it() -> None
         ("write.parquet.page-size-bytes", "1MB"),
         ("write.parquet.row-group-size-bytes", "0"),
         ("write.target-file-size-bytes", "-1"),
-        ("write.parquet.bloom-filter-fpp.column.id", "1"),
+        pytest.param("write.parquet.bloom-filter-fpp.column.id", "1", marks=NEEDS_BLOOM),
     ],
 )
 def test_impossible_values_are_refused_by_name(name: str, value: str) -> None:
@@ -52,6 +54,7 @@ def test_impossible_values_are_refused_by_name(name: str, value: str) -> None:
         ParquetOptions(properties, LEAVES).writer_options(1)
 
 
+@NEEDS_BLOOM
 def test_a_filter_is_for_the_rows_of_a_row_group_within_the_tables_size() -> None:
     properties = {f"{BLOOM}id": "true", f"{BLOOM}tags.element": "true", f"{BLOOM}flag": "true"}
     wanted = ParquetOptions(properties, LEAVES).writer_options(1000)["bloom_filter_options"]
@@ -67,6 +70,17 @@ def test_a_filter_is_for_the_rows_of_a_row_group_within_the_tables_size() -> Non
     assert 500 < wanted["tags.list.element"]["ndv"] < 1000
 
 
+def test_what_an_older_pyarrow_cannot_write_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "_PAGE_ROWS_POSSIBLE", False)
+    monkeypatch.setattr(parquet, "_BLOOM_POSSIBLE", False)
+    properties = {"write.parquet.page-row-limit": "5", f"{BLOOM}id": "true"}
+    options = ParquetOptions(properties, LEAVES).writer_options(10)
+    assert not {"max_rows_per_page", "bloom_filter_options"} & set(options)
+    told = ignored_properties(properties, LEAVES)
+    assert [text.split(":")[0] for text in told] == list(properties)
+
+
+@NEEDS_BLOOM
 def test_what_is_not_followed_is_told() -> None:
     properties = {
         "write.parquet.page-version": "v2",

@@ -13,7 +13,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, UUID
 from headgate.control_protocol.errors import ConfigurationError, PoisonRecord, TransformFailed
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.data_plane.batch.record_numbers import Numbering
+from headgate.data_plane.batch.record_numbers import RecordNumbers
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, TableShape, WriterPlan
 from headgate.data_plane.transform.result_rows import (
     RECORD,
@@ -54,7 +54,7 @@ UUID = "123e4567-e89b-12d3-a456-426614174000"
 
 
 def result() -> ResultRows:
-    return ResultRows(PLAN, Numbering(RANGES), "transform.sql")
+    return ResultRows(PLAN, RecordNumbers(RANGES), "transform.sql")
 
 
 def batch(*rows: dict[str, object]) -> pa.RecordBatch:
@@ -141,8 +141,8 @@ def test_columns_that_are_not_the_tables_are_refused_before_any_row(
 
 
 def test_every_offset_has_a_number_of_its_own_in_every_process() -> None:
-    numbering = Numbering(RANGES)
-    other = Numbering(dict(reversed(RANGES.items())))
+    numbering = RecordNumbers(RANGES)
+    other = RecordNumbers(dict(reversed(RANGES.items())))
     partitions = list(RANGES)
     pairs = [(place, o) for place, at in enumerate(partitions) for o in range(*_ends(RANGES[at]))]
     places, offsets = (np.array(column, np.int64) for column in zip(*pairs, strict=True))

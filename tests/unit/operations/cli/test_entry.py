@@ -24,7 +24,7 @@ COMMANDS = {
     "verbose": [HEADGATE, "--verbose", "run"],
     "several": [HEADGATE, "run", "OTHER"],
     "serve": [HEADGATE, "serve", "--listen", "127.0.0.1:0"],
-    "job": [sys.executable, str(ROOT / "runtime/job.py"), "--config"],
+    "job": [sys.executable, str(ROOT / "runtime/spark_submit.py"), "--config"],
 }
 HEAVY = ("pyarrow", "pyiceberg", "librdkafka")
 

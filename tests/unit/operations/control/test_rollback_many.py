@@ -43,13 +43,12 @@ from headgate.control_protocol.ports import (
     Refused,
     Unknown,
 )
-from headgate.operations.access.tables import error_at_start
+from headgate.operations.access.tables import error_at_start, open_reader
 from headgate.operations.cli.main import main
 from headgate.operations.control import rollback
 from headgate.operations.control.rollback import carry_out, plan_rollback, show_on_branch
 from headgate.operations.control.set_offsets import record_for_claim
 from headgate.operations.http.operator_actions import MOVES
-from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 
 
@@ -166,8 +165,8 @@ def test_rollback_1_the_same_command_finishes_what_was_interrupted(
         carry_out(settings, plan_rollback(settings, "1.1"))
     assert made == [LEDGER, CLICKS, LATE, ORDERS, LEDGER][: calls + 1]
     if calls < 4:
-        reader = IcebergReader(shop.catalog.load_table(LEDGER), settings.name, "main")
-        error = error_at_start(settings, reader)
+        with open_reader(settings) as tables:
+            error = error_at_start(tables)
         assert isinstance(error, RollbackUnfinished)
         for refused in (
             lambda: plan_rollback(settings, "1.2"),

@@ -51,3 +51,9 @@ def test_keys_that_begin_with_auth_are_those_of_their_sections(tmp_path: Path) -
     with pytest.raises(ConfigurationError, match=r"kafka.auth.tokn_url"):
         init("other", tmp_path, kafka={"auth.type": "oidc", "auth.tokn_url": "https://x"})
     assert not (tmp_path / "other.toml").exists()
+
+
+def test_options_of_glue_s_registry_make_a_file_that_asks_it(tmp_path: Path) -> None:
+    path, _ = init("trips", tmp_path, format={"glue.region": "eu-west-1"})
+    assert load(path).format.type == "glue-registry"
+    assert load(path).format.options["glue.region"] == "eu-west-1"

@@ -91,11 +91,24 @@ def test_json_with_schemas_is_another_format_and_the_default() -> None:
     assert at(one({"value.converter.schemas.enable": "-"}), "format", "type") == "connect-json"
 
 
-@pytest.mark.parametrize(
-    "converter", ["com.amazonaws.services.schemaregistry.kafkaconnect.AWSKafkaAvroConverter", "x.Y"]
-)
-def test_a_converter_without_a_format_is_refused(converter: str) -> None:
-    assert verdict(one({"value.converter": converter}), "value.converter") is Verdict.REFUSED
+def test_a_converter_of_glue_says_where_glue_is_and_which_role_it_takes() -> None:
+    amazon = "com.amazonaws.services.schemaregistry.kafkaconnect"
+    sink = one(
+        {
+            "value.converter": f"{amazon}.AWSKafkaAvroConverter",
+            "value.converter.region": "eu-west-1",
+            "value.converter.assumeRoleArn": "arn:aws:iam::1:role/x",
+            "value.converter.avroRecordType": "GENERIC_RECORD",
+        }
+    )
+    assert at(sink, "format", "type") == "glue-registry"
+    assert at(sink, "format", "options")["glue.region"] == "eu-west-1"
+    assert verdict(sink, "value.converter.assumeRoleArn") is Verdict.MISSING
+    assert verdict(sink, "value.converter.avroRecordType") is Verdict.NOT_NEEDED
+
+
+def test_a_converter_without_a_format_is_refused() -> None:
+    assert verdict(one({"value.converter": "x.Y"}), "value.converter") is Verdict.REFUSED
 
 
 def test_no_secret_is_written_in_clear() -> None:

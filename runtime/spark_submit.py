@@ -1,4 +1,4 @@
-"""The ``spark-submit`` entry: ``spark-submit runtime/job.py --config sink.toml``.
+"""Runs a participant as a Spark driver: ``spark-submit runtime/spark_submit.py --config FILE``.
 
 Arguments and a call, nothing else: a composition root like the command line.
 """

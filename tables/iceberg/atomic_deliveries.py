@@ -40,7 +40,7 @@ _log = redacted_logger(__name__)
 _Conclusion = Callable[[IcebergTable, PreparedCommit], CommitOutcome]
 
 
-class MultiTableCommits:
+class AtomicDeliveries:
     """Delivers to the tables of one catalog together; its opener closes it.
 
     Raises ``NotAtomic`` for a catalog that has no such call.

@@ -20,7 +20,7 @@ from headgate.control_protocol.testing import (
 )
 
 
-class World:
+class Deployment:
     """A clock, the control topic, the source's topics with so many partitions, and their group."""
 
     def __init__(self, topics: Mapping[str, int]) -> None:

@@ -1,0 +1,193 @@
+"""Writes the rows of a query's batch in Spark's tasks, with the writers of any other sink.
+
+What a task finds wrong with its rows is a value: Spark would repeat a task that raises.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.control_protocol.errors import HeadgateError, RowsUnfit
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.spark_batch_decision import QUERY_TOPIC
+from headgate.data_plane.batch.failure_classification import translate_write_error
+from headgate.data_plane.batch.routed_table import table_of_start
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
+from headgate.data_plane.formats.record_format import Faults
+from headgate.data_plane.transform.result_rows import fit_rows
+from headgate.data_plane.write.table_outlets import FileOutlets
+from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
+
+OUTCOME = "outcome"
+OUTCOMES = pa.schema([(OUTCOME, pa.binary())])
+DELETED = "_deleted"
+"""The column that says of a row of a keyed table whether it deletes the row of its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWritten:
+    """Holds what a task wrote, or all of them: files, and how many rows and deleting rows of a
+    keyed table are in them."""
+
+    files: tuple[WrittenFile, ...] = ()
+    rows: int = 0
+    deletes: int = 0
+
+    @classmethod
+    def joined(cls, parts: Sequence[RowsWritten]) -> RowsWritten:
+        """Return what all tasks wrote."""
+        files = tuple(file for part in parts for file in part.files)
+        return cls(files, sum(part.rows for part in parts), sum(part.deletes for part in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWriter:
+    """Writes a task's rows into files of the table; picklable.
+
+    ``trim``: rows below these offsets are left out (QUERY-6), by the columns of ``places``, which
+    are by part of a record. In a keyed table rows are of records in ``ranges`` (QUERY-21), or
+    ``number`` orders them (QUERY-23).
+    """
+
+    plan: WriterPlan
+    batch: Batch
+    trim: Offsets = field(default_factory=Offsets)
+    places: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
+    number: int | None = None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Turn rows into one row of ``OUTCOMES``."""
+        try:
+            outcome: RowsWritten | HeadgateError = self.write(batches)
+        except RowsUnfit as error:
+            outcome = error
+        result = pa.array([pickle.dumps(outcome)], pa.binary())
+        yield pa.RecordBatch.from_arrays([result], schema=OUTCOMES)
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> RowsWritten:
+        """Write the rows. Raises ``RowsUnfit``, ``WriteFailed``; then no file is left."""
+        files, rows, deletes = FileOutlets(self.batch), 0, 0
+        table = files.outlet_of(table_of_start(self.plan, self.batch), self.plan)
+        try:
+            for batch in batches:
+                kept, gone = self._split_deleted(self._trim_rows(self._with_places(batch)))
+                fit = fit_table_rows(kept, self.plan.shape.arrow_schema())
+                table.rows.add_rows(fit)
+                if table.keys and gone.num_rows:
+                    table.keys.add_placed_keys(self._deleted_keys(gone))
+                rows, deletes = rows + fit.num_rows, deletes + gone.num_rows
+            finished = files.finish()
+        except BaseException as error:
+            files.discard()
+            if isinstance(error, HeadgateError) or not isinstance(error, Exception):
+                raise
+            raise translate_write_error(error, self.batch) from error
+        return RowsWritten(tuple(f for each in finished.values() for f in each), rows, deletes)
+
+    @property
+    def _is_keyed(self) -> bool:
+        return self.plan.source.changes is not None
+
+    def _with_places(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of a keyed table with the places that order them. Raises ``RowsUnfit``."""
+        if self._is_keyed and self.number is not None:
+            count = batch.num_rows
+            values = {
+                "topic": pa.repeat(pa.scalar(QUERY_TOPIC), count),
+                "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
+                "offset": pa.repeat(pa.scalar(self.number, pa.int64()), count),
+            }
+            for part, column in self.places.items():
+                batch = batch.append_column(column, values[part])
+        elif self._is_keyed:
+            outside = pc.invert(self._are_within(batch, self.ranges))
+            if found := pc.sum(outside).as_py():
+                first = batch.filter(outside).slice(0, 1)
+                named = ", ".join(
+                    f"{column} {first.column(column)[0].as_py()}" for column in self.places.values()
+                )
+                raise RowsUnfit(
+                    f"{found} rows say that they are of records which this batch does not have, "
+                    f"as {named}: a keyed table's rows are ordered by their records",
+                    "select the Kafka source's partition and offset unchanged; a query whose rows "
+                    "are of several records is stateful",
+                )
+        return batch
+
+    def _trim_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self.trim:
+            return batch
+        if any(batch.column(self.places[part]).null_count for part in ("partition", "offset")):
+            raise RowsUnfit(
+                "some rows do not say of which record they are, and the batch begins below the "
+                "table's offsets",
+                "fill the columns of table.record_columns in the query",
+            )
+        below = {at: OffsetRange(0, begin) for at, begin in self.trim.items()}
+        return batch.filter(pc.invert(self._are_within(batch, below)))
+
+    def _are_within(
+        self, batch: pa.RecordBatch, ranges: Mapping[TopicPartition, OffsetRange]
+    ) -> pa.Array:
+        """Return which rows are of records of these ranges; those that do not say it are of
+        none."""
+        partitions, offsets = (batch.column(self.places[part]) for part in ("partition", "offset"))
+        found = pa.array(np.zeros(batch.num_rows, np.bool_))
+        for at, span in ranges.items():
+            here = pc.and_(
+                pc.equal(partitions, at.partition),
+                pc.and_(pc.greater_equal(offsets, span.begin), pc.less(offsets, span.end)),
+            )
+            if "topic" in self.places:
+                here = pc.and_(here, pc.equal(batch.column(self.places["topic"]), at.topic))
+            found = pc.or_(found, pc.fill_null(here, fill_value=False))
+        return found
+
+    def _split_deleted(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Return the rows that stay, and those that delete the row of their key."""
+        if not self._is_keyed or DELETED not in batch.schema.names:
+            return batch, batch.slice(0, 0)
+        deleted = batch.column(DELETED)
+        if not pa.types.is_boolean(deleted.type) or deleted.null_count:
+            raise RowsUnfit(
+                f"{DELETED} is {deleted.type}, with {deleted.null_count} nulls, and says of each "
+                "row whether it deletes",
+                f"select a boolean without nulls as {DELETED}, as by coalesce(..., false)",
+            )
+        return batch.filter(pc.invert(deleted)), batch.filter(deleted)
+
+    def _deleted_keys(self, gone: pa.RecordBatch) -> Mapping[str, pa.Array]:
+        changes, schema = self.plan.source.changes, self.plan.shape.arrow_schema()
+        assert changes is not None, "only then are there keys"
+        names = (*changes.key, *self.places.values())
+        keys = fit_table_rows(
+            gone, pa.schema([schema.field(name) for name in dict.fromkeys(names)])
+        )
+        ours = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET}
+        return {
+            **{name: keys.column(name) for name in changes.key},
+            **{ours[part]: keys.column(column) for part, column in self.places.items()},
+        }
+
+
+def fit_table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """QUERY-17: return the rows with the table's columns and types. Raises ``RowsUnfit``."""
+    faults = Faults()
+    rows = fit_rows(batch, schema, faults)
+    if faults.reasons:
+        (_, reason), count = min(faults.reasons.items()), len(faults.reasons)
+        raise RowsUnfit(
+            f"column {reason}" + (f" ({count} rows do not fit)" if count > 1 else ""),
+            "cast or fill it in the query, so that it also says what happens to misfits",
+        )
+    return rows

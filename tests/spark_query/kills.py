@@ -1,0 +1,320 @@
+"""Kills real queries at random moments, from a seed: the table against its source after each.
+
+On the way checkpoints are deleted, restored and copied, two queries run at once, one is stalled,
+and `headgate run` takes over and gives back. The same driver runs a second query with what most
+people write, a `foreachBatch` that appends: of its checkpoint nothing is ever lost, it is only
+killed. As a script, ``kills.py --kills 20 --seed 1``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import Producer
+from integration.readers import read_with_duckdb
+from spark_query.spark_programs import PATIENCE_S, Programs, Running
+
+from headgate.config.load import load
+from headgate.control_protocol.errors import TableMissing
+from headgate.operations.demo.producer import create_topic
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.status.status import read_offsets
+
+PARTITIONS = 2
+RECORDS = 3_000
+"""So many come in before each kill."""
+PER_BATCH = 300
+WHILE_IT_RUNS_S = 8.0
+SOURCE_ENDS = "KafkaMicroBatchStream.metrics"
+"""Spark's Kafka source 4.1 ends a query after it has repeated a batch that was not committed."""
+APPENDED = "db.appended"
+
+_APPENDS = f"""
+from pyiceberg.catalog.sql import SqlCatalog
+lake = SqlCatalog("lake", uri="sqlite:///HERE/catalog.db", warehouse="file://HERE/warehouse")
+lake.create_namespace_if_not_exists("db")
+def append(frame, number):
+    rows = frame.toArrow()
+    table = lake.create_table_if_not_exists("{APPENDED}", schema=rows.schema)
+    table.append(rows)
+appends = (
+    trips.writeStream.option("checkpointLocation", "HERE/appends").foreachBatch(append).start()
+)
+"""
+_READY, _MOVES = "the queries run", "a batch is done"
+
+
+_TELLS = f"""
+while not spark.streams.awaitAnyTermination(0.2):
+    if query.lastProgress and query.lastProgress["numInputRows"]:
+        print({_MOVES!r}, flush=True)
+        break
+spark.streams.awaitAnyTermination()
+"""
+
+
+class Kills:
+    """One sequence of kills. ``told`` counts what happened, ``doubled`` the append's rows."""
+
+    def __init__(self, seed: int, folder: Path, bootstrap: str, topic: str) -> None:
+        self.random = random.Random(seed)
+        self.programs = Programs(folder, bootstrap, topic)
+        self.told: Counter[str] = Counter()
+        self.doubled = 0
+        self.doubled_after: list[int] = []
+        self._folder, self._bootstrap, self._topic = folder, bootstrap, topic
+        self._produced = 0
+        self._older = folder / "older"
+
+    def play(self, kills: int) -> None:
+        """Kill so often, then let the query end; judge after each. Raises ``AssertionError``."""
+        for number in range(kills):
+            self._produce()
+            what = self._strike()
+            rows, doubled = self.judge()
+            if doubled > self.doubled:
+                self.doubled, self.doubled_after = doubled, [*self.doubled_after, number + 1]
+            print(f"kill {number + 1}: {what}; {rows} rows, {doubled} appended twice", flush=True)
+        for attempt in range(4):
+            ended = self.programs.run(query=self._query(ends=True))
+            if ended.returncode == 0:
+                break
+            assert SOURCE_ENDS in ended.stdout and attempt < 3, ended.stdout[-4000:]
+        rows, self.doubled = self.judge()
+        assert rows == self._produced, f"{rows} rows of {self._produced} records"
+
+    # ----------------------------------------------------------------------------------- trouble
+
+    def _strike(self) -> str:
+        before = self._trouble_checkpoint()
+        kinds = ("one", "one", "a worker", "two", "two", "stalled", "headgate run")
+        during = self.random.choice(kinds)
+        self.told[during] += 1
+        for _ in range(4):
+            if self._kill_one(during):
+                break
+            self.told["ended by Spark"] += 1
+        if during == "headgate run":
+            self._run_headgate()
+        return f"{before}, {during}"
+
+    def _kill_one(self, during: str) -> bool:
+        """Start the queries and kill them; return False if they ended before."""
+        with self.programs.start(query=self._query()) as first:
+            if not first.wait_for(_READY if self.random.random() < 0.2 else _MOVES):
+                self._require_own_end(first)
+                return False
+            if during == "a worker":
+                self._wait_a_while()
+                self._kill_a_worker(first)
+            elif during in ("two", "stalled"):
+                self._run_second(first, stalled=during == "stalled")
+            self._wait_a_while()
+            first.kill()
+            self._require_own_end(first)
+        return True
+
+    def _trouble_checkpoint(self) -> str:
+        """Delete, restore or keep the checkpoint; keep a copy of it for later."""
+        checkpoint = self.programs.checkpoint
+        kinds = ("kept", "kept", "kept", "deleted", "restored")
+        what = self.random.choice(kinds) if checkpoint.exists() else "new"
+        if what == "restored" and not self._older.exists():
+            what = "deleted"
+        if what in ("deleted", "restored"):
+            shutil.rmtree(checkpoint)
+        if what == "restored":
+            shutil.copytree(self._older, checkpoint)
+        elif what == "kept" and self.random.random() < 0.5:
+            shutil.rmtree(self._older, ignore_errors=True)
+            shutil.copytree(checkpoint, self._older)
+        self.told[f"checkpoint {what}"] += 1
+        return f"checkpoint {what}"
+
+    def _run_second(self, first: Running, *, stalled: bool) -> None:
+        """Run a second query beside the first one, and kill it; ``stalled``: the first one sleeps
+        meanwhile, and wakes up behind it."""
+        kind = self.random.choice(("the same", "copied", "its own"))
+        self.told[f"second with {kind} checkpoint"] += 1
+        checkpoint, other = self.programs.checkpoint, self._folder / "other"
+        if stalled:
+            self._wait_a_while()
+            first.signal(signal.SIGSTOP)
+        shutil.rmtree(other, ignore_errors=True)
+        if kind == "copied" and checkpoint.exists():
+            shutil.copytree(checkpoint, other, ignore_dangling_symlinks=True)
+        query = self._query(appends=False)
+        if kind != "the same":
+            query = query.replace(f'"{checkpoint}"', f'"{other}"')
+        with self.programs.start(query=query, name="second.py") as second:
+            # One that sleeps may hold the catalog's lock.
+            if second.wait_for(_MOVES, patience_s=40 if stalled else PATIENCE_S):
+                self._wait_a_while()
+            if self.random.random() < 0.5:
+                first.signal(signal.SIGCONT)
+                self._wait_a_while()
+            second.kill()
+            self._require_own_end(second)
+        first.signal(signal.SIGCONT)
+
+    def _kill_a_worker(self, running: Running) -> None:
+        """Kill a Python process that writes rows: Spark has the task fail, and the batch."""
+        below = psutil.Process(running.process.pid).children(recursive=True)
+        workers = [each for each in below if "pyspark" in " ".join(_command(each))]
+        if workers:
+            self.random.choice(workers).kill()
+
+    def _run_headgate(self) -> None:
+        """Let ``headgate run`` take over, and in half of the cases be killed itself."""
+        run = self._folder / "run.toml"
+        run.write_text(self.programs.sink_file.read_text() + '\n[spark]\nwriter = "in-process"\n')
+        program = "from headgate.operations.cli.main import main; main()"
+        command = [sys.executable, "-c", program, "run", str(run), "--until-latest"]
+        log = self._folder / "run.log"
+        with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
+            if self.random.random() < 0.5:
+                self.told["headgate run killed"] += 1
+                time.sleep(self.random.uniform(2, WHILE_IT_RUNS_S))
+                process.kill()
+            else:
+                assert process.wait(240) == 0, log.read_text()[-4000:]
+
+    def _wait_a_while(self) -> None:
+        time.sleep(self.random.uniform(0, WHILE_IT_RUNS_S))
+
+    def _require_own_end(self, running: Running) -> None:
+        """Raise ``AssertionError`` for a query that ended by a fault of ours."""
+        output = running.output
+        for name in ("HG-270", "HG-271", "HG-272"):
+            self.told[name] += name in output
+        assert "Traceback" not in output or any(
+            expected in output
+            for expected in (
+                SOURCE_ENDS,
+                "HG-270",
+                "HG-271",
+                "HG-272",
+                "CONCURRENT_STREAM_LOG_UPDATE",
+                "concurrent",
+                "Python worker exited unexpectedly",
+                "Connection reset",
+            )
+        ), output[-6000:]
+
+    # ------------------------------------------------------------------------------ the programs
+
+    def _query(self, *, appends: bool = True, ends: bool = False) -> str:
+        query = self.programs.query.replace("500)", f"{PER_BATCH})")
+        text, _, _ = query.partition("query.processAllAvailable()")
+        if appends:
+            text += _APPENDS.replace("HERE", str(self._folder))
+        text += f"\nprint({_READY!r}, flush=True)\n"
+        names = ["query", *(["appends"] if appends else [])]
+        if ends:
+            return text + "".join(f"{name}.processAllAvailable()\n" for name in names)
+        return text + _TELLS
+
+    def _produce(self) -> None:
+        producer = Producer({"bootstrap.servers": self._bootstrap})
+        for number in range(self._produced, self._produced + RECORDS):
+            value = json.dumps({"id": number, "city": f"c{number % 7}"})
+            producer.produce(self._topic, value, partition=number % PARTITIONS)
+        assert producer.flush(60) == 0
+        self._produced += RECORDS
+
+    # ---------------------------------------------------------------------------------- judgement
+
+    def judge(self) -> tuple[int, int]:
+        """By a reader that is not ours: each record up to the stored offsets is there once.
+
+        Return how many, and how many rows the append has twice.
+        """
+        appended = self._read(APPENDED)
+        doubled = len(appended) - len(set(appended))
+        try:
+            stored = read_offsets(load(self.programs.sink_file)).partitions
+        except TableMissing:
+            return 0, doubled
+        ends = {at.partition: at.next_offset or 0 for at in stored if at.topic == self._topic}
+        rows = self._read("db.trips")
+        twice = [row for row, times in Counter(rows).items() if times > 1]
+        assert not twice, f"{len(twice)} rows are there twice, as {twice[:3]}"
+        wanted = {
+            (offset * PARTITIONS + partition, partition, offset)
+            for partition, end in ends.items()
+            for offset in range(end)
+        }
+        lost = sorted(wanted - set(rows))
+        assert not lost, f"{len(lost)} records are lost, as {lost[:3]}"
+        assert set(rows) == wanted, "rows beyond the stored offsets"
+        return len(rows), doubled
+
+    def _read(self, name: str) -> list[tuple[Any, ...]]:
+        with sqlite3.connect(self._folder / "catalog.db") as catalog:
+            try:
+                found = catalog.execute(
+                    "select metadata_location from iceberg_tables"
+                    " where table_namespace || '.' || table_name = ?",
+                    (name,),
+                ).fetchone()
+            except sqlite3.OperationalError:  # nobody has come so far
+                return []
+        if found is None:
+            return []
+        table = read_with_duckdb(str(found[0]))
+        columns = ("id", "kafka_partition", "kafka_offset")
+        return list(zip(*(table.column(each).to_pylist() for each in columns), strict=True))
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
+
+
+@contextmanager
+def _broker(folder: Path) -> Iterator[str]:
+    with EmbeddedKafka(folder / "kafka", fetch_broker_jars()) as kafka:
+        yield kafka.bootstrap
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-kills-")))
+        bootstrap = stack.enter_context(_broker(folder))
+        create_topic(bootstrap, "trips", partitions=PARTITIONS)
+        kills = Kills(asked.seed, folder, bootstrap, "trips")
+        begun = time.monotonic()
+        try:
+            kills.play(asked.kills)
+        finally:
+            print(dict(sorted(kills.told.items())))
+            print(
+                f"load {os.getloadavg()[0]:.0f}, {time.monotonic() - begun:.0f} s; an append has "
+                f"{kills.doubled} rows twice, new ones after the kills {kills.doubled_after}"
+            )
+
+
+if __name__ == "__main__":
+    main()
