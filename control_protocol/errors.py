@@ -257,12 +257,6 @@ class DeletionRefused(ConfigurationError):
     code = "HG-159"
 
 
-class ShapeUnfit(ConfigurationError):
-    """A rule of [shape] does not fit the columns of a table, or another setting."""
-
-    code = "HG-293"
-
-
 class JvmMissing(ConfigurationError):
     """The catalog is reached through Java, and this process has no JVM with Iceberg."""
 
@@ -441,12 +435,6 @@ class RecordUnmatched(StopBefore):
     """No route sends a record to a table, and tables.unmatched is fail."""
 
     code = "HG-223"
-
-
-class RecordNotKept(StopBefore):
-    """A table cannot take a record, and the quarantine may not keep it: [shape] hides columns."""
-
-    code = "HG-294"
 
 
 class UnknownField(StopBefore):
@@ -679,6 +667,18 @@ class SchemaIdReused(StopSink):
     """The registry gives another schema than before under the same id."""
 
     code = "HG-292"
+
+
+class ShapeUnfit(ConfigurationError):
+    """A rule of [shape] does not fit the columns of a table, or another setting."""
+
+    code = "HG-293"
+
+
+class RecordNotKept(StopBefore):
+    """A table cannot take a record, and the quarantine may not keep it: [shape] hides columns."""
+
+    code = "HG-294"
 
 
 # -------------------------------------------------------------- HG-3..: this coordinator steps down
