@@ -82,7 +82,8 @@ def _shape_settings(settings: SinkSettings) -> str:
     shape = settings.shape
     key = hmac.digest(shape.hash_key.text.encode(), b"headgate", "sha256").hex()[:_KEY_CHARS]
     rules = [shape.where, shape.hash, shape.tables, key if shape.hash else ""]
-    return _digest([*rules, *map(astuple, (*shape.expect, *shape.mask))])
+    lists = [*(astuple(each) for each in shape.expect), *(astuple(each) for each in shape.mask)]
+    return _digest([*rules, *lists])
 
 
 def _route_settings(settings: SinkSettings) -> Mapping[str, str]:
