@@ -95,6 +95,37 @@ class RecordsWouldStop(ConfigurationError):
     code = "HG-107"
 
 
+class SinkProcessKilled(ConfigurationError):
+    """A signal ended the process of a sink, as a crash of a native library does."""
+
+    code = "HG-108"
+
+
+class SinkTakesTooMuchMemory(ConfigurationError):
+    """The process of a sink took more memory than its worker allows."""
+
+    code = "HG-109"
+
+
+class SinkHangs(ConfigurationError):
+    """The loop of a sink made no turn, so its worker killed the process."""
+
+    code = "HG-110"
+
+
+class SinkLeftUnasked(ConfigurationError):
+    """The process of a sink ended in order, and nobody had asked it to."""
+
+    code = "HG-111"
+
+
+class WorkerEnded(ConfigurationError):
+    """A worker cannot go on: the process that starts its sinks has ended."""
+
+    code = "HG-112"
+    exit_code = 1
+
+
 class SourceShared(ConfigurationError):
     """Another sink fills the same branch of the table from the same topic."""
 
@@ -658,6 +689,12 @@ class AdoptionRefused(ConfigurationError):
     """Files that a connector announced are gone, or do not fit the table."""
 
     code = "HG-290"
+
+
+class ConnectorReturned(ConfigurationError):
+    """A connector whose table a sink has taken over is at work again, beside the sink."""
+
+    code = "HG-291"
 
 
 # -------------------------------------------------------------------- HG-292: the schema registry

@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.event_reader import Listener
@@ -25,12 +25,21 @@ from headgate.control_protocol.machine_io import (
     OutgoingEvent,
     Stop,
     Tick,
+    until_due_ms,
 )
 from headgate.control_protocol.multipart_status import split_status
 from headgate.control_protocol.ports import Clock, ControlLog
 from headgate.control_protocol.redaction import Redaction
 
-State = TypeVar("State")
+
+class Timed(Protocol):
+    """What every machine's state has: when something becomes due."""
+
+    @property
+    def deadlines(self) -> Mapping[Any, int]: ...
+
+
+State = TypeVar("State", bound=Timed)
 Input = TypeVar("Input")
 Action = TypeVar("Action")
 
@@ -59,6 +68,23 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         self._logger = logger
         self._listener = Listener(log, self._sink)
         self._sequence = 0
+        self._ticked_ms = 0
+        self._idle = False
+
+    def wait_ms(self, turn_ms: int, idle_ms: int) -> int:
+        """Return how long the next turn may wait for the log: ``turn_ms``, or longer while idle.
+
+        Idle, for at most ``idle_ms``: the last tick changed nothing, so that nothing is to be done
+        before a deadline is over or the log has something, which ends the wait.
+        """
+        if not self._idle or self._listener.behind or not self._awaits_log_only():
+            return turn_ms
+        now_ms = self._clock.monotonic_ms()
+        return until_due_ms(self.state.deadlines, self._ticked_ms, now_ms, idle_ms)
+
+    @abstractmethod
+    def _awaits_log_only(self) -> bool:
+        """Return whether nothing but the log and the deadlines can give it something to do."""
 
     @abstractmethod
     def _step(self, given: Input | Heard | LogTruncated | Tick) -> Sequence[Action]:
@@ -135,6 +161,12 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         extra = log_extra(line.event, epoch=self._epoch())
         self._logger.log(level, "sink %s: %s", self._sink, line.text, extra=extra)
         self._on_logged(line)
+
+    def _tick(self) -> None:
+        """Let the machine do what is due now."""
+        self._ticked_ms, before = self._clock.monotonic_ms(), self.state
+        self._feed(Tick())
+        self._idle = self.state is before
 
     def _read_log(self, timeout_ms: int) -> None:
         """Feed what the log has, after at most ``timeout_ms`` of waiting. Raises ``RetryLater``."""

@@ -16,7 +16,7 @@ import fastavro
 
 from headgate.control_protocol.event_codec import Form, from_form, to_form
 from headgate.control_protocol.events import PROTOCOL_VERSION, Envelope
-from headgate.control_protocol.identifiers import SinkName, TopicId
+from headgate.control_protocol.identifiers import Sender, SinkName, TopicId
 from headgate.control_protocol.signatures import Keys, split_signed
 from headgate.schemas import control_schemas
 
@@ -37,6 +37,21 @@ _BEGINNING = fastavro.parse_schema(
         "fields": [{"name": "version", "type": "int"}, {"name": "sink", "type": "string"}],
     }
 )
+_UP_TO_SENDER = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "headgate.UpToSender",
+        "fields": [
+            {"name": "version", "type": "int"},
+            {"name": "sink", "type": "string"},
+            {"name": "epoch", "type": "long"},
+            {"name": "transaction", "type": "long"},
+            {"name": "member", "type": "string"},
+            {"name": "incarnation", "type": "string"},
+        ],
+    }
+)
+_STATUS = _SCHEMAS["write-status"][0]
 _BY_HEADER = {header: (name, schema) for name, (header, schema) in _SCHEMAS.items()}
 
 
@@ -52,6 +67,7 @@ class SkipReason(StrEnum):
     UNSIGNED = "unsigned"
     WRONGLY_SIGNED = "wrongly-signed"
     SIGNED = "signed"
+    OTHER_SENDER = "other-sender"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +165,14 @@ REPORTED = (*REFUSED, SkipReason.OTHER_VERSION)
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """One sink's view of the topic; without a name, that of all sinks, which checks no seal."""
+    """One sink's view of the topic; without a name, that of all sinks, which checks no seal.
+
+    With ``statuses_of``, it passes over the statuses of every other sender (LOG-2).
+    """
 
     sink: SinkName | None = None
     keys: Keys = field(default_factory=Keys)
+    statuses_of: Sender | None = None
 
     def sign_and_encode(self, envelope: Envelope, topic_id: TopicId) -> bytes:
         """Return the message. ``ValueError`` as ``codec.encode``."""
@@ -169,6 +189,8 @@ class Wire:
             return decode(plain)
         if named != self.sink:
             return Skipped(SkipReason.OTHER_SINK)
+        if self.statuses_of is not None and _is_status_of_other(plain, self.statuses_of):
+            return Skipped(SkipReason.OTHER_SENDER)
         if sealed is None:
             return Skipped(SkipReason.UNSIGNED) if self.keys else _decode_own(plain)
         if not self.keys:
@@ -176,6 +198,18 @@ class Wire:
         if not self.keys.is_genuine(sealed, self.sink, topic_id):
             return Skipped(SkipReason.WRONGLY_SIGNED)
         return _decode_own(plain)
+
+
+def _is_status_of_other(message: bytes, sender: Sender) -> bool:
+    """Return whether the message is a status of anybody but this sender, from its first fields."""
+    if not message.startswith(_STATUS):
+        return False
+    beginning = BytesIO(message[_HEADER_BYTES : _HEADER_BYTES + _BEGINNING_BYTES_MAX])
+    try:
+        form = fastavro.schemaless_reader(beginning, _UP_TO_SENDER, None)
+    except (EOFError, IndexError, OverflowError, ValueError):
+        return False  # decoding it says what is wrong with it
+    return (form["member"], form["incarnation"]) != (sender.member, sender.incarnation)
 
 
 def _decode_own(message: bytes) -> Envelope | Skipped:

@@ -16,7 +16,7 @@ from headgate.control_protocol.events import Settlement
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.machine_driver import MachineDriver
-from headgate.control_protocol.machine_io import LogLine, OutgoingEvent, Tick
+from headgate.control_protocol.machine_io import LogLine, OutgoingEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     AllSecondaryTables,
@@ -162,7 +162,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
             is_heard = not self._listener.behind
         except RetryLater as error:
             _log.warning("%s", error, extra=log_extra(LogEvent.CONTROL_TOPIC_UNAVAILABLE))
-        self._feed(Tick())
+        self._tick()
         return is_heard
 
     def _step(self, given: Input) -> Sequence[Action]:
@@ -175,6 +175,10 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
 
     def _epoch(self) -> int | None:
         return self.state.term.epoch if self.state.term else None
+
+    def _awaits_log_only(self) -> bool:
+        """In the other phases some things are due by others' silence, which no deadline names."""
+        return self.state.phase is Phase.OPEN
 
     def _call(self, action: Action) -> Input | None:
         match action:

@@ -400,6 +400,9 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
     next_end_ms = now_ms + state.settings.commit_interval_ms
     match state.phase, said.event:
         case Phase.STARTING, StartCommit(paused=paused):
+            # Sinks that begin together, as after an outage, would ask their catalog together.
+            interval_ms = state.settings.commit_interval_ms
+            next_end_ms = now_ms + round(state.identity.first_interval * interval_ms)
             started = replace(
                 term,
                 progress=term.progress.with_first_start(),

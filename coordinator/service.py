@@ -31,6 +31,8 @@ def is_leader(assignment: Collection[TopicPartition], topics: Sequence[str]) -> 
 _log = redacted_logger("headgate.coordinator")
 
 _TURN_MS = 50
+_IDLE_MS = 500
+"""How late an idle coordinator may learn that it no longer leads; the log wakes it at once."""
 _TROUBLE_WAIT_S = 0.5
 _JOIN_TIMEOUT_S = 20.0
 """The group waits meanwhile; a thread that outlives this is reported, and fenced by the table."""
@@ -119,7 +121,7 @@ class CoordinatorService:
                     if self._polled.is_set():
                         self._polled.clear()
                         driver.begin_to_lead()
-                    if not driver.run_once(_TURN_MS):
+                    if not driver.run_once(driver.wait_ms(_TURN_MS, _IDLE_MS)):
                         retired.wait(_TROUBLE_WAIT_S)
             finally:
                 if self.driver is driver:  # not that of a new life, after a call that hung

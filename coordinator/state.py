@@ -95,6 +95,8 @@ class Identity:
     sink: SinkName
     group_id: str
     sender: Sender
+    first_interval: float = field(default=1.0, kw_only=True)
+    """The share of its interval after which an epoch's first transaction is ended (COMMIT-1)."""
     shared_with: frozenset[str] = frozenset()
     """Sinks that may fill the same branch from the same topics (TABLE-5)."""
     control_topic: str | None = None

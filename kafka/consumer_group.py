@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any, Literal
 
 import confluent_kafka as kafka
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
@@ -65,7 +65,8 @@ class KafkaGroupMember:
     they are still owned: Kafka waits for it up to ``max.poll.interval.ms``, so it must be quicker.
     It does not receive partitions that are already lost (session expired): it is too late to
     announce anything for them. ``kafka_config`` uses librdkafka's names; what this class relies on
-    (no automatic commits, ``read_committed``) cannot be overridden.
+    (no automatic commits, ``read_committed``) cannot be overridden. Without an ``admin`` it has its
+    own.
 
     Use from one thread; ``assignment`` may be read from any.
     """
@@ -79,6 +80,7 @@ class KafkaGroupMember:
         *,
         on_revoke: Callable[[frozenset[TopicPartition]], None],
         request_timeout_s: float = REQUEST_TIMEOUT_S,
+        admin: AdminClient | None = None,
     ) -> None:
         config = _member_config(kafka_config, group_id, protocol)
         self._on_revoke = on_revoke
@@ -90,7 +92,10 @@ class KafkaGroupMember:
         self._leaderless: frozenset[TopicPartition] = frozenset()
         try:
             self._consumer = new_consumer(config)
-            self._admin = new_admin(settings_for_offset_queries(kafka_config))
+            # A client is false while it has nothing to send: it has a length.
+            self._admin = (
+                new_admin(settings_for_offset_queries(kafka_config)) if admin is None else admin
+            )
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, kafka_config) from error
         self._consumer.subscribe(

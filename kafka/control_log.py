@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import Lock
 from typing import Any
 
 import confluent_kafka as kafka
@@ -40,7 +41,11 @@ from headgate.control_protocol.message_encoding import (
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.authentication import token_trouble_of
-from headgate.kafka.client_settings import settings_error, without_consumer_settings
+from headgate.kafka.client_settings import (
+    settings_error,
+    settings_for_offset_queries,
+    without_consumer_settings,
+)
 from headgate.kafka.clients import new_admin, new_consumer, new_producer
 
 log = redacted_logger(__name__)
@@ -57,7 +62,9 @@ _CONSUMER = {
     "auto.offset.reset": "error",  # a lost position must be reported, not silently moved
     # An open transaction of a foreign producer must not hold back everything after it.
     "isolation.level": "read_uncommitted",
-    "fetch.wait.max.ms": 100,  # a seek waits for the fetch before it
+    # An event ends the wait at once; shorter waits are most of what an idle sink costs its brokers.
+    # Only a seek waits for the fetch before it, and a log rarely breaks off.
+    "fetch.wait.max.ms": 1_000,
     "fetch.queue.backoff.ms": 5,
     "fetch.error.backoff.ms": 50,
     "queued.max.messages.kbytes": 16 * 1024,
@@ -117,13 +124,53 @@ class KafkaLogTimes:
     identity_ms: int = 10_000
 
 
+class LogClients:
+    """The clients that all control logs of one sink and process share: an admin and a producer.
+
+    They have one principal and one cluster. Any thread may use them: a log that gives up its
+    unconfirmed events takes the others' with them, whose appends are then unconfirmed as well, and
+    repeated (LOG-1).
+    """
+
+    def __init__(self, kafka_config: Mapping[str, Any], times: KafkaLogTimes | None = None) -> None:
+        config = {**_QUIET, **kafka_config, "error_cb": _on_client_error}
+        self._producer_config = {
+            **without_consumer_settings(config),
+            **PRODUCER,
+            "delivery.timeout.ms": (times or KafkaLogTimes()).delivery_ms,
+        }
+        self._lock = Lock()
+        try:
+            self.admin = new_admin(settings_for_offset_queries(config))
+            self._producer: kafka.Producer | None = new_producer(self._producer_config)
+        except (kafka.KafkaException, ValueError, TypeError) as error:
+            raise settings_error(error, config) from error
+
+    def producer(self) -> kafka.Producer:
+        """Return the producer; a new one, if the former was discarded."""
+        with self._lock:
+            if self._producer is None:
+                self._producer = new_producer(self._producer_config)
+            return self._producer
+
+    def discard(self, producer: kafka.Producer, answer_s: float) -> None:
+        """Drop what was not confirmed: it must not be sent after what is appended later."""
+        with self._lock:
+            if self._producer is producer:
+                self._producer = None
+        with suppress(kafka.KafkaException, SystemError):  # of a client known to be broken
+            producer.purge()
+            producer.flush(answer_s)
+
+
 class KafkaLog:
     """Implements ``ControlLog`` on an existing topic. Reads from its beginning until ``seek``.
 
     ``kafka_config`` uses librdkafka's names; what this class relies on cannot be overridden. No
     group is joined, but brokers are asked for the coordinator of ``group.id`` all the same: the
     principal must be allowed to describe it. ``wire`` says whose events are read and how they are
-    signed. ``skipped`` counts skipped messages by reason. Use from one thread.
+    signed. ``skipped`` counts skipped messages by reason. Without ``clients`` it has its own. Use
+    from one thread.
     """
 
     def __init__(
@@ -132,6 +179,8 @@ class KafkaLog:
         topic: str,
         times: KafkaLogTimes | None = None,
         wire: Wire | None = None,
+        *,
+        clients: LogClients | None = None,
     ) -> None:
         self._topic = topic
         self._wire = wire or Wire()
@@ -140,11 +189,9 @@ class KafkaLog:
         group_id = self._config.pop("group.id", "")
         if not group_id:
             raise ConfigurationError("a control log needs group.id", "give it the sink's own group")
+        self._clients = clients or LogClients(self._config, self._times)
+        self._identity = _Identity(self._clients.admin, topic, self._times)
         try:
-            self._identity = _Identity(
-                new_admin(without_consumer_settings(self._config)), topic, self._times
-            )
-            self._producer: kafka.Producer | None = self._new_producer()
             self._consumer_config = self._config | _CONSUMER | {"group.id": group_id}
             self._consumer = new_consumer(self._consumer_config)
         except (kafka.KafkaException, ValueError, TypeError) as error:
@@ -156,28 +203,30 @@ class KafkaLog:
     def append(self, envelopes: Sequence[Envelope]) -> None:
         topic_id = self._identity.require_id() if self._wire.keys else TopicId("")
         messages = [self._wire.sign_and_encode(envelope, topic_id) for envelope in envelopes]
-        errors: list[kafka.KafkaError] = []
+        answers: list[kafka.KafkaError | None] = []
 
         def delivered(error: kafka.KafkaError | None, _: kafka.Message) -> None:
-            if error is not None:
-                errors.append(error)
+            answers.append(error)
 
-        producer = self._producer = self._producer or self._new_producer()
+        producer = self._clients.producer()
+        answer_s = self._times.request_ms / 1000
         try:
             for message in messages:
                 producer.produce(self._topic, message, partition=_PARTITION, on_delivery=delivered)
-            missing = producer.flush((self._times.delivery_ms + self._times.request_ms) / 1000)
+            producer.flush(self._times.delivery_ms / 1000 + answer_s)
         # After a fatal error (no right to write) the client raises inside its own callbacks, which
         # Python reports as a SystemError.
         except (kafka.KafkaException, BufferError, SystemError) as error:
-            self._discard(producer)
+            self._clients.discard(producer, answer_s)
             if fatal := _fatal_error(error):
                 raise self._append_failure([fatal], 0) from error
             raise AppendUnconfirmed(f"control topic {self._topic}: {error}") from error
+        errors = [error for error in answers if error is not None]
+        missing = len(messages) - len(answers)
         if errors or missing:
             # Before the caller learns of it, and appends again: what is still in the queue would be
             # sent behind that, and out of order.
-            self._discard(producer)
+            self._clients.discard(producer, answer_s)
             raise self._append_failure(errors, missing)
 
     def read(self, timeout_ms: int) -> list[LogRecord]:
@@ -225,26 +274,8 @@ class KafkaLog:
         return sum(self.skipped[reason] for reason in REFUSED)
 
     def close(self) -> None:
-        """Close the clients; ``append`` has left nothing to send."""
-        self._producer = None
+        """Close the consumer; ``append`` has left nothing to send."""
         self._consumer.close()
-
-    def _new_producer(self) -> kafka.Producer:
-        times = self._times
-        return new_producer(
-            {
-                **without_consumer_settings(self._config),
-                **PRODUCER,
-                "delivery.timeout.ms": times.delivery_ms,
-            }
-        )
-
-    def _discard(self, producer: kafka.Producer) -> None:
-        """Drop what was not confirmed: it must not be sent after what is appended later."""
-        self._producer = None
-        with suppress(kafka.KafkaException, SystemError):  # of a client known to be broken
-            producer.purge()
-            producer.flush(self._times.request_ms / 1000)
 
     def _append_failure(self, errors: list[kafka.KafkaError], missing: int) -> HeadgateError:
         codes = {error.code() for error in errors}

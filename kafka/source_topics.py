@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any, NoReturn
 
 import confluent_kafka as kafka
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
@@ -38,6 +38,7 @@ class KafkaSourceTopics:
     may come and go. Each request ends within ``request_timeout_s``, then raises ``Unreachable``. So
     does a named topic that the brokers do not know, since a broker whose metadata lag behind says
     the same. If it stays unknown for ``missing_max_s`` in total, it is a ``ConfigurationError``.
+    Without an ``admin`` it has its own.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class KafkaSourceTopics:
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         *,
         missing_max_s: float = 0.0,
+        admin: AdminClient | None = None,
     ) -> None:
         self._missing_max_s = missing_max_s
         self._missing_since_s: dict[str, float] = {}
@@ -56,7 +58,10 @@ class KafkaSourceTopics:
         self._group_id = group_id
         self._timeout_s = request_timeout_s
         try:
-            self._admin = new_admin(settings_for_offset_queries(kafka_config))
+            # A client is false while it has nothing to send: it has a length.
+            self._admin = (
+                new_admin(settings_for_offset_queries(kafka_config)) if admin is None else admin
+            )
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, kafka_config) from error
 

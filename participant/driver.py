@@ -87,7 +87,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         if self._is_positioned():
             self._feed(Assigned(assignment))
             self._listen(timeout_ms)
-        self._feed(Tick())
+        self._tick()
 
     def release(self, partitions: frozenset[TopicPartition]) -> None:
         """Announce what is written, bounded in time (POSITION-1), because the group takes these
@@ -171,6 +171,11 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
 
     def _epoch(self) -> int:
         return self.state.term.epoch
+
+    def _awaits_log_only(self) -> bool:
+        """A batch ends at any time, and so does the wait for the first partition."""
+        work = self.state.work
+        return bool(work.owned) and not work.leaving and self.state.run.batch is None
 
 
 # ----------------------------------- for people: most participants have no coordinator that would

@@ -7,9 +7,10 @@ import socket
 import threading
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headgate.config.catalog_checks import require_catalog_location
@@ -41,6 +42,7 @@ from headgate.data_plane.write.in_process_writer import (
 )
 from headgate.data_plane.write.write_batch import write_put_records, write_source_ranges
 from headgate.kafka.consumer_group import KafkaGroupMember
+from headgate.kafka.control_log import LogClients
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.kafka.embedded_source import (
     Buffers,
@@ -134,10 +136,12 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
 
         writer = PutWriter(buffers, write)
         stack.callback(writer.close)
-        log = open_control_log(settings)
+        clients = LogClients(settings.kafka)
+        log = open_control_log(settings, clients=clients, statuses_of=sender)
         stack.callback(log.close)
+        life = Life(sender, clients)
         service = CoordinatorService(
-            settings.source.topics, lambda: _build_coordinator(settings, tables, sender)
+            settings.source.topics, lambda: _build_coordinator(settings, tables, life)
         )
         stack.callback(service.close)
         clock = SystemClock()
@@ -170,12 +174,13 @@ def open_sink(
         session = stack.enter_context(_session(settings)) if shared else None
         tables = _prepare_tables(settings, stack)
         writer = stack.enter_context(batch_writer(settings, tables.planning(), session))
-        log = open_control_log(settings)
+        clients = LogClients(settings.kafka)
+        log = open_control_log(settings, clients=clients, statuses_of=sender)
         stack.callback(log.close)
         current = Current(settings)
+        life = Life(sender, clients, meters)
         service = CoordinatorService(
-            settings.source.topics,
-            lambda: _build_coordinator(current.settings, tables, sender, meters),
+            settings.source.topics, lambda: _build_coordinator(current.settings, tables, life)
         )
         group = KafkaGroupMember(
             settings.kafka,
@@ -183,6 +188,7 @@ def open_sink(
             settings.source.group_id,
             settings.source.group_protocol.value,
             on_revoke=lambda gone: sink.release(gone),  # noqa: PLW0108 - made below
+            admin=clients.admin,
         )
         stack.callback(group.close)
         stack.callback(service.close)
@@ -241,19 +247,30 @@ def new_sender() -> Sender:
     return Sender(f"{socket.gethostname()}-{os.getpid()}", uuid.uuid4().hex[:12])
 
 
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What a participant and its coordinators share: a name, clients, and what measures them."""
+
+    sender: Sender
+    clients: LogClients
+    meters: SinkMeters | None = None
+
+
 def _build_coordinator(
-    settings: SinkSettings, tables: SinkTables, sender: Sender, meters: SinkMeters | None = None
+    settings: SinkSettings, tables: SinkTables, shared: Life
 ) -> tuple[coordinator.CoordinatorDriver, Callable[[], None]]:
     """Build one coordinator life. Its own incarnation marks its commits."""
+    sender, meters = shared.sender, shared.meters
     life = replace(sender, incarnation=uuid.uuid4().hex[:12])
     with ExitStack() as opening:
-        log = open_control_log(settings)
+        log = open_control_log(settings, clients=shared.clients)
         opening.callback(log.close)
         topics = KafkaSourceTopics(
             settings.kafka,
             settings.source.topics,
             settings.source.group_id,
             missing_max_s=MISSING_TOPIC_MAX_S,
+            admin=shared.clients.admin,
         )
         opening.callback(topics.close)
         measures = meters.start_coordinator_life(life) if meters else None
@@ -319,7 +336,13 @@ def build_identity(settings: SinkSettings, life: Sender) -> Identity:
         routed_keys=KeysByRoute(settings.tables.routing),
         growth_ms=settings.changes.hold_ms,
         multiples_only=settings.changes.multiples_only,
+        first_interval=0.5 + 0.5 * draw_of(life),
     )
+
+
+def draw_of(life: Sender) -> float:
+    """Return a number in [0, 1), another one for each life."""
+    return zlib.crc32(life.incarnation.encode()) / 2**32
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
@@ -25,7 +26,7 @@ from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, Trans
 from headgate.control_protocol.ports import ControlLog
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_of_thread import in_same_sink_context
-from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
+from headgate.kafka.control_log import KafkaLog, KafkaLogTimes, LogClients
 from headgate.kafka.control_topic import control_topic_exists
 
 _log = redacted_logger("headgate.runtime")
@@ -35,10 +36,17 @@ _ERROR_CHARS_MAX = 2_000
 _TROUBLE_EVERY_S = 5.0
 
 
-def open_control_log(settings: SinkSettings, times: KafkaLogTimes | None = None) -> KafkaLog:
+def open_control_log(
+    settings: SinkSettings,
+    times: KafkaLogTimes | None = None,
+    *,
+    clients: LogClients | None = None,
+    statuses_of: Sender | None = None,
+) -> KafkaLog:
     """Open the sink's control topic. It needs no group other than the sink's own."""
     config = {**settings.kafka, "group.id": settings.source.group_id}
-    return KafkaLog(config, settings.control.topic, times, settings.wire)
+    wire = replace(settings.wire, statuses_of=statuses_of)
+    return KafkaLog(config, settings.control.topic, times, wire, clients=clients)
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from headgate.runtime.configuration_comparison import (
 )
 from headgate.runtime.first_commit import FirstCommit
 from headgate.runtime.lifecycle_notices import append_event
-from headgate.runtime.sink import Sink
+from headgate.runtime.sink import IDLE_MS, Sink
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.systemd import Manager, ServiceManager
 from headgate.runtime.telemetry.metering import open_otlp_meters
@@ -49,6 +49,7 @@ from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
 
 LOOKED_AT_S = 3.0
+STOPPED_BY_PERSON = "stopped by a person"
 _TURN_S = 0.25
 
 
@@ -140,10 +141,12 @@ def run(
     *,
     measuring: Measuring = open_otlp_meters,
     sink_file: Path | None = None,
+    manager: Manager | None = None,
 ) -> None:
     """Run one participant, with the coordinator inside, until ``stop`` or SIGINT or SIGTERM.
 
-    ``measuring`` decides what measures it. While an operator keeps the sink stopped, it has left
+    ``measuring`` decides what measures it, and ``manager`` hears of its turns, systemd unless
+    given. While an operator keeps the sink stopped, it has left
     the group and waits, as it does when its coordinator's calls are not answered while others could
     lead (ELECTION-2). A ``sink_file`` that changes is read again: intervals and limits apply from
     the next START; for any other change it leaves in order and reopens.
@@ -152,7 +155,7 @@ def run(
     written, gives up its partitions, and joins every thread.
     """
     stop = stop or threading.Event()
-    manager = ServiceManager()
+    manager = manager or ServiceManager()
     reload = Reload(sink_file) if sink_file else None
     with handle_signals(stop, [reload] if reload else []):
         run_in(Process(stop, manager, measuring, reload, on_progress), settings)
@@ -253,7 +256,7 @@ def _run_or_wait(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
         _log.info("%s", message, extra=log_extra(LogEvent.SINK_WAITS))
         if turn.measures:
             turn.measures.note_waiting()
-        wait_until_started(settings, turn.stop, lambda: turn.report_turn("stopped by a person"))
+        wait_until_started(settings, turn.stop, lambda: turn.report_turn(STOPPED_BY_PERSON))
         if anew := turn.reload_settings(settings, new_sender()):
             return anew
         _let_others_start(settings, turn)
@@ -320,7 +323,7 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
 def _run_turns(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     first = FirstCommit(settings)
     while not turn.stop.is_set():
-        sink.turn()
+        sink.turn(idle_ms=IDLE_MS)
         first.look(sink.state)
         turn.report_turn("coordinates" if sink.leads else "takes part")
         if turn.process.on_progress:

@@ -14,6 +14,8 @@ from headgate.runtime.lifecycle_notices import announcing_end
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
 TURN_MS = 50
+IDLE_MS = 500
+"""How late an idle participant may take part in a rebalance; the control topic wakes it at once."""
 
 
 class Sink:
@@ -42,10 +44,15 @@ class Sink:
             self._driver = opening.enter_context(open_sink(settings, sender, measures))
             self._open = opening.pop_all()
 
-    def turn(self, timeout_ms: int = TURN_MS) -> None:
-        """Run one iteration, which waits for at most ``timeout_ms``."""
+    def turn(self, timeout_ms: int = TURN_MS, *, idle_ms: int = 0) -> None:
+        """Run one iteration, which waits for at most ``timeout_ms``.
+
+        Where a sink has its thread for itself, ``idle_ms`` may be longer: it waits that long while
+        nothing is due. What the control topic brings ends the wait.
+        """
         with working_for_sink(self._name):
-            self._driver.run_once(timeout_ms)
+            longest_ms = max(timeout_ms, idle_ms)
+            self._driver.run_once(self._driver.wait_ms(timeout_ms, longest_ms))
 
     def adopt(self, settings: SinkSettings) -> None:
         """Adopt other intervals and limits, from the next START on."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate.runtime import early_signals
 
-LONG_RUNNING = frozenset({"demo", "kafka", "run", "serve"})
+LONG_RUNNING = frozenset({"demo", "kafka", "run", "serve", "worker"})
 """Commands that end in order when they are asked to."""
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 GROUPS = {
-    "Begin": ("demo", "kafka", "init", "check", "run"),
+    "Begin": ("demo", "kafka", "init", "check", "run", "worker"),
     "Look": ("status", "audit", "events", "offsets", "tables", "wait", "serve"),
     "Act": ("pause", "resume", "stop", "start", "restart", "rollback", "delete", "maintain"),
     "Set up": ("rights", "import", "takeover"),
@@ -428,6 +428,50 @@ def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
     for name, error in errors.items():
         click.echo(f"headgate: sink {name}: {error}", err=True)
     ctx.exit(worst_exit_code(error.exit_code for error in errors.values()))
+
+
+@main.command()
+@click.option(
+    "--folder",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Run the sink of each *.toml in it; files that come, change or go are followed.",
+)
+@click.option(
+    "--memory-mib",
+    type=click.IntRange(min=0),
+    default=1_024,
+    help="Private memory that a sink's process may take (1,024); 0: any.",
+)
+@click.option(
+    "--state",
+    "state_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the sinks' states are told; default: .headgate-worker.json in the folder.",
+)
+@click.option("--list", "lists", is_flag=True, help="Show the states that the worker tells.")
+@as_json_option
+@click.pass_context
+def worker(
+    ctx: click.Context,
+    folder: Path,
+    *,
+    memory_mib: int,
+    state_file: Path | None,
+    lists: bool,
+    as_json: bool,
+) -> None:
+    """Run the sinks of a folder, each in a process (docs/guides/workers.md).
+
+    A sink that fails is tried again, later each time, and delays no other.
+    """
+    from headgate.operations.cli.worker import list_sinks, run_worker
+
+    if lists:
+        early_signals.restore_signals()
+        ctx.exit(list_sinks(folder, state_file, as_json=as_json))
+    verbose = bool(ctx.find_root().params["verbose"])
+    run_worker(folder, memory_mib=memory_mib, state_file=state_file, verbose=verbose)
 
 
 @main.command()

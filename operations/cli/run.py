@@ -14,6 +14,7 @@ from headgate.native.malloc_settings import keep_freed_memory
 from headgate.operations.http.app import opened_server_meters
 from headgate.operations.wait import UntilLatest
 from headgate.runtime.console_log import log_to_stderr
+from headgate.runtime.fleet.warm_parent import TurnReport
 from headgate.runtime.multi_sink_process import run_side_by_side
 from headgate.runtime.process import logging_start_and_end
 from headgate.runtime.process import run as run_sink
@@ -29,15 +30,23 @@ def run(
     verbose: bool = False,
     sink_file: Path | None = None,
     stop: Event | None = None,
+    report: TurnReport | None = None,
 ) -> None:
     """Block until ``stop``, SIGINT or SIGTERM. Raises the ``HeadgateError`` that ends the sink.
 
-    A ``sink_file`` that changes is read again.
+    A ``sink_file`` that changes is read again. ``report`` tells a worker of its turns.
     """
     keep_freed_memory()
     log_to_stderr([settings], verbose=verbose)
     with logging_start_and_end(settings.name):
-        run_sink(settings, stop=stop, measuring=_open_meters, sink_file=sink_file)
+        run_sink(
+            settings,
+            report.on_progress if report else None,
+            stop,
+            measuring=_open_meters,
+            sink_file=sink_file,
+            manager=report,
+        )
 
 
 def run_until_latest(settings: SinkSettings, *, verbose: bool = False) -> UntilLatest:

@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import (
     ControlTopicUnfit,
     Unreachable,
 )
-from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
+from headgate.kafka.control_log import KafkaLog, KafkaLogTimes, LogClients
 from headgate.kafka.control_topic import (
     control_topic_exists,
     ensure_control_topic,
@@ -148,3 +148,24 @@ def test_a_broker_that_dies_and_returns_costs_only_unconfirmed_appends(
         log.close()
         hurried.close()
     assert [n for n in heard if n != during.sequence] == [before.sequence, after.sequence]
+
+
+@pytest.mark.integration
+def test_two_logs_of_a_sink_share_a_producer_and_one_that_gives_up_takes_none_with_it(
+    bootstrap: str, unique_name: str
+) -> None:
+    config = {"bootstrap.servers": bootstrap}
+    ensure_control_topic(config, unique_name)
+    clients = LogClients(config)
+    logs = [KafkaLog(config | GROUP, unique_name, clients=clients) for _ in range(2)]
+    try:
+        broken = clients.producer()
+        clients.discard(broken, 1.0)
+        clients.discard(broken, 1.0)  # by the other log, whose event was purged as well
+        assert clients.producer() is not broken
+        for log in logs:
+            log.append([envelope(EXAMPLES["presence"])])
+        assert logs[0].end_offset() == 2
+    finally:
+        for log in logs:
+            log.close()

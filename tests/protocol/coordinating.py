@@ -97,8 +97,9 @@ class Coordinator:
         table: TableView | None = None,
         settings: CoordinatorSettings = SETTINGS,
         sources: dict[str, TopicState] | None = None,
+        identity: Identity = IDENTITY,
     ) -> None:
-        self.state = State(IDENTITY, settings)
+        self.state = State(identity, settings)
         self.table = table or view(record(EPOCH - 1, 4, offsets(10, 20), RIVAL))
         self.sources = sources or topics((0, 1_000), (0, 1_000))
         self.start: Offsets | None = None

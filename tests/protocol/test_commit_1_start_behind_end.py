@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from protocol.coordinating import EPOCH, SETTINGS, Coordinator
+from protocol.coordinating import EPOCH, IDENTITY, SETTINGS, Coordinator
 from protocol.values import ALICE, P0, P1, P2, folder, offsets, status, topics
 
 from headgate.control_protocol.errors import OffsetOutOfRange
@@ -14,6 +14,7 @@ from headgate.control_protocol.machine_io import Append
 from headgate.coordinator.actions import CallFailed
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import OffsetPolicy
+from headgate.coordinator.state import Timer
 
 
 def test_end_and_the_next_start_are_one_append() -> None:
@@ -40,6 +41,19 @@ def test_end_comes_when_the_interval_is_over_and_not_before() -> None:
     coordinator.waits(1)
 
     assert coordinator.phase is Phase.PREPARING
+
+
+def test_only_the_first_interval_of_an_epoch_is_cut_to_its_share() -> None:
+    coordinator = Coordinator(identity=replace(IDENTITY, first_interval=0.6))
+    coordinator.until(Phase.OPEN)
+    coordinator.waits(SETTINGS.commit_interval_ms * 6 // 10 - 1)
+    assert coordinator.phase is Phase.OPEN
+    coordinator.waits(1)
+    assert coordinator.phase is Phase.PREPARING
+
+    begun_ms = coordinator.now_ms
+    coordinator.until(Phase.OPEN)
+    assert coordinator.state.deadlines[Timer.END] >= begun_ms + SETTINGS.commit_interval_ms
 
 
 def test_no_end_before_the_settlement_of_the_one_before() -> None:

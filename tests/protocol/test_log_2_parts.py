@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from protocol.coordinating import EPOCH, Coordinator
 from protocol.participating import Participant
 from protocol.values import ALICE, BOB, P0, P1, data_file, folder, log_record, offsets, status
+from support.control_envelopes import EXAMPLES, envelope
 
 from headgate.control_protocol.events import LogRecord, WriteStatus
-from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.identifiers import Sender, TopicId
+from headgate.control_protocol.message_encoding import Skipped, SkipReason, Wire, encode
 from headgate.control_protocol.multipart_status import Assembler, split_status
 from headgate.coordinator.phases import Phase
 
@@ -102,3 +106,24 @@ def hear(coordinator: Coordinator, *log: LogRecord) -> None:
         coordinator.next_offset = record.offset
         if whole is not None:
             coordinator.hears(whole.event, whole.sender, transaction=1)
+
+
+def test_a_participant_passes_over_others_statuses_and_hears_all_else() -> None:
+    own, other = Sender("own", "life"), Sender("other", "life")
+    wire = Wire(envelope(EXAMPLES["write-status"]).sink, statuses_of=own)
+    for name, example in EXAMPLES.items():
+        for sender in (own, other, replace(own, incarnation="earlier")):
+            said = envelope(example, sender=sender)
+            read = wire.verify_and_decode(encode(said), TopicId(""))
+            if name == "write-status" and sender != own:
+                assert read == Skipped(SkipReason.OTHER_SENDER)
+            else:
+                assert read == said
+
+
+def test_a_status_that_breaks_off_is_reported_whoever_wrote_it() -> None:
+    message = encode(envelope(EXAMPLES["write-status"]))[:15]
+    wire = Wire(envelope(EXAMPLES["write-status"]).sink, statuses_of=Sender("own", "life"))
+    read = wire.verify_and_decode(message, TopicId(""))
+    assert isinstance(read, Skipped)
+    assert read.reason is not SkipReason.OTHER_SENDER

@@ -117,6 +117,9 @@ class Opened:
         self.state = State(settings.name, process.new_sender(), settings.participant)
         self.at_turn: Callable[[Opened], None] = lambda _: None
 
+    def wait_ms(self, turn_ms: int, _: int) -> int:
+        return turn_ms
+
     def run_once(self, _: int) -> None:
         self.turns += 1
         self.at_turn(self)

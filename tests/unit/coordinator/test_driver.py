@@ -167,3 +167,27 @@ def test_a_first_start_begins_where_it_is_told_and_the_next_where_the_record_end
     assert begun(StartAt(start_at)) == offset
     source.produce(P0, 5, timestamp_ms=95)
     assert begun(StartAt("latest")) == offset, "the place is stored"
+
+
+def test_a_coordinator_waits_long_only_while_its_transaction_is_open() -> None:
+    source, clock = FakeSource(), FakeClock()
+    source.create("trips", 1)
+    world = World(
+        FakeLog(FakeLogServer(clock)),
+        FakeTable(FakeCatalog(), IDENTITY.sink),
+        FakeTopics(source, ("trips",)),
+        clock,
+    )
+    driver = CoordinatorDriver(IDENTITY, SETTINGS, world, StartAt())
+    driver.run_once(0)
+    driver.begin_to_lead()
+    waits: dict[Phase, set[int]] = {}
+    for _ in range(200):
+        clock.advance(10)
+        before = driver.state
+        driver.run_once(0)
+        if driver.state is before:  # nothing was heard or due
+            waits.setdefault(driver.state.phase, set()).add(driver.wait_ms(50, 500))
+    assert max(waits[Phase.OPEN]) == 500
+    assert min(waits[Phase.OPEN]) < 50, "the next END is due before a turn is over"
+    assert waits[Phase.COLLECTING] == {50}

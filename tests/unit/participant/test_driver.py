@@ -12,7 +12,7 @@ from headgate.control_protocol.testing.source import FakeSource
 from headgate.control_protocol.testing.writer import FakeBatchWriter, FakeStorage
 from headgate.participant.driver import ParticipantDriver, World
 from headgate.participant.settings import ParticipantSettings
-from headgate.participant.state import State
+from headgate.participant.state import State, Timer
 
 TURN_MS = 50
 
@@ -51,3 +51,32 @@ def test_an_outage_of_the_log_neither_spins_nor_fills_the_log(
         assert caplog.messages.count("HG-401 the fake control log is not reachable") == outage
         server.reachable = True
         driver.run_once(TURN_MS)
+
+
+def test_an_idle_participant_waits_until_something_is_due_and_a_busy_one_for_a_turn() -> None:
+    clock, source = FakeClock(), FakeSource()
+    source.create("trips", 1)
+    group = FakeGroup(source, clock)
+    settings = ParticipantSettings(presence_interval_ms=5_000)
+    driver = ParticipantDriver(
+        State(SinkName("sink"), Sender("one", "life"), settings),
+        World(
+            FakeMember(group, "one"),
+            FakeLog(FakeLogServer(clock)),
+            FakeBatchWriter(source, FakeStorage(), clock),
+            NoLeadership(),
+            clock,
+        ),
+    )
+    driver.run_once(0)
+    assert driver.wait_ms(TURN_MS, 500) == TURN_MS, "without a partition, the group may give one"
+    group.assign({"one": [TopicPartition("trips", 0)]})
+    for _ in range(5):  # its own PRESENCE is heard
+        driver.run_once(0)
+    assert driver.wait_ms(TURN_MS, 500) == 500
+    clock.advance(4_900)
+    assert (
+        driver.wait_ms(TURN_MS, 500) == driver.state.deadlines[Timer.ALIVE] - clock.monotonic_ms()
+    )
+    driver._listener.behind = True
+    assert driver.wait_ms(TURN_MS, 500) == TURN_MS

@@ -1,0 +1,38 @@
+"""The process from which a worker forks its sinks; ``headgate worker`` starts it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from headgate.config.load import load
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.operations.cli.run import run
+from headgate.runtime.fleet.warm_parent import TurnReport, serve_forks
+
+_log = redacted_logger("headgate.worker")
+
+
+def main() -> None:
+    """Serve until the worker is gone."""
+    verbose = "--verbose" in sys.argv[1:]
+
+    serve_forks(lambda file, report: run_sink(file, report, verbose=verbose))
+
+
+def run_sink(file: Path, report: TurnReport, *, verbose: bool = False) -> None:
+    """Run the sink of a file until SIGTERM. Raises what ends it, without the sink's secrets."""
+    settings = load(file)
+    try:
+        run(settings, verbose=verbose, sink_file=file, report=report)
+    except HeadgateError as error:
+        raise settings.redaction.redact_error(error) from None
+    except Exception as error:  # noqa: BLE001 - told to the worker, without secrets
+        _log.exception("sink %s: ended by a bug in headgate", settings.name)
+        text = settings.redacted(f"{type(error).__name__}: {error}")
+        raise HeadgateError(text, "report it") from None
+
+
+if __name__ == "__main__":
+    main()

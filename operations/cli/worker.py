@@ -1,0 +1,58 @@
+"""Runs the sinks of a folder, and lists what their worker tells of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.redaction import printable
+from headgate.operations.terminal import print_json
+from headgate.runtime.console_log import log_to_stderr
+from headgate.runtime.fleet.sink_life import LifeState, shown_state
+from headgate.runtime.fleet.worker import STATE_FILE, Limits, Worker, warm_parent_command
+
+_WARM_PARENT = "headgate.operations.cli.warm_parent"
+
+
+def run_worker(folder: Path, *, memory_mib: int, state_file: Path | None, verbose: bool) -> None:
+    """Block until SIGINT or SIGTERM. Raises ``ConfigurationError``, ``WorkerEnded``."""
+    log_to_stderr([], verbose=verbose)
+    command = warm_parent_command(_WARM_PARENT, *(["--verbose"] if verbose else []))
+    Worker(folder, command, Limits(memory_mib), state_file).run()
+
+
+def list_sinks(folder: Path, state_file: Path | None, *, as_json: bool) -> int:
+    """Print the state of each sink, and return the exit code: 1 if one is in error or lost."""
+    path = state_file or folder / STATE_FILE
+    try:
+        told = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise Unreachable(
+            f"no worker tells of {folder} in {path}: {error}",
+            "start one with headgate worker --folder, or name its --state",
+        ) from None
+    now_ms = time.time_ns() // 1_000_000
+    sinks: list[dict[str, Any]] = told["sinks"]
+    for sink in sinks:
+        sink["state"] = shown_state(LifeState(sink["state"]), told["time_ms"], now_ms).value
+    if as_json:
+        print_json(sinks)
+    for sink in [] if as_json else sinks:
+        click.echo(printable(_line(sink, now_ms)))
+    return int(any(sink["state"] in ("error", "lost") for sink in sinks))
+
+
+def _line(sink: dict[str, Any], now_ms: int) -> str:
+    line = f"{sink['sink']:<30} {sink['state']:<9}"
+    if sink["state"] != LifeState.ERROR.value:
+        return f"{line} {sink.get('doing', '')}".rstrip()
+    if (next_ms := sink.get("next_try_ms")) is not None:
+        at = datetime.fromtimestamp(next_ms / 1_000, UTC).strftime("%H:%M:%SZ")
+        line += f" next try {at if next_ms > now_ms else 'now'}"
+    return f"{line} {sink['code']} {sink['text']}"

@@ -1,0 +1,1 @@
+"""Runs many sinks on one machine, each in a process of its own."""

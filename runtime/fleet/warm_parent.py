@@ -1,0 +1,213 @@
+"""The warm parent: a process that has imported everything, and forks one process per sink.
+
+Imports are paid once, and their pages are shared. It has no thread, no client and no JVM, so that
+forking is safe, and it runs nothing of a sink itself. One JSON line per request on its input
+(``{"start": FILE}``); one per event on its output: ``warm``, ``started``, ``ended``, and what its
+children write there themselves: ``turned`` and ``failed``. A line is below PIPE_BUF, so that lines
+of several processes never mix.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError, StopSink
+from headgate.runtime.fleet.processes import be_killed_first, die_with_parent
+from headgate.runtime.fleet.sink_life import LifeState
+from headgate.runtime.process import STOPPED_BY_PERSON, Progress
+
+_TEXT_BYTES_MAX = 2_000
+"""Longer texts are cut: lines of several writers stay whole below PIPE_BUF, 4,096 on Linux."""
+_TURN_S = 1.0
+_LAST_WORDS_S = 2.0
+BUG_EXIT_CODE = 70
+
+_WARM = (
+    *("headgate.config.load", "headgate.data_plane.formats.json.format"),
+    *("headgate.data_plane.formats.avro.format", "headgate.data_plane.formats.protobuf.format"),
+    *("headgate.data_plane.formats.registry.formats", "headgate.runtime.maintenance.scheduler"),
+    *("headgate.tables.iceberg.rest_catalog", "pyiceberg.catalog.sql", "sqlalchemy"),
+)
+"""What sinks import only when they need it. A package that is not installed is left out."""
+
+RunSink = Callable[[Path, "TurnReport"], None]
+"""Runs the sink of a file until SIGTERM. Raises the ``HeadgateError`` that ends it."""
+
+
+class TurnReport:
+    """Tells the worker that the sink's loop turns: implements ``Manager``, observes ``Progress``.
+
+    A worker that does not read, as a stopped one, holds nothing up: a line that does not fit into
+    the pipe is dropped.
+    """
+
+    def __init__(self, events: int, file: Path) -> None:
+        self._events, self._file = events, file
+        self._due_s = 0.0
+        self._paused = False
+
+    def on_progress(self, progress: Progress) -> None:
+        """Note whether the sink is paused; the next turn reports it."""
+        self._paused = progress.participant.term.paused
+
+    def on_turn(self, status: str) -> None:
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + _TURN_S
+        state = LifeState.PAUSED if self._paused else LifeState.RUNNING
+        state = LifeState.STOPPED if status == STOPPED_BY_PERSON else state
+        said = {
+            "turned": os.getpid(),
+            "file": str(self._file),
+            "state": state.value,
+            "doing": status,
+        }
+        write_line(self._events, said)
+
+    def on_stopping(self) -> None:
+        """Report nothing: the worker knows."""
+
+
+def write_line(events: int, said: Mapping[str, Any], patience_s: float = 0.0) -> bool:
+    """Write an event whole; return whether there was room for it within this time."""
+    line = json.dumps(said).encode() + b"\n"
+    until_s = time.monotonic() + patience_s
+    while True:
+        try:
+            os.write(events, line)
+        except BlockingIOError:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            select.select([], [events], [], left_s)
+        except BrokenPipeError:
+            return False
+        else:
+            return True
+
+
+def failure_line(error: BaseException, file: Path) -> dict[str, Any]:
+    """Return what a process says of the error that ends it, short enough for a line."""
+    if isinstance(error, HeadgateError):
+        text = f"{error.message} ({error.hint})" if error.hint else error.message
+        code = error.code
+    else:
+        text, code = f"{type(error).__name__}: {error}; report it", HeadgateError.code
+    while len(json.dumps(text)) > _TEXT_BYTES_MAX:
+        text = text[: len(text) * 3 // 4]
+    person = isinstance(error, ConfigurationError | StopSink)
+    said = {"failed": os.getpid(), "file": str(file), "code": code, "text": text}
+    return {**said, "needs_person": person}
+
+
+def serve_forks(run_sink: RunSink) -> None:
+    """Fork a process per request on standard input, until that ends. Returns in no child."""
+    # A service manager asks all processes of the unit to end: the sinks leave in order, and end
+    # at once with this one. The end of its input ends it.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    events = os.dup(1)
+    os.dup2(2, 1)  # whatever else prints goes to the log
+    os.set_blocking(events, False)
+    for module in _WARM:
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            continue
+    gc.collect()
+    gc.freeze()
+    _WarmParent(events, run_sink).serve()
+
+
+class _WarmParent:
+    def __init__(self, events: int, run_sink: RunSink) -> None:
+        self._events = events
+        self._run_sink = run_sink
+        self._waiting: deque[Mapping[str, Any]] = deque()
+        self._woken, self._waker = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._waker, False)
+
+    def serve(self) -> None:
+        """Serve until the worker closes the input. Its end is ours, and ours that of the sinks."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        self._say({"warm": os.getpid()})
+        asked = b""
+        while True:
+            blocked = [self._events] if self._waiting else []
+            readable, _, _ = select.select([0, self._woken], blocked, [], None)
+            if self._woken in readable:
+                os.read(self._woken, 4096)
+            self._reap()
+            self._flush()
+            if 0 not in readable:
+                continue
+            if not (got := os.read(0, 65_536)):
+                return
+            *lines, asked = (asked + got).split(b"\n")
+            for line in lines:
+                self._fork(json.loads(line)["start"])
+
+    def _say(self, said: Mapping[str, Any]) -> None:
+        """An event of the parent is never dropped: it waits until the worker reads."""
+        self._waiting.append(said)
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._waiting and write_line(self._events, self._waiting[0]):
+            self._waiting.popleft()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._say({"ended": pid, "status": status})
+
+    def _fork(self, file: str) -> None:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._be_sink(Path(file), parent)
+        self._say({"started": pid, "file": file})
+
+    def _be_sink(self, file: Path, parent: int) -> NoReturn:
+        """Be the sink's process; nothing of the parent's loop goes on in it."""
+        code = BUG_EXIT_CODE
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            os.setpgid(0, 0)
+            die_with_parent(parent)
+            be_killed_first()
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(nothing, 0)
+            for fd in (nothing, self._woken, self._waker):
+                os.close(fd)
+            self._run_sink(file, TurnReport(self._events, file))
+            code = 0
+        except BaseException as error:  # noqa: BLE001 - the last words of a process
+            write_line(self._events, failure_line(error, file), _LAST_WORDS_S)
+            if isinstance(error, HeadgateError):
+                code = error.exit_code
+            else:
+                traceback.print_exc()
+        finally:
+            os._exit(code)
