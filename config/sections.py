@@ -22,6 +22,7 @@ from headgate.config.multi_table_settings import NO_TABLE, TablesSettings, resol
 from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
 from headgate.config.registry_auth_settings import RegistryAuthSettings
 from headgate.config.setting_types import Properties, Secret, Text, TextOrNumber, resolve_references
+from headgate.config.shape_settings import ShapeSettings
 from headgate.config.table_settings import ColumnSettings, TableSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import SinkName
@@ -210,6 +211,8 @@ class SinkSections:
     """How values and keys are decoded."""
     quarantine: QuarantineSettings = QuarantineSettings()
     """What happens to bad records."""
+    shape: ShapeSettings = ShapeSettings()
+    """Which records become rows, and what nobody may see of them."""
     transform: TransformSettings = TransformSettings()
     """What happens to records before they are written."""
     coordinator: CoordinatorSettings = CoordinatorSettings()
@@ -243,7 +246,8 @@ class SinkSections:
         """Return what a coordinator tolerates: it refuses a claim beyond these settings."""
         disposals = [self.quarantine.policy, self.quarantine.tombstones]
         disposals += [self.tables.unmatched] if self.tables else []
-        passes = bool(self.transform) or (self.has_keyed_table and self.changes.may_skip)
+        passes = bool(self.transform or self.shape.where)
+        passes |= self.has_keyed_table and self.changes.may_skip
         return replace(self.quarantine.limits, may_skip=passes or Disposal.SKIP in disposals)
 
     @property
@@ -297,4 +301,5 @@ class SinkSections:
         It travels to Spark's executors with those secrets, and must hold no other.
         """
         some = (self.kafka, self.format.options, self.format.key_options)
-        return Redaction(frozenset().union(*(each.secrets for each in some)))
+        own = filter(None, (self.shape.hash_key.text,))
+        return Redaction(frozenset(own).union(*(each.secrets for each in some)))

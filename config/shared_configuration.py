@@ -10,6 +10,7 @@ record names the group.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, astuple
@@ -22,7 +23,7 @@ from headgate.control_protocol.events import DIGEST
 from headgate.data_plane.cdc.policy import PLACEHOLDER
 from headgate.participant.settings import Incompatible
 
-_DIGEST_CHARS = 16
+_DIGEST_CHARS, _KEY_CHARS = 16, 8
 _PLAIN_CHARS_MAX = 200
 _ADDRESSES = "registry."
 """Options that locate a schema registry or authenticate to it."""
@@ -57,6 +58,7 @@ def agreed_settings(settings: SinkSettings) -> Mapping[str, str]:
         "quarantine.table": _text_or_digest(quarantine.table if quarantine.keeps_rejected else ""),
         **({"quarantine.type": quarantine.type} if settings.has_foreign_quarantine else {}),
         "transform": _digest(asdict(transform)) if transform else "",
+        **({"shape": _shape_settings(settings)} if settings.shape else {}),
         **_route_settings(settings),
     }
 
@@ -73,6 +75,15 @@ def _key_settings(settings: SinkSettings) -> Mapping[str, str]:
         values.append(_text_or_digest(changes.unavailable_placeholder))
     named = {"table.key": _text_or_digest(", ".join(key))} if key else {}
     return {**named, "changes": ", ".join(values)}
+
+
+def _shape_settings(settings: SinkSettings) -> str:
+    """Return a digest of the rules; of the key it tells only whether it is the same."""
+    shape = settings.shape
+    key = hmac.digest(shape.hash_key.text.encode(), b"headgate", "sha256").hex()[:_KEY_CHARS]
+    rules = [shape.where, shape.hash, shape.tables, key if shape.hash else ""]
+    lists = [*(astuple(each) for each in shape.expect), *(astuple(each) for each in shape.mask)]
+    return _digest([*rules, *lists])
 
 
 def _route_settings(settings: SinkSettings) -> Mapping[str, str]:

@@ -15,6 +15,7 @@ from headgate.config.keyed_table_checks import require_valid_keyed_tables
 from headgate.config.maintenance_settings import require_valid_maintenance
 from headgate.config.registry_auth_settings import require_valid_registry_auth
 from headgate.config.route_checks import require_valid_tables
+from headgate.config.shape_checks import require_valid_shape
 from headgate.config.table_declaration import (
     parse_declared_schema,
     require_valid_declaration,
@@ -193,6 +194,7 @@ def require_valid_sink(settings: SinkSections) -> None:
     require_valid_rules(settings)
     transform_plan(settings.transform)
     require_valid_keyed_tables(settings)
+    require_valid_shape(settings)
     require_format_support(settings)
 
 

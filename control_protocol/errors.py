@@ -706,6 +706,18 @@ class SchemaIdReused(StopSink):
     code = "HG-292"
 
 
+class ShapeUnfit(ConfigurationError):
+    """A rule of [shape] does not fit the columns of a table, or another setting."""
+
+    code = "HG-293"
+
+
+class RecordNotKept(StopBefore):
+    """A table cannot take a record, and the quarantine may not keep it: [shape] hides columns."""
+
+    code = "HG-294"
+
+
 # -------------------------------------------------------------- HG-3..: this coordinator steps down
 
 

@@ -371,7 +371,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """A batch's counts in one partition: see ``WrittenRange`` for the units."""
+    """A batch's counts in one partition: see ``WrittenRange`` for the units.
+
+    ``filtered``: those of the ``skipped`` that a condition or a transform leaves out.
+    """
 
     range: OffsetRange
     records: int
@@ -381,6 +384,7 @@ class PartitionResult:
     skipped: int = 0
     bad: int = 0
     deleted: int = 0
+    filtered: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ librdkafka's functions. Both ways give the same results; decision 0009 has the c
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import hmac
 from collections import deque
 from collections.abc import Mapping, Sequence
 from ctypes import c_int, c_int64, c_uint32, c_void_p
@@ -32,6 +34,8 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 _COMPILED = "_loops.abi3.so"
 _WORD_BYTES = 8
+_BLOCK_BYTES, _DIGITS = 64, 64
+"""Of SHA-256: what it takes at once, and what a digest has in hexadecimal digits."""
 _FAR = 1 << 28
 """In bytes. Addresses further apart, as in a heap and a mapping, are copied separately."""
 
@@ -109,6 +113,9 @@ class Loops(Protocol):
 
     def place_words(self, ascending: Words, wanted: Words) -> Integers:
         """Return where each wanted word belongs, before its equals. Both are sorted."""
+
+    def keyed_digests(self, values: pa.LargeBinaryArray, key: bytes) -> pa.LargeStringArray:
+        """Return the HMAC-SHA-256 of each value as 64 hexadecimal digits; a null stays null."""
 
 
 class Fields:
@@ -274,6 +281,7 @@ class InC:
             ("absorb_words", None, (place, c_int64, place, place)),
             ("absorb_bytes", None, (place, place, c_int64, c_int64, place, place)),
             ("place_words", None, (place, c_int64, place, c_int64, place)),
+            ("keyed_digests", None, (place, place, c_int64, place, c_int, place)),
         ):
             function = getattr(self._c, name)
             # Without these ctypes would pass an address as an int of 32 bits.
@@ -413,6 +421,31 @@ class InC:
         )
         return places
 
+    def keyed_digests(
+        self, values: pa.LargeBinaryArray, key: bytes, *, portable: bool = False
+    ) -> pa.LargeStringArray:
+        count = len(values)
+        digits = pa.allocate_buffer(_DIGITS * count)
+        if count:
+            _, bounds, octets = values.buffers()
+            first = bounds.address + values.offset * _WORD_BYTES
+            begin = octets.address if octets else 0  # only empty values
+            block = np.frombuffer(_key_block(key), np.uint8)
+            self._c.keyed_digests(
+                begin, first, count, block.ctypes.data, int(portable), digits.address
+            )
+        valid = None
+        if values.null_count:
+            valid = pa.py_buffer(np.packbits(np.asarray(values.is_valid()), bitorder="little"))
+        ends = pa.py_buffer(np.arange(count + 1, dtype=np.int64) * _DIGITS)
+        return pa.Array.from_buffers(pa.large_string(), count, [valid, ends, digits])
+
+
+def _key_block(key: bytes) -> bytes:
+    """Return the key as HMAC takes it: a longer one is hashed, a shorter one filled with zeros."""
+    key = hashlib.sha256(key).digest() if len(key) > _BLOCK_BYTES else key
+    return key.ljust(_BLOCK_BYTES, b"\0")
+
 
 def _address(function: Any) -> int | None:
     return ctypes.cast(function, c_void_p).value
@@ -474,6 +507,13 @@ class InPython:
 
     def place_words(self, ascending: Words, wanted: Words) -> Integers:
         return np.searchsorted(ascending, wanted)
+
+    def keyed_digests(self, values: pa.LargeBinaryArray, key: bytes) -> pa.LargeStringArray:
+        found = [
+            None if value is None else hmac.digest(key, value, "sha256").hex()
+            for value in values.to_pylist()
+        ]
+        return pa.array(found, pa.large_string())
 
 
 def _gather_near(addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:

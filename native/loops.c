@@ -1846,3 +1846,143 @@ void place_words(const uint64_t *sorted, int64_t count, const uint64_t *wanted, 
         places[i] = from;
     }
 }
+
+/* HMAC-SHA-256 (FIPS 198, FIPS 180-4), with the processor's own instructions where it has them. */
+static const uint32_t ROUNDS[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+static const uint32_t FIRST_STATE[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                        0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+
+typedef void sha_mixer(uint32_t state[8], const uint8_t *at, int64_t blocks);
+
+#define TURN(word, by) ((word) >> (by) | (word) << (32 - (by)))
+
+static void mix_anywhere(uint32_t state[8], const uint8_t *at, int64_t blocks)
+{
+    for (; blocks; blocks--, at += 64) {
+        uint32_t w[64];
+        for (int i = 0; i < 16; i++)
+            w[i] = (uint32_t)at[4 * i] << 24 | (uint32_t)at[4 * i + 1] << 16 | (uint32_t)at[4 * i + 2] << 8 | at[4 * i + 3];
+        for (int i = 16; i < 64; i++)
+            w[i] = w[i - 16] + (TURN(w[i - 15], 7) ^ TURN(w[i - 15], 18) ^ w[i - 15] >> 3) + w[i - 7] +
+                   (TURN(w[i - 2], 17) ^ TURN(w[i - 2], 19) ^ w[i - 2] >> 10);
+        uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+        uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+        for (int i = 0; i < 64; i++) {
+            uint32_t one = h + (TURN(e, 6) ^ TURN(e, 11) ^ TURN(e, 25)) + ((e & f) ^ (~e & g)) + ROUNDS[i] + w[i];
+            uint32_t two = (TURN(a, 2) ^ TURN(a, 13) ^ TURN(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+            h = g, g = f, f = e, e = d + one, d = c, c = b, b = a, a = one + two;
+        }
+        state[0] += a, state[1] += b, state[2] += c, state[3] += d;
+        state[4] += e, state[5] += f, state[6] += g, state[7] += h;
+    }
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+__attribute__((target("sha,sse4.1,ssse3"))) static void mix_here(uint32_t state[8], const uint8_t *at, int64_t blocks)
+{
+    const __m128i order = _mm_set_epi64x(0x0c0d0e0f08090a0bULL, 0x0405060700010203ULL);
+    __m128i t = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)state), 0xB1);
+    __m128i s1 = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(state + 4)), 0x1B);
+    __m128i s0 = _mm_alignr_epi8(t, s1, 8);
+    s1 = _mm_blend_epi16(s1, t, 0xF0);
+    for (; blocks; blocks--, at += 64) {
+        __m128i before0 = s0, before1 = s1, m[4];
+        for (int i = 0; i < 4; i++)
+            m[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(at + 16 * i)), order);
+        for (int i = 0; i < 16; i++) {
+            __m128i w = _mm_add_epi32(m[i & 3], _mm_loadu_si128((const __m128i *)(ROUNDS + 4 * i)));
+            s1 = _mm_sha256rnds2_epu32(s1, s0, w);
+            s0 = _mm_sha256rnds2_epu32(s0, s1, _mm_shuffle_epi32(w, 0x0E));
+            if (i < 12) {
+                __m128i next = _mm_sha256msg1_epu32(m[i & 3], m[(i + 1) & 3]);
+                next = _mm_add_epi32(next, _mm_alignr_epi8(m[(i + 3) & 3], m[(i + 2) & 3], 4));
+                m[i & 3] = _mm_sha256msg2_epu32(next, m[(i + 3) & 3]);
+            }
+        }
+        s0 = _mm_add_epi32(s0, before0);
+        s1 = _mm_add_epi32(s1, before1);
+    }
+    t = _mm_shuffle_epi32(s0, 0x1B);
+    s1 = _mm_shuffle_epi32(s1, 0xB1);
+    s0 = _mm_blend_epi16(t, s1, 0xF0);
+    s1 = _mm_alignr_epi8(s1, t, 8);
+    _mm_storeu_si128((__m128i *)state, s0);
+    _mm_storeu_si128((__m128i *)(state + 4), s1);
+}
+
+static sha_mixer *mixer(void)
+{
+    unsigned a, b, c, d;
+    if (!__builtin_cpu_supports("ssse3") || !__builtin_cpu_supports("sse4.1"))
+        return mix_anywhere;
+    __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(0), "c"(0));
+    if (a < 7)
+        return mix_anywhere;
+    __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(0));
+    return b >> 29 & 1 ? mix_here : mix_anywhere;
+}
+#else
+static sha_mixer *mixer(void)
+{
+    return mix_anywhere;
+}
+#endif
+
+/* Mixes in the last bytes of a message, of which 64 were mixed in before: those of the key. */
+static void mix_rest(sha_mixer *with, uint32_t state[8], const uint8_t *at, int64_t size)
+{
+    uint8_t tail[128] = {0};
+    int64_t whole = size / 64, rest = size % 64, end = rest < 56 ? 64 : 128;
+    uint64_t bits = ((uint64_t)size + 64) * 8;
+    if (whole)
+        with(state, at, whole);
+    if (rest)
+        memcpy(tail, at + 64 * whole, (size_t)rest);
+    tail[rest] = 0x80;
+    for (int i = 0; i < 8; i++)
+        tail[end - 1 - i] = (uint8_t)(bits >> (8 * i));
+    with(state, tail, end / 64);
+}
+
+static void mix_key(sha_mixer *with, uint32_t state[8], const uint8_t key[64], uint8_t pad)
+{
+    uint8_t block[64];
+    for (int i = 0; i < 64; i++)
+        block[i] = key[i] ^ pad;
+    memcpy(state, FIRST_STATE, sizeof FIRST_STATE);
+    with(state, block, 1);
+}
+
+/* The key has exactly 64 bytes; each value gets 64 hexadecimal digits. `portable`: for tests of what other
+ * processors do. */
+void keyed_digests(const uint8_t *octets, const int64_t *bounds, int64_t count, const uint8_t *key, int portable,
+                   char *digits)
+{
+    sha_mixer *with = portable ? mix_anywhere : mixer();
+    uint32_t inner[8], outer[8], state[8];
+    mix_key(with, inner, key, 0x36);
+    mix_key(with, outer, key, 0x5c);
+    for (int64_t i = 0; i < count; i++) {
+        uint8_t digest[32];
+        for (int turn = 0; turn < 2; turn++) {
+            memcpy(state, turn ? outer : inner, sizeof state);
+            mix_rest(with, state, turn ? digest : octets + bounds[i], turn ? 32 : bounds[i + 1] - bounds[i]);
+            for (int j = 0; j < 32; j++)
+                digest[j] = (uint8_t)(state[j / 4] >> (24 - 8 * (j % 4)));
+        }
+        for (int j = 0; j < 32; j++) {
+            *digits++ = "0123456789abcdef"[digest[j] >> 4];
+            *digits++ = "0123456789abcdef"[digest[j] & 15];
+        }
+    }
+}

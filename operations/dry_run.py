@@ -100,6 +100,10 @@ class DryRun:
         return sum(result.bad for result in self.partitions.values())
 
     @property
+    def filtered_record_count(self) -> int:
+        return sum(found.filtered for found in self.partitions.values())
+
+    @property
     def needs_attention(self) -> bool:
         """Return whether something must be done before the sink starts."""
         return bool(self.bad_record_count or self.diverted) or (self.stops and bool(self.unmatched))

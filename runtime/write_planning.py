@@ -64,7 +64,8 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
             tombstones=(changes and changes.tombstones.disposal) or settings.quarantine.tombstones,
             limits=settings.quarantine.limits,
             tag=tag_name(settings.name, settings.table.branch),
-            excerpts=settings.quarantine.excerpts,
+            excerpts=settings.quarantine.excerpts and not settings.shape.hidden,
+            keeps_content=not settings.shape.hidden,
             unrouted_tombstones=settings.changes.tombstones.disposal,
             **({"unmatched": tables.unmatched} if tables else {}),
         ),
@@ -80,7 +81,8 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
 def shaping(settings: SinkSettings) -> Shaping:
     """Return what happens to rows between decoding and files."""
     parts = record_columns(settings) if settings.tables else {}
-    return Shaping(transform_plan(settings.transform, parts), settings.spark.distribution)
+    transform = transform_plan(settings.transform, parts)
+    return Shaping(transform, settings.spark.distribution, settings.shape.rules)
 
 
 def record_columns(settings: SinkSettings) -> Mapping[str, str]:

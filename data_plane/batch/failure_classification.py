@@ -84,10 +84,14 @@ def is_bisectable(error: BaseException) -> bool:
     return not is_external(error)
 
 
-def translate_write_error(error: Exception, batch: Batch) -> HeadgateError:
-    """Translate somebody else's error into ours."""
+def translate_write_error(
+    error: Exception, batch: Batch, *, with_text: bool = True
+) -> HeadgateError:
+    """Translate somebody else's error into ours; without its text where that may hold content."""
     kind = Unforeseen if is_bisectable(error) else WriteFailed
-    return kind(f"batch {batch.number} of {batch.table.table}: {_error_text(error)}")
+    shown = with_text or kind is WriteFailed
+    text = _error_text(error) if shown else type(error).__name__
+    return kind(f"batch {batch.number} of {batch.table.table}: {text}")
 
 
 def _error_text(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Treats rows between decoding and writing: by a transform, and by distribution."""
+"""Treats rows between decoding and writing: by rules, a transform, and distribution."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.data_plane.batch.row_rules import RowRules
 from headgate.participant.settings import Distribution
 
 DISTRIBUTION_PROPERTY = "write.distribution-mode"
@@ -31,10 +32,11 @@ class TransformPlan:
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """Says how rows are treated between decoding and writing."""
+    """Says how rows are treated between decoding and writing: by ``rules`` first."""
 
     transform: TransformPlan | None = None
     distribution: Distribution = Distribution.TABLE
+    rules: RowRules | None = None
 
     def resolve_distribution(self, table: str, properties: Mapping[str, str]) -> Shaping:
         """Resolve ``TABLE`` from the table's properties."""

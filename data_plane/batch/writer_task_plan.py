@@ -68,7 +68,8 @@ STRUCT = "struct"
 class Handling:
     """Says what becomes of records that are not rows.
 
-    ``excerpts``: whether errors show their content. ``tag``: the sink's tag in its tables.
+    ``excerpts``: whether errors show their content; ``keeps_content``: whether the quarantine does,
+    from which it is lost where columns are hidden. ``tag``: the sink's tag in its tables.
     ``unrouted_tombstones``: what becomes of tombstones for which no route finds a table, although
     that may be a keyed one; by default they are unmatched.
     """
@@ -80,6 +81,7 @@ class Handling:
     excerpts: bool = True
     unmatched: Disposal = Disposal.FAIL
     unrouted_tombstones: Disposal | None = None
+    keeps_content: bool = True
 
     @property
     def keeps_rejected(self) -> bool:

@@ -67,6 +67,7 @@ class Prefilter:
                 skipped=int(self._rejected.skipped[place]),
                 deleted=0 if deleted is None else int(deleted[place]),
                 bad=int(self._rejected.bad[place]),
+                filtered=int(self._rejected.filtered[place]),
                 bytes_read=int(self._bytes[place]),
                 max_timestamp_ms=int(self._newest_ms[place])
                 if self._newest_ms[place] >= 0

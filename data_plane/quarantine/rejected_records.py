@@ -15,6 +15,7 @@ import pyarrow as pa
 from headgate.control_protocol.errors import (
     ConfigurationError,
     PoisonRecord,
+    RecordNotKept,
     RecordUnmatched,
     StopBefore,
     TooManyBadRecords,
@@ -42,14 +43,18 @@ _log = redacted_logger(__name__)
 
 TOMBSTONE, BAD_VALUE, BAD_PART = "tombstone", "value", "key or headers"
 ROUTE, TABLE, OWN_TABLE = "route", "table", "own table"
+EXPECTATION = "expectation"
 """Values of ``error_class`` in the quarantine."""
+_WITHOUT_CONTENT = (TOMBSTONE, ROUTE, TABLE, OWN_TABLE)
+"""Those whose reasons say nothing of what is in a record."""
 
 
 class RejectedRecords:
     """One batch's records that are not rows. ``finish`` or ``discard`` ends it.
 
     The counts are per place of the batch's ranges: ``quarantined`` (including those that the
-    quarantine had already), ``skipped``, and of both together the ``bad`` ones, without tombstones.
+    quarantine had already), ``skipped``, and of both together the ``bad`` ones, without tombstones;
+    of those skipped the ``filtered`` ones.
     """
 
     def __init__(self, plan: WriterPlan, batch: Batch) -> None:
@@ -72,6 +77,7 @@ class RejectedRecords:
         self.quarantined = np.zeros(count, np.int64)
         self.skipped = np.zeros(count, np.int64)
         self.bad = np.zeros(count, np.int64)
+        self.filtered = np.zeros(count, np.int64)
 
     def without_already_quarantined(self, chunk: Chunk) -> Chunk:
         """Leave out the records that the quarantine has: they are in no other table, ever
@@ -111,14 +117,26 @@ class RejectedRecords:
 
     def divert(self, chunk: Chunk, table: str, why: str) -> None:
         """Take all these records, whose table has trouble (SUSPEND-1). They are not bad, nor
-        unmatched."""
+        unmatched.
+
+        Where the quarantine may not keep their content, they stop the sink: nothing could be given
+        back from there (SUSPEND-6).
+        """
         if len(chunk.offsets):
             reasons = dict.fromkeys(range(len(chunk.offsets)), f"{table}: {why}")
-            self._dispose(Disposal.QUARANTINE, chunk, reasons, TABLE, table=table)
+            kept = Disposal.QUARANTINE if self._handling.keeps_content else Disposal.FAIL
+            self._dispose(kept, chunk, reasons, TABLE, table=table)
 
     def skip(self, chunk: Chunk) -> None:
         """Count these records, which say nothing about rows. They are not bad."""
         self.skipped += self._count_by_place(chunk.places)
+
+    def filter(self, places: np.ndarray[Any, Any]) -> None:
+        """Count records at these places, which a condition leaves out (SHAPE-1). They are not
+        bad."""
+        counts = self._count_by_place(places)
+        self.skipped += counts
+        self.filtered += counts
 
     def reject_bad(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
         """Take the records that could not be converted. Raises ``TooManyBadRecords``."""
@@ -209,21 +227,29 @@ class RejectedRecords:
             text = self._describe(chunk, row, reasons[row], more)
             self.note_stop(_stop_error(error_class, text, Offsets({at: offset})))
 
+    def reason_to_show(self, reason: str) -> str:
+        """Return why a record is bad, as errors may say it."""
+        return reason if self._handling.excerpts else describe_without_content(self._plan, reason)
+
     def _describe(self, chunk: Chunk, row: int, reason: str, more: str = "") -> str:
         at = self._partitions[chunk.places[row]]
         where = f"{at.topic} partition {at.partition} offset {chunk.offsets[row]}"
         if not self._handling.excerpts:
-            return f"{where}: {self._describe_without_content(reason)}{more}"
+            return f"{where}: {self.reason_to_show(reason)}{more}"
         reason = f"{where}: {reason[:_MESSAGE_CHARACTERS_MAX]}{more}"
         value = chunk.values[row]
         begins = "" if value is None else f"; the value begins {_excerpt(value)}"
         return self._plan.source.redaction(f"{reason}{begins}")
 
-    def _describe_without_content(self, reason: str) -> str:
-        """Return the reason without any of the record's content."""
-        column = re.split(r"[:.\[ ]", reason, maxsplit=1)[0]
-        known = column in self._plan.decoded_schema().names
-        return f"does not fit into the column {column}" if known else "cannot be read"
+
+def describe_without_content(plan: WriterPlan, reason: str) -> str:
+    """Return the reason without any of the record's content."""
+    rules = plan.shaping.rules
+    if rules and reason in {each.reason for each in rules.expectations}:
+        return reason
+    column = re.split(r"[:.\[ ]", reason, maxsplit=1)[0]
+    known = column in plan.decoded_schema().names
+    return f"does not fit into the column {column}" if known else "cannot be read"
 
 
 class _Quarantine:
@@ -239,6 +265,7 @@ class _Quarantine:
         self._sink = plan.source.sink
         self._redaction = plan.source.redaction
         self._storable = plan.quarantine.replace_unsupported
+        self._plan = plan
         self._partitions = list(batch.ranges)
         shape = file_shape(_in_parquet(plan.quarantine))
         self._schema = shape.arrow_schema
@@ -275,7 +302,10 @@ class _Quarantine:
         at = [self._partitions[place] for place in chunk.places[rows].tolist()]
         timestamps = chunk.timestamps[rows].tolist()
         transaction = self._batch.transaction
-        headers = [chunk.headers[row] or () if chunk.headers else () for row in rows]
+        whole = self._plan.source.handling.keeps_content
+        headers = [chunk.headers[row] or () if chunk.headers and whole else () for row in rows]
+        if not whole and kind["error_class"] not in _WITHOUT_CONTENT:
+            reasons = [describe_without_content(self._plan, reason) for reason in reasons]
         everywhere = {
             **kind,
             "sink": self._sink,
@@ -291,8 +321,8 @@ class _Quarantine:
                 timestamp_ms * 1000 if 0 <= timestamp_ms <= MILLISECONDS_MAX else None
                 for timestamp_ms in timestamps
             ],
-            "key": [chunk.keys[row] if chunk.keys else None for row in rows],
-            "value": [chunk.values[row] for row in rows],
+            "key": [chunk.keys[row] if chunk.keys and whole else None for row in rows],
+            "value": [chunk.values[row] if whole else None for row in rows],
             "headers": [
                 [{"key": printable_name(name), "value": value} for name, value in pairs]
                 for pairs in headers
@@ -314,6 +344,9 @@ def _stop_error(error_class: str, text: str, first: Offsets) -> StopBefore:
     if error_class == ROUTE:
         wanted = "add a route or the table, or choose another tables.unmatched"
         return RecordUnmatched(text, f"{wanted}; {stops}", first)
+    if error_class == TABLE:
+        wanted = "mend the table: [shape] hides columns, so the quarantine keeps no record for it"
+        return RecordNotKept(text, f"{wanted}; {stops}", first)
     policy = "quarantine.policy"
     if error_class == TOMBSTONE:
         policy = "quarantine.tombstones (changes.tombstones where the table has a key)"

@@ -453,8 +453,13 @@ def _with_counts(
     for at, result in read.partitions.items():
         given = numbering.count_in_partition(numbers, at)
         records = given - numbering.count_in_partition(rejected, at)
-        skipped = result.skipped + result.records - given
-        results[at] = replace(result, records=records, skipped=skipped)
+        left_out = result.records - given
+        results[at] = replace(
+            result,
+            records=records,
+            skipped=result.skipped + left_out,
+            filtered=result.filtered + left_out,
+        )
     files = tuple(file for part in written for file in part.files)
     return replace(read, partitions=results, files=files, followed=files_by_table(written))
 

@@ -169,6 +169,7 @@ def _extend_result(result: PartitionResult, more: PartitionResult) -> PartitionR
         skipped=result.skipped + more.skipped,
         bad=result.bad + more.bad,
         deleted=result.deleted + more.deleted,
+        filtered=result.filtered + more.filtered,
     )
 
 

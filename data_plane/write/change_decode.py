@@ -7,7 +7,8 @@ A chunk is read as a batch in which each record is a row, a key that goes, or no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +33,12 @@ from headgate.data_plane.formats.record_format import Faults, RecordFormat
 from headgate.data_plane.formats.unknown_fields import EvolvingFormat
 from headgate.data_plane.quarantine.poison_search import Read, read_around_poison
 from headgate.data_plane.quarantine.prefilter import all_but
-from headgate.data_plane.quarantine.rejected_records import BAD_PART, BAD_VALUE, RejectedRecords
+from headgate.data_plane.quarantine.rejected_records import (
+    BAD_PART,
+    BAD_VALUE,
+    EXPECTATION,
+    RejectedRecords,
+)
 from headgate.data_plane.quarantine.unsupported_values import with_value_check
 from headgate.data_plane.write import change_decode
 from headgate.data_plane.write.decode import unknown_field_finder, value_columns
@@ -41,6 +47,9 @@ from headgate.data_plane.write.table_outlets import TableFiles
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Flags, Integers
+
+if TYPE_CHECKING:
+    from headgate.data_plane.write.row_shape import RowShape
 
 
 def note_missing(
@@ -127,6 +136,9 @@ class ChangeReader:
             self._watched = cast("EvolvingFormat", watched)
             self._watched.watch_unknown_fields(finder)
             self.missing = MissingColumns(evolution, finder, list(batch.ranges))
+        self._shape: RowShape | None = None
+        if plan.shaping.rules is not None:
+            self._apply_rules(plan, batch.table.table)
         self._required = [column.name for column in values if not column.nullable]
         self._in_values = all(name in values.names for name in changes.key)
         keys = [(values if name in values.names else schema).field(name) for name in changes.key]
@@ -141,8 +153,53 @@ class ChangeReader:
             ]
         )
 
+    def _apply_rules(self, plan: WriterPlan, table: str) -> None:
+        from headgate.data_plane.write.row_shape import shape_of  # only for sinks with rules
+
+        self._shape = shape_of(plan, self._columns, table, _KEY)
+        self._hides = not plan.source.handling.keeps_content
+
     def read(self, chunk: Chunk) -> Read:
         """Return the chunk's changes, and why its other records are none. Has no other effect."""
+        if self._shape is None:
+            return self._read(chunk)
+        from headgate.data_plane.write.row_shape import without_content
+
+        read = without_content(self._read)(chunk) if self._hides else self._read(chunk)
+        return self._shaped(chunk, read, self._shape)
+
+    def _shaped(self, chunk: Chunk, read: Read, shape: RowShape) -> Read:
+        """Return the changes as nobody may see more of them.
+
+        A row that does not stay becomes a delete of its key: the table has the rows of those keys
+        whose last record stays (SHAPE-2).
+        """
+        rows, operations = read.rows, self.operations(read.rows)
+        judged, upserts = shape.judge(rows), operations == Operation.UPSERT
+        gone = upserts & ~judged.kept
+        if gone.any():
+            rows = self._as_deletes(rows, gone)
+        bad = {row: reason for row, reason in judged.bad.items() if upserts[row]}
+        if not bad:
+            return Read(shape.hide(rows), read.bad)
+        refused = {row for some, _ in read.bad for row in some}
+        at = np.delete(np.arange(len(chunk.offsets)), list(refused))
+        reasons = {int(at[row]): reason for row, reason in bad.items()}
+        rows = _filter(rows, _all_but(len(at), bad))
+        return Read(shape.hide(rows), [*read.bad, (reasons, EXPECTATION)])
+
+    def _as_deletes(self, rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
+        """Make some of these rows deletes of their keys."""
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        places = np.arange(rows.num_rows) + np.where(some, rows.num_rows, 0)
+        for name in self._changes.key:
+            both = pa.concat_arrays([columns[f"{_KEY}{name}"], columns[name]])
+            columns[f"{_KEY}{name}"] = both.take(pa.array(places))
+        operations = np.where(some, np.uint8(Operation.DELETE), self.operations(rows))
+        columns[OPERATION] = pa.array(operations)
+        return pa.RecordBatch.from_arrays([*columns.values()], schema=rows.schema)
+
+    def _read(self, chunk: Chunk) -> Read:
         chunk = self._source.framed(chunk)
         opened, at, bad = self._unwrap(chunk)
         upserts, faults = opened.operations == Operation.UPSERT, Faults()
@@ -353,8 +410,9 @@ class ChangeDecoder:
         self._rows, self._keys = outlet.rows, outlet.keys
         self._partitions = list(batch.ranges)
         shape, evolution = file_shape(plan), plan.evolution_unless_ignored(routed.refused)
+        named = replace(batch, table=replace(batch.table, table=routed.name))
         self._reader = ChangeReader(
-            *(plan, batch, shape.arrow_schema, evolution), mapping=shape.name_mapping
+            *(plan, named, shape.arrow_schema, evolution), mapping=shape.name_mapping
         )
         self.missing, self.ignored_field_counts = (
             self._reader.missing,

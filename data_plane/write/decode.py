@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +23,20 @@ from headgate.data_plane.formats.record_format import RecordFormat, UndecodableR
 from headgate.data_plane.formats.unknown_fields import EvolvingFormat, RowPlace, UnknownFieldFinder
 from headgate.data_plane.quarantine.poison_search import Read, read_around_poison
 from headgate.data_plane.quarantine.prefilter import all_but
-from headgate.data_plane.quarantine.rejected_records import BAD_PART, BAD_VALUE, RejectedRecords
+from headgate.data_plane.quarantine.rejected_records import (
+    BAD_PART,
+    BAD_VALUE,
+    EXPECTATION,
+    RejectedRecords,
+)
 from headgate.data_plane.quarantine.unsupported_values import MisfitNulling, with_value_check
 from headgate.data_plane.write.missing_columns import Evolution, MissingColumns
 from headgate.data_plane.write.table_outlets import Decoded, TableOutlet
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import Incompatible
+
+if TYPE_CHECKING:
+    from headgate.data_plane.write.row_shape import RowShape
 
 
 class RowDecoder:
@@ -61,6 +69,9 @@ class RowDecoder:
         self._outlet = outlet
         self._read_checked = with_value_check(self._read, plan.values)
         self._schema = schema
+        self._shape: RowShape | None = None
+        if plan.shaping.rules is not None:
+            self._apply_rules(plan, routed.name)
         self._record_columns = RecordColumns(source, schema, list(batch.ranges))
         self._options = ValueOptions.from_options(source.format_options)
         self._format: RecordFormat = record_format(source.format_name, self._options.of_format)
@@ -74,6 +85,14 @@ class RowDecoder:
             )
         self.records = np.zeros(len(batch.ranges), np.int64)
         self.deleted = np.zeros(len(batch.ranges), np.int64)
+
+    def _apply_rules(self, plan: WriterPlan, table: str) -> None:
+        # Only for sinks with rules: it brings pyiceberg's parser, which no other decoder needs.
+        from headgate.data_plane.write.row_shape import shape_of, without_content
+
+        self._shape = shape_of(plan, self._schema, table)
+        if not plan.source.handling.keeps_content:
+            self._read_checked = without_content(self._read_checked)
 
     def _watch(self, source: SourcePlan, batch: Batch, evolution: Evolution) -> None:
         """Look for fields that the table lacks and that nothing else takes."""
@@ -106,7 +125,7 @@ class RowDecoder:
             partitions = list(self._batch.ranges)
             at = partitions[int(chunk.places[row])]
             raise IncompatibleValue(
-                f"{at} offset {chunk.offsets[row]}: {bad[row]}",
+                f"{at} offset {chunk.offsets[row]}: {self._rejected.reason_to_show(bad[row])}",
                 'mend the producer or the column, or set incompatible = "quarantine" or "ignore"',
                 first_offsets(partitions, chunk.places[list(bad)], chunk.offsets[list(bad)]),
             )
@@ -142,10 +161,25 @@ class RowDecoder:
         for bad, error_class in read.bad:
             self._rejected.reject_bad(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
+        if self._shape is not None:
+            records = chunk.where(all_but(chunk, refused)) if refused else chunk
+            return self._shaped(read.rows, records, self._shape)
         if not refused:
             return Decoded(read.rows, chunk.places, chunk.offsets)
         good = all_but(chunk, refused)  # not of the whole chunk: to copy its values costs the most
         return Decoded(read.rows, chunk.places[good], chunk.offsets[good])
+
+    def _shaped(self, rows: pa.RecordBatch, records: Chunk, shape: RowShape) -> Decoded:
+        """Return the rows that stay, as nobody may see more of them, and count the others."""
+        judged = shape.judge(rows)
+        self._rejected.filter(records.places[~judged.kept])
+        if judged.bad:
+            self._rejected.reject_bad(records, judged.bad, EXPECTATION)
+        wanted = judged.kept & all_but(records, judged.bad)
+        if wanted.all():
+            return Decoded(shape.hide(rows), records.places, records.offsets)
+        rows = rows.filter(pa.array(wanted))
+        return Decoded(shape.hide(rows), records.places[wanted], records.offsets[wanted])
 
     def _no_rows(self) -> Decoded:
         return Decoded(rows_from([], self._schema), np.empty(0, np.int64), np.empty(0, np.int64))

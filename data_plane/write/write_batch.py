@@ -383,7 +383,8 @@ def write_chunks(
         rows.discard()
         if isinstance(error, HeadgateError) or not isinstance(error, Exception):
             raise
-        raise translate_write_error(error, batch) from error
+        shown = plan.source.handling.keeps_content
+        raise translate_write_error(error, batch, with_text=shown) from error
 
 
 def write_source_ranges(

@@ -52,7 +52,7 @@ from headgate.operations.audit.replay_compare import (
     compare,
 )
 from headgate.operations.audit.report import Finding
-from headgate.runtime.write_planning import source_plan
+from headgate.runtime.write_planning import shaping, source_plan
 from headgate.tables.iceberg.upsert.delete_files import positions_of
 from headgate.tables.iceberg.upsert.key_index import KeyHash
 from headgate.tables.iceberg.upsert.key_reader import UNKNOWN, Sources
@@ -402,7 +402,7 @@ class Replay:
         reading = source_plan(self._settings, self._source_batch(start))
         if self._settings.tables:
             reading = source_of(self._settings, reading, start.table)
-        plan = plan_of_table(reader.table, start, reading)
+        plan = plan_of_table(reader.table, start, reading, shaping(self._settings))
         rows = sum(file.records for file in reader.live_files() if not file.deletes)
         records = sum(len(span) for span in self._source.ranges.values())
         folder = self._folder / str(len(self._tables))

@@ -420,7 +420,8 @@ def assess_skipped_and_quarantined(
         evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"
         findings.append(Finding("skipped", evidence))
     elif skipped:
-        unproven.append(f"{skipped} records were skipped: nothing tells which")
+        why = " (shape.where may have left them out)" if settings.shape.where else ""
+        unproven.append(f"{skipped} records were skipped{why}: nothing tells which")
     kept = sum(commit.record.quarantined for commit in history.commits)
     if kept and not settings.quarantine.keeps_rejected:
         evidence = f"{kept} records were quarantined, but this sink has no quarantine"

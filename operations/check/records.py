@@ -78,7 +78,8 @@ def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes |
     found = ", ".join(f"{count} {kind}" for kind, count in sorted(looks.envelopes.items()))
     text = f"{topic}: of {looks.record_count} records {found or 'no value can be read'}"
     text += f", {looks.tombstones} without a value" if looks.tombstones else ""
-    text += f", {looks.unreadable} not to be read: {looks.why}" if looks.unreadable else ""
+    why = "" if settings.shape.hidden else f": {looks.why}"  # it may show what is hidden
+    text += f", {looks.unreadable} not to be read{why}" if looks.unreadable else ""
     text += describe_disposal(settings.quarantine, looks.unreadable, looks.record_count)
     text += _describe_replaced_nulls(settings.format, values)
     envelope = looks.envelope
@@ -278,7 +279,9 @@ def describe_dry_run(settings: SinkSettings, seen: DryRun) -> str:
         first = "".join(f": {each.at} at {each.offset}, {each.reason}" for each in found[:1])
         text = f"of the {records} newest records {bad} do not fit the columns{first}"
         text += describe_disposal(settings.quarantine, bad, records)
-    if others := quarantine - bad:
+    if left_out := seen.filtered_record_count:
+        text += f"; {left_out} are left out by shape.where"
+    if others := quarantine - bad - left_out:
         text += f"; {others} have no value, or no table"
     _require_dry_run_startable(settings, seen, text, none_fits=bad == records)
     return text

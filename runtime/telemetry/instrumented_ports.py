@@ -77,7 +77,8 @@ class MeteredWriter:
             counted[names.READ_RECORDS, at.topic, ""] += records
             counted[names.READ_BYTES, at.topic, ""] += found.bytes_read
             counted[names.BAD_RECORDS, at.topic, "quarantined"] += found.quarantined
-            counted[names.BAD_RECORDS, at.topic, "skipped"] += found.skipped
+            counted[names.BAD_RECORDS, at.topic, "skipped"] += found.skipped - found.filtered
+            counted[names.FILTERED_RECORDS, at.topic, ""] += found.filtered
         for (name, topic, kind), amount in counted.items():
             if amount:
                 self._count(name, amount, {"topic": topic, **({"outcome": kind} if kind else {})})

@@ -27,6 +27,7 @@ CONFIG_INFO = "headgate_config_info"
 READ_RECORDS = "headgate_read_records_total"
 READ_BYTES = "headgate_read_bytes_total"
 BAD_RECORDS = "headgate_bad_records_total"
+FILTERED_RECORDS = "headgate_filtered_records_total"
 BATCH_DURATION = "headgate_batch_duration_seconds"
 WRITTEN_FILES = "headgate_written_files_total"
 WRITTEN_FILE_BYTES = "headgate_written_file_bytes_total"
@@ -80,6 +81,11 @@ _OF_PROCESS: Mapping[str, Instrument] = {
         Kind.COUNTER,
         ("topic", "outcome"),
         "Records of those batches that became no row: quarantined or skipped.",
+    ),
+    FILTERED_RECORDS: Instrument(
+        Kind.COUNTER,
+        ("topic",),
+        "Records of those batches that shape.where or a transform left out.",
     ),
     BATCH_DURATION: Instrument(
         Kind.HISTOGRAM,

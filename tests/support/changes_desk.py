@@ -33,6 +33,8 @@ from headgate.control_protocol.ports import (
     BatchWritten,
 )
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
+from headgate.data_plane.batch.row_rules import RowRules
+from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.formats.column_options import ColumnRule
@@ -78,6 +80,7 @@ class ChangesDesk:
         record_columns: Mapping[str, str] | None = None,
         partition_by: Sequence[str] = (),
         schema_policy: SchemaPolicy | None = None,
+        row_rules: RowRules | None = None,
     ) -> None:
         self.catalog = local.catalog
         self._key = changes.key
@@ -95,13 +98,15 @@ class ChangesDesk:
             record_columns={**parts, **(record_columns or {})},
             rules=rules or {},
             handling=Handling(
-                policy, changes.tombstones.disposal or Disposal.FAIL, limits, "headgate-sink"
+                *(policy, changes.tombstones.disposal or Disposal.FAIL, limits, "headgate-sink"),
+                excerpts=not (row_rules and row_rules.hidden),
+                keeps_content=not (row_rules and row_rules.hidden),
             ),
             sink="sink",
             changes=changes,
             schema_policy=schema_policy or SchemaPolicy(),
         )
-        self._plans = Plans(local.catalog)
+        self._plans = Plans(local.catalog, Shaping(rules=row_rules))
         self._offset = 0
 
     def outcome(self, messages: Sequence[Message]) -> BatchWritten | BatchFailed | BatchNeeds:

@@ -33,6 +33,7 @@ SECRETS: Mapping[str, tuple[str, ...]] = {
     "format.key_options": ("registry.basic.auth.user.info",),
     "spark.conf": ("spark.hadoop.fs.s3a.secret.key", "spark.own.opaque"),
     "telemetry.otlp_headers": ("Authorization",),
+    "shape.hash_key": ("",),
     "http.viewer_token": ("",),
     "http.operator_token": ("",),
 }

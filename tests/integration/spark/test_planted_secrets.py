@@ -1,4 +1,5 @@
-"""Secrets of a sink file, searched for wherever others can look while the sink runs and after."""
+"""Secrets of a sink file, and what it hides of records, searched for wherever others can look
+while the sink runs and after (SHAPE-3)."""
 
 from __future__ import annotations
 
@@ -24,12 +25,24 @@ from integration.spark.connect_port import connect_port
 from repository.tree import ROOT
 from support.planted import TAG, needle, places, reference, variable
 
+from headgate.operations.audit.audit import audit
+from headgate.operations.demo.producer import produce
+
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 
 PLANTED = [place for place in places() if not place[0].startswith(("format", "quarantine"))]
 """All that a sink with JSON and one Iceberg table may have."""
 
-KAFKAS = {needle(*place) for place in PLANTED if place[0] == "kafka"}
+TASKS = {needle(*place) for place in PLANTED if place[0] in ("kafka", "shape.hash_key")}
+"""What tasks read records with."""
+PERSONS = [
+    *(b'{"id":%d,"zone":"person-%s"}' % (n, TAG.encode()) for n in range(20)),
+    b'{"id":"%s","zone":"x"}' % TAG.encode(),
+    b'{"id":20,"zone":"person-%s"' % TAG.encode(),
+    b'{"id":-1,"zone":"person-%s"}' % TAG.encode(),
+    b'{"id":77777,"zone":"person-%s"}' % TAG.encode(),
+]
+"""Twenty rows, two bad records, one that is filtered, and one that nobody expects."""
 START_S = 240
 RECORDER = """
 import os
@@ -106,6 +119,7 @@ def test_no_secret_of_the_sink_file_is_where_others_look(
         face = _free_port()
         sink = deploy(_planted(spark, ui, events, face))
         sink.produce(2_000)
+        produce(sink.bootstrap, sink.topics[0], PERSONS, partitions=sink.partitions)
         with _watched() as seen:
             (participant,) = sink.start(command=full)
             sink.wait_until_lag_zero(START_S)
@@ -128,7 +142,19 @@ def test_no_secret_of_the_sink_file_is_where_others_look(
     if spark["writer"] == "spark" and way is not spark_submit:
         sent = payloads.read_bytes()
         told = {needle(*place) for place in PLANTED if needle(*place).encode() in sent}
-        assert told == KAFKAS
+        assert told == TASKS
+    with sink.table() as table:
+        rows = table.scan().to_arrow().to_pylist()
+        assert len(rows) == 2_020
+        assert {len(row["zone"]) for row in rows} == {64}
+        assert len({row["zone"] for row in rows}) == 4
+    with sink.catalog() as catalog:
+        bad = catalog.load_table("db.rows_quarantine").scan().to_arrow().to_pylist()
+        assert (len(bad), {row["value"] for row in bad}) == (3, {None})
+        assert TAG not in repr(bad)
+    report = audit(sink.settings)
+    assert report.findings == ()
+    assert report.skipped_records == 1
 
 
 PAGES = ("/environment/", "/jobs/", "/stages/", "/SQL/", "/executors/", "/api/v1/applications")
@@ -141,6 +167,12 @@ def _planted(spark: dict[str, str], ui: int, events: Path, face: int) -> Section
         sections.setdefault(at, {})[key] = reference(section, name)
     sections["http"]["listen"] = f"127.0.0.1:{face}"
     sections["spark"] = dict(spark)
+    sections["shape"] |= {
+        "where": "id >= 0",
+        "hash": ["zone"],
+        "expect": [{"name": "small", "that": "id < 77777"}],
+    }
+    sections["quarantine"] = {"policy": "quarantine"}
     sections["spark.conf"] |= {
         "spark.ui.enabled": "true",
         "spark.ui.port": str(ui),

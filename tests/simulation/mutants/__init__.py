@@ -50,6 +50,10 @@ UNSHOWN = {
         "no connector works there: unit/operations/kafka_connect/test_plan.py plays them, and "
         "integration/operations/test_takeover.py runs the real one",
     ),
+    **dict.fromkeys(
+        ("SHAPE-1", "SHAPE-2", "SHAPE-3", "SHAPE-4"),
+        "records there have no contents: unit/data_plane/write/test_row_shape.py",
+    ),
     "COMPACTION-1": "a snapshot's number and its sources fence it already: its mutants are planted "
     "where they show, in protocol/test_compaction_1_compaction.py",
     "BATCH-3": "how fast is read decides nothing there: protocol/test_batch_3_pace.py",

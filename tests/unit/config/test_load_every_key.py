@@ -33,6 +33,15 @@ ONE_TABLE: Mapping[str, Any] = {
     },
     "spark": {"writer": "in-process"},
 }
+SHAPED: Mapping[str, Any] = {
+    **ONE_TABLE,
+    "table": {**ONE_TABLE["table"], "columns": [{"name": "id", "type": "string"}]},
+    "shape": {
+        "where": "id is not null",
+        "mask": [{"column": "id"}],
+        "expect": [{"name": "short", "that": "id = '1'"}],
+    },
+}
 MANY_TABLES: Mapping[str, Any] = {
     **{name: ONE_TABLE[name] for name in ("name", "source", "kafka", "spark")},
     "tables": {
@@ -82,7 +91,11 @@ KEYS = list(keys())
 def changed(section: str, key: str, value: Any) -> str:
     """A right file but for this key, as TOML. Fails if the page has a section that it lacks."""
     first = section.partition(".")[0]
-    whole: Any = {"tables": MANY_TABLES, "transform": TRANSFORMED}.get(first, ONE_TABLE)
+    whole: Any = {
+        "tables": MANY_TABLES,
+        "transform": TRANSFORMED,
+        "shape": SHAPED,
+    }.get(first, ONE_TABLE)
     return "\n".join(
         f"{json.dumps(name)} = {_toml(said)}"
         for name, said in _put(whole, section.split(".") if section else [], key, value).items()

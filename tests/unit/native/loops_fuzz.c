@@ -234,6 +234,25 @@ static int one_walk(void)
     return !left;
 }
 
+/* Of a value of any size next to nothing: both ways must agree, and write 64 digits. */
+static void one_digest(void)
+{
+    int64_t bounds[2] = {0, rand() % 200};
+    uint8_t *value = malloc((size_t)(bounds[1] ? bounds[1] : 1)), key[64];
+    char *here = malloc(64), *anywhere = malloc(64);
+    for (int64_t i = 0; i < bounds[1]; i++)
+        value[i] = (uint8_t)rand();
+    for (int i = 0; i < 64; i++)
+        key[i] = (uint8_t)rand();
+    keyed_digests(value, bounds, 1, key, 0, here);
+    keyed_digests(value, bounds, 1, key, 1, anywhere);
+    if (memcmp(here, anywhere, 64))
+        abort();
+    free(value);
+    free(here);
+    free(anywhere);
+}
+
 int main(int count, char **arguments)
 {
     long walks = 0, objects = 0, numbers = 0, picks = 0, messages = 0, rounds = count == 3 ? atol(arguments[2]) : 0;
@@ -245,6 +264,7 @@ int main(int count, char **arguments)
         picks += one_pick();
         messages += one_message();
         walks += one_walk();
+        one_digest();
         if (one_key())
             abort();
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hmac
 import json
 import mmap
 import os
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from ctypes import c_int64, c_void_p
+from importlib.resources import as_file, files
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +28,7 @@ from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.spark.session import package_archive
 from headgate.native import kernels as module
-from headgate.native.kernels import InPython, Loops, loops
+from headgate.native.kernels import InC, InPython, Loops, loops
 
 MAP_NORESERVE = 0x4000  # Linux; only what is written to takes memory
 
@@ -332,3 +334,26 @@ def test_words_are_placed_before_their_equals(either_loops: Loops, seed: int) ->
     )
     expected = [sum(word < asked for word in ascending.tolist()) for asked in wanted.tolist()]
     assert either_loops.place_words(ascending, wanted).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "key", [b"k" * 32, b"exactly sixty-four characters of a key, which is one block of it"]
+)
+def test_keyed_digests_are_those_of_hmac(either_loops: Loops, key: bytes) -> None:
+    values = [None, b"", b"a", *(bytes(range(size % 256)) for size in range(40, 200)), None]
+    found = either_loops.keyed_digests(pa.array(values, pa.large_binary()).slice(1), key)
+    found.validate(full=True)
+    wanted = [v if v is None else hmac.digest(key, v, "sha256").hex() for v in values[1:]]
+    assert found.to_pylist() == wanted
+    assert either_loops.keyed_digests(pa.array([], pa.large_binary()), key).to_pylist() == []
+
+
+def test_a_processor_without_instructions_for_it_gives_the_same_digests() -> None:
+    if isinstance(loops(), InPython):
+        pytest.skip("was installed without a C compiler")
+    with as_file(files("headgate.native") / module._COMPILED) as path:
+        compiled = InC(path)
+    values = pa.array([bytes(size) for size in range(200)], pa.large_binary())
+    here = compiled.keyed_digests(values, b"k" * 100)
+    assert compiled.keyed_digests(values, b"k" * 100, portable=True).equals(here)
+    assert here.equals(InPython().keyed_digests(values, b"k" * 100))

@@ -51,8 +51,8 @@ def test_what_was_read_and_not_written_was_filtered_and_counts_as_skipped() -> N
     )
     assert isinstance(outcome, BatchWritten)
     assert outcome.partitions == {
-        ONE: PartitionResult(OffsetRange(10, 20), 3, 90, 77, skipped=6),
-        TWO: PartitionResult(OffsetRange(0, 5), 1, 40, 88, skipped=4),
+        ONE: PartitionResult(OffsetRange(10, 20), 3, 90, 77, skipped=6, filtered=6),
+        TWO: PartitionResult(OffsetRange(0, 5), 1, 40, 88, skipped=4, filtered=3),
     }
     assert sum(file.records for file in outcome.files) == 4
 

@@ -42,6 +42,7 @@ READ_WITH = {
     ("kafka", "ssl.key.password"),
     ("format.options", "registry.basic.auth.user.info"),
     ("format.key_options", "registry.basic.auth.user.info"),
+    ("shape.hash_key", ""),
 }
 """What a task needs to read records; a table on a store takes the keys for that store, too."""
 
@@ -65,6 +66,7 @@ def settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SinkSettings:
         f'[table]\nidentifier = "db.t"\n[table.record_columns]\nkey = "id"\n'
         f"[spark.conf]\n{section_toml('spark.conf')}"
         f"[telemetry.otlp_headers]\n{section_toml('telemetry.otlp_headers')}"
+        f'[shape]\nhash = ["id"]\n{section_toml("shape.hash_key")}'
         f"[http]\n{section_toml('http.viewer_token')}{section_toml('http.operator_token')}"
     )
 

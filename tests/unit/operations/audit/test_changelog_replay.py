@@ -154,6 +154,20 @@ def test_a_table_that_is_the_fold_of_its_source_is_well(filled: Told, slice_byte
     assert not [*evidence.findings(), *evidence.describe_unproven({})]
 
 
+def test_shape_2_a_record_that_where_leaves_out_deletes_its_key_in_the_replay_too(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same settings as the writer's say what the table must hold: also of a hidden column."""
+    monkeypatch.setenv("HASH_KEY", "k" * 32)
+    told.commit(put(1, "a"), put(2, "a"), put(3, "b"), put(1, "b"))
+    where = "[shape]\nwhere = \"zone = 'a'\"\n"
+    assert counts(told.folded(more=where)) == {Fault.INVENTED: 2}
+    told.commit(gone(1), gone(3))
+    assert counts(told.folded(more=where)) == {}
+    hidden = told.folded(more='[shape]\nhash = ["zone"]\nhash_key = "${env:HASH_KEY}"\n')
+    assert counts(hidden) == {Fault.VALUE: 1}
+
+
 def test_a_row_that_was_dropped_is_found(filled: Told) -> None:
     filled.produce(put(40), put(41, partition=1))
     evidence = filled.folded()

@@ -1,0 +1,130 @@
+"""Measures what `[shape]` costs: records in memory into data files, plain and shaped.
+
+    python benchmarks/shaping.py [--records 400000] [--only plain]
+
+Records of eleven columns as JSON, one of them a text that no two share, are decoded and written in
+one process; no broker. Printed are records per CPU-second (of all threads), the mean of the rounds,
+which go round the kinds in turn so that a busy machine disturbs all alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from pyiceberg.catalog import Catalog
+
+from comparison.workloads import WORKLOADS
+from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import Batch
+from headgate.data_plane.batch.transform_and_distribution import Shaping
+from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
+from headgate.data_plane.write.write_batch import write_chunks
+from headgate.kafka.record_fetch import Chunk
+from headgate.native.byte_arrays import Packed
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+
+SEED, ROUNDS, CHUNK = 7, 6, 20_000
+
+
+def shapes() -> Mapping[str, Shaping]:
+    from headgate.data_plane.batch.row_rules import Expectation, Mask, RowRules
+
+    key = b"k" * 32
+    made = {
+        "one column hashed": RowRules(hashed=("email",), key=key),
+        "one column masked": RowRules(masks=(Mask("email", 2, 4, "***"),)),
+        "half of them left out": RowRules(where="number < 0"),
+        "all of them stay": RowRules(where="number >= -1"),
+        "an expectation": RowRules(expectations=(Expectation("fare", "fare >= 0"),)),
+    }
+    return {what: Shaping(rules=rules) for what, rules in made.items()}
+
+
+def chunks_of(count: int) -> list[Chunk]:
+    values = [
+        b'{"email":"user-%d@example.org","number":%d,%s'
+        % (number, -1 if number % 2 else 0, value[1:])
+        for number, value in enumerate(WORKLOADS["taxi"].records(count, SEED))
+    ]
+    found = []
+    for begin in range(0, count, CHUNK):
+        some = values[begin : begin + CHUNK]
+        found.append(
+            Chunk(
+                values=Packed.of(some),
+                lengths=np.array(list(map(len, some)), np.int64),
+                places=np.zeros(len(some), np.int64),
+                offsets=np.arange(begin, begin + len(some), dtype=np.int64),
+                timestamps=np.full(len(some), 1_785_585_600_000, np.int64),
+                keys=None,
+                headers=None,
+            )
+        )
+    return found
+
+
+def write(catalog: Catalog, chunks: list[Chunk], shaping: Shaping) -> tuple[float, int]:
+    """Return the CPU-seconds, and the rows."""
+    table = catalog.load_table("db.rows")
+    prefix = f"{table.location()}/data/{uuid.uuid4()}"
+    start = TableStart("db.rows", str(table.metadata.table_uuid), 0, 0, prefix)
+    count = sum(len(chunk.offsets) for chunk in chunks)
+    ranges = {TopicPartition("t", 0): OffsetRange(0, count)}
+    batch = Batch(1, TransactionId(Epoch(1), TransactionNumber(1)), start, ranges, 1 << 27)
+    plan = Plans(catalog, shaping).plan_of(batch, SourcePlan({}))
+    before_s = time.process_time()
+    written = write_chunks(plan, batch, chunks)
+    taken_s = time.process_time() - before_s
+    for file in written.files:
+        Path(file.path.removeprefix("file://")).unlink()
+    return taken_s, sum(file.records for file in written.files)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=400_000)
+    parser.add_argument("--only", choices=["plain"])
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "warehouse").mkdir()
+        catalog = load_catalog(
+            "bench",
+            {
+                "type": "sql",
+                "uri": f"sqlite:///{folder}/catalog.sqlite",
+                "warehouse": (Path(folder) / "warehouse").as_uri(),
+            },
+        )
+        columns = {"email": "string", "number": "int", **WORKLOADS["taxi"].columns}
+        ensure_table(catalog, "db.rows", TableDeclaration(columns))
+        runs = {"plain": Shaping(), **({} if chosen.only else shapes())}
+        chunks = chunks_of(chosen.records)
+        taken: dict[str, float] = dict.fromkeys(runs, 0.0)
+        rows: dict[str, int] = {}
+        for _ in range(ROUNDS):
+            for what, shaping in runs.items():
+                taken_s, rows[what] = write(catalog, chunks, shaping)
+                taken[what] += taken_s / ROUNDS
+        catalog.close()
+    print(f"{'rows':<24}{'written':>10}{'records/CPU-s':>16}{'of plain':>10}")
+    for what, taken_s in taken.items():
+        share = taken["plain"] / taken_s
+        print(f"{what:<24}{rows[what]:>10}{chosen.records / taken_s:>16,.0f}{share:>10.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Says what a sink file's ``[shape]`` does to rows, as one value for other processes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Replaces the middle of a column's texts: ``first`` and ``last`` characters of it stay.
+
+    A text with no more characters than stay is replaced as a whole.
+    """
+
+    column: str
+    first: int
+    last: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Holds a condition that rows must meet. ``strict``: one that is unknown is not met."""
+
+    name: str
+    condition: str = field(repr=False)
+    strict: bool = False
+
+    @property
+    def reason(self) -> str:
+        """Return why a record that does not meet it is bad."""
+        return f"expectation {self.name} is not met"
+
+
+@dataclass(frozen=True, slots=True)
+class RowRules:
+    """Says which rows stay, what they must meet, and which of their columns nobody may see.
+
+    ``where``: the condition under which a row stays; empty: all do. ``key``: of the hash.
+    ``tables``: a pattern of the tables that are meant; empty: every table. No ``repr`` shows the
+    key, or a condition: it may name a person.
+    """
+
+    where: str = field(default="", repr=False)
+    expectations: tuple[Expectation, ...] = ()
+    hashed: tuple[str, ...] = ()
+    masks: tuple[Mask, ...] = ()
+    key: bytes = field(default=b"", repr=False)
+    tables: str = ""
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Return the columns whose values nobody may see."""
+        return (*self.hashed, *(mask.column for mask in self.masks))
+
+    def concern(self, table: str) -> bool:
+        """Return whether they concern the rows of this table."""
+        any_rule = bool(self.where or self.expectations or self.hidden)
+        return any_rule and bool(not self.tables or re.fullmatch(self.tables, table))

@@ -1,0 +1,224 @@
+"""Shapes decoded rows by a sink file's ``[shape]``: which stay, which are bad, what is hidden.
+
+Conditions see the values as they were decoded (SHAPE-1); hashes and masks come after them. Nothing
+behind this sees a hidden value: neither a transform, nor partitioning, sorting, statistics or files
+(SHAPE-3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import acero
+from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.io.pyarrow import expression_to_pyarrow
+from pyiceberg.schema import Schema
+
+from headgate.control_protocol.errors import PredicateUnfit, ShapeUnfit
+from headgate.data_plane.batch.failure_classification import is_bisectable
+from headgate.data_plane.batch.row_rules import Mask, RowRules
+from headgate.data_plane.batch.writer_task_plan import WriterPlan
+from headgate.data_plane.formats.casting.relabel import rows_from
+from headgate.data_plane.formats.column_options import is_text
+from headgate.data_plane.quarantine.poison_search import Read
+from headgate.kafka.record_fetch import Chunk
+from headgate.native.kernels import Flags, loops
+from headgate.tables.iceberg.row_deletion import parse_predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Says which rows stay, and of these which are bad, with the reason."""
+
+    kept: Flags
+    bad: Mapping[int, str]
+
+
+class RowShape:
+    """Shapes the rows of one table. ``key_prefix``: of columns that hold keys of its rows, too.
+
+    Raises ``ShapeUnfit`` for rules that do not fit its columns (SHAPE-4).
+    """
+
+    def __init__(
+        self, plan: WriterPlan, schema: pa.Schema, table: str, *, key_prefix: str = ""
+    ) -> None:
+        rules = plan.shaping.rules or RowRules()
+        self._rules = rules
+        self._key_prefix = key_prefix
+        changes = plan.source.changes
+        for name in rules.hidden:
+            _require_text_column(schema, name, table)
+        for mask in rules.masks:
+            if changes is not None and mask.column in changes.key:
+                raise masked_key_error(table, mask.column)
+        columns = _Columns(_iceberg_schema(plan), schema, table)
+        self._where = columns.condition("shape.where", rules.where) if rules.where else None
+        self._unmet = [
+            (
+                each.reason,
+                columns.condition(_setting(each.name), each.condition)
+                if each.strict
+                else columns.condition(_setting(each.name), f"not ({each.condition})"),
+                each.strict,
+            )
+            for each in rules.expectations
+        ]
+
+    def judge(self, rows: pa.RecordBatch) -> Judged:
+        """Return which rows stay; the others' values were not looked at any further."""
+        kept = np.ones(rows.num_rows, np.bool_) if self._where is None else self._where(rows)
+        bad: dict[int, str] = {}
+        for reason, condition, strict in self._unmet:
+            unmet = condition(rows) ^ strict
+            for row in np.flatnonzero(unmet & kept).tolist():
+                bad.setdefault(row, reason)
+        return Judged(kept, bad)
+
+    def hide(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows with hashes and masks in place of what nobody may see."""
+        if not self._rules.hidden:
+            return rows
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        for name in self._rules.hashed:
+            for each in {name, f"{self._key_prefix}{name}"}:
+                if each in columns:
+                    columns[each] = _hashed(columns[each], self._rules.key)
+        for mask in self._rules.masks:
+            columns[mask.column] = _masked(columns[mask.column], mask)
+        return pa.RecordBatch.from_arrays([*columns.values()], schema=rows.schema)
+
+
+def shape_of(
+    plan: WriterPlan, schema: pa.Schema, table: str, key_prefix: str = ""
+) -> RowShape | None:
+    """Return what shapes the rows of a table with these columns; ``None``: nothing does.
+
+    Raises ``ShapeUnfit``.
+    """
+    rules = plan.shaping.rules
+    if rules is None or not rules.concern(table):
+        return None
+    return RowShape(plan, schema, table, key_prefix=key_prefix)
+
+
+def without_content(read: Callable[[Chunk], Read]) -> Callable[[Chunk], Read]:
+    """Let unforeseen errors of reading say their kind alone: their text may hold hidden values."""
+
+    def read_quietly(chunk: Chunk) -> Read:
+        try:
+            return read(chunk)
+        except Exception as error:
+            if not is_bisectable(error):
+                raise
+            kind = type(error).__name__
+        raise ValueError(f"{kind}; its text is not shown, because [shape] hides columns")
+
+    return read_quietly
+
+
+def masked_key_error(table: str, column: str) -> ShapeUnfit:
+    """Build the error for a mask of a column of the key: several keys would become one."""
+    return ShapeUnfit(
+        f"{table}: shape.mask names {column!r}, a column of the key",
+        "different keys would become one; hash it instead: equal values have equal hashes",
+    )
+
+
+def _setting(name: str) -> str:
+    return f"shape.expect {name!r}"
+
+
+def _require_text_column(schema: pa.Schema, name: str, table: str) -> None:
+    if name not in schema.names:
+        raise ShapeUnfit(
+            f"{table}: [shape] hides the column {name!r}, which there is not",
+            "correct the name, or add the column; with many tables shape.tables says in which "
+            "of them it is",
+        )
+    if not is_text(schema.field(name).type):
+        raise ShapeUnfit(
+            f"{table}: [shape] hides the column {name!r}, which is {schema.field(name).type}",
+            "only text is hashed or masked; make the column a string, with as_text = true if "
+            "records have numbers there",
+        )
+
+
+def _iceberg_schema(plan: WriterPlan) -> Schema:
+    """Return the columns that records are decoded into."""
+    transform = plan.shaping.transform
+    if transform is None or not transform.schema_json:
+        return plan.shape.schema()
+    return Schema.model_validate_json(transform.schema_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Reads conditions on the columns of one table."""
+
+    schema: Schema
+    arrow: pa.Schema
+    table: str
+
+    def condition(self, setting: str, text: str) -> Callable[[pa.RecordBatch], Flags]:
+        """Return which rows meet the condition. Raises ``ShapeUnfit``, without its text."""
+        try:
+            bound = bind(self.schema, parse_predicate(text), case_sensitive=True)
+            names = [str(self.schema.find_column_name(i)) for i in sorted(extract_field_ids(bound))]
+            wanted = expression_to_pyarrow(bound, self.schema)
+            evaluate = _evaluation(wanted, names)
+            evaluate(rows_from([], self.arrow))
+        except Exception as error:  # noqa: BLE001 - of several libraries, and all mean the same
+            where = "" if isinstance(error, PredicateUnfit) else f": {_without(error, text)}"
+            raise ShapeUnfit(
+                f"{self.table}: {setting} cannot be asked of its rows{where}",
+                "write as in: country in ('DE', 'FR') and fare >= 0; its columns are "
+                f"{', '.join(self.arrow.names)}",
+            ) from None
+        return evaluate
+
+
+def _without(error: Exception, text: str) -> str:
+    """Return the error in words, or its kind where it repeats a literal of the condition."""
+    literals = [part for part in text.split("'")[1::2] if part]
+    said = f"{type(error).__name__}: {error}"
+    return type(error).__name__ if any(part in said for part in literals) else said
+
+
+def _evaluation(wanted: pc.Expression, names: list[str]) -> Callable[[pa.RecordBatch], Flags]:
+    project = acero.Declaration("project", acero.ProjectNodeOptions([wanted], ["met"]))
+
+    def evaluate(rows: pa.RecordBatch) -> Flags:
+        # A condition without columns is always true or never: any column counts the rows.
+        table = pa.Table.from_batches([rows.select(names or rows.schema.names[:1])])
+        source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
+        plan = acero.Declaration.from_sequence([source, project])
+        met = plan.to_table(use_threads=False).column("met")
+        return np.asarray(pc.fill_null(met, fill_value=False).combine_chunks(), np.bool_)
+
+    return evaluate
+
+
+def _hashed(column: pa.Array, key: bytes) -> pa.Array:
+    digests = loops().keyed_digests(column.cast(pa.large_binary()), key)
+    return digests.cast(column.type)
+
+
+def _masked(column: pa.Array, mask: Mask) -> pa.Array:
+    length = pc.utf8_length(column)
+    parts = [pa.scalar(mask.by, column.type)]
+    if mask.first:
+        parts.insert(0, pc.utf8_slice_codeunits(column, 0, mask.first))
+    if mask.last:
+        parts.append(pc.utf8_slice_codeunits(column, -mask.last))
+    joined = pc.binary_join_element_wise(*parts, pa.scalar("", column.type))
+    if not isinstance(joined, pa.Array):  # the same for every row
+        joined = pa.array([mask.by], column.type).take(pa.array(np.zeros(len(column), np.int64)))
+    shown = pc.if_else(
+        pc.greater(length, mask.first + mask.last), joined, pa.scalar(mask.by, column.type)
+    )
+    return pc.if_else(column.is_valid(), shown, pa.scalar(None, column.type))
