@@ -52,7 +52,6 @@ from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table, key_ids
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, key_schema, write_keys
-from headgate.tables.iceberg.upsert.key_index import ROW_BYTES
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 SINK = SinkName("benchmark")
@@ -160,7 +159,7 @@ class Table:
         columns = key_schema(table.schema(), key_ids(table.schema(), self.key), topics=False)
         count = len(gone["id"])
         keys = pa.table(
-            {**gone, PARTITION: np.zeros(count, np.int32), OFFSET: np.full(count, 2**40)}
+            {**gone, PARTITION: np.zeros(count, np.int32), OFFSET: np.arange(2**40, 2**40 + count)}
         )
         keys = keys.select(columns.names).cast(columns)
         return (*files, write_keys(table.io, path + ".keys", keys))
@@ -214,8 +213,9 @@ def held(into: list[int]) -> Iterator[None]:
     pa.set_memory_pool(before)
 
 
-def run(catalog: Catalog, kind: str, rows: int, changes: int, commits: int) -> None:
+def run(catalog: Catalog, given: argparse.Namespace) -> None:
     say: Callable[..., None] = print
+    kind, rows, changes, commits = given.key, given.rows, given.changes, given.commits
     source, columns = Source(kind), KEYS[kind] | COLUMNS
     keyed = Table(catalog, "db.keyed", columns, tuple(KEYS[kind]))
     plain = Table(catalog, "db.plain", columns)
@@ -244,7 +244,10 @@ def run(catalog: Catalog, kind: str, rows: int, changes: int, commits: int) -> N
     files = keyed.written(*source.changed(changes))
     with held(peak):
         keyed.commit(files)
-    say(f"index: {ROW_BYTES} bytes a row; with all beside it {peak[0] / rows:.1f} at most")
+    index = keyed.keyed.index_bytes / rows
+    say(f"index: {index:.1f} bytes a row; with all beside it {peak[0] / rows:.1f} at most")
+    if given.no_reading:
+        return
     compacted = Table(catalog, "db.compacted", columns)
     live = catalog.load_table("db.keyed").scan().to_arrow()
     bounds = [len(live) * n // FILES for n in range(FILES + 1)]
@@ -262,6 +265,7 @@ def main() -> None:
     arguments.add_argument("--changes", type=int, default=100_000)
     arguments.add_argument("--commits", type=int, default=20)
     arguments.add_argument("--key", choices=KEYS, default="long")
+    arguments.add_argument("--no-reading", action="store_true", help="of the table, by DuckDB")
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         properties = {
@@ -271,7 +275,7 @@ def main() -> None:
         }
         with load_catalog("benchmark", properties) as catalog:
             catalog.create_namespace_if_not_exists("db")
-            run(catalog, given.key, given.rows, given.changes, given.commits)
+            run(catalog, given)
 
 
 if __name__ == "__main__":

@@ -57,8 +57,9 @@ class ChangesSettings:
     partitions were added: at least the sum of metadata.max.age.ms (5 minutes), delivery.timeout.ms
     (2) and transaction.timeout.ms (1) of the slowest producer."""
     index_memory_bytes: int = 4 * 1024**3
-    """Memory that the coordinator may use to find rows by key, 28 bytes per row, for all keyed
-    tables together; if it needs more, the sink stops, or suspends the table."""
+    """Memory that the coordinator may use to find rows by key, for all keyed tables together: 28
+    bytes per row for up to four million rows of a table, 1.4 for the others, which are in files in
+    TMPDIR, 32 bytes each. If it needs more, the sink stops, or suspends the table."""
 
     @property
     def may_skip(self) -> bool:

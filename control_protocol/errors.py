@@ -691,6 +691,12 @@ class AdoptionRefused(ConfigurationError):
     code = "HG-290"
 
 
+class ConnectorReturned(ConfigurationError):
+    """A connector whose table a sink has taken over is at work again, beside the sink."""
+
+    code = "HG-291"
+
+
 # -------------------------------------------------------------------- HG-292: the schema registry
 
 

@@ -47,6 +47,7 @@ class LogEvent(StrEnum):
     TABLE_RESUMED = "table.resumed"
     RECORDS_UNMATCHED = "records.unmatched"
     RECORDS_BAD = "records.bad"
+    KEYS_READ = "keys.read"
     COLUMNS_CHANGED = "columns.changed"
     COLUMNS_REFUSED = "columns.refused"
     COLUMNS_AWAITED = "columns.awaited"

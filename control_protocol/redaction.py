@@ -24,6 +24,8 @@ _HEADER = re.compile(
 _SCHEME = re.compile(r"(?i)\b((?:basic|bearer)\s+)(?=[A-Za-z._~+/=-]*\d)[A-Za-z0-9._~+/=-]{12,}")
 """Tokens that a server sent back: this process may have got them from another server, so that no
 setting holds them."""
+_TOKEN_WORDS = ("authorization", "token", "client_secret", "basic", "bearer")
+"""In small letters: of these, each of both expressions needs one."""
 
 _SECRET_LENGTH_MIN = 4
 """Shorter values are not searched for in texts: masking every "1" would hide the message."""
@@ -42,6 +44,8 @@ class Redaction:
             if form in text:
                 text = text.replace(form, MASK)
         text = without_url_password(text)
+        if text.isascii() and not any(word in text.lower() for word in _TOKEN_WORDS):
+            return text  # searching for what is hardly ever there costs a bad record the most
         return _SCHEME.sub(rf"\1{MASK}", _HEADER.sub(rf"\1{MASK}", text))
 
     def redact_error(self, error: _Error) -> _Error:
@@ -93,4 +97,4 @@ def printable(text: str) -> str:
 
 def without_url_password(text: str) -> str:
     """Mask the password in ``scheme://user:password@host``."""
-    return _URL_PASSWORD.sub(rf"\1:{MASK}@", text)
+    return _URL_PASSWORD.sub(rf"\1:{MASK}@", text) if "://" in text else text

@@ -27,7 +27,13 @@ from headgate.control_protocol.ports import (
     Staging,
     TableView,
 )
-from headgate.control_protocol.table_history import ONLY_BRANCH, FileRows, SinkCommit, TableReader
+from headgate.control_protocol.table_history import (
+    ONLY_BRANCH,
+    FencedConnector,
+    FileRows,
+    SinkCommit,
+    TableReader,
+)
 
 
 class Guarantee(StrEnum):
@@ -572,6 +578,14 @@ class SupportsStaging(Protocol):
     def delete_undecided_files(self, before: Epoch, pending: frozenset[str]) -> None: ...
 
     def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None: ...
+
+
+@runtime_checkable
+class SupportsFencedConnector(Protocol):
+    """A reader of tables that a connector of Kafka Connect may have filled before the sink."""
+
+    def fenced_connector(self) -> FencedConnector | None:
+        """Return the connector that the newest takeover keeps away, while it does (TAKEOVER-14)."""
 
 
 @runtime_checkable

@@ -224,6 +224,17 @@ class LiveFile:
 
 
 @dataclass(frozen=True, slots=True)
+class FencedConnector:
+    """A connector of Kafka Connect that a sink took the table over from, in the last seven days.
+
+    ``commits``: snapshots that it added since, newest first.
+    """
+
+    group: str
+    commits: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FileRows:
     """The live rows of one file, which ``batches`` reads as Arrow record batches.
 

@@ -154,21 +154,20 @@ class LentHeaders(Sequence[Headers]):
     not UTF-8 are halves of surrogate pairs, as Python escapes them.
     """
 
-    def __init__(self, library: _Library, pointers: Sequence[int]) -> None:
+    def __init__(self, library: _Library, pointers: Addresses) -> None:
         self._library = library
-        self._pointers: Sequence[int] | None = pointers
+        self._pointers: Addresses | None = pointers
         self._lenders: list[LentHeaders] = []
 
     def __len__(self) -> int:
         return len(self._require_alive())
 
     def __getitem__(self, row: Any) -> Any:
-        return self._headers(self._require_alive()[row])
+        return self._headers(int(self._require_alive()[row]))
 
-    def where(self, rows: Sequence[int]) -> LentHeaders:
+    def where(self, rows: Integers) -> LentHeaders:
         """Return the headers of some messages; they stay valid as long as all of them."""
-        pointers = self._require_alive()
-        some = LentHeaders(self._library, [pointers[row] for row in rows])
+        some = LentHeaders(self._library, self._require_alive()[rows])
         self._lenders.append(some)
         return some
 
@@ -177,7 +176,7 @@ class LentHeaders(Sequence[Headers]):
         for some in self._lenders:
             some.end()
 
-    def _require_alive(self) -> Sequence[int]:
+    def _require_alive(self) -> Addresses:
         if self._pointers is None:
             raise RuntimeError("these headers were lent until the next records were read")
         return self._pointers
@@ -322,7 +321,7 @@ class BatchConsumer:
             keys=Packed.copy_from(structs["key"], structs["key_size"].astype(np.int64))
             if keys
             else None,
-            headers=LentHeaders(self._library, taken.tolist()) if headers else None,
+            headers=LentHeaders(self._library, taken) if headers else None,
             events=events,
         )
 

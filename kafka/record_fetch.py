@@ -98,8 +98,12 @@ class Chunk:
             self.offsets[wanted],
             self.timestamps[wanted],
             None if self.keys is None else self.keys.where(wanted),
-            None if headers is None else _headers_of_rows(headers, np.flatnonzero(wanted).tolist()),
+            None if headers is None else _headers_of_rows(headers, np.flatnonzero(wanted)),
         )
+
+    def without_values(self) -> Chunk:
+        """Return the records' other parts; of a whole chunk, values cost the most to copy."""
+        return replace(self, values=Packed(pa.nulls(len(self.offsets), pa.large_binary())))
 
     def split_by(self, groups: Integers) -> Iterator[tuple[int, Chunk]]:
         """Yield each group's number and records, in order; sorted once, then cut."""
@@ -120,7 +124,7 @@ class Chunk:
                 offsets[part],
                 timestamps[part],
                 None if keys is None else keys[part],
-                None if lent is None else _headers_of_rows(lent, order[part].tolist()),
+                None if lent is None else _headers_of_rows(lent, order[part]),
             )
             yield number, chunk
 
@@ -146,10 +150,10 @@ class Chunk:
         )
 
 
-def _headers_of_rows(headers: Sequence[Headers], rows: list[int]) -> Sequence[Headers]:
+def _headers_of_rows(headers: Sequence[Headers], rows: Integers) -> Sequence[Headers]:
     if isinstance(headers, LentHeaders):
         return headers.where(rows)
-    return [headers[row] for row in rows]
+    return [headers[row] for row in rows.tolist()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,10 @@ class Packed(Sequence[Any]):
         text: bytes = joined.buffers()[2].to_pybytes() if len(joined) else b""
         return text
 
+    def take(self, rows: Integers) -> Packed:
+        """Return only these values, in this order: of a few out of many, faster than by flags."""
+        return Packed(self.array.take(pa.array(rows)))
+
     def where(self, wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Packed:
         """Return only the values whose flag is set."""
         return Packed(self.array.filter(pa.array(wanted)))

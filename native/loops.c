@@ -633,6 +633,7 @@ struct column {
     int64_t first_key, key_count; /* of a struct, or of what is skipped but has fields that somebody asks about */
     int64_t unknown;              /* the mark of a field that is none of these keys; 0: nobody asks */
     int64_t item, key;            /* columns of a list's or a map's items, and of a map's keys */
+    int64_t option;               /* units in a second of a time's numbers; text: whether it takes all; 0: as usual */
     uint64_t valid, values, data; /* addresses; `values` are the offsets of what has any */
     int64_t room, data_room;      /* in values, of which each buffer has so many (offsets: one more); in bytes */
     int64_t count, used, nulls;   /* `used`: bytes of data; `nulls`: whether there ever was one */
@@ -1046,6 +1047,16 @@ static int to_moment(const struct decimal *from, const struct column *column, in
 {
     if (!from->whole || !to_integer(from, to))
         return 0;
+    if (column->option) {
+        int64_t whole = *to / column->option - (*to % column->option < 0);
+        if (column->kind == TIME ? whole < 0 || whole >= 86400 : !fits_years(whole, column->one))
+            return 0;
+        int64_t finer = column->option / column->one;
+        if (finer > 1 && *to % finer)
+            return 0;
+        *to = finer > 1 ? *to / finer : *to * (column->one / column->option);
+        return 1;
+    }
     if (column->kind == DATE)
         return *to >= DAY_FIRST && *to <= DAY_LAST;
     if (column->kind == TIME ? *to < 0 || *to >= 86400000 : *to < -99999999999999 || *to > 999999999999999)
@@ -1236,7 +1247,7 @@ static int take_text(struct walk *walk, int64_t index, text at, text end, int es
         memcpy(to, at, (size_t)(end - at));
         return take_data(column, end - at);
     }
-    if (escaped)
+    if (escaped || column->option)
         return 0;
     switch (column->kind) {
     case INT32: case INT64: case FLOAT: case DOUBLE: case DECIMAL:
@@ -1471,12 +1482,25 @@ static text walk_map(struct walk *walk, int64_t index, text at, text end, int de
 }
 
 /* Behind a value whose column takes it, or NULL. One value is put, or the record is cut off. */
+/* Behind a value that a column of text takes as it is written. */
+static text walk_as_text(struct walk *walk, int64_t index, text at, text end, int depth)
+{
+    struct column *column = &walk->columns[index];
+    text behind = skip_unasked(walk, -1, at, end, depth);
+    if (!behind || !has_room(walk, index, behind - at))
+        return NULL;
+    memcpy((uint8_t *)(uintptr_t)column->data + column->used, at, (size_t)(behind - at));
+    return take_data(column, behind - at) ? behind : NULL;
+}
+
 static text walk_value(struct walk *walk, int64_t index, text at, text end, int depth)
 {
     struct column *column = &walk->columns[index];
     text behind;
     if (!has_room(walk, index, 0) || depth >= LEVELS_MAX)
         return NULL;
+    if (column->kind == STRING && column->option && *at != '"' && *at != 'n')
+        return walk_as_text(walk, index, at, end, depth);
     switch (*at) {
     case '"': {
         int escaped = 0;

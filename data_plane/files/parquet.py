@@ -176,11 +176,7 @@ _LEVELS = {
 _BLOOM_BYTES_MAX = 1024 * 1024
 _BLOOM_BYTES_MIN = 32
 _BLOOM_FPP = 0.01
-# What pyarrow's writer has learned since the oldest version that is supported.
-_POSSIBLE = inspect.signature(pq.ParquetWriter).parameters
-_BLOOM_POSSIBLE = "bloom_filter_options" in _POSSIBLE
-_PAGE_ROWS_POSSIBLE = "max_rows_per_page" in _POSSIBLE
-_THIS_PYARROW = f"this pyarrow ({pa.__version__})"
+_BLOOM_POSSIBLE = "bloom_filter_options" in inspect.signature(pq.ParquetWriter).parameters
 
 _PARQUET = "write.parquet."
 _BLOOM_ENABLED = f"{_PARQUET}bloom-filter-enabled.column."
@@ -202,11 +198,10 @@ class ParquetOptions:
         self.row_group_rows = self._number("row-group-limit", 1024 * 1024)
         wanted_bytes = self._number("row-group-size-bytes", STORED_BYTES_MAX)
         self.row_group_bytes = min(wanted_bytes, STORED_BYTES_MAX)
-        page_rows = self._number("page-row-limit", 20_000)
         self._options = {
             **self._compression(),
             "data_page_size": self._number("page-size-bytes", 1024 * 1024),
-            **({"max_rows_per_page": page_rows} if _PAGE_ROWS_POSSIBLE else {}),
+            "max_rows_per_page": self._number("page-row-limit", 20_000),
             "dictionary_pagesize_limit": self._number("dict-size-bytes", 2 * 1024 * 1024),
             # What Iceberg's specification asks for: small decimals as integers.
             "store_decimal_as_integer": True,
@@ -276,8 +271,6 @@ def ignored_properties(properties: Mapping[str, str], leaves: Iterable[Leaf]) ->
         for name, (usual, what) in _IGNORED.items()
         if name in properties and properties[name].lower() != usual
     ]
-    if f"{_PARQUET}page-row-limit" in properties and not _PAGE_ROWS_POSSIBLE:
-        result.append(f"{_PARQUET}page-row-limit: {_THIS_PYARROW} does not bound a page's rows")
     for name, value in properties.items():
         for prefix, (usual, what) in _IGNORED_PREFIXES.items():
             if name.startswith(prefix) and value.lower() != usual:
@@ -289,7 +282,7 @@ def ignored_properties(properties: Mapping[str, str], leaves: Iterable[Leaf]) ->
 
 def _why_no_bloom_filter(name: str, column: str, possible: set[str]) -> list[str]:
     if not _BLOOM_POSSIBLE:
-        return [f"{name}: {_THIS_PYARROW} does not write Bloom filters"]
+        return [f"{name}: this pyarrow ({pa.__version__}) cannot write Bloom filters"]
     return [] if column in possible else [f"{name}: no such column, or one of booleans"]
 
 

@@ -224,9 +224,8 @@ class _Share:
 
     def _number_rows(self, some: tuple[str, Decoded]) -> TableRows:
         table, decoded = some
-        records = decoded.records
         result = self._numbering.number_records(
-            list(self._share.ranges), records.places, records.offsets
+            list(self._share.ranges), decoded.places, decoded.offsets
         )
         self._numbers |= bitmap_of(pa.array(result))
         return TableRows(table, Numbered(decoded.rows, result))

@@ -127,7 +127,7 @@ class RowDecoder:
         ``collect_only``: as ``TableDecoder.decode_chunk``.
         """
         decoded = self._decode(chunk)
-        self.records += np.bincount(decoded.records.places, minlength=len(self.records))
+        self.records += np.bincount(decoded.places, minlength=len(self.records))
         if not (collect_only or self.missing or self._rejected.is_stopping):
             self._outlet.add_rows(decoded)
 
@@ -136,17 +136,19 @@ class RowDecoder:
             read = read_around_poison(chunk, self._schema, self._read_checked)
         except StopBefore as error:
             self._rejected.note_stop(error)
-            return self._no_rows(chunk)
+            return self._no_rows()
         if self.missing:
-            return self._no_rows(chunk)
+            return self._no_rows()
         for bad, error_class in read.bad:
             self._rejected.reject_bad(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
-        return Decoded(read.rows, chunk.where(all_but(chunk, refused)) if refused else chunk)
+        if not refused:
+            return Decoded(read.rows, chunk.places, chunk.offsets)
+        good = all_but(chunk, refused)  # not of the whole chunk: to copy its values costs the most
+        return Decoded(read.rows, chunk.places[good], chunk.offsets[good])
 
-    def _no_rows(self, chunk: Chunk) -> Decoded:
-        nothing = np.zeros(len(chunk.offsets), np.bool_)
-        return Decoded(rows_from([], self._schema), chunk.where(nothing))
+    def _no_rows(self) -> Decoded:
+        return Decoded(rows_from([], self._schema), np.empty(0, np.int64), np.empty(0, np.int64))
 
     def _read(self, chunk: Chunk) -> Read:
         """Return the chunk's rows, and why the other records are none. Has no other effect."""
@@ -167,7 +169,9 @@ class RowDecoder:
         rows, values = _without_rejected(rows, values, missing)
         if values:
             good = all_but(chunk, values)
-            left, chunk = left[good], chunk.where(good)
+            left = left[good]
+            if self._source.record_columns:
+                chunk = chunk.without_values().where(good)
         # without a column from the values a batch of rows has no length
         if rows.num_columns and rows.num_rows != len(left):
             raise ValueError(f"the format gives {rows.num_rows} rows of {len(left)} records")

@@ -24,6 +24,7 @@ from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.files.data_files import DataFiles, OpenFiles, file_shape
 from headgate.data_plane.files.partitioning import Partitioner
 from headgate.kafka.record_fetch import Chunk
+from headgate.native.kernels import Integers
 from headgate.tables.iceberg.table_creation import key_ids
 from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
@@ -153,17 +154,18 @@ SecondaryFiles = dict[Destination, tuple[WrittenFile, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Holds ``rows`` of the schema, and the records that they came from, in the same order."""
+    """Holds ``rows`` of the schema, and where their records come from, in the same order."""
 
     rows: pa.RecordBatch
-    records: Chunk
+    places: Integers
+    offsets: Integers
 
 
 class TableOutlet(Protocol):
     """Takes the rows of one table."""
 
     def add_rows(self, decoded: Decoded) -> None:
-        """Take rows, with the records that they came from."""
+        """Take rows, with where their records come from."""
 
 
 class Outlets(Protocol):

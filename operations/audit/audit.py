@@ -89,6 +89,7 @@ from headgate.operations.audit.source import (
     topics_of_others,
 )
 from headgate.operations.status.deferred_partitions import HeldPartition, describe_held, select_held
+from headgate.operations.status.returned_connector import describe_commits, fenced_connector_of
 from headgate.runtime.sink_tables import SinkTables, TableAtRest, table_failure
 
 _TRIES = 3
@@ -181,6 +182,9 @@ class SinkAudit:
         primary = self._primary
         primary.examine(self._on_progress)
         self._findings += primary.findings
+        connector = fenced_connector_of(self._reader)
+        if beside := describe_commits(connector) if connector else "":
+            self._findings.append(Finding("connector-beside", beside))
         self._check_offset_moves()
         self._assess_history()
         if self._many:

@@ -20,10 +20,10 @@ from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.data_plane.formats.column_options import FROM
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.data_plane.formats.record_format import DefaultingFormat
-from headgate.data_plane.formats.registry.frames import id_headers_of, is_of_glue
+from headgate.data_plane.formats.registry.frames import is_of_glue, reading_of
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.data_plane.routing.keyed_routes import may_have_key
-from headgate.kafka.record_samples import HeadersByName, KeyAndValue, Reading, newest_records
+from headgate.kafka.record_samples import newest_records
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.dry_run import DryRun, try_records
 
@@ -57,22 +57,11 @@ def check_records(settings: SinkSettings) -> str:
     names = [n for n in known if not settings.tables or may_have_key(routing, n)][:_TOPICS_MAX]
     descriptions = []
     for name in names:
-        records = newest_records(settings.kafka, name, SAMPLE_RECORDS, _reading(settings))
+        reading = reading_of(settings.format.options, settings.format.key_options)
+        records = newest_records(settings.kafka, name, SAMPLE_RECORDS, reading)
         descriptions.append(describe_values(settings, name, [value for _, value in records]))
         require_readable_keys(settings, name, [key for key, value in records if value is None])
     return "; ".join(descriptions)
-
-
-def _reading(settings: SinkSettings) -> Reading:
-    """Return what takes keys and values of messages as the sink's formats read them."""
-    of_values = id_headers_of(settings.format.options, "value")
-    of_keys = id_headers_of(settings.format.key_options, "key")
-
-    def read(record: KeyAndValue, headers: HeadersByName) -> KeyAndValue:
-        key, value = record
-        return of_keys.with_frame(key, headers), of_values.with_frame(value, headers)
-
-    return read
 
 
 def describe_values(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -> str:

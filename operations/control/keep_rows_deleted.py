@@ -16,6 +16,7 @@ from headgate.control_protocol.rows_deleted_by_people import DeletedRecords, ran
 from headgate.control_protocol.rows_deleted_by_people import require_not_read_again as refuse_of_one
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.tables import open_every_table, open_reader
+from headgate.runtime.sink_tables import SinkTables
 
 BRING_BACK_HINT = (
     "choose a place behind that deletion; --bring-back-deleted does it all the same, for a "
@@ -36,8 +37,9 @@ def require_not_read_again(
     what opening the tables raises.
     """
     if again := ranges_read_again(before, after):
-        for name, deleted in _read_deletions(settings):
-            refuse_of_one(name, deleted, again, topic_ids, hint=BRING_BACK_HINT)
+        with open_reader(settings) as tables:
+            for name, deleted in _read_deletions(tables):
+                refuse_of_one(name, deleted, again, topic_ids, hint=BRING_BACK_HINT)
 
 
 def require_known_deletions(name: str) -> None:
@@ -49,17 +51,16 @@ def require_known_deletions(name: str) -> None:
     )
 
 
-def _read_deletions(settings: SinkSettings) -> Iterator[tuple[str, DeletedRecords]]:
+def _read_deletions(tables: SinkTables) -> Iterator[tuple[str, DeletedRecords]]:
     """Yield what people deleted from each table of the sink, and from its quarantine."""
-    with open_reader(settings) as opened:
-        history = opened.reader.history()
-        yield settings.table.identifier, history.deleted
-        if settings.tables:
-            with open_every_table(opened, history) as tables:
-                for error in tables.unread.values():  # nothing tells what was deleted from it
-                    raise error
-                for name, secondary in tables.tables.items():
-                    yield name, secondary.reader.history(_HEAD).deleted
-        if settings.quarantine.keeps_rejected:
-            with opened.open_at_rest(settings.quarantine.table) as quarantine:
-                yield settings.quarantine.table, quarantine.reader.history(_HEAD).deleted
+    settings, history = tables.settings, tables.reader.history()
+    yield tables.name, history.deleted
+    if settings.tables:
+        with open_every_table(tables, history) as every:
+            for error in every.unread.values():  # nothing tells what was deleted from it
+                raise error
+            for name, secondary in every.tables.items():
+                yield name, secondary.reader.history(_HEAD).deleted
+    if settings.quarantine.keeps_rejected:
+        with tables.open_at_rest(settings.quarantine.table) as quarantine:
+            yield settings.quarantine.table, quarantine.reader.history(_HEAD).deleted

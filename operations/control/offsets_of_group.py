@@ -53,7 +53,7 @@ def plan_from_group(
             "Kafka forgets those of a group without members after a week (offsets.retention."
             "minutes); --map says how its topics were called",
         )
-    view = _read_or_create(settings)
+    view = read_or_create_primary(settings)
     if view.record is None and view.lineage is Lineage.FRESH:
         return _plan_first(settings, view, topics, offsets)
     assignments = [f"{at}={offset}" for at, offset in sorted(offsets.items())]
@@ -96,7 +96,8 @@ def _place(text: str) -> tuple[str, int | None]:
     return (topic, int(number)) if topic and number.isdecimal() else (text, None)
 
 
-def _read_or_create(settings: SinkSettings) -> TableView:
+def read_or_create_primary(settings: SinkSettings) -> TableView:
+    """Return the sink's table, which is created empty if it is missing and may be."""
     try:
         with open_primary(settings) as table:
             return table.read()

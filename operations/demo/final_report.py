@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from headgate.operations.demo.screen import Screen
 from headgate.operations.demo.workspace import CATALOG_FILE, TABLE
 from headgate.operations.render_command_results import show_audit, show_progress
 from headgate.runtime.sink_tables import open_tables_read_only
-from headgate.tables.iceberg.history import read_history
 
 ROWS_SHOWN = 4
 COLUMNS_SHOWN = ("trip_id", "pickup_at", "distance_km", "fare", "kafka_partition", "kafka_offset")
@@ -49,10 +49,10 @@ class Contents:
 
 def read_contents(settings: SinkSettings) -> Contents:
     with open_tables_read_only(settings) as tables:
-        table = tables.supports_catalog().load(tables.name)
-        history = read_history(table, settings.name, settings.table.branch)
-        scan = table.scan(selected_fields=COLUMNS_SHOWN, limit=ROWS_SHOWN)
-        return Contents(history, scan.to_arrow().to_pylist())
+        history, (_, files) = tables.reader.history(), tables.reader.scan(COLUMNS_SHOWN)
+        batches = (batch.slice(0, ROWS_SHOWN) for file in files for batch in file.batches())
+        rows = (row for batch in batches for row in batch.to_pylist())
+        return Contents(history, list(islice(rows, ROWS_SHOWN)))
 
 
 def show_contents(screen: Screen, held: Contents) -> None:

@@ -31,7 +31,14 @@ from headgate.data_plane.formats.record_format import (
     RecordFormat,
     UndecodableRecords,
 )
-from headgate.data_plane.formats.registry.frames import is_of_glue
+from headgate.data_plane.formats.registry.frames import (
+    APICURIO_HEADER,
+    FRAMING,
+    GUID,
+    ID,
+    IDS_OF_HEADERS,
+    is_of_glue,
+)
 from headgate.data_plane.formats.unknown_fields import (
     EvolvingFormat,
     RowPlace,
@@ -133,7 +140,9 @@ def _find_format(values: Sequence[bytes | None], options: Mapping[str, str]) -> 
     there = [value for value in values if value is not None]
     if there and sum(map(is_of_glue, there)) * 2 >= len(there):
         return _GLUE_REGISTRY
-    framed = [value for value in there if value[:1] == b"\0"]
+    # An id of a header may be a GUID, or Apicurio's; such values without one are of other formats.
+    fronts = (ID, GUID, *IDS_OF_HEADERS) if FRAMING in options else (ID,)
+    framed = [value for value in there if value and value[0] in fronts]
     if not there or len(framed) * 2 < len(there):
         return "json"
     if "registry.url" not in options:
@@ -145,6 +154,8 @@ def _find_format(values: Sequence[bytes | None], options: Mapping[str, str]) -> 
     # Backwards: the client keeps its first answer, and only Protobuf asks for a descriptor.
     names = [name for name in format_names() if name.endswith(_REGISTRY)][::-1]
     names.remove(_GLUE_REGISTRY)
+    if options.get(FRAMING) == APICURIO_HEADER:
+        names.remove("protobuf-registry")  # it refuses them
     envelopes = {name: count_envelopes(framed, _format_of(name, options)) for name in names}
     return min(names, key=lambda name: envelopes[name].unreadable)
 
@@ -207,6 +218,10 @@ def _propose_of_json(
     envelope = looks.envelope or Envelope.PLAIN
     rows = [_row(document, envelope) for document in documents if document is not None]
     proposal = propose_columns(row for row in rows if row is not None)
+    if name == "connect-json":  # its schemas tell times and decimals from numbers and texts
+        place = ROW_PLACES.get(envelope, RowPlace())
+        written = _written_columns(values, _format_of(name, options), place)
+        proposal = _proposal_of(written, looks) if written.fields else proposal
     keys = [_document(key, name) for key, _ in records]
     return ProposedRecords(
         name,

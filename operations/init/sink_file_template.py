@@ -11,6 +11,7 @@ from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redaction import printable
 from headgate.data_plane.cdc.policy import Envelope
+from headgate.data_plane.formats.registry.frames import reading_of
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.record_samples import newest_records
 from headgate.operations.init.infer_columns import ProposedColumn
@@ -139,7 +140,8 @@ def init(
     records: ProposedRecords | None = None
     if topic is not None:
         Cluster(settings.kafka).brokers()  # its error names the address
-        newest = newest_records(settings.kafka, topic, SAMPLE_RECORDS)
+        reading = reading_of(settings.format.options, settings.format.key_options)
+        newest = newest_records(settings.kafka, topic, SAMPLE_RECORDS, reading)
         records = propose_records(newest, settings.format, fixed="type" in format)
         text = build_sink_file(name, folder, topic, kafka, format=format, records=records)
         parse(text)

@@ -8,7 +8,7 @@ TAKEOVER-7). Pure: what was read comes in, what to do goes out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.control_protocol.identifiers import TopicPartition
@@ -70,11 +70,16 @@ class ControlLog:
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
     """One source partition: the table holds exactly what lies before ``start`` (``None``: nobody
-    knows), the group is at ``group``."""
+    knows), the group is at ``group``.
+
+    ``filled``: where the newest announcement ends of which the table has rows. What lies between
+    there and ``start`` was for other tables.
+    """
 
     partition: TopicPartition
     start: int | None
     group: int
+    filled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,9 @@ def plan_takeover(
         of_group = group.get(at, max((end for end, *_ in told.get(at, ())), default=0))
         start, found = _start_of(at, told.get(at, []), log, (began or {}).get(at))
         doubts += found
-        partitions.append(PartitionPlan(at, start if at in told else of_group, of_group))
+        start = start if at in told else of_group
+        filled = max((end for end, a, held in told.get(at, ()) if held and a.files), default=0)
+        partitions.append(PartitionPlan(at, start, of_group, filled))
     if judged.lost and not heals:
         unknown.append(
             f"{sum(judged.lost.values())} rows in {len(judged.lost)} files were announced, and the "
@@ -167,6 +174,49 @@ def plan_takeover(
         doubts=tuple(doubts),
         doubts_of_adoption=tuple(unknown),
     )
+
+
+def combine(plans: Mapping[str, TakeoverPlan]) -> TakeoverPlan:
+    """Return the plan for several tables with one offset per partition (TAKEOVER-9).
+
+    Each may be read from before its end, as far as none of its rows come from there.
+    """
+    if len(plans) == 1:
+        return next(iter(plans.values()))
+    by_partition: dict[TopicPartition, list[tuple[str, PartitionPlan]]] = {}
+    for table, plan in plans.items():
+        for each in plan.partitions:
+            by_partition.setdefault(each.partition, []).append((table, each))
+    partitions, apart = [], []
+    for at, found in sorted(by_partition.items()):
+        known = [each.start for _, each in found if each.start is not None]
+        start = min(known) if len(known) == len(found) else None
+        partitions.append(PartitionPlan(at, start, found[0][1].group))
+        ahead = [(table, each) for table, each in found if each.filled > (start or 0)]
+        if start is not None and ahead:
+            table, farthest = max(ahead, key=lambda one: one[1].filled)
+            apart.append(
+                f"{at}: {table} holds rows up to {farthest.filled}, another table ends at {start}"
+            )
+    return TakeoverPlan(
+        tuple(partitions),
+        {path: rows for plan in plans.values() for path, rows in plan.outstanding.items()},
+        {path: rows for plan in plans.values() for path, rows in plan.lost.items()},
+        sum(plan.by_mark for plan in plans.values()),
+        doubts=(*_of_tables(plans, lambda plan: plan.doubts), *apart),
+        doubts_of_adoption=_of_tables(plans, lambda plan: plan.doubts_of_adoption),
+    )
+
+
+def _of_tables(
+    plans: Mapping[str, TakeoverPlan], doubts_of: Callable[[TakeoverPlan], Iterable[str]]
+) -> tuple[str, ...]:
+    """Return each doubt once, with the tables that it is about."""
+    tables: dict[str, list[str]] = {}
+    for table, plan in plans.items():
+        for doubt in doubts_of(plan):
+            tables.setdefault(doubt, []).append(table)
+    return tuple(f"{', '.join(named)}: {doubt}" for doubt, named in tables.items())
 
 
 _Told = tuple[int, Announcement, bool]

@@ -198,7 +198,7 @@ def _translate_creation(report: Report, section: dict[str, Any], *, routed: bool
         return
     create: dict[str, Any] = {"schema": _CREATE[form]}
     report.keep("iceberg.tables.auto-create-enabled", "tables.create, for tables to come")
-    if parts := _partition_parts(partition):
+    if parts := partition_parts(partition):
         create["partition_by"] = parts
     report.keep("iceberg.tables.default-partition-by", "tables.create.partition_by")
     if properties:
@@ -211,7 +211,7 @@ def _translate_creation(report: Report, section: dict[str, Any], *, routed: bool
     tables = [
         {"match": re.escape(t).replace("\\", ""), "partition_by": parts}
         for t in tables_of(report)
-        if (parts := _partition_parts(report.get(f"iceberg.table.{t}.partition-by")))
+        if (parts := partition_parts(report.get(f"iceberg.table.{t}.partition-by")))
     ]
     if tables:
         section["table"] = tables
@@ -219,8 +219,8 @@ def _translate_creation(report: Report, section: dict[str, Any], *, routed: bool
         report.keep(f"iceberg.table.{table}.partition-by", "tables.table.partition_by")
 
 
-def _partition_parts(text: str) -> list[str]:
-    """Split at commas outside of parentheses; Iceberg's names of transforms into ours."""
+def partition_parts(text: str) -> list[str]:
+    """Return the parts of a partition setting of the connector, in the words of a sink file."""
     found = []
     for part in (p.strip() for p in _PARTS.findall(text)):
         name, bracket, inner = part.partition("(")

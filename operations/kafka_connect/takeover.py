@@ -1,40 +1,52 @@
 """Implements ``headgate takeover``: goes on exactly where Iceberg's Kafka Connect sink stopped.
 
 What is read is in ``control_topic.py`` and ``tables/iceberg/connector_files.py``, what follows from
-it in ``plan.py``. Nothing is written but one commit of the table (rule TAKEOVER-10): it claims the
-table as a person's claim does, with the offsets, the adopted files, and the connector's own mark,
-which fences it (TAKEOVER-11).
+it in ``plan.py``. A person's claim of the sink's table (rule TAKEOVER-10) brings the offsets, the
+adopted files, and the connector's own mark, which fences it (TAKEOVER-11). The tables of a sink
+with routes get their files and the mark before, each by a commit of its own (TAKEOVER-9).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import ICEBERG
-from headgate.control_protocol.commit_record import TAKEOVER, CommitRecord
+from headgate.control_protocol.commit_record import OPERATOR, TAKEOVER, CommitRecord
 from headgate.control_protocol.errors import (
     AdoptionRefused,
     ConfigurationError,
     ConnectorAwake,
+    HeadgateError,
     RetryLater,
+    TableMissing,
     TakeoverInexact,
     TakeoverUnfit,
 )
 from headgate.control_protocol.events import WrittenFile
-from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.identifiers import (
+    Sender,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
+    CommitAttempt,
+    Landed,
     Lineage,
     TableView,
     TopicState,
+    Unknown,
 )
 from headgate.kafka.cluster import ANSWER_S_MAX, silent
 from headgate.kafka.group_offsets import read_group_offsets
 from headgate.operations.access.kafka_connection import open_source_topics
-from headgate.operations.access.tables import open_primary
+from headgate.operations.control.offsets_of_group import read_or_create_primary
 from headgate.operations.control.operator_claim import (
     actor,
     commit_claim,
@@ -56,13 +68,16 @@ from headgate.operations.kafka_connect.plan import (
     ControlLog,
     TableHistory,
     TakeoverPlan,
+    combine,
     plan_takeover,
 )
 from headgate.operations.kafka_connect.translation import ANCESTOR, APACHE
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
-from headgate.tables.iceberg.connector_fence import fence_properties, mark_property
+from headgate.tables.iceberg.connector_fence import fence_properties, mark_at, mark_property
 from headgate.tables.iceberg.connector_files import (
+    BranchFiles,
     find_missing,
+    has_mark,
     read_branch_files,
     written_file,
 )
@@ -124,44 +139,68 @@ class TakeoverRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class FilledTable:
+    """A table that the connector has filled: as it was read, and the files that it gets now."""
+
+    view: TableView
+    plan: TakeoverPlan
+    files: tuple[WrittenFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Takeover:
-    """A takeover that was planned on the table as ``view``; nothing is done yet."""
+    """A takeover that was planned on the tables as they were read; nothing is done yet.
+
+    ``plan`` is that of all ``tables`` together.
+    """
 
     connector: Connector
     request: TakeoverRequest
-    view: TableView
+    tables: tuple[FilledTable, ...]
     plan: TakeoverPlan
     offsets: Offsets
     topics: Mapping[str, TopicState]
     ends: Mapping[int, int]
-    files: tuple[WrittenFile, ...]
+    gone: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows are adopted."""
+        return sum(file.records for table in self.tables for file in table.files)
 
     def describe(self) -> Iterator[str]:
-        """Yield the plan, line by line: what the table holds, and what will be done."""
-        plan, files = self.plan, len(self.plan.outstanding)
-        yield (
-            f"{self.view.table}: filled by group {self.connector.group}, by control topic "
-            f"{self.connector.control_topic}"
-        )
-        for each in plan.partitions:
-            start = "unknown" if each.start is None else each.start
-            yield f"  {each.partition}: the table holds up to {start}, the group is at {each.group}"
-        yield f"  outstanding: {sum(plan.outstanding.values())} rows in {files} files"
-        if plan.lost:
-            rows = sum(plan.lost.values())
-            yield f"  lost by the connector: {rows} rows in {len(plan.lost)} files"
-        if plan.by_mark:
-            yield f"  {plan.by_mark} announcements count by the table's mark alone: history expired"
+        """Yield the plan, line by line: what the tables hold, and what will be done."""
+        for table in self.tables:
+            yield (
+                f"{table.view.table}: filled by group {self.connector.group}, by control topic "
+                f"{self.connector.control_topic}"
+            )
+            yield from _describe_holdings(table.plan)
+        for name in self.gone:
+            yield f"{name} is not there any more: what was announced for it is left out"
         if self.request.adopts:
-            rows = sum(file.records for file in self.files)
-            yield f"adopt: {rows} rows in {len(self.files)} files are added, and reading begins at"
+            files = sum(len(table.files) for table in self.tables)
+            yield f"adopt: {self.rows} rows in {files} files are added, and reading begins at"
         else:
             yield "reread: the outstanding files are left as orphans, and reading begins at"
         yield from (f"  {at}: {offset}" for at, offset in sorted(self.offsets.items()))
         yield (
-            "the connector is fenced by its own mark for seven days, from release 1.11 on also in "
-            "the middle of a commit; never start it again"
+            "the connector is fenced by its own mark for seven days: it adds nothing more, from "
+            "release 1.11 on also from the middle of a commit; delete it"
         )
+
+
+def _describe_holdings(plan: TakeoverPlan) -> Iterator[str]:
+    for each in plan.partitions:
+        start = "unknown" if each.start is None else each.start
+        yield f"  {each.partition}: the table holds up to {start}, the group is at {each.group}"
+    files = len(plan.outstanding)
+    yield f"  outstanding: {sum(plan.outstanding.values())} rows in {files} files"
+    if plan.lost:
+        rows = sum(plan.lost.values())
+        yield f"  lost by the connector: {rows} rows in {len(plan.lost)} files"
+    if plan.by_mark:
+        yield f"  {plan.by_mark} announcements count by the table's mark alone: history expired"
 
 
 def plan(settings: SinkSettings, keys: Mapping[str, str], request: TakeoverRequest) -> Takeover:
@@ -188,49 +227,117 @@ def plan(settings: SinkSettings, keys: Mapping[str, str], request: TakeoverReque
     at = (TopicPartition(t, n) for t, state in topics.items() for n in state.partitions)
     group = read_group_offsets(silent(kafka), connector.group, at, ANSWER_S_MAX)
     require_nobody(kafka, connector.group)
+    read = _Read(connector, request, control, told, group)
     with open_tables_read_only(settings) as tables:
-        return _plan_table(settings, tables, (connector, request, control), (told, group, topics))
+        _require_unclaimed(settings, tables)
+        names, gone = _find_tables(tables, keys, connector, told)
+        filled = [_plan_table(tables, name, read) for name in names]
+        found = combine({each.view.table: each.plan for each in filled})
+        _require_exact(found, request)
+        if request.adopts:
+            filled = [_with_adopted_files(tables, each, told) for each in filled]
+    offsets = _offsets(connector, request, found, topics)
+    return Takeover(connector, request, tuple(filled), found, offsets, topics, control.ends, gone)
 
 
-_Read = tuple[list[WorkerAnnouncement], dict[TopicPartition, int], Mapping[str, TopicState]]
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What Kafka says of the connector."""
+
+    connector: Connector
+    request: TakeoverRequest
+    control: ControlTopic
+    told: list[WorkerAnnouncement]
+    group: Mapping[TopicPartition, int]
 
 
-def _plan_table(
-    settings: SinkSettings,
+def _find_tables(
     tables: SinkTables,
-    asked: tuple[Connector, TakeoverRequest, ControlTopic],
-    read: _Read,
-) -> Takeover:
-    (connector, request, control), (told, group, topics) = asked, read
-    name = settings.table.identifier
-    view = tables.reader.view()
-    _require_unclaimed(settings, view)
+    keys: Mapping[str, str],
+    connector: Connector,
+    told: Iterable[WorkerAnnouncement],
+) -> tuple[list[str], tuple[str, ...]]:
+    """Return the tables that the connector fills or has announced files of, and those of them that
+    are gone."""
+    if not tables.settings.tables:
+        return [tables.name], ()
+    dynamic = keys.get("iceberg.tables.dynamic-enabled", "").lower() == "true"
+    listed = "" if dynamic else keys.get("iceberg.tables", "")
+    announced = {name for each in told for name in each.files}
+    wanted = {*announced, *(name.strip() for name in listed.split(","))} - {"", tables.name}
+    # A route may name every table of the catalog: those of others are not touched.
+    others = tables.named_by_routes() - wanted - {tables.name}
+    wanted |= {name for name in others if _is_marked(tables, name, connector)}
+    gone = set(tables.missing(wanted))
+    if not wanted - gone:
+        raise TakeoverUnfit(
+            "no table is there that the connector would have filled: there is nothing to take over",
+            "start the sink: source.start_at says where it begins",
+        )
+    return sorted(wanted - gone), tuple(sorted(gone & announced))
+
+
+def _is_marked(tables: SinkTables, name: str, connector: Connector) -> bool:
+    mark = mark_property(connector.control_topic, connector.group)
+    try:
+        table = tables.supports_catalog().load(name)
+    except HeadgateError:  # nothing was announced for it: it is somebody else's
+        return False
+    return has_mark(table, tables.settings.table.branch, mark)
+
+
+def _plan_table(tables: SinkTables, name: str, read: _Read) -> FilledTable:
+    connector, settings = read.connector, tables.settings
+    with closing(tables.open(name)) as opened:
+        view = opened.read()
     table = tables.supports_catalog().load(name)
-    files = read_branch_files(
-        table, settings.table.branch, mark_property(connector.control_topic, connector.group)
+    mark = mark_property(connector.control_topic, connector.group)
+    files = read_branch_files(table, settings.table.branch, mark)
+    _require_fit_table(settings, view, files)
+    log = ControlLog(
+        [a.for_table(name) for a in read.told], read.control.begins, read.control.oldest_ms
     )
+    history = TableHistory(files.ever, files.mark, files.whole)
+    asked = read.request
+    plan = plan_takeover(log, history, read.group, began=asked.began, heals=asked.heals)
+    return FilledTable(view, plan, ())
+
+
+def _require_fit_table(settings: SinkSettings, view: TableView, files: BranchFiles) -> None:
+    """Raise ``TakeoverUnfit`` for a table that somebody else fills, or that has been upserted."""
     if files.equality_deletes:
         raise TakeoverUnfit(
-            f"table {name} has equality deletes, of an upsert",
+            f"table {view.table} has equality deletes, of an upsert",
             "compact them away, or fill a new table",
         )
-    log = ControlLog([a.for_table(name) for a in told], control.begins, control.oldest_ms)
-    history = TableHistory(files.ever, files.mark, files.whole)
-    found = plan_takeover(log, history, group, began=request.began, heals=request.heals)
-    _require_exact(found, request)
-    adopted = _adopted_files(table, name, found, told) if request.adopts else ()
-    offsets = _offsets(connector, request, found, topics)
-    return Takeover(connector, request, view, found, offsets, topics, control.ends, adopted)
+    if _is_prepared(view):
+        return
+    if files.fenced_by:
+        sinks = ", ".join(sorted(files.fenced_by))
+        raise TakeoverUnfit(
+            f"sink {sinks} has taken over {view.table} from this connector already",
+            f"start that one, or let the connector go on first: headgate takeover {sinks} --back",
+        )
+    if view.lineage is not Lineage.FRESH:
+        raise TakeoverUnfit(
+            f"sink {settings.name} has filled {view.table} itself already",
+            "only a sink that has never begun takes over; give a new one another name",
+        )
+    if view.head is None and not settings.tables:
+        raise TakeoverUnfit(
+            f"table {view.table} is empty: there is nothing to take over",
+            "start the sink: source.start_at says where it begins",
+        )
+
+
+def _is_prepared(view: TableView) -> bool:
+    """Return whether a takeover that was interrupted has fenced this table of several already."""
+    record = view.record
+    return record is not None and record.command == TAKEOVER and record.transaction.epoch == 0
 
 
 def _require_fit_settings(settings: SinkSettings) -> None:
     """TAKEOVER-9: raise ``TakeoverUnfit`` for a sink that a takeover cannot give offsets to."""
-    if settings.tables:
-        raise TakeoverUnfit(
-            "a sink with routes has one offset per partition for all of its tables",
-            f"{_STOP}: its group then is where every table is (headgate offsets SINK set "
-            "--from-group)",
-        )
     if settings.table.type != ICEBERG:
         raise TakeoverUnfit(f"a table of type {settings.table.type} is not filled by the connector")
     if settings.has_keyed_table:
@@ -240,7 +347,14 @@ def _require_fit_settings(settings: SinkSettings) -> None:
         )
 
 
-def _require_unclaimed(settings: SinkSettings, view: TableView) -> None:
+def _require_unclaimed(settings: SinkSettings, tables: SinkTables) -> None:
+    """Raise ``TakeoverUnfit`` if the sink has begun; its ledger may be missing yet."""
+    try:
+        view = tables.reader.view()
+    except TableMissing:
+        if settings.tables and settings.table.create:
+            return
+        raise
     record = view.record
     if record is not None and record.command == TAKEOVER and record.is_claim:
         raise TakeoverUnfit(
@@ -249,13 +363,8 @@ def _require_unclaimed(settings: SinkSettings, view: TableView) -> None:
         )
     if view.lineage is not Lineage.FRESH:
         raise TakeoverUnfit(
-            f"sink {settings.name} has filled {view.table} itself already",
+            f"sink {settings.name} has begun already, by {view.table}",
             "only a sink that has never begun takes over; give a new one another name",
-        )
-    if view.head is None:
-        raise TakeoverUnfit(
-            f"table {view.table} is empty: there is nothing to take over",
-            "start the sink: source.start_at says where it begins",
         )
 
 
@@ -277,6 +386,11 @@ def _require_exact(found: TakeoverPlan, request: TakeoverRequest) -> None:
         hints.append("--adopt adds the outstanding files, and is exact here")
     elif found.lost and not request.heals:
         hints.append("--adopt --heal adds what the connector lost, too, if its files are there")
+    if any("is gone" in doubt for doubt in doubts):
+        hints.append(
+            f"or {_STOP}: its group is where every table is then (headgate offsets SINK set "
+            "--from-group)"
+        )
     if any("nothing says where it begins" in doubt for doubt in doubts):
         hints.append("--began TOPIC/PARTITION=OFFSET says where the connector began")
     raise TakeoverInexact(
@@ -285,11 +399,13 @@ def _require_exact(found: TakeoverPlan, request: TakeoverRequest) -> None:
     )
 
 
-def _adopted_files(
-    table: Any, name: str, found: TakeoverPlan, told: list[WorkerAnnouncement]
-) -> tuple[WrittenFile, ...]:
-    """TAKEOVER-8: return what was announced for this table, after looking at each file."""
-    wanted = {**found.outstanding, **found.lost}
+def _with_adopted_files(
+    tables: SinkTables, found: FilledTable, told: list[WorkerAnnouncement]
+) -> FilledTable:
+    """TAKEOVER-8: add what was announced for this table, after looking at each file."""
+    name = found.view.table
+    table = tables.supports_catalog().load(name)
+    wanted = {**found.plan.outstanding, **found.plan.lost}
     uuid_ = str(table.metadata.table_uuid)
     entries: dict[str, AnnouncedFile] = {}
     for each in told:
@@ -313,7 +429,7 @@ def _adopted_files(
             f"{len(gone)} of {len(files)} files are gone, or were changed: {gone[0]}",
             "an orphan clean-up may have removed them; without --adopt their records are reread",
         )
-    return files
+    return replace(found, files=files)
 
 
 def _offsets(
@@ -357,11 +473,42 @@ def _unread(at: TopicPartition, connector: Connector, request: TakeoverRequest, 
 
 
 def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
-    """Commit once, on the table as it was when the plan was made (TAKEOVER-10).
+    """Commit on the tables as they were when the plan was made (TAKEOVER-10).
 
-    Raises ``ConnectorAwake`` if the connector has done anything since, and ``RetryLater`` if the
+    Raises ``ConnectorAwake`` if the connector has done anything since, and ``RetryLater`` if a
     commit was refused, or if it is unknown whether it landed: the same command goes on from there.
     """
+    _require_still_at_rest(settings, takeover)
+    facts: dict[str, Any] = {"command": TAKEOVER, "actor": actor()}
+    connector = takeover.connector
+    fence = _fence(settings, connector, takeover.ends)
+    if not settings.tables:
+        (table,) = takeover.tables
+        claim = make_first_record(
+            settings, takeover.offsets, takeover.topics, epoch=1, records=takeover.rows, **facts
+        )
+        commit_claim(settings, table.view, claim, _failed(settings), files=table.files, fence=fence)
+        return
+    with open_tables_read_only(settings) as tables:
+        for table in takeover.tables:
+            if not table.files and _is_prepared(table.view):
+                continue
+            rows = sum(file.records for file in table.files)
+            record = make_first_record(
+                settings, takeover.offsets, takeover.topics, records=rows, **facts
+            )
+            if before := table.view.record:  # of the same command, interrupted
+                epoch, number = before.transaction.epoch, before.transaction.number
+                following = TransactionId(epoch, TransactionNumber(number + 1))
+                record = replace(record, transaction=following, coordinator=before.coordinator)
+            _commit_to(tables, CommitAttempt(table.view, record, table.files, fence=fence))
+    _require_still_at_rest(settings, takeover)  # what was announced meanwhile is in no table
+    ledger = read_or_create_primary(settings)
+    claim = make_first_record(settings, takeover.offsets, takeover.topics, epoch=1, **facts)
+    commit_claim(settings, ledger, claim, _failed(settings), fence=fence)
+
+
+def _require_still_at_rest(settings: SinkSettings, takeover: Takeover) -> None:
     connector = takeover.connector
     require_nobody(settings.kafka, connector.group)
     ends = read_ends(settings.kafka, connector.control_topic, connector.group)
@@ -370,34 +517,29 @@ def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
             f"control topic {connector.control_topic} has grown since it was read",
             "the connector is at work: stop it, and begin again",
         )
-    claim = make_first_record(
-        settings,
-        takeover.offsets,
-        takeover.topics,
-        epoch=1,
-        records=sum(file.records for file in takeover.files),
-        command=TAKEOVER,
-        actor=actor(),
-    )
-    _commit(settings, connector, (takeover.view, takeover.ends), claim, files=takeover.files)
 
 
-def _commit(
-    settings: SinkSettings,
-    connector: Connector,
-    found: tuple[TableView, Mapping[int, int]],
-    claim: CommitRecord,
-    *,
-    files: tuple[WrittenFile, ...] = (),
-) -> None:
-    """Commit a claim that fences the connector. Raises ``RetryLater`` unless it landed."""
-    view, ends = found
-    failed = RetryLater(
+def _fence(settings: SinkSettings, connector: Connector, ends: Mapping[int, int]) -> dict[str, str]:
+    return fence_properties(settings.name, connector.control_topic, connector.group, ends)
+
+
+def _failed(settings: SinkSettings) -> RetryLater:
+    return RetryLater(
         f"sink {settings.name} has not done it",
         "run the same command again: it finds out what landed",
     )
-    fence = fence_properties(settings.name, connector.control_topic, connector.group, ends)
-    commit_claim(settings, view, claim, failed, files=files, fence=fence)
+
+
+def _commit_to(tables: SinkTables, attempt: CommitAttempt) -> None:
+    """Commit to one table of several. Raises ``RetryLater`` unless it landed."""
+    with closing(tables.open(attempt.base.table)) as table:
+        outcome = table.commit(attempt)
+        if isinstance(outcome, Landed):
+            return
+        if isinstance(outcome, Unknown) and attempt.record.is_same_commit(table.read().record):
+            return
+    failed = _failed(tables.settings)
+    raise RetryLater(f"{failed.message}: {attempt.base.table}: {outcome.reason}", failed.hint)
 
 
 # --------------------------------------------------------------------------------------- going back
@@ -405,11 +547,15 @@ def _commit(
 
 @dataclass(frozen=True, slots=True)
 class WayBack:
-    """A return to the connector that was planned; nothing is done yet."""
+    """A return to the connector that was planned; nothing is done yet.
+
+    ``fenced``: the tables of a sink with routes.
+    """
 
     connector: Connector
     view: TableView
     record: CommitRecord
+    fenced: tuple[TableView, ...]
     ends: Mapping[int, int]
 
     def describe(self) -> Iterator[str]:
@@ -432,23 +578,43 @@ def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
     require_nobody(settings.kafka, connector.group)
     topic = connector.control_topic
     control = read_control_topic(settings.kafka, topic, connector.group)
-    with open_primary(settings) as table:
-        view = table.read()
-    record = record_for_claim(settings, view)
-    if record.pending_commits:
+    told = assemble(control.records, topic, connector.group)
+    with open_tables_read_only(settings) as tables:
+        with closing(tables.open_primary()) as table:
+            view = table.read()
+        record = record_for_claim(settings, view)
+        pending = tables.undelivered_commits(record)
+        fenced = []
+        names = _find_tables(tables, keys, connector, told)[0] if settings.tables else ()
+        for name in names:
+            with closing(tables.open(name)) as opened:
+                fenced.append(opened.read())
+    if pending:
         raise TakeoverUnfit(
-            f"{len(record.pending_commits)} deliveries to the quarantine are pending",
+            f"{len(pending)} deliveries to other tables are pending",
             "start the sink, wait until headgate status says that nothing is, and stop it",
         )
-    return WayBack(connector, view, record, control.ends)
+    own = tuple(each for each in fenced if each.record is not None)
+    return WayBack(connector, view, record, own, control.ends)
 
 
 def go_back(settings: SinkSettings, way: WayBack) -> None:
-    """Stop the sink by a claim that fences what the connector had announced, then set its group."""
-    require_nobody(settings.kafka, way.connector.group)
+    """Stop the sink by a claim, let the connector commit what it announces from here on, and then
+    set its group."""
+    connector = way.connector
+    require_nobody(settings.kafka, connector.group)
+    mark = mark_at(connector.control_topic, connector.group, way.ends)
     claim = make_claim(way.record, f"{TAKEOVER} --back", stopped=True)
-    _commit(settings, way.connector, (way.view, way.ends), claim)
-    write_group_offsets(settings.kafka, way.connector.group, way.record.offsets)
+    commit_claim(settings, way.view, claim, _failed(settings), fence=mark)
+    with open_tables_read_only(settings) as tables:
+        for view in way.fenced:
+            assert view.record is not None, "only tables of the sink are fenced"
+            sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
+            record = replace(
+                view.record, transaction=claim.transaction, coordinator=sender, records=0
+            )
+            _commit_to(tables, CommitAttempt(view, record, fence=mark))
+    write_group_offsets(settings.kafka, connector.group, way.record.offsets)
 
 
 def parse_began(texts: tuple[str, ...]) -> dict[TopicPartition, int]:

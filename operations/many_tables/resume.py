@@ -19,6 +19,7 @@ from headgate.control_protocol.events import Resume
 from headgate.operations.access.open_secondary_tables import require_many_tables
 from headgate.operations.access.tables import open_reader
 from headgate.operations.control.pause import LOOKED_AT_S, default_patience_s, send_until_applied
+from headgate.runtime.sink_tables import SinkTables
 
 _GONE_HINT = (
     "restore it, and ask again; or name it, and the sink creates it again if tables.create says how"
@@ -34,7 +35,9 @@ def resume_tables(
     Returns their names. Raises ``TableStillSuspended`` if something is still wrong,
     ``ConfigurationError`` for a table that is not suspended, and as ``pause``.
     """
-    suspended, gone = _read_suspended(settings)
+    require_many_tables(settings.tables)
+    with open_reader(settings) as tables:
+        suspended, gone = _read_suspended(tables)
     strangers = sorted(set(names) - suspended.keys())
     if strangers or not suspended:
         raise ConfigurationError(
@@ -76,7 +79,9 @@ def resume_and_open(
     Returns the names of those that were suspended. Raises as ``resume_tables``, and ``RetryLater``
     if one does not open within ``patience_s``.
     """
-    suspended, gone = _read_suspended(settings)
+    require_many_tables(settings.tables)
+    with open_reader(settings) as tables:
+        suspended, gone = _read_suspended(tables)
     resumed = tuple(sorted(suspended.keys() & set(names) if names else suspended))
     if any(not suspended[name].resuming for name in resumed):
         resume_tables(settings, resumed, patience_s)
@@ -93,7 +98,11 @@ def _wait_until_open(
     """Wait until the tables take rows; those that were ``gone``, until their first rows are in."""
     patience_s = default_patience_s(settings.coordinator) if patience_s is None else patience_s
     until_s = time.monotonic() + patience_s + settings.coordinator.commit_interval_ms / 1_000
-    while waiting := _find_unopened(settings, names, gone):
+    while True:
+        with open_reader(settings) as tables:
+            waiting = _find_unopened(tables, names, gone)
+        if not waiting:
+            return
         if time.monotonic() >= until_s:
             name, (why, then) = next(iter(sorted(waiting.items())))
             raise RetryLater(f"{', '.join(sorted(waiting))}: {name} {why}", then)
@@ -101,20 +110,16 @@ def _wait_until_open(
 
 
 def _find_unopened(
-    settings: SinkSettings, names: Collection[str], gone: Collection[str]
+    tables: SinkTables, names: Collection[str], gone: Collection[str]
 ) -> dict[str, tuple[str, str]]:
     """Return, by table that takes no rows yet, why not and what to do."""
     delivered = "it receives what is pending for it first (headgate tables SINK); then ask again"
-    suspended, _ = _read_suspended(settings)
+    suspended, _ = _read_suspended(tables)
     waiting = {n: ("is resuming, but not open yet", delivered) for n in names if n in suspended}
     if recreated := (set(names) & set(gone)) - waiting.keys():
-        with open_reader(settings) as tables:
-            history = tables.reader.history()
-            pending = {
-                pending_commit.table
-                for pending_commit in tables.undelivered_commits(history.record)
-            }
-            there = recreated - set(tables.missing(recreated))
+        history = tables.reader.history()
+        pending = {each.table for each in tables.undelivered_commits(history.record)}
+        there = recreated - set(tables.missing(recreated))
         for name in recreated - (there & history.filled.keys() - pending):
             waiting[name] = (
                 "was gone, and is created again with the next record for it",
@@ -131,11 +136,9 @@ def _may_create(tables: TablesSettings, table: str) -> bool:
     return creates_from.takes_columns_from_records or declared
 
 
-def _read_suspended(settings: SinkSettings) -> tuple[dict[str, Suspended], set[str]]:
+def _read_suspended(tables: SinkTables) -> tuple[dict[str, Suspended], set[str]]:
     """Return what is suspended, by name, and the names of those that are gone."""
-    require_many_tables(settings.tables)
-    with open_reader(settings) as tables:
-        record = tables.reader.history().record
-        suspended = {each.table: each for each in (record.suspended if record else ())}
-        dropped = {n for n, each in suspended.items() if each.why.startswith(TableMissing.code)}
-        return suspended, {name for name in dropped if not tables.exists(name)}
+    record = tables.reader.history().record
+    suspended = {each.table: each for each in (record.suspended if record else ())}
+    dropped = {n for n, each in suspended.items() if each.why.startswith(TableMissing.code)}
+    return suspended, {name for name in dropped if not tables.exists(name)}

@@ -24,7 +24,12 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.message_encoding import SkipReason
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.spark_batch_decision import QUERY_TOPIC, is_of_query
-from headgate.control_protocol.table_history import History, Newest, empty_history
+from headgate.control_protocol.table_history import (
+    FencedConnector,
+    History,
+    Newest,
+    empty_history,
+)
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.first_records import first_timestamps
@@ -49,6 +54,10 @@ from headgate.operations.status.report import (
     RejectedRecord,
     StatusReport,
     lag_of,
+)
+from headgate.operations.status.returned_connector import (
+    fenced_connector_of,
+    require_nobody_returned,
 )
 from headgate.runtime.health import (
     EXIT_CODES,
@@ -118,6 +127,8 @@ def status(
     ask_group = notes.reachable and heard_events.silent and not (stopped or of_query)
     group = Cluster(settings.kafka), settings.source.group_id
     unheard = _note_silent_members(*group, settings.control.topic, notes) if ask_group else 0
+    if table_status.connector and not wrong and notes.reachable:
+        _note_returned_connector(group[0], table_status.connector, notes)
     if not (wrong or record) and notes.reachable:
         refused = find_start_error(settings)
         wrong = LastError.of(refused, settings.redacted) if refused else None
@@ -237,6 +248,7 @@ class _TableStatus:
     wrong: LastError | None = None
     pending: tuple[PendingCommit, ...] = ()
     bad: tuple[RejectedRecord, ...] = ()
+    connector: FencedConnector | None = None
 
 
 def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) -> _TableStatus:
@@ -248,12 +260,13 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
             gone = describe_unusable_tables(tables, history)
             notes.texts += map(settings.redacted, [*gone, MEND_TABLES] if gone else [])
             bad = _rejected_records(tables, history, notes)
+            connector = fenced_connector_of(tables.reader)
     except TableMissing:
         if not settings.table.create:
             raise
         return _TableStatus(empty_history(settings.table.identifier, settings.table.branch))
     wrong = LastError.of(refused, settings.redacted) if refused else None
-    return _TableStatus(history, wrong, pending, bad)
+    return _TableStatus(history, wrong, pending, bad, connector)
 
 
 def _rejected_records(
@@ -414,6 +427,13 @@ def _note_silent_members(cluster: Cluster, group: str, topic: str, notes: _Notes
             "their control topic another one? their logs say it"
         )
     return len(members)
+
+
+def _note_returned_connector(cluster: Cluster, connector: FencedConnector, notes: _Notes) -> None:
+    try:
+        require_nobody_returned(cluster, connector)
+    except (RetryLater, ConfigurationError) as error:
+        notes.note_failure(f"members of group {connector.group} are", error)
 
 
 def _alive_participants(heard_events: Heard, now_ms: int) -> Iterable[ParticipantStatus]:

@@ -5,12 +5,11 @@ Not imported by the package itself: only code that opens a catalog needs pyicebe
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyarrow.fs import AwsStandardS3RetryStrategy
 from pyiceberg.catalog import Catalog, MetastoreCatalog
@@ -22,15 +21,11 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     NotInstalledError,
     OAuthError,
-    ResolveError,
     UnauthorizedError,
-    ValidationError,
 )
-from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile
-from pyiceberg.serializers import FromInputFile, ToOutputFile
-from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
-from pyiceberg.typedef import EMPTY_DICT, IcebergBaseModel, Properties, RecursiveDict
+from pyiceberg.io import PY_IO_IMPL, FileIO
+from pyiceberg.table import StagedTable, Table
+from pyiceberg.typedef import EMPTY_DICT, Properties, RecursiveDict
 from pyiceberg.utils.config import Config, merge_config
 
 from headgate.control_protocol.errors import (
@@ -49,6 +44,7 @@ from headgate.tables.iceberg.catalog_types import (
 )
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm
+from headgate.tables.iceberg.metadata_files import UNDECODED, MetadataFiles
 from headgate.tables.storage.avro_file_reads import with_avro_checks
 from headgate.tables.storage.damaged_files import FileDamaged
 from headgate.tables.storage.file_io import PATIENCE, is_far, is_ours, open_files
@@ -67,12 +63,8 @@ _CATALOG_TABLES = 2
 """The tables of a SQL catalog itself."""
 
 _STORE_TRIES = 5
-_METADATA_TRIES = 3
 
 _RESTORE = "restore the file from a backup of the store"
-_UNDECODED = (ValueError, LookupError, TypeError, EOFError, SystemError, ResolveError, zlib.error)
-"""What pyiceberg's decoder raises for bytes that are no manifest."""
-
 _PATIENT = {
     "s3.retry-strategy-impl": PATIENCE,
     "s3.connect-timeout": "3",
@@ -122,8 +114,7 @@ def load_catalog(
             kind = require_java_type(name, properties)
             return _with_own_files(JavaCatalog(name, properties, kind, jvm, timeout_s=timeout_s))
         told = {**properties, **({"init_catalog_tables": "false"} if looking else {})}
-        catalog = with_version_3_writes(_catalog_opener(name, told, timeout_s)())
-        return _with_own_files(catalog, looking=looking)
+        return _with_own_files(_catalog_opener(name, told, timeout_s)(), looking=looking)
     except Exception as error:  # noqa: BLE001 - whatever a driver raises becomes one of ours
         failure = catalog_failure(error, f"catalog {name!r} cannot be opened")
         raise type(failure)(_without_secrets(properties, failure.message), failure.hint) from None
@@ -170,7 +161,7 @@ def _is_not_rest_answer(error: Exception) -> bool:
 
 def metadata_failure(error: Exception, what: str) -> HeadgateError:
     """Do as ``catalog_failure`` where metadata was fetched: what does not decode is damaged."""
-    if isinstance(error, _UNDECODED) and not isinstance(error, FileDamaged):
+    if isinstance(error, UNDECODED) and not isinstance(error, FileDamaged):
         said = f"its metadata cannot be decoded: {first_line(error)}"
         return LogUnreadable(f"{what}: {said}", _RESTORE)
     return catalog_failure(error, what)
@@ -295,17 +286,18 @@ def _not_installed(what: str, error: ImportError, extra: str) -> ConfigurationEr
     )
 
 
-class _Version3(TableMetadataV3):
-    """pyiceberg 0.12 reads and updates such metadata, but refuses to write it."""
-
-    model_dump_json = IcebergBaseModel.model_dump_json  # type: ignore[pydantic-field]
-
-
-def with_version_3_writes(catalog: Catalog) -> Catalog:
-    """Let the catalog write version 3. A server writes metadata itself, else pyiceberg does."""
+def with_own_metadata(catalog: Catalog) -> MetadataFiles:
+    """Have the catalog write metadata our way (version 3, too), unless a server writes it."""
+    files = MetadataFiles()
     if isinstance(catalog, MetastoreCatalog):
-        catalog._write_metadata = _write_metadata  # type: ignore[method-assign]  # noqa: SLF001 - this catalog's only
-    return catalog
+        theirs = catalog._update_and_stage_table  # noqa: SLF001 - this catalog's only, as below
+
+        def stage(current: Table | None, *requested: Any) -> StagedTable:
+            return files.stage(theirs, current, requested)
+
+        catalog._update_and_stage_table = stage  # type: ignore[assignment]  # noqa: SLF001
+        catalog._write_metadata = files.write  # type: ignore[method-assign]  # noqa: SLF001
+    return files
 
 
 def _with_own_files(catalog: Catalog, *, looking: bool = False) -> Catalog:
@@ -313,6 +305,7 @@ def _with_own_files(catalog: Catalog, *, looking: bool = False) -> Catalog:
 
     For a command that only reads, so have tables on this machine.
     """
+    metadata = with_own_metadata(catalog)
     theirs = catalog._load_file_io  # noqa: SLF001 - this catalog's only, as below
 
     def files(properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
@@ -325,19 +318,19 @@ def _with_own_files(catalog: Catalog, *, looking: bool = False) -> Catalog:
 
     catalog._load_file_io = files  # type: ignore[method-assign]  # noqa: SLF001
     if hasattr(catalog, "_convert_orm_to_iceberg"):
-        catalog._convert_orm_to_iceberg = partial(_sql_table, catalog)  # noqa: SLF001
+        catalog._convert_orm_to_iceberg = partial(_sql_table, catalog, metadata)  # noqa: SLF001
     if hasattr(catalog, "_is_s3tables_database"):  # asked at each commit, though it never changes
         catalog._is_s3tables_database = lru_cache(catalog._is_s3tables_database)  # noqa: SLF001
-        catalog._write_metadata_no_exist_check = _write_metadata  # type: ignore[attr-defined]  # noqa: SLF001
+        catalog._write_metadata_no_exist_check = metadata.write  # type: ignore[attr-defined]  # noqa: SLF001
     return catalog
 
 
-def _sql_table(catalog: Catalog, row: IcebergTables) -> Table:
+def _sql_table(catalog: Catalog, known: MetadataFiles, row: IcebergTables) -> Table:
     """Build the table as pyiceberg's SQL catalog does, but with our files."""
     if not row.metadata_location:
         raise NoSuchTableError("Table property metadata_location is missing")
     files = catalog._load_file_io(location=row.metadata_location)  # noqa: SLF001 - see above
-    metadata = _read_metadata(files.new_input(row.metadata_location))
+    metadata = known.read(files.new_input(row.metadata_location))
     return Table(
         identifier=(*Catalog.identifier_to_tuple(row.table_namespace), row.table_name),
         metadata=metadata,
@@ -345,28 +338,6 @@ def _sql_table(catalog: Catalog, row: IcebergTables) -> Table:
         io=catalog._load_file_io(metadata.properties, row.metadata_location),  # noqa: SLF001
         catalog=catalog,
     )
-
-
-def _read_metadata(file: InputFile) -> TableMetadata:
-    """Raise ``FileDamaged`` where it is no JSON, also when it is read again."""
-    for tries_left in reversed(range(_METADATA_TRIES)):
-        try:
-            return FromInputFile.table_metadata(file)
-        except (ValidationError, *_UNDECODED) as error:
-            if isinstance(error, ValidationError) and "json_invalid" not in str(error):
-                raise  # it arrived, and holds what pyiceberg does not know
-            if not tries_left:
-                raise FileDamaged(file.location, "it is not JSON") from error
-    raise AssertionError("the last try returns or raises")
-
-
-def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
-    if isinstance(metadata, TableMetadataV3):
-        fields = {name: getattr(metadata, name) for name in type(metadata).model_fields}
-        if not metadata.snapshots:
-            fields["next_row_id"] = metadata.next_row_id or 0  # pyiceberg omits it
-        metadata = _Version3.model_construct(**fields)
-    ToOutputFile.table_metadata(metadata, io.new_output(metadata_path))
 
 
 def _bound_transaction(timeout_ms: int, connection: Connection) -> None:

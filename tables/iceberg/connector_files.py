@@ -24,6 +24,7 @@ from pyiceberg.utils.datetime import (
 )
 
 from headgate.control_protocol.events import WrittenFile
+from headgate.tables.iceberg.connector_fence import is_fence, sinks_that_fence
 from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.tag_lineage import (
     ancestry,
@@ -38,12 +39,16 @@ _THREADS = 8
 @dataclass(frozen=True, slots=True)
 class BranchFiles:
     """Every data file that the branch has or had, as far as its snapshots are left (``whole``: all
-    are), the connector's newest mark, and whether equality deletes are in force."""
+    are), the connector's newest mark, and whether equality deletes are in force.
+
+    ``fenced_by``: the sinks that have taken the table over from this connector, and not given back.
+    """
 
     ever: frozenset[str]
     mark: Mapping[int, int]
     whole: bool
     equality_deletes: bool
+    fenced_by: frozenset[str] = frozenset()
 
 
 def read_branch_files(table: Table, branch: str, mark: str) -> BranchFiles:
@@ -51,7 +56,9 @@ def read_branch_files(table: Table, branch: str, mark: str) -> BranchFiles:
     snapshots = snapshots_by_id(table.metadata)
     ref = parent_ref_of(table.metadata, branch)
     line = list(ancestry(snapshots, ref)) if ref else []
-    marked = next((p for s in line if mark in (p := properties_of(s))), {})
+    marks = [p for s in line if mark in (p := properties_of(s))]
+    own = next((p[mark] for p in marks if not is_fence(p[mark])), "{}")
+    fences = marks[0] if marks and is_fence(marks[0][mark]) else {}
     ever, seen, equality = set[str](), set[str](), False
     with ThreadPoolExecutor(_THREADS) as threads:
         listed = list(threads.map(lambda snapshot: snapshot.manifests(table.io), line))
@@ -69,8 +76,15 @@ def read_branch_files(table: Table, branch: str, mark: str) -> BranchFiles:
                 entry.data_file.content == DataFileContent.EQUALITY_DELETES for entry in entries
             )
     whole = not line or _is_first(line[-1], listed[-1])
-    position = {int(p): int(end) for p, end in json.loads(marked.get(mark, "{}")).items()}
-    return BranchFiles(frozenset(ever), position, whole, equality)
+    position = {int(p): int(end) for p, end in json.loads(own).items()}
+    return BranchFiles(frozenset(ever), position, whole, equality, sinks_that_fence(fences))
+
+
+def has_mark(table: Table, branch: str, mark: str) -> bool:
+    """Return whether a snapshot of the branch shows that the connector has filled the table."""
+    ref = parent_ref_of(table.metadata, branch)
+    line = ancestry(snapshots_by_id(table.metadata), ref) if ref else ()
+    return any(mark in properties_of(snapshot) for snapshot in line)
 
 
 def _is_first(snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> bool:

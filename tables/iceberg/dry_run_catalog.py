@@ -20,7 +20,7 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import EMPTY_DICT
 
-from headgate.tables.iceberg.catalog import with_version_3_writes
+from headgate.tables.iceberg.catalog import with_own_metadata
 from headgate.tables.iceberg.table_creation import ensure_namespaces
 
 _NOT_HERE = (
@@ -38,7 +38,7 @@ class DryRunCatalog(NoopCatalog, MetastoreCatalog):
 
     def __init__(self, folder: Path, real: Catalog | None) -> None:
         super().__init__("dry-run")
-        with_version_3_writes(self)
+        with_own_metadata(self)
         self._folder = folder
         self._namespaces: set[tuple[str, ...]] = set()
         self._locations: dict[tuple[str, ...], str] = {}

@@ -16,12 +16,26 @@ from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.table_history import FileRows, History, LiveFile, Newest, SinkCommit
+from headgate.control_protocol.table_history import (
+    FencedConnector,
+    FileRows,
+    History,
+    LiveFile,
+    Newest,
+    SinkCommit,
+)
 from headgate.tables.iceberg.catalog import naming_table
+from headgate.tables.iceberg.connector_fence import find_fenced_connector
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.manifest_entries import live_entries
 from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.tag_lineage import (
+    ancestry,
+    parent_ref_of,
+    properties_of,
+    snapshots_by_id,
+)
 from headgate.tables.storage.file_io import SCHEMES, on_s3, read_whole
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 
@@ -93,6 +107,14 @@ class IcebergReader:
     def history(self, newest: Newest | None = None) -> History:
         with self._naming_table():
             return read_history(self.table, self._sink, self._branch, newest)
+
+    def fenced_connector(self) -> FencedConnector | None:
+        metadata = self.table.metadata
+        ref = parent_ref_of(metadata, self._branch)
+        line = ancestry(snapshots_by_id(metadata), ref) if ref else ()
+        return find_fenced_connector(
+            self._sink, ((snapshot.snapshot_id, properties_of(snapshot)) for snapshot in line)
+        )
 
     def has_moved(self) -> bool:
         now = self.table.catalog.load_table(self.table.name())  # refresh() would move this one, too

@@ -92,6 +92,7 @@ class PlayedFrame:
     def __init__(self, ranges: dict[int, tuple[int, int]], tasks: int) -> None:
         self._ranges = ranges
         self._tasks = tasks
+        self.is_computed = False
         settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10000"}
         conf = SimpleNamespace(get=settings.__getitem__, set=settings.__setitem__)
         context = SimpleNamespace(master="local[2]")
@@ -101,7 +102,22 @@ class PlayedFrame:
         self._writer = writer
         return self
 
+    @property
+    def write(self) -> PlayedFrame:
+        return self
+
+    def format(self, name: str) -> PlayedFrame:
+        assert name == "noop"
+        return self
+
+    def mode(self, _: str) -> PlayedFrame:
+        return self
+
+    def save(self) -> None:
+        self.is_computed = True
+
     def collect(self) -> list[dict[str, Any]]:
+        self.is_computed = True
         rows = self._places()
         return [
             {"outcome": value.as_py()}
@@ -269,7 +285,9 @@ class History:
         except ValueError:  # torn, which the query is to say
             begin = end = {}
         ranges = {p: (begin[p], max(begin[p], end[p])) for p in end}
-        query(self.frame(ranges, self.random.randrange(1, 4)), number)
+        frame = self.frame(ranges, self.random.randrange(1, 4))
+        query(frame, number)
+        assert frame.is_computed or not self.stateful, "Spark lacks the state after this batch"
         checkpoint.commit(number)
         self.strike()
         if self.random.random() < 0.15:

@@ -25,10 +25,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 from confluent_kafka import Producer
 from integration.readers import read_with_duckdb
-from spark_query.spark_programs import PATIENCE_S, Programs, Running
+from spark_query.spark_programs import PATIENCE_S, Programs, Running, running_below
 
 from headgate.config.load import load
 from headgate.control_protocol.errors import TableMissing
@@ -41,32 +40,58 @@ RECORDS = 3_000
 """So many come in before each kill."""
 PER_BATCH = 300
 WHILE_IT_RUNS_S = 8.0
-SOURCE_ENDS = "KafkaMicroBatchStream.metrics"
-"""Spark's Kafka source 4.1 ends a query after it has repeated a batch that was not committed."""
+_ENDS = ("CONCURRENT_STREAM_LOG_UPDATE", "Python worker exited unexpectedly", "Connection reset")
+"""How Spark ends a query whose checkpoint another one has, or whose Python process was killed."""
 APPENDED = "db.appended"
 
-_APPENDS = f"""
+_READY, _MOVES = "the queries run", "a batch is done"
+_PROGRAM = f"""
+import time
 from pyiceberg.catalog.sql import SqlCatalog
+
 lake = SqlCatalog("lake", uri="sqlite:///HERE/catalog.db", warehouse="file://HERE/warehouse")
 lake.create_namespace_if_not_exists("db")
+
 def append(frame, number):
     rows = frame.toArrow()
-    table = lake.create_table_if_not_exists("{APPENDED}", schema=rows.schema)
-    table.append(rows)
-appends = (
-    trips.writeStream.option("checkpointLocation", "HERE/appends").foreachBatch(append).start()
-)
-"""
-_READY, _MOVES = "the queries run", "a batch is done"
+    lake.create_table_if_not_exists("{APPENDED}", schema=rows.schema).append(rows)
 
+def starts_appends():
+    writer = trips.writeStream.option("checkpointLocation", "HERE/appends")
+    return writer.foreachBatch(append).start()
 
-_TELLS = f"""
-while not spark.streams.awaitAnyTermination(0.2):
-    if query.lastProgress and query.lastProgress["numInputRows"]:
-        print({_MOVES!r}, flush=True)
-        break
-spark.streams.awaitAnyTermination()
+def starts_query():
+    return QUERY
+
+starts = [starts_query, starts_appends][:COUNT]
+running = [start() for start in starts]
+print({_READY!r}, flush=True)
+moves = False
+
+def again(number):
+    # Spark's Kafka source ends a query that has repeated a batch: it is started once more.
+    error = running[number].exception()
+    if error is None or "IterableOps.map" not in str(error):
+        raise SystemExit(str(error))
+    running[number] = starts[number]()
+
+while not ENDS:
+    for number, query in enumerate(running):
+        if not query.isActive:
+            again(number)
+        elif not moves and query.lastProgress and query.lastProgress["numInputRows"]:
+            moves = True
+            print({_MOVES!r}, flush=True)
+    time.sleep(0.1)
+for number in range(len(running)):
+    while True:
+        try:
+            running[number].processAllAvailable()
+            break
+        except Exception:
+            again(number)
 """
+"""The queries, each started again where Spark ends it."""
 
 
 class Kills:
@@ -91,11 +116,8 @@ class Kills:
             if doubled > self.doubled:
                 self.doubled, self.doubled_after = doubled, [*self.doubled_after, number + 1]
             print(f"kill {number + 1}: {what}; {rows} rows, {doubled} appended twice", flush=True)
-        for attempt in range(4):
-            ended = self.programs.run(query=self._query(ends=True))
-            if ended.returncode == 0:
-                break
-            assert SOURCE_ENDS in ended.stdout and attempt < 3, ended.stdout[-4000:]
+        ended = self.programs.run(query=self._query(ends=True))
+        assert ended.returncode == 0, ended.stdout[-4000:]
         rows, self.doubled = self.judge()
         assert rows == self._produced, f"{rows} rows of {self._produced} records"
 
@@ -103,24 +125,20 @@ class Kills:
 
     def _strike(self) -> str:
         before = self._trouble_checkpoint()
-        kinds = ("one", "one", "a worker", "two", "two", "stalled", "headgate run")
+        kinds = ("one", "one", "one", "a worker", "two", "stalled", "headgate run")
         during = self.random.choice(kinds)
         self.told[during] += 1
-        for _ in range(4):
-            if self._kill_one(during):
-                break
-            self.told["ended by Spark"] += 1
+        self._kill_one(during)
         if during == "headgate run":
             self._run_headgate()
         return f"{before}, {during}"
 
-    def _kill_one(self, during: str) -> bool:
-        """Start the queries and kill them; return False if they ended before."""
+    def _kill_one(self, during: str) -> None:
+        """Start the queries and kill them."""
         with self.programs.start(query=self._query()) as first:
             if not first.wait_for(_READY if self.random.random() < 0.2 else _MOVES):
-                self._require_own_end(first)
-                return False
-            if during == "a worker":
+                self.told["ended by itself"] += 1
+            elif during == "a worker":
                 self._wait_a_while()
                 self._kill_a_worker(first)
             elif during in ("two", "stalled"):
@@ -128,7 +146,6 @@ class Kills:
             self._wait_a_while()
             first.kill()
             self._require_own_end(first)
-        return True
 
     def _trouble_checkpoint(self) -> str:
         """Delete, restore or keep the checkpoint; keep a copy of it for later."""
@@ -175,9 +192,7 @@ class Kills:
 
     def _kill_a_worker(self, running: Running) -> None:
         """Kill a Python process that writes rows: Spark has the task fail, and the batch."""
-        below = psutil.Process(running.process.pid).children(recursive=True)
-        workers = [each for each in below if "pyspark" in " ".join(_command(each))]
-        if workers:
+        if workers := running_below(running.process.pid, "pyspark"):
             self.random.choice(workers).kill()
 
     def _run_headgate(self) -> None:
@@ -203,32 +218,21 @@ class Kills:
         output = running.output
         for name in ("HG-270", "HG-271", "HG-272"):
             self.told[name] += name in output
-        assert "Traceback" not in output or any(
-            expected in output
-            for expected in (
-                SOURCE_ENDS,
-                "HG-270",
-                "HG-271",
-                "HG-272",
-                "CONCURRENT_STREAM_LOG_UPDATE",
-                "concurrent",
-                "Python worker exited unexpectedly",
-                "Connection reset",
-            )
-        ), output[-6000:]
+        ends = (*_ENDS, "HG-270", "HG-271", "HG-272")
+        began, code = _READY in output, running.process.returncode
+        assert code == -signal.SIGKILL or (began and any(end in output for end in ends)), (
+            code,
+            output[-6000:],
+        )
 
     # ------------------------------------------------------------------------------ the programs
 
     def _query(self, *, appends: bool = True, ends: bool = False) -> str:
         query = self.programs.query.replace("500)", f"{PER_BATCH})")
-        text, _, _ = query.partition("query.processAllAvailable()")
-        if appends:
-            text += _APPENDS.replace("HERE", str(self._folder))
-        text += f"\nprint({_READY!r}, flush=True)\n"
-        names = ["query", *(["appends"] if appends else [])]
-        if ends:
-            return text + "".join(f"{name}.processAllAvailable()\n" for name in names)
-        return text + _TELLS
+        text, _, start = query.partition("query = ")
+        program = _PROGRAM.replace("HERE", str(self._folder)).replace("ENDS", str(ends))
+        program = program.replace("COUNT", "2" if appends else "1")
+        return text + program.replace("QUERY", start.partition("\n")[0])
 
     def _produce(self) -> None:
         producer = Producer({"bootstrap.servers": self._bootstrap})
@@ -280,13 +284,6 @@ class Kills:
         table = read_with_duckdb(str(found[0]))
         columns = ("id", "kafka_partition", "kafka_offset")
         return list(zip(*(table.column(each).to_pylist() for each in columns), strict=True))
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return list(process.cmdline())
-    except psutil.Error:
-        return []
 
 
 @contextmanager

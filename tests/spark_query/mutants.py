@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import BatchGap
 from headgate.control_protocol.ports import Landed
 from headgate.control_protocol.spark_batch_decision import Done, Take, decide_batch, record_of_batch
 from headgate.data_plane.spark.query_rows import RowsWriter
-from headgate.spark import query_table
+from headgate.spark import batches, query_table
 from headgate.spark.query_table import QueryTable
 
 
@@ -90,6 +90,10 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int]] = {
     "QUERY-6 without trimming": (lambda: _decides(not_trimmed), 2),
     "QUERY-7 off": (lambda: _decides(over_gaps), 9),
     "QUERY-8 off": (lambda: patch.object(query_table, "record_of_batch", going_back), 2),
+    "QUERY-9 without computing what is done": (
+        lambda: patch.object(batches, "compute_rows", lambda _: None),
+        4,
+    ),
     "QUERY-9 by the number alone": (lambda: _decides(by_number_alone), 24),
     "QUERY-12 without deciding again": (
         lambda: patch.object(QueryTable, "commit", not_decided_again),

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from headgate.operations.java import fetch_jars, user_cache_folder
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +67,7 @@ class Programs:
 
     def __init__(self, folder: Path, bootstrap: str, topic: str, *, spark: str = "4.1") -> None:
         self.folder, self._spark = folder, spark
+        self.master = "local[2]"
         self._changes = {
             "localhost:9092": bootstrap,
             "/tmp/lake": str(folder),
@@ -116,7 +119,7 @@ class Programs:
                 [*pyspark_of(self._spark), *filter(None, [os.environ.get("PYTHONPATH")])]
             ),
             "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_SUBMIT_ARGS": " ".join(["--master local[2]", *options, "pyspark-shell"]),
+            "PYSPARK_SUBMIT_ARGS": " ".join([f"--master {self.master}", *options, "pyspark-shell"]),
         }
         log = program.with_suffix(".log")
         with (
@@ -164,6 +167,16 @@ class Running:
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
         self.process.wait()
+
+
+def running_below(pid: int, text: str) -> list[psutil.Process]:
+    """The processes that this one started, and those, with such a command."""
+    found = []
+    for each in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # some end while they are asked
+            if text in " ".join(each.cmdline()):
+                found.append(each)
+    return found
 
 
 def dies(where: str, batch: int) -> str:

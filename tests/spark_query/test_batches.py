@@ -20,6 +20,7 @@ from headgate.control_protocol.errors import (
     BatchGap,
     BatchTooOld,
     ConfigurationError,
+    KeyChanged,
     KeyedPartitionsAdded,
     KeyTwice,
     RowsUnfit,
@@ -287,6 +288,15 @@ def test_query_21_a_row_replaces_the_row_of_its_key_and_a_deleted_one_deletes_it
     record = record_now(keyed)
     assert record.keys == KeyCounts(inserted=1, absent=1, superseded=2)
     assert (record.records, record.skipped, record.records_read) == (3, 11, 15)
+
+
+def test_query_21_a_table_that_was_filled_without_a_key_is_refused(history: History) -> None:
+    with closing(one_batch(history, 5)) as query:
+        query(frame(0, 5), 0)
+    text = history.sink.read_text()
+    history.sink.write_text(text.replace("create = true", 'create = true\nkey = ["id"]'))
+    with closing(one_batch(history, 9, start=5, name="d")) as query, pytest.raises(KeyChanged):
+        query(of_keys([1], [6]), 0)
 
 
 @pytest.mark.parametrize("offsets", [[5], [None]], ids=["another batch's", "none"])

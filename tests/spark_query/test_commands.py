@@ -47,13 +47,17 @@ class ChosenRows(PlayedFrame):
 class Filled:
     """A query on a topic of a broker, played: each batch takes the next five offsets of each."""
 
-    def __init__(self, folder: Path, bootstrap: str, topic: str, *, stateful: bool) -> None:
+    def __init__(
+        self, folder: Path, bootstrap: str, topic: str, *, stateful: bool, keyed: bool
+    ) -> None:
         self._topic, self._bootstrap = topic, bootstrap
         sink = folder / "orders.toml"
         text = SINK.format(folder=folder).replace('"127.0.0.1:1"', f'"{bootstrap}"')
         text = text.replace('topics = ["t"]', f'topics = ["{topic}"]').replace(
             "[table.record_columns]", '[table.record_columns]\ntopic = "kafka_topic"'
         )
+        if keyed:
+            text = text.replace("create = true", 'create = true\nkey = ["id"]')
         column = '{ name = "kafka_topic", type = "string", from_record = true },\n]'
         places = "\n[table.record_columns]"
         sink.write_text(text.replace(f"]{places}", column + places))
@@ -111,15 +115,16 @@ class TopicRows(ChosenRows):
         super().__init__(rows)
         self._topic = topic
 
-    def _rows(self, places: list[tuple[int, int]]) -> pa.RecordBatch:  # type: ignore[override]
-        made = PlayedFrame._rows(places)
+    def _rows(self, places: list[tuple[int, int]]) -> pa.RecordBatch:
+        made = super()._rows(places)
         return made.append_column("kafka_topic", pa.array([self._topic] * made.num_rows))
 
 
 @pytest.fixture
 def filled(bootstrap: str, topic_factory: Callable[..., str], tmp_path: Path) -> Any:
-    def make(*, stateful: bool = False) -> Filled:
-        made = Filled(tmp_path, bootstrap, topic_factory(PARTITIONS), stateful=stateful)
+    def make(*, stateful: bool = False, keyed: bool = False) -> Filled:
+        topic = topic_factory(PARTITIONS)
+        made = Filled(tmp_path, bootstrap, topic, stateful=stateful, keyed=keyed)
         made.produce()
         return made
 
@@ -144,6 +149,19 @@ def test_query_15_an_audit_does_not_take_rows_of_a_stateful_query_for_records(fi
     report = audit(sink.settings)
     assert report.findings == (), report
     assert any("stateful" in text for text in report.unproven), report
+
+
+def test_query_15_an_audit_does_not_replay_a_keyed_table_that_a_query_fills(filled: Any) -> None:
+    sink = filled(keyed=True)
+    sink.produce()
+    with closing(sink.query):
+        sink.batch(lambda offset: [offset])
+        sink.batch(lambda offset: [offset] if offset % 2 else [])
+    report = audit(sink.settings)
+    assert report.findings == (), report
+    assert any("not compared with the source" in text for text in report.unproven), report
+    assert any("has a key of its own" in text for text in report.proven), report
+    assert status(sink.settings).lag == 0
 
 
 def test_query_22_the_table_says_how_a_sink_is_that_a_query_fills(filled: Any) -> None:

@@ -99,6 +99,9 @@ class ConnectWorker:
         at = f"{self._url}/{self.name}/status"
         self._await(lambda: not self._call(at)["tasks"], "its tasks do not end")
 
+    def resume_connector(self) -> None:
+        self._call(f"{self._url}/{self.name}/resume", method="PUT")
+
     def pause_process(self) -> None:
         """Stop the JVM where it stands: it wakes with all that it had under way."""
         self._signal(signal.SIGSTOP)

@@ -6,7 +6,8 @@ by one. ``json.values`` lists what is accepted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,18 @@ _FEW = 64
 _LACKS, _IGNORES = 1, 2
 
 
+@dataclass(frozen=True, slots=True)
+class _KnownPlan:
+    """``plan``: of the schema and the fields that somebody looks for, if one can express them."""
+
+    schema: pa.Schema
+    fields: Fields | None
+    plan: one_pass.Plan | None
+
+    def is_for(self, schema: pa.Schema, fields: Fields | None) -> bool:
+        return self.fields is fields and self.schema.equals(schema, check_metadata=True)
+
+
 class JsonRecords:
     """Reads JSON, and remembers how each column spells dates and decimals. A ``RecordFormat``."""
 
@@ -41,18 +54,20 @@ class JsonRecords:
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         take_options(options or {})
         self._spellings: dict[pa.Schema, columns.Spelling] = {}
-        self._plans: dict[pa.Schema, tuple[Fields | None, one_pass.Plan | None]] = {}
+        self._plans: dict[pa.Schema, _KnownPlan] = {}
         self._watch = bad_record_search.Watch()
         self._named: tuple[pa.Schema, KeysByFieldName] | None = None
         self._finder: UnknownFieldFinder | None = None
         self._marks: Octets | None = None
+        self._refused = ""
+        """The column that refused a value last."""
         self.records_with_ignored_fields = 0
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         if all(map(field_names.has_exact_name, schema)):
-            return self._decode_with_options(values, schema)
+            return self._decode(values, schema)
         if self._named is None or not self._named[0].equals(schema, check_metadata=True):
-            self._named = (schema, KeysByFieldName(schema, self._decode_with_options))
+            self._named = (schema, KeysByFieldName(schema, self._decode))
         return self._named[1].decode(list(values))
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
@@ -87,37 +102,38 @@ class JsonRecords:
     def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         return paths.flag_missing_field(Packed.pack(values), path)
 
-    def _decode_with_options(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
-        if formats_column_options.has_marked_field(schema):
-            return json_column_options.decode(values, schema, self._decode)
-        return self._decode(values, schema)
-
     def _decode(self, some: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         """Read what is plain in one pass, and what that leaves by the rules."""
         values = Packed.pack(some)
+        marked = formats_column_options.has_marked_field(schema)
         plan = self._plan_for(schema)
         taken = one_pass.walk(values, plan) if plan else None
         if taken is None or not taken.batch.num_rows:
-            return self._decode_by_rules(values, schema)
+            return self._decode_without_pass(values, schema, marked=marked)
         left = taken.left_rows()
-        marked = self._finder is not None and self._finder.fields is not None
-        marks = (taken.found >> 2).astype(np.uint8) if marked else None
+        watched = self._finder is not None and self._finder.fields is not None
+        marks = (taken.found >> 2).astype(np.uint8) if watched else None
         self._marks = marks
         if not len(left):
             return taken.batch
         bad: dict[int, str] = {}
         try:
-            rest = self._decode_left(values.where(taken.found == one_pass.LEFT), schema)
+            some = values.take(left)
+            if marked or len(some) > _FEW:
+                rest = self._decode_without_pass(some, schema, marked=marked)
+            else:
+                rest = self._decode_few(some, taken.batch.slice(0, 0))
         except UndecodableRecords as error:
-            rest, bad = error.rest, {int(left[at]): reason for at, reason in error.bad.items()}
+            rows = left.tolist()
+            rest, bad = error.rest, {rows[at]: reason for at, reason in error.bad.items()}
         if marks is not None and self._marks is not None:
             marks[left] = self._marks
             self._marks = marks
         batch = taken.batch
         if rest.num_rows:
             good = np.setdiff1d(left, np.array([*bad], np.int64), assume_unique=True)
-            rows = np.concatenate([np.flatnonzero(taken.found != one_pass.LEFT), good])
-            batch = pa.concat_batches([batch, rest]).take(pa.array(np.argsort(rows)))
+            order = np.argsort(np.concatenate([np.flatnonzero(taken.found != one_pass.LEFT), good]))
+            batch = pa.concat_batches([batch, rest]).take(pa.array(order))
         if bad:
             raise UndecodableRecords(bad, batch)
         return batch
@@ -125,19 +141,30 @@ class JsonRecords:
     def _plan_for(self, schema: pa.Schema) -> one_pass.Plan | None:
         fields = self._finder.fields if self._finder else None
         known = self._plans.get(schema)
-        if known is None or known[0] is not fields:
-            known = self._plans[schema] = (fields, one_pass.compile_plan(schema, fields))
-        return known[1]
+        # Schemas are equal whatever their fields are marked with.
+        if known is None or not known.is_for(schema, fields):
+            known = _KnownPlan(schema, fields, one_pass.compile_plan(schema, fields))
+            self._plans[schema] = known
+        return known.plan
 
-    def _decode_left(self, values: Packed, schema: pa.Schema) -> pa.RecordBatch:
-        """Decode what the pass left: a few records one by one, which costs less than a block."""
-        if len(values) > _FEW:
-            return self._decode_by_rules(values, schema)
+    def _decode_without_pass(
+        self, values: Packed, schema: pa.Schema, *, marked: bool
+    ) -> pa.RecordBatch:
+        if marked:
+            return json_column_options.decode(values, schema, self._decode)
+        return self._decode_by_rules(values, schema)
+
+    def _decode_few(self, values: Packed, none: pa.RecordBatch) -> pa.RecordBatch:
+        """Decode what the pass left one by one, which costs less than a block of so few.
+
+        ``none``: no rows, of the schema.
+        """
+        schema = none.schema
         self._know_spelling(values, schema)
         fields = self._finder.fields if self._finder else None
         ill_formed, _, marks = bad_record_search.suspect_records(values.array, fields)
         self._marks = _doubt_ill_formed(marks, ill_formed)
-        parts: list[pa.RecordBatch] = []
+        parts = [none]
         bad: dict[int, str] = {}
         for row, value in enumerate(values):
             result = self._decode_one(value or b"", schema, "", ill_formed=bool(ill_formed[row]))
@@ -145,7 +172,7 @@ class JsonRecords:
                 bad[row] = result
             else:
                 parts.append(result)
-        rest = pa.concat_batches([rows_from([], schema), *parts])
+        rest = pa.concat_batches(parts)
         if bad:
             raise UndecodableRecords(bad, rest)
         return rest
@@ -216,19 +243,13 @@ class JsonRecords:
             return str(reason)
         except ValueError as reason:
             return self._decode_leniently(value, schema, reason, sure=ill_formed)
-        if suspected:  # it is mostly right, and then nothing else needs to be converted
-            field = schema.field(suspected)
-            try:
-                json_values.convert_field(field, record)
-            except ValueError as reason:
-                return self._decode_leniently(
-                    value, schema, reason, sure=_is_common_type(field.type)
-                )
         row: dict[str, Any] = {}
-        for field in schema:
+        # Bad records often come in rows, with the same fault: what was wrong before comes first.
+        for field in _fields_after(schema, suspected, self._refused):
             try:
                 row[field.name] = json_values.convert_field(field, record)
             except ValueError as reason:
+                self._refused = field.name
                 sure = _is_common_type(field.type)
                 return self._decode_leniently(value, schema, reason, sure=sure)
         return rows_from([row], schema)
@@ -246,6 +267,14 @@ class JsonRecords:
             except Unfit:
                 pass
         return str(reason)
+
+
+def _fields_after(schema: pa.Schema, *names: str) -> Iterator[pa.Field]:
+    """Yield the fields of these names, if there are any, and then all."""
+    for name in names:
+        if (at := schema.get_field_index(name)) >= 0:
+            yield schema.field(at)
+    yield from schema
 
 
 def _doubt_ill_formed(marks: Octets | None, ill_formed: Flags) -> Octets | None:

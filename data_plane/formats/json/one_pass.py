@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from headgate.data_plane.formats import column_options
+from headgate.data_plane.formats.casting import epoch_times
 from headgate.data_plane.formats.casting.relabel import relabel, storage_type
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Fields, Integers, Octets, Table, Walked, WalkPlan, loops
@@ -40,7 +42,7 @@ class _Kind(IntEnum):
 
 # Places in a row of the table, in the order of the C code's ``struct column``.
 _KIND, _NULLABLE, _LARGE, _ONE, _OTHER, _FIRST_KEY, _KEY_COUNT, _UNKNOWN, _ITEM, _KEY = range(10)
-_VALID, _VALUES, _DATA, _ROOM, _DATA_ROOM, _COUNT, _USED, _NULLS = range(10, 18)
+_OPTION, _VALID, _VALUES, _DATA, _ROOM, _DATA_ROOM, _COUNT, _USED, _NULLS = range(10, 19)
 _WIDTHS = {
     _Kind.INT32: 4,
     _Kind.FLOAT: 4,
@@ -87,6 +89,8 @@ class _Column:
     unknown: int = 0
     item: int = 0
     key: int = 0
+    option: int = 0
+    repeated: bool = False
     children: list[int] = field(default_factory=list)
 
 
@@ -115,7 +119,7 @@ class Plan:
         self.walk = WalkPlan(self._keys)
         self.table: Table = np.zeros((len(self.columns), _NULLS + 1), np.int64)
         for at, column in enumerate(self.columns):
-            self.table[at, : _KEY + 1] = self._numbers(column)
+            self.table[at, : _OPTION + 1] = self._numbers(column)
 
     def _unfinished(self) -> Iterable[_Column]:
         """Return every column, also those that are added meanwhile."""
@@ -130,7 +134,15 @@ class Plan:
     def _column_of(self, source: pa.Field, around: _Column, place: int | None = None) -> _Column:
         kind, one, other = _kind_of(source.type)
         at = around.place if place is None else place
-        return _Column(kind, source.type, source.nullable, one, other, at, around.depth + 1)
+        made = _Column(kind, source.type, source.nullable, one, other, at, around.depth + 1)
+        made.repeated = around.repeated or around.kind in (_Kind.LIST, _Kind.MAP)
+        if column_options.is_marked(source):
+            # By the rules, a struct with nothing else in it is never null.
+            only = around.depth and all(map(_is_ruled, around.type))
+            if made.repeated or only or at >= 0:
+                raise _Unplanned
+            made.option = _option_of(source, kind)
+        return made
 
     def _add_entries(self, column: _Column) -> None:
         inside = self._any[column.place] if column.place >= 0 else Fields.OPAQUE
@@ -179,7 +191,7 @@ class Plan:
         large = column.type in (pa.large_string(), pa.large_binary())
         large = large or kinds.is_large_list(column.type)
         keys = [column.first_key, column.key_count, column.unknown, column.item, column.key]
-        return [column.kind, column.nullable, large, column.one, column.other, *keys]
+        return [column.kind, column.nullable, large, column.one, column.other, *keys, column.option]
 
 
 _UNKNOWN_FIELD = -2
@@ -233,6 +245,23 @@ def _kind_of(kind: pa.DataType) -> tuple[_Kind, int, int]:
         result = _Kind.TIMESTAMP if kinds.is_timestamp(kind) else _Kind.TIME
         return result, _PER_SECOND[kind.unit], int(zoned)
     raise _Unplanned
+
+
+def _is_ruled(field: pa.Field) -> bool:
+    """Return whether the field, or everything in it, has a rule of its own."""
+    if kinds.is_struct(field.type) and field.type.num_fields:
+        return all(map(_is_ruled, field.type))
+    return column_options.is_marked(field)
+
+
+def _option_of(marked: pa.Field, kind: _Kind) -> int:
+    """Return what the C code must know of the field's rule (``column_options``)."""
+    unit = column_options.unit_of(marked)
+    if unit and kind in (_Kind.TIME, _Kind.TIMESTAMP) and not column_options.is_as_text(marked):
+        return int(10 ** epoch_times.DIGITS[unit])
+    if unit or kind != _Kind.STRING:
+        raise _Unplanned
+    return 1
 
 
 # --------------------------------------------------------------------------------------- the pass

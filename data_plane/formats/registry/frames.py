@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.data_plane.formats.protobuf.decoder import Broken, varint
+from headgate.kafka.record_samples import HeadersByName, KeyAndValue, Reading
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Integers
 
@@ -65,7 +66,7 @@ class IdHeaders:
     def __bool__(self) -> bool:
         return bool(self.names)
 
-    def with_frame(self, value: bytes | None, headers: Mapping[str, bytes | None]) -> bytes | None:
+    def with_frame(self, value: bytes | None, headers: HeadersByName) -> bytes | None:
         """Return the value behind the frame that its header holds; without a header as it is.
 
         Only headers say that an id is one of Apicurio's: no value may begin as if one had.
@@ -87,6 +88,17 @@ class IdHeaders:
             return values
         known = (dict(some or ()) for some in headers)
         return Packed.of(map(self.with_frame, values, known))
+
+
+def reading_of(options: Mapping[str, str], key_options: Mapping[str, str]) -> Reading:
+    """Return what takes a record's key and value as formats with these options read them."""
+    of_values, of_keys = id_headers_of(options, "value"), id_headers_of(key_options, "key")
+
+    def read(record: KeyAndValue, headers: HeadersByName) -> KeyAndValue:
+        key, value = record
+        return of_keys.with_frame(key, headers), of_values.with_frame(value, headers)
+
+    return read
 
 
 # ------------------------------------------------------------------------------------------- values

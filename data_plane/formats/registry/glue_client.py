@@ -36,6 +36,9 @@ _DENIED = frozenset(
     }
 )
 _DENIED_STATUSES = (401, 403)
+_MISCONFIGURED = frozenset(
+    {"NoRegionError", "ProfileNotFound", "ConfigParseError", "PartialCredentialsError"}
+)
 _READABLE = "AVAILABLE"
 _RIGHTS = "allow glue:GetSchemaVersion, and see which identity the AWS credentials here have"
 
@@ -79,7 +82,7 @@ class GlueClient:
         self._options = options
         self._lock = threading.Lock()
         self._client: Any = None
-        self._redaction = Redaction()
+        self._credentials: Any = None
 
     def schema_version(self, uuid: str, what: str) -> tuple[str, str]:
         """Return data format and text. Raises ``NoSuchSchema``, ``MissingRights``,
@@ -122,11 +125,17 @@ class GlueClient:
         if code == _UNKNOWN:
             return NoSuchSchema(f"the registry does not know {what}")
         # Cut last: a secret that a cut divides would not be found.
-        words = self._redaction(printable(f"{code}: {text}"))[:_QUOTED_CHARACTERS]
+        words = self._redacted(printable(f"{code}: {text}"))[:_QUOTED_CHARACTERS]
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if code in _DENIED or status in _DENIED_STATUSES:
             return MissingRights(f"Glue refuses {what}: {words}", _RIGHTS)
         return Unreachable(f"Glue does not give {what}: {words}", self._where())
+
+    def _redacted(self, text: str) -> str:
+        """Mask the credentials that signed the question, which a role renews."""
+        keys = self._credentials.get_frozen_credentials()
+        own = (keys.access_key, keys.secret_key, keys.token)
+        return Redaction(frozenset(filter(None, own)))(text)
 
     def _where(self) -> str:
         meta = self._client.meta
@@ -159,17 +168,13 @@ class GlueClient:
             session.set_default_client_config(limits)  # also for whoever gives a profile's role
             if _KEYS[0] in texts:
                 session.set_credentials(*(texts.get(name) for name in _KEYS))
-            keys = session.get_credentials()
-            if keys is not None:
-                frozen = keys.get_frozen_credentials()
-                own = (frozen.access_key, frozen.secret_key, frozen.token)
-                self._redaction = Redaction(frozenset(filter(None, own)))
+            self._credentials = session.get_credentials()
             return session.create_client(
                 "glue", region_name=texts.get(_REGION), endpoint_url=texts.get(_ENDPOINT)
             )
         except (BotoCoreError, ValueError) as error:
             name = type(error).__name__
-            if name in ("NoRegionError", "ProfileNotFound", "ConfigParseError"):
+            if name in _MISCONFIGURED:
                 why = printable(str(error))[:_QUOTED_CHARACTERS]
                 raise ConfigurationError(
                     f"Glue's registry cannot be asked: {why}",

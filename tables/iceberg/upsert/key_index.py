@@ -1,8 +1,9 @@
 """Where the row of a key is: a cache of the live data files' keys, in bounded memory (rule KEY-7).
 
-Sorted runs that are merged as they grow, like those of an LSM tree: 28 bytes for each row. What is
-known of a data file stays true for ever, because data files never change; the index is only ever
-behind its table, never ahead of it.
+Sorted runs that are merged as they grow, like those of an LSM tree. A row takes 28 bytes of memory;
+beyond some millions of rows, 32 of the local disk and 1.4 of memory. What is known of a data file
+stays true for ever, because data files never change; the index is only ever behind its table, never
+ahead of it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,14 +22,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.control_protocol.errors import KeyIndexFull
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.native.kernels import Integers, Lanes, Words, loops
 from headgate.tables.iceberg.upsert.index_memory import Take
+from headgate.tables.iceberg.upsert.key_runs import (
+    EMPTY,
+    ROW_BYTES,
+    Run,
+    StoredRun,
+    Wanted,
+    merge_runs,
+    merge_stored,
+    store_runs,
+)
 
-ROW_BYTES = 28
+_log = redacted_logger(__name__)
+
 MERGED_ROWS_MAX = 1_000_000
 MERGED_SHARE = 8
 """Runs become at most this large, or this part of the index: a merge needs little beside it, and a
 key is looked up in few of them."""
+
+HELD_ROWS_MAX = 4_000_000
+"""What one table has in memory at most, before it goes to a file."""
+READERS = 16
+"""Threads that wait for the disk."""
+MERGED_RUNS = 8
+"""So many files of up to twice that size become one, in seconds; larger ones stay as they are."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -64,91 +86,117 @@ class Found:
         return Found(self.asked[kept], self.files[kept], self.positions[kept], self.sources[kept])
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Rows in the order of their keys' high words."""
-
-    high: Words
-    low: Words
-    files: npt.NDArray[np.int32]
-    positions: npt.NDArray[np.uint32]
-    sources: npt.NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.high)
-
-    def select_rows(self, chosen: npt.NDArray[np.bool_] | Numbers) -> _Run:
-        return _Run(
-            self.high[chosen],
-            self.low[chosen],
-            self.files[chosen],
-            self.positions[chosen],
-            self.sources[chosen],
-        )
-
-    def merge_with(self, other: _Run) -> _Run:
-        """One run of both, in one pass, for each is sorted; column by column, for the memory."""
-        high = np.concatenate([self.high, other.high])
-        order = np.argsort(high, kind="stable").astype(np.uint32)
-        return _Run(
-            high[order],
-            np.concatenate([self.low, other.low])[order],
-            np.concatenate([self.files, other.files])[order],
-            np.concatenate([self.positions, other.positions])[order],
-            np.concatenate([self.sources, other.sources])[order],
-        )
-
-
 @dataclass(slots=True)
 class KeyIndex:
-    """``bytes_max`` bounds what it holds; ``dead`` tells which positions of a file are dead: merges
-    forget those rows, so that a key which changes often does not fill the runs. ``any_dead``:
-    whether it is worth asking. ``take``: where other tables' indexes have a part of the bytes."""
+    """``bytes_max`` bounds what it holds of memory; ``dead`` tells which positions of a file are
+    dead: merges forget those rows, so that a key which changes often does not fill the runs.
+    ``take``: where other tables' indexes have a part of the bytes. ``any_dead``: whether it is
+    worth asking. ``folder``: for the files of what is too much for memory; without one there are
+    none."""
 
     bytes_max: int
     dead: Callable[[str], Numbers] = field(default=lambda _: np.empty(0, np.int64))
     take: Take | None = None
     any_dead: Callable[[], bool] = field(default=lambda: True)
+    folder: str | None = None
     numbers: dict[str, int] = field(default_factory=dict)
     _paths: dict[int, str] = field(default_factory=dict)
     _gone: set[int] = field(default_factory=set)
-    _runs: list[_Run] = field(default_factory=list)
+    _runs: list[Run] = field(default_factory=list)
+    _stored: list[StoredRun] = field(default_factory=list)
     _next: int = 0
 
     def __len__(self) -> int:
-        return sum(len(run) for run in self._runs)
+        return sum(map(len, self._runs)) + sum(map(len, self._stored))
+
+    @property
+    def held_bytes(self) -> int:
+        """What it holds of memory."""
+        return self._bytes_of(sum(map(len, self._runs)), self._stored)
 
     def path(self, number: int) -> str:
         return self._paths[number]
 
     def add(self, path: str, keys: FileKeys) -> None:
         """Raises ``KeyIndexFull`` where it would become too large; it is as before then."""
-        if not self._has_room(len(keys)):
-            self._forget_gone()
-        rows = len(self) + len(keys)
-        if not self._has_room(len(keys)):
-            raise KeyIndexFull(
-                f"{rows} rows of a keyed table need {rows * ROW_BYTES} bytes to be found by their "
-                f"keys, and all such tables may have {self.bytes_max}",
-                "raise changes.index_memory_bytes, or fill several tables",
-            )
-        number, self._next = self._next, self._next + 1
-        self.numbers[path], self._paths[number] = number, path
+        number = self._next
         order, high = sort_words(keys.high)
-        run = _Run(
+        run = Run(
             high,
             keys.low[order],
             np.full(len(keys), number, np.int32),
             order.astype(np.uint32),
             keys.sources[order],
         )
-        self._runs.append(run)
+        self.numbers[path], self._paths[number] = number, path
+        if not (self._store(run) or self._hold(run)):
+            self._forget_gone()
+            if not (self._store(run) or self._hold(run)):
+                del self.numbers[path], self._paths[number]
+                raise self._full_error(len(keys))
+        self._next += 1
         while self._two_are_merged():
-            self._runs[-2:] = [self._alive(self._runs[-2]).merge_with(self._alive(self._runs[-1]))]
+            self._runs[-2:] = [merge_runs([self._alive(run) for run in self._runs[-2:]])]
 
-    def _has_room(self, more: int) -> bool:
-        wanted = (len(self) + more) * ROW_BYTES
+    def _hold(self, run: Run) -> bool:
+        """Keep the run in memory; return whether there was room."""
+        rows = sum(map(len, self._runs)) + len(run)
+        if not self._has_room(self._bytes_of(rows, self._stored)):
+            return False
+        self._runs.append(run)
+        return True
+
+    def _store(self, run: Run) -> bool:
+        """Write all that is in memory, and the run, to a file: if that is too much for memory.
+
+        Return whether it was done.
+        """
+        rows = sum(map(len, self._runs)) + len(run)
+        wanted = self._bytes_of(rows, self._stored)
+        if self.folder is None or (rows <= HELD_ROWS_MAX and self._has_room(wanted)):
+            return False
+        try:
+            made = store_runs(self.folder, [*map(self._alive, self._runs), run])
+        except OSError as error:
+            _log.warning("keys stay in memory, for %s takes no more: %s", self.folder, error)
+            return False
+        stored = [*self._stored, *([made] if made else [])]
+        with suppress(OSError):  # there is no room for a copy: they stay apart
+            stored = self._merge_stored(stored, self.folder)
+        if not self._has_room(self._bytes_of(0, stored)):
+            return False
+        self._runs, self._stored = [], stored
+        self._gone &= set().union(*(each.rows_of for each in stored))
+        return True
+
+    def _merge_stored(self, stored: list[StoredRun], folder: str) -> list[StoredRun]:
+        """Make one of many small ones; leave out what is gone where it is more than the rest."""
+        chosen = [run for run in stored if len(run) <= 2 * HELD_ROWS_MAX]
+        if len(chosen) < MERGED_RUNS:
+            chosen = [run for run in stored if 2 * self._live_rows(run) < len(run)]
+        if not chosen:
+            return stored
+        merged = merge_stored(folder, chosen, self._alive)
+        return [run for run in stored if run not in chosen] + ([merged] if merged else [])
+
+    def _live_rows(self, run: StoredRun) -> int:
+        """Return how many of its rows are in files that the table has, dead ones among them."""
+        return sum(rows for number, rows in run.rows_of.items() if number not in self._gone)
+
+    def _full_error(self, more: int) -> KeyIndexFull:
+        wanted = self._bytes_of(sum(map(len, self._runs)) + more, self._stored)
+        return KeyIndexFull(
+            f"{len(self) + more} rows of a keyed table need {wanted} bytes to be found by their "
+            f"keys, and all such tables may have {self.bytes_max}",
+            "raise changes.index_memory_bytes, or fill several tables",
+        )
+
+    def _has_room(self, wanted: int) -> bool:
         return self.take(wanted) if self.take else wanted <= self.bytes_max
+
+    @staticmethod
+    def _bytes_of(rows: int, stored: Sequence[StoredRun]) -> int:
+        return rows * ROW_BYTES + sum(run.held_bytes for run in stored)
 
     def forget_file(self, path: str) -> None:
         """A data file that is not in the table any more."""
@@ -158,7 +206,14 @@ class KeyIndex:
 
     def find(self, high: Words, low: Words) -> Found:
         """Every row with one of these keys, dead ones among them. ``high`` is sorted."""
-        found = [_in_run(run, high, low) for run in self._runs or [_EMPTY]]
+        wanted = Wanted.of(high, low)
+        found = [run.find(wanted) for run in self._runs or [EMPTY]]
+        if self._stored:
+            # A disk answers many at once: in turn, each page would wait for the one before.
+            parts = wanted.split(-(-READERS // len(self._stored)))
+            with ThreadPoolExecutor(READERS) as readers:
+                asked = [(run, part) for run in self._stored for part in parts]
+                found += readers.map(lambda pair: pair[0].find(pair[1]), asked)
         return Found(
             np.concatenate([each.asked for each in found]),
             np.concatenate([each.files for each in found]),
@@ -173,7 +228,7 @@ class KeyIndex:
         rows_max = max(MERGED_ROWS_MAX, len(self) // MERGED_SHARE)
         return len(larger) < 2 * len(newest) and len(larger) + len(newest) <= rows_max
 
-    def _alive(self, run: _Run) -> _Run:
+    def _alive(self, run: Run) -> Run:
         if not self._gone and not self.any_dead():
             return run
         keep = ~np.isin(run.files, list(self._gone))
@@ -185,7 +240,13 @@ class KeyIndex:
 
     def _forget_gone(self) -> None:
         self._runs = [run for run in map(self._alive, self._runs) if len(run)]
-        self._gone.clear()
+        worn = [run for run in self._stored if self._live_rows(run) < len(run)]
+        if worn and self.folder is not None:
+            with suppress(OSError):  # there is no room for what would make some
+                merged = merge_stored(self.folder, worn, self._alive)
+                kept = [run for run in self._stored if run not in worn]
+                self._stored = kept + ([merged] if merged else [])
+        self._gone &= set().union(*(run.rows_of for run in self._stored))
 
 
 def join_keys(parts: Sequence[FileKeys]) -> FileKeys:
@@ -235,34 +296,6 @@ def sort_words(words: Words) -> tuple[Numbers, Words]:
         order = np.argsort(words)
         found = words[order]
     return order, found
-
-
-def _in_run(run: _Run, high: Words, low: Words) -> Found:
-    """Rows with the same high word, and of those the rows with the same low one."""
-    at = loops().place_words(run.high, high)
-    asked = np.flatnonzero(at < len(run))
-    asked = asked[run.high[at[asked]] == high[asked]]
-    at = at[asked]
-    several = at + 1 < len(run)
-    several[several] = run.high[at[several] + 1] == high[asked[several]]
-    if several.any():
-        counts = np.ones(len(at), np.int64)
-        counts[several] = np.searchsorted(run.high, high[asked[several]], "right") - at[several]
-        firsts = np.repeat(np.cumsum(counts) - counts, counts)
-        asked, at = np.repeat(asked, counts), np.repeat(at, counts)
-        at = at + np.arange(len(at)) - firsts
-    same = run.low[at] == low[asked]
-    at = at[same]
-    return Found(asked[same], run.files[at], run.positions[at], run.sources[at])
-
-
-_EMPTY = _Run(
-    np.empty(0, np.uint64),
-    np.empty(0, np.uint64),
-    np.empty(0, np.int32),
-    np.empty(0, np.uint32),
-    np.empty(0, np.int32),
-)
 
 
 # 128 bits for each key: equal keys have equal ones, others by a chance of one in 2**128.

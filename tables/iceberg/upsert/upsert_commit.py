@@ -7,8 +7,10 @@ Nothing is rebased: what was found for one head is useless on another, so each c
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from tempfile import gettempdir
 
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.table import Table
@@ -19,6 +21,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.control_protocol.table_format import RowKey
@@ -45,6 +48,7 @@ _ROWS_AHEAD = 500_000
 """Storage is slow to answer each request, and memory is bounded (KEY-7)."""
 
 _ENDING_MAX_S = 5.0
+_SAID_EACH_S = 10.0
 
 _log = redacted_logger(__name__)
 
@@ -98,6 +102,11 @@ class KeyedRows:
         name = "headgate-key-index"
         self._warming = threading.Thread(target=in_same_sink_context(read), name=name, daemon=True)
         self._warming.start()
+
+    @property
+    def index_bytes(self) -> int:
+        """What the index holds of memory."""
+        return self._index.held_bytes
 
     def close(self) -> None:
         """End the thread, which waits for one read of storage at most."""
@@ -158,7 +167,11 @@ class KeyedRows:
 
     def _new_index(self) -> KeyIndex:
         return KeyIndex(
-            self._by.index_bytes_max, self._known_dead, self._take, lambda: bool(self._dead)
+            self._by.index_bytes_max,
+            self._known_dead,
+            self._take,
+            lambda: bool(self._dead),
+            _folder_of_files(),
         )
 
     def _columns(self, table: Table) -> Columns:
@@ -183,6 +196,7 @@ class KeyedRows:
                 table.io, columns, target
             )
 
+        progress = _Progress(table.name()[-1], sum(target.records for target in new))
         for target, found in zip(
             new, read_ahead_in_order(keys, new, _read_ahead_count(new)), strict=True
         ):
@@ -191,8 +205,10 @@ class KeyedRows:
             except KeyIndexFull:
                 self._free_index()
                 raise
+            progress.add(len(found))
             if self._closing:
                 raise TimeoutError("the coordinator ends")
+        progress.end()
         self._stands_at = head.snapshot_id
         return head
 
@@ -212,6 +228,43 @@ class KeyedRows:
 
     def _known_dead(self, path: str) -> Positions:
         return positions_of(self._dead.get(path, BitMap64()))
+
+
+class _Progress:
+    """Says how long a cold coordinator still reads, where that takes more than some seconds."""
+
+    def __init__(self, table: str, rows: int) -> None:
+        self._table = table
+        self._rows = rows
+        self._read = 0
+        self._began_s = self._said_s = time.monotonic()
+
+    def add(self, rows: int) -> None:
+        self._read += rows
+        now_s = time.monotonic()
+        if now_s - self._said_s >= _SAID_EACH_S and self._read:
+            self._said_s = now_s
+            left = self._rows - self._read
+            left_s = left * (now_s - self._began_s) / self._read
+            text = "%s: its keys are being read, %d of %d rows so far; the others take about %.0f s"
+            self._say(text, self._read, self._rows, left_s)
+
+    def end(self) -> None:
+        if self._said_s > self._began_s:
+            took_s = time.monotonic() - self._began_s
+            self._say("%s: the keys of its %d rows are read, in %.0f s", self._read, took_s)
+
+    def _say(self, text: str, *numbers: float) -> None:
+        extra = log_extra(LogEvent.KEYS_READ, records=self._read)
+        _log.info(text, self._table, *numbers, extra=extra)
+
+
+def _folder_of_files() -> str | None:
+    """Return where files may be, as ``TMPDIR`` says; ``None`` where there is no such place."""
+    try:
+        return gettempdir()
+    except FileNotFoundError:
+        return None
 
 
 def _read_ahead_count(files: Iterable[Target | WrittenFile]) -> int:

@@ -5,156 +5,32 @@ Each record has its own partition and number in it; in the end DuckDB counts eac
 
 from __future__ import annotations
 
-import json
-import sqlite3
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
-import confluent_kafka as kafka
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
-from integration.readers import read_with_duckdb
-from support.connect_worker import RELEASES, ConnectWorker, connector_config
+from integration.operations.connector_scene import PARTITIONS, TYPED, TYPED_CONFIG, Scene
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import StaticTable
+from support.connect_worker import RELEASES
 
 from headgate.config.load import load
+from headgate.control_protocol.ports import CommitAttempt
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
+from headgate.operations.kafka_connect import takeover
+from headgate.operations.status.status import status
+from headgate.runtime.sink_tables import SinkTables
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
-PARTITIONS = 3
 NEWEST = pytest.mark.parametrize("scene", RELEASES[-1:], indirect=True)
 
 
-class Scene:
-    """A connector that fills a table, and the sink that is made of its own settings."""
-
-    def __init__(
-        self,
-        home: Path,
-        bootstrap: str,
-        topic: str,
-        control: str,
-        release: str,
-        **more: str,
-    ) -> None:
-        self.home, self.bootstrap, self.topic = home, bootstrap, topic
-        self.catalog = home / "catalog.db"
-        (home / "warehouse").mkdir()
-        # The folder's name is another test's, too, in another process on the same broker.
-        name = f"connector-{topic[-10:]}"
-        self.worker = ConnectWorker(home / "worker", bootstrap, name, release)
-        self.config = {**connector_config(topic, control, self.catalog), **more}
-        self.sent = [0] * PARTITIONS
-        self.connector_file = home / "connector.json"
-        named = {"name": self.worker.name, "config": self.config}
-        self.connector_file.write_text(json.dumps(named))
-
-    def produce(self, records: int) -> None:
-        producer = kafka.Producer({"bootstrap.servers": self.bootstrap})
-        for number in range(records):
-            partition = number % PARTITIONS
-            value = {"p": partition, "n": self.sent[partition], "zone": "ab"[number % 2]}
-            producer.produce(self.topic, json.dumps(value).encode(), partition=partition)
-            self.sent[partition] += 1
-        producer.flush()
-
-    def fill(self) -> None:
-        """Start the connector, and let it commit twice."""
-        self.worker.start()
-        self.worker.create(self.config)
-        for rows in (300, 600):
-            self.produce(300)
-            self.wait_until(lambda rows=rows: self.rows() == rows, "its rows")
-
-    def rows(self) -> int:
-        at = self.metadata()
-        return 0 if at is None else read_with_duckdb(at).num_rows
-
-    def metadata(self) -> str | None:
-        """The newest metadata, without the catalog's library."""
-        if not self.catalog.exists():
-            return None
-        with closing(sqlite3.connect(f"file:{self.catalog}?mode=ro", uri=True)) as database:
-            try:
-                found = database.execute("select metadata_location from iceberg_tables").fetchone()
-            except sqlite3.OperationalError:  # the connector has not made its tables yet
-                return None
-        return str(found[0]).replace("file:", "", 1) if found else None
-
-    @contextmanager
-    def catalog_held(self) -> Iterator[None]:
-        """The catalog can be read, and nothing can be committed."""
-        with closing(sqlite3.connect(self.catalog, timeout=60, isolation_level=None)) as database:
-            database.execute("begin immediate")
-            yield
-            database.execute("rollback")
-
-    def stop_in_a_commit(self, end: Callable[[], None]) -> None:
-        """Let the connector announce files, and end it while it waits for the catalog."""
-        folder = self.home / "warehouse/lake/trips/metadata"
-        with self.catalog_held():
-            before = set(folder.glob("*.metadata.json"))
-            self.produce(300)
-            # The connector's library writes the new metadata before it asks for the swap.
-            self.wait_until(
-                lambda: set(folder.glob("*.metadata.json")) - before != set(), "a commit under way"
-            )
-            end()
-
-    def wait_until(self, done: Callable[[], bool], what: str, timeout_s: float = 180) -> None:
-        until = time.monotonic() + timeout_s
-        while not done():
-            assert time.monotonic() < until, f"{what}: {self.worker.said()[-3000:]}"
-            time.sleep(0.2)
-
-    def take_over(self, *options: str) -> Result:
-        """Make a sink of the connector, and take over as soon as its members are forgotten."""
-        self.sink = self.home / f"{self.worker.name}.toml".lower()
-        if not self.sink.exists():
-            command = ["import", str(self.connector_file), "--worker", str(self.worker.properties)]
-            made = subprocess.run(
-                [_headgate(), *command],
-                cwd=self.home,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert made.returncode == 0, made.stdout + made.stderr
-        command = ["takeover", str(self.sink), "--from", str(self.connector_file), *options]
-        until = time.monotonic() + 120
-        while True:
-            result = CliRunner().invoke(main, command)
-            if "HG-286" not in result.output or time.monotonic() > until:
-                return result
-            time.sleep(1)
-
-    def run_to_the_end(self) -> None:
-        ran = subprocess.run(
-            [_headgate(), "run", str(self.sink), "--until-latest"],
-            cwd=self.home,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-
-    def require_each_once(self) -> None:
-        at = self.metadata()
-        assert at is not None
-        table = read_with_duckdb(at)
-        found = sorted(zip(table["p"].to_pylist(), table["n"].to_pylist(), strict=True))
-        assert found == [(p, n) for p, sent in enumerate(self.sent) for n in range(sent)]
-
-
-def _headgate() -> str:
-    return str(Path(sys.executable).with_name("headgate"))
+NEWEST_TYPED = pytest.mark.parametrize("scene", [(RELEASES[-1], "typed")], indirect=True)
+NEWEST_ROUTED = pytest.mark.parametrize("scene", [(RELEASES[-1], "a", "b")], indirect=True)
 
 
 @pytest.fixture(params=RELEASES)
@@ -165,9 +41,14 @@ def scene(
     admin: AdminClient,
     topic_factory: Callable[..., str],
 ) -> Iterator[Scene]:
-    made = Scene(
-        tmp_path, bootstrap, topic_factory(PARTITIONS), topic_factory(2), str(request.param)
-    )
+    asked = (request.param,) if isinstance(request.param, str) else request.param
+    release, *tables = asked
+    config = TYPED_CONFIG if "typed" in tables else {}
+    if "dynamic" in tables:
+        tables.remove("dynamic")
+        config = {"iceberg.tables.dynamic-enabled": "true"}
+    topics = topic_factory(PARTITIONS), topic_factory(2)
+    made = Scene(tmp_path, bootstrap, *topics, release, *tables, **config)
     yield made
     made.worker.kill()
 
@@ -183,12 +64,12 @@ def test_a_connector_that_is_killed_in_a_commit_leaves_each_record_once(
     """TAKEOVER-1, TAKEOVER-8 and TAKEOVER-10."""
     scene.fill()
     scene.stop_in_a_commit(scene.worker.kill)
-    before = scene.metadata()
+    before = scene.tables()
     options = ["--adopt"] if way == "adopt" else []
     shown = scene.take_over(*options)
     assert shown.exit_code == 0, shown.output
     assert "nothing was changed" in shown.output
-    assert scene.metadata() == before
+    assert scene.tables() == before
     done = scene.take_over(*options, "--yes")
     assert done.exit_code == 0, done.output
     scene.produce(90)
@@ -198,7 +79,7 @@ def test_a_connector_that_is_killed_in_a_commit_leaves_each_record_once(
 
 
 def test_a_connector_that_wakes_in_a_commit_is_fenced_by_its_own_mark(scene: Scene) -> None:
-    """TAKEOVER-11."""
+    """TAKEOVER-11 and TAKEOVER-14."""
     scene.fill()
     scene.stop_in_a_commit(scene.worker.pause_process)
     done = scene.take_over("--yes")
@@ -206,9 +87,15 @@ def test_a_connector_that_wakes_in_a_commit_is_fenced_by_its_own_mark(scene: Sce
     before = len(scene.worker.said())
     scene.worker.wake_process()
     scene.wait_until(lambda: "stale offsets" in scene.worker.said()[before:], "its refusal")
+    scene.wait_until(lambda: last_error_code(scene) == "HG-291", "its members")
     scene.worker.kill()
     scene.run_to_the_end()
     scene.require_each_once()
+
+
+def last_error_code(scene: Scene) -> str | None:
+    error = status(load(scene.sink)).last_error
+    return error.code if error else None
 
 
 @NEWEST
@@ -226,6 +113,127 @@ def test_the_connector_goes_on_where_the_sink_stopped(scene: Scene) -> None:
     scene.wait_until(lambda: scene.rows() >= sum(scene.sent), "its rows")
     scene.worker.kill()
     scene.require_each_once()
+
+
+@NEWEST_ROUTED
+def test_tables_of_which_only_one_was_committed_to_are_adopted_together(scene: Scene) -> None:
+    """TAKEOVER-9 and TAKEOVER-10; and back again (TAKEOVER-13)."""
+    scene.fill()
+    scene.stop_between_tables()
+    before = scene.tables()
+    refused = scene.take_over("--yes")
+    assert "HG-288" in refused.output
+    assert "another table ends at" in refused.output
+    assert scene.tables() == before
+    done = scene.take_over("--adopt", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "HG-289" in scene.take_over("--adopt", "--yes").output
+    scene.produce(90)
+    scene.run_to_the_end()
+    scene.require_each_once()
+    assert audit(load(scene.sink)).findings == ()
+    back = scene.take_over("--back", "--yes")
+    assert back.exit_code == 0, back.output
+    assert audit(load(scene.sink)).findings == ()
+    scene.produce(90)
+    scene.worker.start()
+    scene.wait_until(lambda: scene.rows() >= sum(scene.sent), "its rows")
+    scene.worker.kill()
+    scene.require_each_once()
+
+
+@NEWEST
+def test_what_the_connector_lost_comes_by_healing(scene: Scene) -> None:
+    """TAKEOVER-4 and TAKEOVER-8."""
+    scene.fill()
+    scene.lose_a_commit()
+    for options in ((), ("--adopt",)):
+        refused = scene.take_over("--yes", *options)
+        assert "HG-288" in refused.output
+        assert "--heal" in refused.output
+    done = scene.take_over("--adopt", "--heal", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "lost by the connector: 30 rows" in done.output
+    scene.produce(90)
+    scene.run_to_the_end()
+    scene.require_each_once()
+    assert audit(load(scene.sink)).findings == ()
+
+
+@NEWEST_TYPED
+def test_adopted_files_keep_partitions_of_every_type(scene: Scene) -> None:
+    """TAKEOVER-8: who prunes files by their partitions finds each row."""
+    scene.fill()
+    scene.stop_in_a_commit(scene.worker.kill)
+    done = scene.take_over("--adopt", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "adopt: 0 rows" not in done.output
+    scene.produce(30)
+    scene.run_to_the_end()
+    scene.require_each_once()
+    table = StaticTable.from_metadata(scene.tables()["typed"])
+    rows = table.scan().to_arrow().to_pylist()
+    for name in TYPED:
+        value = rows[0][name]
+        found = table.scan(row_filter=EqualTo(name, value)).to_arrow()
+        assert found.num_rows == sum(row[name] == value for row in rows), name
+    assert audit(load(scene.sink)).findings == ()
+
+
+@pytest.mark.parametrize("scene", [(RELEASES[-1], "a", "b", "dynamic")], indirect=True)
+def test_tables_that_a_field_names_are_taken_over_and_those_of_others_left_alone(
+    scene: Scene,
+) -> None:
+    """TAKEOVER-9."""
+    scene.fill()
+    before = scene.stranger().metadata_location
+    scene.stop_in_a_commit(scene.worker.kill)
+    done = scene.take_over("--adopt", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "lake.stranger" not in done.output
+    scene.produce(90)
+    scene.run_to_the_end()
+    scene.require_each_once()
+    assert audit(load(scene.sink)).findings == ()
+    assert scene.stranger().metadata_location == before
+
+
+@NEWEST_ROUTED
+def test_an_interrupted_takeover_of_several_tables_goes_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TAKEOVER-10: the connector, started in between, adds nothing to the table that is done, and
+    all that it has to the other one."""
+    scene.fill()
+    scene.stop_in_a_commit(scene.worker.kill)
+
+    done: list[str] = []
+
+    def commit_once(tables: SinkTables, attempt: CommitAttempt) -> None:
+        if done:
+            raise KeyboardInterrupt
+        commit_to(tables, attempt)
+        done.append(attempt.base.table)
+
+    commit_to = takeover._commit_to
+    with monkeypatch.context() as patched:
+        patched.setattr(takeover, "_commit_to", commit_once)
+        assert scene.take_over("--adopt", "--yes").exit_code != 0
+    assert done == ["lake.a"]
+    before = len(scene.worker.said())
+    scene.worker.start()
+    scene.produce(90)
+    scene.wait_until(
+        lambda: "nothing to commit to table lake.a" in scene.worker.said()[before:],
+        "what it leaves out",
+    )
+    scene.worker.kill()
+    finished = scene.take_over("--adopt", "--yes")
+    assert finished.exit_code == 0, finished.output
+    scene.produce(90)
+    scene.run_to_the_end()
+    scene.require_each_once()
+    assert audit(load(scene.sink)).findings == ()
 
 
 @NEWEST
@@ -246,9 +254,7 @@ def test_a_connector_that_was_stopped_in_order_leaves_nothing_to_do(scene: Scene
 def test_a_connector_at_work_is_refused(scene: Scene) -> None:
     """TAKEOVER-2."""
     scene.fill()
-    command = ["import", str(scene.connector_file), "--worker", str(scene.worker.properties)]
-    subprocess.run([_headgate(), *command], cwd=scene.home, check=True, capture_output=True)
-    sink = scene.home / f"{scene.worker.name}.toml".lower()
+    sink = scene.import_sink()
     result = CliRunner().invoke(
         main, ["takeover", str(sink), "--from", str(scene.connector_file), "--yes"]
     )

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import struct
 import urllib.request
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaReference
+from integration.conftest import Deploy
 from integration.registry.server import GLOBAL_IDS_FROM, RegistryServer
 from integration.registry.test_asking import (
     FIRST,
@@ -27,6 +30,9 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats.format_registry import record_format
 from headgate.data_plane.formats.record_format import RecordFormat
 from headgate.data_plane.formats.registry.frames import id_headers_of
+from headgate.operations.audit.audit import audit
+from headgate.operations.check.check import check
+from headgate.operations.init.sink_file_template import init
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.large_string())])
 CONTENT, GLOBAL = "apicurio.value.contentId", "apicurio.value.globalId"
@@ -113,6 +119,44 @@ def test_only_a_header_makes_an_id_one_of_apicurio_s(troubled: RegistryServer) -
 def test_protobuf_whose_type_is_in_a_header_is_refused_and_not_misread() -> None:
     with pytest.raises(ConfigurationError, match=r"framing cannot be apicurio-header.*type"):
         reader("http://registry:8081", "protobuf-registry")
+
+
+@pytest.mark.integration
+def test_init_and_a_whole_sink_read_ids_of_both_headers(
+    deploy: Deploy, troubled: RegistryServer, tmp_path: Path
+) -> None:
+    sink = deploy(
+        {
+            "format": {"type": "avro-registry"},
+            "format.options": {"registry.url": troubled.url, **FRAMING},
+            "table.columns": {"columns": {"id": "long", "name": "string"}},
+        }
+    )
+    number = registered(troubled.url, "s", FIRST)
+    producer = Producer({"bootstrap.servers": sink.bootstrap})
+    for each in range(100):
+        beyond = GLOBAL_IDS_FROM if each % 2 else 0
+        headers = {GLOBAL if each % 2 else CONTENT: struct.pack(">q", number + beyond)}
+        value = encoded(FIRST, {"id": each, "name": f"n{each}"})
+        producer.produce(sink.topics[0], value, headers=headers, partition=each % 2)
+    assert producer.flush(30) == 0
+    _, found = init(
+        "found",
+        tmp_path,
+        topic=sink.topics[0],
+        kafka={"bootstrap.servers": sink.bootstrap},
+        format={"registry.url": troubled.url, **FRAMING},
+    )
+    assert found is not None
+    assert found.format_name == "avro-registry"
+    assert {each.name for each in found.proposal.columns} == {"id", "name"}
+    answers = {answer.what: answer for answer in check(sink.settings)}
+    assert "100 plain" in answers["records"].detail
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    assert sorted(row["id"] for row in sink.rows().to_pylist()) == list(range(100))
+    assert audit(sink.settings).findings == ()
 
 
 # ---------------------------------------------------------------------------------- a real server

@@ -13,12 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 from google.protobuf import descriptor_pool, message_factory
 from integration.conftest import Deploy
 from integration.registry.test_protobuf import nested_file
+from integration.tables.test_created import _table
+from integration.tables.test_created import rows_of as rows_in
 from support.glue_serializer import Written, serialize_as_aws
 from support.object_store import KEY, REGION, SECRET, ObjectStore
-from support.store_proxy import CUTS, RESETS, Answer, StoreProxy
+from support.store_proxy import CUTS, HANGS, RESETS, Answer, StoreProxy
 from unit.data_plane.formats.avro_worlds import encoded, record
 
 from headgate.config.sections import FormatSettings
@@ -248,6 +251,7 @@ def test_a_version_is_asked_for_once_and_compressed_or_not_is_the_same_schema(
         (Answer(404, b"<html>not here</html>"), "404"),
         (Answer(200, b"<html>hello</html>"), "holds no schema"),
         (RESETS, "ConnectionClosedError|EndpointConnectionError"),
+        (HANGS, "ReadTimeoutError"),
     ],
 )
 def test_a_glue_in_trouble_fails_the_batch_and_not_the_record(
@@ -259,6 +263,7 @@ def test_a_glue_in_trouble_fails_the_batch_and_not_the_record(
     with pytest.raises(Unreachable, match=f"({reason}).*asked at {before_glue.uri}/? in {REGION}"):
         rows_of(reader(object_store, before_glue.uri), [value])
     before_glue.pass_on()
+    before_glue.let_go()
     assert rows_of(reader(object_store, before_glue.uri), [value]) == [{"x": 1, "y": "one"}]
 
 
@@ -421,6 +426,75 @@ def test_a_whole_sink_reads_glue_s_records_and_grows_with_their_schemas(
     assert sorted(found) == [number for number in range(400) if number != 393]
     assert all(row["y"] == f"y{number}" for number, row in found.items())
     assert all((row["w"] or []) == ([n, 1] if n >= 200 else []) for n, row in found.items())
+
+
+@pytest.mark.integration
+def test_keys_of_glue_replace_and_delete_rows(deploy: Deploy, object_store: ObjectStore) -> None:
+    """Keys are read like values where a connector writes both."""
+    settings = sections(object_store)
+    columns = {"x": {"type": "long", "required": True}, "y": "string"}
+    sink = deploy(
+        {
+            **settings,
+            "table": {"key": ["x"], "properties": {"format-version": "3"}},
+            "table.columns": {"columns": columns},
+            "changes": {"envelope": "flattened"},
+        }
+    )
+    flat = record(x="long", y="string", __deleted="string")
+    of_values = registered(object_store, "AVRO", flat)
+    of_keys = registered(object_store, "AVRO", {**record(x="long"), "name": "Key"})
+    producer = Producer({"bootstrap.servers": sink.bootstrap, "enable.idempotence": True})
+    fold: dict[int, str] = {}
+    for number in range(600):
+        row = {"x": number * 7919 % 100, "y": f"y{number}", "__deleted": "false"}
+        key = framed(of_keys, encoded(record(x="long"), {"x": row["x"]}), compressed=True)
+        value = framed(of_values, encoded(flat, row)) if number % 5 else None
+        if value is None:
+            fold.pop(row["x"], None)
+        else:
+            fold[row["x"]] = row["y"]
+        producer.produce(sink.topics[0], value, key, partition=row["x"] % sink.partitions)
+    assert producer.flush(30) == 0
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    assert {row["x"]: row["y"] for row in sink.rows().to_pylist()} == fold
+    assert audit(sink.settings).findings == ()
+
+
+@pytest.mark.integration
+def test_glue_s_schemas_make_the_tables_that_they_describe(
+    deploy: Deploy, object_store: ObjectStore
+) -> None:
+    sink = deploy({}, topics=2, partitions=1)
+    sink.change(
+        {
+            "table": None,
+            "table.columns": None,
+            "table.record_columns": None,
+            "format": {"type": "glue-registry"},
+            "format.options": options(object_store),
+            "tables": {"ledger": "db.ledger"},
+            "tables.create": {"schema": "registry"},
+            "tables.route": [{"topic": "^.*$", "to": "lake.{topic}"}],
+            "quarantine": {"table": "db.rejected"},
+        }
+    )
+    avro = registered(object_store, "AVRO", ROW)
+    of_protobuf = registered(object_store, "PROTOBUF", TEXT)
+    one, two = sink.topics
+    values = [framed(avro, encoded(ROW, {"x": n, "y": f"y{n}"})) for n in range(100)]
+    produce(sink.bootstrap, one, values, partitions=1)
+    messages = [framed(of_protobuf, b"\x00\x08" + bytes([n])) for n in range(100)]
+    produce(sink.bootstrap, two, messages, partitions=1)
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    tables = [rows_in(sink, f"lake.{_table(topic)}").to_pylist() for topic in (one, two)]
+    assert sorted(row["x"] for row in tables[0]) == list(range(100))
+    assert sorted((row["x"], row["at"]) for row in tables[1]) == [(n, None) for n in range(100)]
+    assert audit(sink.settings).findings == ()
 
 
 @pytest.mark.integration

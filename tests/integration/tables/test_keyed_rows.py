@@ -24,8 +24,9 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, Staging, Unknown
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.upsert import key_index, upsert_commit
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
-from headgate.tables.iceberg.upsert.key_index import ROW_BYTES
+from headgate.tables.iceberg.upsert.key_runs import ROW_BYTES
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 pytestmark = pytest.mark.integration
@@ -40,9 +41,19 @@ pytestmark = pytest.mark.integration
         (3, ("bucket(4, id)",), ("name", "id")),
     ],
 )
+@pytest.mark.parametrize("held", [None, 20])
 def test_key_1_after_every_commit_the_table_is_the_fold_of_its_source(
-    tmp_path: Path, version: int, partition_by: tuple[str, ...], key: tuple[str, ...]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
+    partition_by: tuple[str, ...],
+    key: tuple[str, ...],
+    held: int | None,
 ) -> None:
+    """Also where almost all keys are in files (KEY-7)."""
+    if held is not None:
+        monkeypatch.setattr(key_index, "HELD_ROWS_MAX", held)
+        monkeypatch.setattr(key_index, "MERGED_RUNS", 3)
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, version, partition_by, key)
     chance = random.Random(f"{version}{partition_by}{key}")
     live = 0
@@ -174,16 +185,19 @@ def test_key_7_more_rows_than_memory_may_hold_stop_the_sink_and_commit_nothing(
 ) -> None:
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
     world.commit([put(n) for n in range(9)])
-    world.table = keyed_table(world.catalog, ("id",), index_bytes_max=8 * ROW_BYTES)
+    world.table = keyed_table(world.catalog, ("id",), index_bytes_max=8)
     head = world.loaded().current_snapshot()
     with pytest.raises(KeyIndexFull, match="raise changes"):
         world.commit([put(1)])
     assert world.loaded().current_snapshot() == head
 
 
-def test_key_7_a_table_that_has_no_room_leaves_that_of_the_others(tmp_path: Path) -> None:
+def test_key_7_a_table_that_has_no_room_leaves_that_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is suspended (SUSPEND-1): what it had begun to read was kept, and suspended all other
     keyed tables."""
+    monkeypatch.setattr(upsert_commit, "gettempdir", _nowhere)
     worlds = []
     for name, rows in (("large", 9), ("small", 2)):
         (tmp_path / name).mkdir()
@@ -201,6 +215,10 @@ def test_key_7_a_table_that_has_no_room_leaves_that_of_the_others(tmp_path: Path
             large.commit([put(1)])
     assert small.commit([put(1), put(7)]) == KeyCounts(inserted=1, updated=1)
     assert small.commit([put(1)]) == KeyCounts(updated=1)
+
+
+def _nowhere() -> str:
+    raise FileNotFoundError("no usable temporary directory found")
 
 
 @pytest.mark.spark

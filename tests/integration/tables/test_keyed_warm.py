@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,19 @@ def test_what_storage_refused_is_read_by_the_commit(tmp_path: Path) -> None:
     _thread().join(60)
     mended.set()
     _commits(world)
+
+
+def test_a_long_reading_says_how_long_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(upsert_commit, "_SAID_EACH_S", 0.0)
+    with caplog.at_level(logging.INFO):
+        _claimed(tmp_path, Reading())
+        _thread().join(60)
+    said = [record.getMessage() for record in caplog.records]
+    *_, before, last = [text for text in said if "keys" in text]
+    assert "are being read, 8 of 8 rows so far; the others take about 0 s" in before
+    assert "the keys of its 8 rows are read" in last
 
 
 def test_closing_ends_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,7 @@ static const char *const ROWS_OF_ALL[] = {
     "{ \"k\" : \"12:30:15.123456\" , \"l\":\"2026-08-01T12:30:15.123456+02:00\",\"m\":-12345678.25,\"n\":[1,2,null,3]}",
     "{\"o\":{\"x\":[\"one\",\"\\u0074wo\",null],\"y\":{\"k\":1e300,\"l\":\"2.5\"}},\"p\":{\"q\":1,\"r\":[{}]},\"new\":[[1]]}",
     "{\"a\":null,\"n\":[],\"o\":null,\"j\":20000,\"l\":1785585600000,\"new\":{\"a\":{\"b\":\"c\"}},\"\\u0062\":7}",
+    "{\"f\":{\"a\":[1, \"\\u00e9\",{}]},\"k\":86399,\"l\":1785585600,\"o\":{\"x\":[-1.5e9,true,[]]}}",
 };
 
 /* Into buffers that have exactly the room that the plan says, which grow where it is short. Whether all were taken. */
@@ -159,9 +160,13 @@ static int one_walk(void)
         for (int i = 0; i <= TEN_MAX - TEN_MIN; i++) /* wrong numbers, but of the right form */
             tens[i] = (struct ten){1ULL << 63 | (uint64_t)rand() << 20, (uint64_t)rand() << 33, 3 * i - 1000};
     }
+    static const int64_t units[] = {1, 1000, 1000000, 1000000000};
+    int ruled = !(rand() % 4);
     for (int64_t i = 0; i < PLAN_COLUMNS; i++) {
         struct column *column = &columns[i];
         column->kind = kinds[i][0];
+        if (ruled && (column->kind == STRING || column->kind == TIME || column->kind == TIMESTAMP))
+            column->option = column->kind == STRING ? 1 : units[rand() % 4];
         column->one = kinds[i][1];
         column->other = kinds[i][2];
         column->nullable = i != 21;
@@ -180,7 +185,7 @@ static int one_walk(void)
     char whole[2 * ROWS + 1][256];
     int64_t bounds[ROWS + 1] = {0}, full = 0, row = 0;
     for (int64_t i = 0; i < ROWS; i++)
-        bounds[i + 1] = bounds[i] + snprintf(whole[i], sizeof whole[i], "%s", ROWS_OF_ALL[rand() % 5]);
+        bounds[i + 1] = bounds[i] + snprintf(whole[i], sizeof whole[i], "%s", ROWS_OF_ALL[rand() % 6]);
     uint8_t *octets = malloc((size_t)bounds[ROWS]), found[ROWS] = {0};
     for (int64_t i = 0; i < ROWS; i++)
         memcpy(octets + bounds[i], whole[i], (size_t)(bounds[i + 1] - bounds[i]));

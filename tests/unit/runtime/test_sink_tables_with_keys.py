@@ -33,7 +33,7 @@ def test_key_7_the_index_has_the_memory_that_the_settings_allow(tmp_path: Path) 
     world.commit([Event((n,), "a") for n in range(3)])
     world.table = SinkTables.in_catalog(settings(tmp_path), catalog).open_primary(Use.PRIMARY)
     assert world.commit([Event((1,), "b"), Event((2,))]).updated == 1
-    bounded = settings(tmp_path, "[changes]\nindex_memory_bytes = 56\n")
+    bounded = settings(tmp_path, "[changes]\nindex_memory_bytes = 8\n")
     world.table = SinkTables.in_catalog(bounded, catalog).open_primary(Use.PRIMARY)
     with pytest.raises(KeyIndexFull, match="raise changes"):
         world.commit([Event((1,), "c")])

@@ -35,7 +35,7 @@ class OneHeader:
 
 
 def test_a_header_name_that_is_not_utf8_is_read() -> None:
-    lent = LentHeaders(OneHeader(ODD), [1])  # type: ignore[arg-type]
+    lent = LentHeaders(OneHeader(ODD), np.array([1], np.uint64))  # type: ignore[arg-type]
     assert lent[0] == [("na\udcffme", None)]
     assert printable_name("na\udcffme") == "na\\xffme"
     assert ctypes.c_char_p(ODD).value == ODD
@@ -92,7 +92,7 @@ class Values:
 def test_an_empty_header_is_empty_and_one_without_a_value_is_null(
     kind: pa.DataType, expected: list[Any]
 ) -> None:
-    lent = LentHeaders(Values(b"", None, b"x"), [1])  # type: ignore[arg-type]
+    lent = LentHeaders(Values(b"", None, b"x"), np.array([1], np.uint64))  # type: ignore[arg-type]
     pairs = pa.large_list(pa.struct([("key", pa.large_string()), ("value", kind)]))
     found, bad = headers_in(pairs, [lent[0]])
     assert ([pair["value"] for pair in found[0]], bad) == (expected, {})

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.local_catalog import local_catalog
 from unit.data_plane.write.test_write_batch_multi_table import BY_TOPIC, Desk, some
@@ -34,7 +35,7 @@ class LendingDesk(Desk):
     def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
         def chunks() -> Iterator[Chunk]:
             count = len(chunk.offsets)
-            lent = LentHeaders(NoHeaders(), list(range(count)))  # type: ignore[arg-type]
+            lent = LentHeaders(NoHeaders(), np.arange(count, dtype=np.uint64))  # type: ignore[arg-type]
             yield replace(chunk, headers=lent)
             lent.end()
 

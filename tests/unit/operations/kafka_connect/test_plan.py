@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -15,6 +15,7 @@ from headgate.operations.kafka_connect.plan import (
     ControlLog,
     TableHistory,
     TakeoverPlan,
+    combine,
     plan_takeover,
 )
 
@@ -42,6 +43,8 @@ class Connector:
     forgotten: set[str] = field(default_factory=set)
     waiting: list[Announcement] = field(default_factory=list)
     clock: int = 1_000
+    marks: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Of several tables."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -274,3 +277,93 @@ def test_an_announcement_without_rows_for_the_table_is_held() -> None:
 def test_a_partition_of_which_nothing_is_left_is_where_its_group_is() -> None:
     plan = planned(announced(10, "a"), ever=frozenset("a"), group={AT: 10, OTHER: 4})
     assert dict(plan.starts) == {AT: 10, OTHER: 4}
+
+
+def test_tables_that_end_together_are_read_again_from_there() -> None:
+    """TAKEOVER-9."""
+    told = (announced(10, "a"), announced(20, first=3))
+    a = planned(*told, ever=frozenset("a"))
+    b = planned(announced(10), announced(20, "b", first=3))
+    assert dict(a.starts) == {AT: 20}
+    together = combine({"a": a, "b": b})
+    assert not together.doubts
+    assert dict(together.starts) == {AT: 10}
+    assert together.outstanding == {"b": 10}
+
+
+def test_tables_that_end_apart_can_only_be_adopted() -> None:
+    a = planned(announced(10, "a"), announced(20, "c", first=3), ever=frozenset("ac"))
+    b = planned(announced(10), announced(20, "b", first=3))
+    together = combine({"a": a, "b": b})
+    assert any("a holds rows up to 20, another table ends at 10" in d for d in together.doubts)
+    assert not together.doubts_of_adoption
+    assert dict(together.group_offsets) == {AT: 20}
+
+
+def test_a_doubt_names_the_tables_that_it_is_about() -> None:
+    a = planned(announced(10, "a"))
+    b = planned(announced(10), ever=frozenset())
+    together = combine({"a": a, "b": b})
+    assert together.doubts[0].startswith("a: ")
+    assert {p.start for p in together.partitions} == {None}
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_a_plan_of_two_tables_without_doubts_is_exact(block: int) -> None:
+    exact = 0
+    for seed in range(block * 200, (block + 1) * 200):
+        connector = TwoTables(seed)
+        live(connector)
+        plans = connector.plans()
+        plan = combine(plans)
+        if not plan.doubts:
+            exact += 1
+            for at, start in plan.starts.items():
+                for table in "ab":
+                    rows = connector.rows_of(table, connector.rows)
+                    wanted = {n for n in rows[at] if n < start}
+                    assert connector.rows_of(table, connector.committed)[at] == wanted, seed
+        if not plan.doubts_of_adoption:
+            assert connector.committed | plan.outstanding.keys() == connector.rows.keys(), seed
+            assert not connector.committed & plan.outstanding.keys(), seed
+    assert exact > 40
+
+
+class TwoTables(Connector):
+    """Each announcement's files are of one of two tables, and commits may end between the two."""
+
+    def commit(self) -> None:
+        half = self.chance.random() < 0.3
+        done = "a" if half else "ab"
+        for told in self.waiting:
+            self.committed.update(path for path in told.files if self.table_of(path) in done)
+            for table in map(self.table_of, told.files):
+                if table in done:
+                    self.marks[table] = {**self.ends}
+        if not half:
+            self.waiting.clear()
+
+    def table_of(self, path: str) -> str:
+        return "ab"[int(path.removeprefix("file-")) % 2]
+
+    def rows_of(self, table: str, paths: Iterable[str]) -> dict[TopicPartition, set[int]]:
+        found: dict[TopicPartition, set[int]] = defaultdict(set)
+        for path in paths:
+            if self.table_of(path) == table:
+                for at, offset in self.rows[path]:
+                    found[at].add(offset)
+        return found
+
+    def plans(self) -> dict[str, TakeoverPlan]:
+        return {table: self.plan_of(table) for table in "ab"}
+
+    def plan_of(self, table: str) -> TakeoverPlan:
+        own = [
+            replace(a, files={p: n for p, n in a.files.items() if self.table_of(p) == table})
+            for a in self.announced
+            if a.first >= self.begins[a.control_partition]
+        ]
+        oldest = {a.control_partition: a.time_ms for a in reversed(own)}
+        ever = frozenset(self.committed - self.forgotten)
+        history = TableHistory(ever, self.marks.get(table, {}), whole=not self.forgotten)
+        return plan_takeover(ControlLog(own, self.begins, oldest), history, self.group)

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyiceberg.table import Table
 from support.local_catalog import local_catalog
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt
+from headgate.control_protocol.table_history import FencedConnector
 from headgate.control_protocol.testing.contract.world import commit, landed, record
 from headgate.tables.iceberg import connector_fence
-from headgate.tables.iceberg.connector_fence import fence_properties, kept_fence, mark_property
+from headgate.tables.iceberg.connector_fence import (
+    PASSED,
+    fence_properties,
+    kept_fence,
+    mark_at,
+    mark_property,
+)
+from headgate.tables.iceberg.connector_files import BranchFiles, read_branch_files
+from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 
 SINK = SinkName("sink")
@@ -30,8 +42,57 @@ def test_every_commit_behind_a_takeover_carries_the_connector_s_mark(tmp_path: P
         view = landed(commit(table, view, record(1, number)))
         made.refresh()
         summary = made.current_snapshot().summary
-        assert json.loads(summary[MARK]) == {"0": 7, "2": 5}
+        assert json.loads(summary[MARK]) == dict.fromkeys("02", PASSED)
     local.catalog.close()
+
+
+def test_a_fence_is_known_by_its_sink_until_the_way_back(tmp_path: Path) -> None:
+    """TAKEOVER-13: what the connector itself has committed up to is known all the time."""
+    local = local_catalog(tmp_path)
+    made = local.catalog.create_table("db.rows", schema=_schema())
+    table = IcebergTable(local.catalog, "db.rows", SINK, threads=False)
+    own = mark_at("control", "connect-trips", {0: 3, 2: 1})
+    view = landed(table.commit(CommitAttempt(table.read(), record(1, 0), fence=own)))
+    assert _read(made) == ({0: 3, 2: 1}, frozenset())
+    fence = fence_properties(SINK, "control", "connect-trips", ENDS)
+    view = landed(table.commit(CommitAttempt(view, record(2, 0), fence=fence)))
+    view = landed(commit(table, view, record(2, 1)))
+    assert _read(made) == ({0: 3, 2: 1}, frozenset({SINK}))
+    back = mark_at("control", "connect-trips", ENDS)
+    landed(table.commit(CommitAttempt(view, record(3, 0), fence=back)))
+    assert _read(made) == (ENDS, frozenset())
+    local.catalog.close()
+
+
+def _read(made: Table) -> tuple[Mapping[int, int], frozenset[str]]:
+    files: BranchFiles = read_branch_files(made.refresh(), "main", MARK)
+    return files.mark, files.fenced_by
+
+
+def test_what_the_connector_commits_beside_the_sink_is_counted(tmp_path: Path) -> None:
+    """TAKEOVER-14."""
+    local = local_catalog(tmp_path)
+    made = local.catalog.create_table("db.rows", schema=_schema())
+    made.append(pa.table({"n": [1]}), snapshot_properties={MARK: '{"0":3}'})
+    table = IcebergTable(local.catalog, "db.rows", SINK, threads=False)
+    assert _connector(made) is None
+    fence = fence_properties(SINK, "control", "connect-trips", ENDS)
+    view = landed(table.commit(CommitAttempt(table.read(), record(1, 0), fence=fence)))
+    assert _connector(made) == FencedConnector("connect-trips")
+    foreign = []
+    for _ in range(2):  # below the sink's newest snapshot, and above it
+        made.refresh().append(pa.table({"n": [2]}), snapshot_properties={MARK: '{"0":9}'})
+        foreign.append(made.refresh().current_snapshot().snapshot_id)
+        assert _connector(made) == FencedConnector("connect-trips", tuple(reversed(foreign)))
+        view = landed(commit(table, table.read(), record(1, len(foreign))))
+    back = mark_at("control", "connect-trips", ENDS)
+    landed(table.commit(CommitAttempt(view, record(2, 0), fence=back)))
+    assert _connector(made) is None
+    local.catalog.close()
+
+
+def _connector(made: Table) -> FencedConnector | None:
+    return IcebergReader(made.refresh(), SINK, "main").fenced_connector()
 
 
 def test_a_table_that_nobody_took_over_carries_none(tmp_path: Path) -> None:

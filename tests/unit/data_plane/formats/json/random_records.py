@@ -10,6 +10,9 @@ import uuid
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from headgate.data_plane.formats import column_options
+from headgate.data_plane.formats.column_options import ColumnRule
+
 _LEAVES = (
     *(pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.large_string()),
     *(pa.string(), pa.date32(), pa.time64("us"), pa.time64("ns"), pa.uuid(), pa.large_binary()),
@@ -109,6 +112,38 @@ def _type(dice: random.Random, depth: int) -> pa.DataType:
             return pa.struct(_fields(dice, depth - 1))
 
 
+def with_rules(dice: random.Random, schema: pa.Schema) -> pa.Schema:
+    """Some times count a unit, and some texts take anything."""
+    return pa.schema([_with_rule(dice, field) for field in schema])
+
+
+def _with_rule(dice: random.Random, field: pa.Field) -> pa.Field:
+    kind = field.type
+    if kinds.is_struct(kind):
+        return field.with_type(pa.struct([_with_rule(dice, child) for child in kind]))
+    if column_options.is_time_or_timestamp(kind) and dice.random() < 0.7:
+        rule = ColumnRule(unit=dice.choice(("s", "ms", "us", "ns")))
+    elif column_options.is_text(kind) and dice.random() < 0.7:
+        rule = ColumnRule(as_text=True)
+    else:
+        return field
+    return column_options.mark_with_rule(field, rule)
+
+
+def _ruled_value(dice: random.Random, field: pa.Field, oddity: float) -> str:
+    if column_options.is_as_text(field):
+        return _any(dice, oddity, 2)
+    day = dice.randrange(86_400) if kinds.is_time(field.type) else dice.randrange(-(10**9), 10**9)
+    unit = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[column_options.unit_of(field)]
+    count = day * unit + (dice.randrange(unit) // dice.choice((1, 1000)) if unit > 1 else 0)
+    if dice.random() < 0.5:
+        count = count // 10**6 * 10**6
+    if dice.random() < oddity:
+        count = dice.choice((count + 86_400 * unit, -count, 10**18, 10**25, 2**63, -1, 0))
+    ways = (f"{count}.0", f"{count}.5", f"{count}e0", f'"{count}"', f"{count}e-3", "-0", "1e5")
+    return dice.choice(ways) if dice.random() < oddity else str(count)
+
+
 def random_record(dice: random.Random, schema: pa.Schema) -> bytes:
     """A record; ``oddity`` is how likely each of its parts is odd: half of them have none."""
     oddity = dice.choice((0.0, 0.0, 0.02, 0.2))
@@ -154,7 +189,15 @@ def _object(dice: random.Random, fields: list[pa.Field], oddity: float) -> str:
     shown = [each for each in fields if not each.nullable or dice.random() < 0.9]
     if dice.random() < oddity:
         shown = fields[1:]
-    pairs = [(each.name, _value(dice, each.type, oddity, each.nullable)) for each in shown]
+    pairs = [
+        (
+            each.name,
+            _ruled_value(dice, each, oddity)
+            if column_options.is_marked(each) and dice.random() >= max(oddity, 0.05)
+            else _value(dice, each.type, oddity, each.nullable),
+        )
+        for each in shown
+    ]
     if dice.random() < 0.3:
         pairs += [(dice.choice(("new", "old", "x", "other name")), _any(dice, oddity, 2))]
     if dice.random() < oddity:

@@ -11,10 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
-from unit.data_plane.formats.json.random_records import random_record, random_schema
+from unit.data_plane.formats.json.random_records import (
+    random_record,
+    random_schema,
+    with_rules,
+)
 from unit.data_plane.formats.json_tables import COLUMNS, EVERYTHING, as_json, plain_rows
 
 from headgate.control_protocol.columns import Path
+from headgate.data_plane.formats.column_options import ColumnRule, mark_with_rule
 from headgate.data_plane.formats.json import one_pass
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.record_format import UndecodableRecords
@@ -59,6 +64,8 @@ def require_agreement(seed: int, count: int) -> int:
     """Compare both ways on random records of a random schema; how many the pass took."""
     dice = random.Random(seed)
     schema = random_schema(dice)
+    if dice.random() < 0.5:
+        schema = with_rules(dice, schema)
     values = [random_record(dice, schema) for _ in range(count)]
     ignored: list[Path] = [("old",)] if dice.random() < 0.5 else []
     one, other = (
@@ -122,6 +129,58 @@ def test_every_column_is_taken_by_the_pass() -> None:
     assert taken is not None
     assert taken.found.tolist() == [0, 0, 0, 0]
     assert plain_rows(taken.batch) == plain_rows(RulesAlone().decode(values, EVERYTHING))
+
+
+def test_columns_with_a_unit_and_such_that_take_anything_are_taken_by_the_pass() -> None:
+    fields = [
+        mark_with_rule(pa.field("seconds", pa.timestamp("us")), ColumnRule(unit="s")),
+        mark_with_rule(pa.field("nanos", pa.timestamp("us", "UTC")), ColumnRule(unit="ns")),
+        mark_with_rule(pa.field("clock", pa.time64("ns")), ColumnRule(unit="us")),
+        mark_with_rule(pa.field("text", pa.large_string()), ColumnRule(as_text=True)),
+    ]
+    schema = pa.schema([*fields, pa.field("s", pa.struct([pa.field("a", pa.int32()), *fields]))])
+    row = b'{"seconds":-1,"nanos":1785585600123456000,"clock":86399999999,"text":%s}'
+    texts = [b'[1, {"a":null}]', b"1.50", b"true", b'"x"', b"null", b'{"a" :"\\u00e9"}']
+    values = [b'{"s":' + row % text + b"," + row[1:] % text for text in texts]
+    plan = one_pass.compile_plan(schema, None)
+    assert plan is not None
+    taken = one_pass.walk(Packed.of(values), plan)
+    assert taken is not None
+    assert taken.found.tolist() == [0] * 6
+    assert plain_rows(taken.batch) == plain_rows(RulesAlone().decode(values, schema))
+    assert taken.batch.column("text").to_pylist()[::2] == ['[1, {"a":null}]', "true", None]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b'{"t":1.0005}', b'{"t":86400000}', b'{"t":-1}', b'{"t":true}', b'{"t":"x"}'),
+        *(b'{"n":1785585600123456001}', b'{"n":1e30}', b'{"x":{"a":1,"a":2}}', b'{"x":[1,]}'),
+    ],
+)
+def test_a_bad_record_of_such_columns_has_the_reason_that_it_had(text: bytes) -> None:
+    schema = pa.schema(
+        [
+            mark_with_rule(pa.field("t", pa.time64("us")), ColumnRule(unit="ms")),
+            mark_with_rule(pa.field("n", pa.timestamp("us")), ColumnRule(unit="ns")),
+            mark_with_rule(pa.field("x", pa.string()), ColumnRule(as_text=True)),
+        ]
+    )
+    values = [as_json({"t": at, "x": at}) for at in range(20)]
+    values[7] = text
+    one, other = (outcome(reader, values, schema) for reader in (JsonRecords(), RulesAlone()))
+    assert one == other
+    assert list(one[1]) == [7]
+
+
+def test_one_name_with_two_rules_is_read_by_either() -> None:
+    """Schemas are equal whatever their fields are marked with."""
+    plain = pa.schema([("t", pa.timestamp("us"))])
+    seconds = pa.schema([mark_with_rule(plain.field("t"), ColumnRule(unit="s"))])
+    reader, values = JsonRecords(), [b'{"t":1000}'] * 3
+    for schema, wanted in ((plain, 1), (seconds, 1000), (plain, 1)):
+        read = reader.decode(values, schema).column("t").cast(pa.int64()).to_pylist()
+        assert read == [wanted * 1_000_000] * 3
 
 
 def test_columns_grow_beyond_what_was_expected_of_them() -> None:

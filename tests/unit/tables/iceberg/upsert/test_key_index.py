@@ -11,7 +11,8 @@ import pytest
 from headgate.control_protocol.errors import KeyIndexFull
 from headgate.tables.iceberg.upsert import key_index
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
-from headgate.tables.iceberg.upsert.key_index import ROW_BYTES, FileKeys, KeyIndex
+from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex
+from headgate.tables.iceberg.upsert.key_runs import ROW_BYTES
 
 Row = tuple[str, int]
 

@@ -1,0 +1,281 @@
+"""Sorted runs of a key index's rows: small ones in memory, the others in files of this process.
+
+A stored run is a file without a name, mapped into memory: it is gone with the process, however
+that ends. In memory are only the first word of each of its pages, and a filter that says of most
+keys that they are not in it. So a key is looked up by one page of each run that may have it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.native.kernels import Integers, Words, loops
+
+ROW_BYTES: Final = 28
+"""Of a row in memory."""
+
+_STORED: Final = np.dtype(
+    [
+        ("high", "<u8"),
+        ("low", "<u8"),
+        ("file", "<i4"),
+        ("position", "<u4"),
+        ("source", "<i4"),
+        ("unused", "<i4"),
+    ]
+)
+_PAGE_ROWS: Final = mmap.PAGESIZE // _STORED.itemsize
+_FILTERED_ROWS: Final = 6
+"""To one word of the filter, with five bits each: one in a hundred keys passes that is not there,
+in each of some dozens of runs."""
+
+_SLICE_ROWS: Final = 1_000_000
+_ONE: Final = np.uint64(1)
+_LAST: Final = np.uint64(2**64 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows in the order of their keys' high words."""
+
+    high: Words
+    low: Words
+    files: npt.NDArray[np.int32]
+    positions: npt.NDArray[np.uint32]
+    sources: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.high)
+
+    def select_rows(self, chosen: npt.NDArray[np.bool_] | Integers | slice) -> Run:
+        return Run(
+            self.high[chosen],
+            self.low[chosen],
+            self.files[chosen],
+            self.positions[chosen],
+            self.sources[chosen],
+        )
+
+    def find(self, wanted: Wanted) -> Hits:
+        """Return where the wanted keys are."""
+        at = self.place_words(wanted.high)
+        return _equal_keys(self, wanted, np.arange(len(at)), at)
+
+    def place_words(self, ascending: Words) -> Integers:
+        """Return where each word belongs, before its equals."""
+        return loops().place_words(self.high, ascending)
+
+
+EMPTY: Final = Run(
+    np.empty(0, np.uint64),
+    np.empty(0, np.uint64),
+    np.empty(0, np.int32),
+    np.empty(0, np.uint32),
+    np.empty(0, np.int32),
+)
+
+
+def merge_runs(runs: Sequence[Run]) -> Run:
+    """Return one run of all, in one pass, for each is sorted; column by column, for the memory."""
+    if len(runs) == 1:
+        return runs[0]
+    high = np.concatenate([run.high for run in runs])
+    order = np.argsort(high, kind="stable").astype(np.uint32)
+    return Run(
+        high[order],
+        np.concatenate([run.low for run in runs])[order],
+        np.concatenate([run.files for run in runs])[order],
+        np.concatenate([run.positions for run in runs])[order],
+        np.concatenate([run.sources for run in runs])[order],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Rows with looked up keys: ``asked`` is the place of the key among those asked for."""
+
+    asked: Integers
+    files: npt.NDArray[np.int32]
+    positions: npt.NDArray[np.uint32]
+    sources: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Keys to look up, in the order of their high words, and what filters know them by.
+
+    ``first``: the place of the first of them among all that are asked for.
+    """
+
+    high: Words
+    low: Words
+    bits: Words
+    first: int = 0
+
+    @classmethod
+    def of(cls, high: Words, low: Words) -> Wanted:
+        return cls(high, low, _filter_bits(high))
+
+    def split(self, count: int) -> list[Wanted]:
+        """Return so many parts, in order."""
+        cuts = [len(self.high) * at // count for at in range(count + 1)]
+        return [Wanted(self.high[a:b], self.low[a:b], self.bits[a:b], a) for a, b in pairwise(cuts)]
+
+
+class StoredRun:
+    """A run in a file. ``rows_of``: how many rows it has of each data file."""
+
+    def __init__(
+        self, mapped: mmap.mmap, firsts: Words, passing: Words, rows_of: dict[int, int]
+    ) -> None:
+        mapped.madvise(mmap.MADV_RANDOM)  # or each page that is asked for brings its neighbours
+        rows = np.frombuffer(mapped, _STORED)
+        self._mapped = mapped
+        self._rows = rows
+        self._firsts = firsts
+        self._passing = passing
+        self.rows_of = rows_of
+        self.high = rows["high"]
+        self.low = rows["low"]
+        self.files = rows["file"]
+        self.positions = rows["position"]
+        self.sources = rows["source"]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes of memory that nobody can take back."""
+        return self._firsts.nbytes + self._passing.nbytes
+
+    def find(self, wanted: Wanted) -> Hits:
+        """Return where the wanted keys are."""
+        words = self._passing[_filter_places(wanted.high, len(self._passing))]
+        asked = np.flatnonzero(words & wanted.bits == wanted.bits)
+        return _equal_keys(self, wanted, asked, self.place_words(wanted.high[asked]))
+
+    def place_words(self, ascending: Words) -> Integers:
+        """Return where each word belongs, before its equals: a search within its page."""
+        page = np.maximum(loops().place_words(self._firsts, ascending) - 1, 0)
+        begin = page * _PAGE_ROWS
+        end = np.minimum(begin + _PAGE_ROWS, len(self))
+        while (open_ := begin < end).any():
+            middle = np.where(open_, (begin + end) // 2, 0)
+            below = open_ & (self.high[middle] < ascending)
+            begin = np.where(below, middle + 1, begin)
+            end = np.where(open_ & ~below, middle, end)
+        return begin
+
+    def copy_rows(self, begin: int, end: int) -> Run:
+        start = begin // _PAGE_ROWS * mmap.PAGESIZE
+        size = end * _STORED.itemsize - start
+        if size > 0:
+            self._mapped.madvise(mmap.MADV_WILLNEED, start, size)
+        rows = self._rows[begin:end]
+        return Run(*(np.ascontiguousarray(rows[name]) for name in _STORED.names[:-1]))  # type: ignore[index]
+
+
+def store_runs(folder: str, runs: Sequence[Run]) -> StoredRun | None:
+    """Store one run of all of them; ``None`` for no rows. Raises ``OSError``."""
+    return _store(folder, [merge_runs(runs)], sum(map(len, runs)))
+
+
+def merge_stored(
+    folder: str, runs: Sequence[StoredRun], alive: Callable[[Run], Run]
+) -> StoredRun | None:
+    """Store one run of what is ``alive`` in these; ``None`` for no rows. Raises ``OSError``.
+
+    Slice by slice of the words, so that memory holds little of it.
+    """
+    total = sum(map(len, runs))
+    count = total // _SLICE_ROWS + 1
+    bounds = np.array([(number << 64) // count for number in range(count)], np.uint64)
+    cuts = [[*run.place_words(bounds).tolist(), len(run)] for run in runs]
+
+    def slices() -> Iterator[Run]:
+        for at in range(count):
+            parts = zip(runs, cuts, strict=True)
+            yield merge_runs([alive(run.copy_rows(cut[at], cut[at + 1])) for run, cut in parts])
+
+    return _store(folder, slices(), total)
+
+
+def _store(folder: str, parts: Iterable[Run], rows_max: int) -> StoredRun | None:
+    passing = np.zeros(rows_max // _FILTERED_ROWS + 1, np.uint64)
+    firsts: list[Words] = []
+    rows_of: dict[int, int] = {}
+    count = 0
+    with tempfile.TemporaryFile(dir=folder, prefix="headgate-keys-") as file:
+        for part in parts:
+            for begin in range(0, len(part), _SLICE_ROWS):
+                some = part.select_rows(slice(begin, begin + _SLICE_ROWS))
+                file.write(_as_stored(some).data)
+                firsts.append(some.high[-count % _PAGE_ROWS :: _PAGE_ROWS])
+                _add_to_filter(passing, some.high)
+                numbers, counts = np.unique(some.files, return_counts=True)
+                for number, found in zip(numbers.tolist(), counts.tolist(), strict=True):
+                    rows_of[number] = rows_of.get(number, 0) + found
+                count += len(some)
+        if not count:
+            return None
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    return StoredRun(mapped, np.concatenate(firsts), passing, rows_of)
+
+
+def _as_stored(run: Run) -> npt.NDArray[Any]:
+    rows = np.zeros(len(run), _STORED)
+    rows["high"], rows["low"] = run.high, run.low
+    rows["file"], rows["position"], rows["source"] = run.files, run.positions, run.sources
+    return rows
+
+
+# A word of the filter is chosen by the upper half of a high word, its bits by the lower one. So the
+# rows of one word stand together, and nothing is asked about the low word, which is 0 for numbers.
+
+
+def _filter_places(high: Words, words: int) -> Words:
+    return (high >> np.uint64(32)) * np.uint64(words) >> np.uint64(32)
+
+
+def _filter_bits(high: Words) -> Words:
+    result = np.zeros(len(high), np.uint64)
+    for shift in (0, 6, 12, 18, 24):
+        result |= np.uint64(1) << (high >> np.uint64(shift) & np.uint64(63))
+    return result
+
+
+def _add_to_filter(passing: Words, ascending: Words) -> None:
+    places = _filter_places(ascending, len(passing))
+    begins = np.flatnonzero(np.append(True, places[1:] != places[:-1]))
+    passing[places[begins]] |= np.bitwise_or.reduceat(_filter_bits(ascending), begins)
+
+
+def _equal_keys(run: Run | StoredRun, wanted: Wanted, asked: Integers, at: Integers) -> Hits:
+    """Return the rows with the same high word, and of those the rows with the same low one."""
+    inside = at < len(run)
+    asked, at = asked[inside], at[inside]
+    same = run.high[at] == wanted.high[asked]
+    asked, at = asked[same], at[same]
+    several = at + 1 < len(run)
+    several[several] = run.high[at[several] + 1] == wanted.high[asked[several]]
+    if several.any():
+        counts = np.ones(len(at), np.int64)
+        words = wanted.high[asked[several]]
+        behind = run.place_words(np.minimum(words, _LAST - _ONE) + _ONE)
+        counts[several] = np.where(words == _LAST, len(run), behind) - at[several]
+        firsts = np.repeat(np.cumsum(counts) - counts, counts)
+        asked, at = np.repeat(asked, counts), np.repeat(at, counts)
+        at = at + np.arange(len(at)) - firsts
+    equal = run.low[at] == wanted.low[asked]
+    at = at[equal]
+    return Hits(asked[equal] + wanted.first, run.files[at], run.positions[at], run.sources[at])

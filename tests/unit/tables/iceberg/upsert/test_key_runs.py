@@ -1,0 +1,172 @@
+"""Runs of the key index in files: they find what those in memory find, with little memory."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headgate.control_protocol.errors import KeyIndexFull
+from headgate.tables.iceberg.upsert import key_index, key_runs
+from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex
+from headgate.tables.iceberg.upsert.key_runs import ROW_BYTES
+
+HELD = 400
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_index, "MERGED_ROWS_MAX", 90)
+    monkeypatch.setattr(key_index, "HELD_ROWS_MAX", HELD)
+    monkeypatch.setattr(key_index, "MERGED_RUNS", 3)
+    monkeypatch.setattr(key_runs, "_SLICE_ROWS", 250)
+
+
+class Table:
+    """Files whose rows have random keys, many of them several times; some rows are dead."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = np.random.default_rng(seed)
+        few = self.dice.integers(0, 2**64, 500, np.uint64, endpoint=False)
+        few[:4] = 0, 1, 2**64 - 1, 2**64 - 2
+        self.words = few
+        self.files: dict[str, FileKeys] = {}
+        self.dead: defaultdict[str, set[int]] = defaultdict(set)
+
+    def add(self, count: int) -> tuple[str, FileKeys]:
+        path = f"file-{self.dice.integers(2**60)}"
+        high = self.dice.choice(self.words, count)
+        keys = FileKeys(
+            high,
+            self.dice.integers(0, 2, count, np.uint64),
+            self.dice.integers(-1, 3, count).astype(np.int32),
+            np.arange(count, dtype=np.int64),
+        )
+        self.files[path] = keys
+        return path, keys
+
+    def dead_of(self, path: str) -> Any:
+        return np.array(sorted(self.dead[path]), np.int64)
+
+    def found(self, index: KeyIndex) -> set[tuple[int, int, str, int, int]]:
+        """What the index finds of keys that are there, and of others."""
+        high = np.sort(np.concatenate([self.words, self.words ^ np.uint64(1 << 40)]))
+        high, low = np.repeat(high, 2), np.tile(np.array([0, 1], np.uint64), len(high))
+        hits = index.find(high, low)
+        paths = [index.path(number) for number in hits.files.tolist()]
+        rows = zip(
+            high[hits.asked].tolist(),
+            low[hits.asked].tolist(),
+            paths,
+            hits.positions.tolist(),
+            hits.sources.tolist(),
+            strict=True,
+        )
+        return {row for row in rows if row[3] not in self.dead[row[2]]}
+
+    def live(self) -> set[tuple[int, int, str, int, int]]:
+        return {
+            (int(h), int(w), path, at, int(source))
+            for path, keys in self.files.items()
+            for at, (h, w, source) in enumerate(zip(keys.high, keys.low, keys.sources, strict=True))
+            if at not in self.dead[path]
+        }
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("seed", range(4))
+def test_key_7_an_index_in_files_finds_the_live_rows_of_every_key(
+    seed: int, tmp_path: Path
+) -> None:
+    table = Table(seed)
+    dice = table.dice
+    index = KeyIndex(10**7, table.dead_of, folder=str(tmp_path))
+    stored = 0
+    for _ in range(40):
+        index.add(*table.add(int(dice.choice([0, 1, 50, 300, 1000]))))
+        if dice.random() < 0.3:
+            gone = str(dice.choice(list(table.files)))
+            index.forget_file(gone)
+            del table.files[gone]
+        for path, keys in table.files.items():
+            if dice.random() < 0.2:
+                table.dead[path] |= set(dice.integers(0, len(keys) + 1, 5).tolist())
+        assert table.found(index) == table.live()
+        stored = max(stored, len(index._stored))
+        assert sum(map(len, index._runs)) <= HELD
+    assert stored > 1
+    assert not list(tmp_path.iterdir()), "nobody has to clean up"
+
+
+@pytest.mark.usefixtures("small")
+def test_key_7_rows_in_files_take_a_small_part_of_the_memory(tmp_path: Path) -> None:
+    index = KeyIndex(10**7, folder=str(tmp_path))
+    table = Table(1)
+    table.words = table.dice.integers(0, 2**64, 10**5, np.uint64, endpoint=False)
+    for _ in range(10):
+        index.add(*table.add(20_000))
+    assert len(index) == 200_000
+    assert index.held_bytes < 1.6 * len(index) + HELD * ROW_BYTES
+
+
+@pytest.mark.usefixtures("small")
+def test_key_7_a_run_whose_files_are_gone_is_left_out(tmp_path: Path) -> None:
+    """A compaction of the whole table would double it otherwise."""
+    table = Table(2)
+    index = KeyIndex(10**7, table.dead_of, folder=str(tmp_path))
+    for _ in range(3):
+        for _ in range(4):
+            index.add(*table.add(1000))
+        for path in list(table.files)[:-4]:
+            index.forget_file(path)
+            del table.files[path]
+    assert len(index) <= 8000
+    assert table.found(index) == table.live()
+
+
+@pytest.mark.usefixtures("small")
+def test_key_7_what_no_disk_takes_stays_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_room(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    table = Table(3)
+    index = KeyIndex(5000 * ROW_BYTES, table.dead_of, folder=str(tmp_path))
+    for _ in range(3):
+        index.add(*table.add(1000))
+    before = len(index._stored)
+    monkeypatch.setattr(key_runs, "_as_stored", no_room)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(4):
+            index.add(*table.add(1000))
+    assert "keys stay in memory" in caplog.text
+    assert len(index._stored) == before
+    assert table.found(index) == table.live()
+    known = dict(table.files)
+    with pytest.raises(KeyIndexFull, match="rows of a keyed table need"):
+        index.add(*table.add(1000))
+    table.files = known
+    assert table.found(index) == table.live(), "it is as before"
+
+
+def test_key_7_a_table_whose_memory_others_have_goes_to_files(tmp_path: Path) -> None:
+    table = Table(4)
+    index = KeyIndex(2000 * ROW_BYTES, table.dead_of, folder=str(tmp_path))
+    for _ in range(8):
+        index.add(*table.add(1500))
+    assert table.found(index) == table.live()
+    assert index.held_bytes <= 2000 * ROW_BYTES
+
+
+def test_key_7_even_files_need_some_memory(tmp_path: Path) -> None:
+    index = KeyIndex(1, folder=str(tmp_path))
+    with pytest.raises(KeyIndexFull, match="all such tables may have 1"):
+        index.add(*Table(5).add(3))
+    assert len(index) == 0
