@@ -63,9 +63,16 @@ def test_the_example_is_a_sink_file_that_listens_where_the_pod_says(
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    unit = tmp_path / "headgate@trips.service"
-    text = (DEPLOY / "headgate@.service").read_text()
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("headgate@.service", "headgate@trips.service"),
+        ("headgate-worker.service", "headgate-worker.service"),
+    ],
+)
+def test_systemd_takes_the_unit(tmp_path: Path, file: str, name: str) -> None:
+    unit = tmp_path / name
+    text = (DEPLOY / file).read_text()
     unit.write_text(text.replace("/opt/headgate/bin/headgate", "/bin/true"))
     run = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)],
@@ -73,7 +80,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
         text=True,
         timeout=60,
     )
-    said = [line for line in run.stderr.splitlines() if "headgate@" in line]
+    said = [line for line in run.stderr.splitlines() if name.partition("@")[0] in line]
     assert (run.returncode, said) == (0, []), run.stderr
 
 
