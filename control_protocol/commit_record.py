@@ -285,6 +285,16 @@ class CommitRecord:
         """Say that a person made this claim, and how."""
         return replace(self, command=command, actor=actor)
 
+    def behind(self, earlier: CommitRecord) -> CommitRecord:
+        """Return this as the commit after ``earlier``, by the same coordinator."""
+        epoch, number = earlier.transaction.epoch, earlier.transaction.number
+        following = TransactionId(epoch, TransactionNumber(number + 1))
+        return replace(self, transaction=following, coordinator=earlier.coordinator)
+
+    def without_rows(self, transaction: TransactionId, coordinator: Sender) -> CommitRecord:
+        """Return the record of a commit that adds no rows to this state."""
+        return replace(self, transaction=transaction, coordinator=coordinator, records=0)
+
     def with_rows_returned(
         self, records: int, until: Replayed, *, command: str, actor: str | None
     ) -> CommitRecord:

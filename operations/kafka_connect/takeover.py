@@ -31,8 +31,6 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import (
     Sender,
     TopicPartition,
-    TransactionId,
-    TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
@@ -498,9 +496,7 @@ def carry_out(settings: SinkSettings, takeover: Takeover) -> None:
                 settings, takeover.offsets, takeover.topics, records=rows, **facts
             )
             if before := table.view.record:  # of the same command, interrupted
-                epoch, number = before.transaction.epoch, before.transaction.number
-                following = TransactionId(epoch, TransactionNumber(number + 1))
-                record = replace(record, transaction=following, coordinator=before.coordinator)
+                record = record.behind(before)
             _commit_to(tables, CommitAttempt(table.view, record, table.files, fence=fence))
     _require_still_at_rest(settings, takeover)  # what was announced meanwhile is in no table
     ledger = read_or_create_primary(settings)
@@ -610,9 +606,7 @@ def go_back(settings: SinkSettings, way: WayBack) -> None:
         for view in way.fenced:
             assert view.record is not None, "only tables of the sink are fenced"
             sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
-            record = replace(
-                view.record, transaction=claim.transaction, coordinator=sender, records=0
-            )
+            record = view.record.without_rows(claim.transaction, sender)
             _commit_to(tables, CommitAttempt(view, record, fence=mark))
     write_group_offsets(settings.kafka, connector.group, way.record.offsets)
 

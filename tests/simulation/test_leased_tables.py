@@ -86,7 +86,7 @@ def test_a_commit_that_is_archived_as_soon_as_it_is_complete_is_known(
     writer.turn()  # it is refused, for the table has moved on
     writer.turn()
     assert writer.dead
-    assert not any(each.said for each in done(world.hudi))
+    assert not any(each.metadata for each in done(world.hudi))
     heir.turn()
     assert world.struck["landed"] == 2
     found = HudiSinkTable(world.place, SINK, java=heir.java).read().record
