@@ -101,6 +101,8 @@ class RealCatalog:
         self.untold: set[str] = set()
         """Of these, the ones that no metadata file told of any more when their remover looked, or
         that went along after it had looked for the last time."""
+        self.out_of_reach: set[object] = set()
+        """Callers that did not reach the catalog when they called last."""
         self.cleaned: set[str] = set()
         """Files that were deleted as orphans."""
         self._looked_for: set[str] = set()
@@ -134,6 +136,7 @@ class RealCatalog:
     # ------------------------------------------------------------------------- what a catalog does
 
     def loaded(self, port: Any, io: MemoryIO) -> Table:
+        self.out_of_reach.discard(port)
         log = {entry.metadata_file for entry in self.metadata.metadata_log}
         for name, by in list(self.taken_along.items()):
             if by is port and name not in self._looked_for:

@@ -72,6 +72,7 @@ class CatalogPort(Struck):
 
     def _reach(self) -> None:
         if not self._catalog.reachable:
+            self._catalog.out_of_reach.add(self)
             raise ServiceUnavailableError("the catalog in memory is not reachable")
 
     def _fault(self) -> CommitFault | None:

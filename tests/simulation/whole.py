@@ -37,12 +37,15 @@ class Whole:
 
         Who died while it removed snapshots could not look after them; nor could who slept until
         others' commits had pushed the proof out of the metadata log, or an orphan clean-up had met
-        files to which nothing referred meanwhile.
+        files to which nothing referred meanwhile; nor who did not reach the catalog when it ended.
         """
         catalog = self._catalog
         gone = catalog.foreign.keys() - catalog.metadata.refs.keys() - catalog.untold
         gone = {name for name in gone if not catalog.foreign[name] & catalog.cleaned}
         by = catalog.taken_along
+        gone -= {
+            n for n in gone if by[n] in catalog.out_of_reach and getattr(by[n], "closed", False)
+        }
         lost = sorted(name for name in gone if getattr(by[name], "is_accountable", True))
         if lost:
             raise Violation(Kind.LOSS, f"{self._catalog.table} lost the refs of others: {lost}")

@@ -112,7 +112,11 @@ class SnapshotExpiry:
         try:
             self._resolve_doubt(load())
         except Exception as error:  # noqa: BLE001 - nobody is left who could try again
-            _log.warning("a removal of snapshots was not looked after: %r", error)
+            _log.error(
+                "a removal of snapshots could not be looked after: %r; if a tag or branch that "
+                "somebody had just set is gone, set it again",
+                error,
+            )
 
     def expirable_snapshots(self, table: Table) -> list[Snapshot]:
         """Return the snapshots that may expire now, oldest first."""
