@@ -279,7 +279,11 @@ def _suspensions_found(
 
 def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms: int) -> Step:
     """EPOCH-1: commit an empty snapshot with a higher epoch; nothing is said before it has
-    landed."""
+    landed.
+
+    It moves the tag that every call of an earlier coordinator requires: whatever such a one still
+    sends, awake or from the grave, is refused from then on.
+    """
     require_own_sink(sources.note, state.identity)
     require_not_recreated(view, state.table_uuid, sources.note, state.settings)
     record = record_to_resume(view, state.settings)

@@ -24,7 +24,10 @@ def election_partition(topics: Sequence[str]) -> TopicPartition:
 
 
 def is_leader(assignment: Collection[TopicPartition], topics: Sequence[str]) -> bool:
-    """Return whether this member leads: a level, read after every poll, never an edge."""
+    """Return whether this member leads: a level, read after every poll, never an edge.
+
+    An edge that is missed, in a pause or a callback that fails, would leave two leaders, or none.
+    """
     return election_partition(topics) in assignment
 
 

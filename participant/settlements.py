@@ -208,7 +208,10 @@ def append_status(state: State, transaction: TransactionNumber) -> Step:
 
 
 def append_pending_again(state: State, upto: TransactionNumber) -> Step:
-    """ANSWER-2: answer a repeated END with the very events that answered it, files included."""
+    """ANSWER-2: answer a repeated END with the very events that answered it, files included.
+
+    A status made anew could cut the same records into another range: both might be admitted.
+    """
     again = tuple(own.said for own in state.said.pending if own.said.transaction <= upto)
     return state, (Append(again),) if again else ()
 

@@ -22,7 +22,10 @@ from headgate.control_protocol.rows_deleted_by_people import DeletedRecords, del
 
 
 def find_lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineage:
-    """Compare the branch with the tag; it walks only while sequence numbers are above the tag's."""
+    """Compare the branch with the tag; it walks only while sequence numbers are above the tag's.
+
+    A table whose tag is gone must not pass for a fresh one: to begin again would double its rows.
+    """
     refs, tag = metadata.refs, tag_name(sink, branch)
     if tag not in refs:
         return Lineage.TAG_MISSING if _was_claimed(metadata, sink) else Lineage.FRESH
