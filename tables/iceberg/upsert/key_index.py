@@ -28,9 +28,10 @@ from headgate.tables.iceberg.upsert.index_memory import Take
 from headgate.tables.iceberg.upsert.key_runs import (
     EMPTY,
     ROW_BYTES,
+    Found,
     Run,
+    SearchedKeys,
     StoredRun,
-    Wanted,
     merge_runs,
     merge_stored,
     store_runs,
@@ -67,23 +68,6 @@ class FileKeys:
 
     def __len__(self) -> int:
         return len(self.high)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Rows with looked up keys: ``asked`` is the place of the key among those asked for."""
-
-    asked: Numbers
-    files: npt.NDArray[np.int32]
-    positions: npt.NDArray[np.uint32]
-    sources: npt.NDArray[np.int32]
-
-    def without_files(self, gone: set[int]) -> Found:
-        """Without the rows of these files."""
-        if not gone:
-            return self
-        kept = ~np.isin(self.files, list(gone))
-        return Found(self.asked[kept], self.files[kept], self.positions[kept], self.sources[kept])
 
 
 @dataclass(slots=True)
@@ -176,6 +160,12 @@ class KeyIndex:
             chosen = [run for run in stored if 2 * self._live_rows(run) < len(run)]
         if not chosen:
             return stored
+        return self._with_merged(stored, chosen, folder)
+
+    def _with_merged(
+        self, stored: list[StoredRun], chosen: list[StoredRun], folder: str
+    ) -> list[StoredRun]:
+        """Make one of those chosen, of what is alive in them. Raises ``OSError``."""
         merged = merge_stored(folder, chosen, self._alive)
         return [run for run in stored if run not in chosen] + ([merged] if merged else [])
 
@@ -206,7 +196,7 @@ class KeyIndex:
 
     def find(self, high: Words, low: Words) -> Found:
         """Every row with one of these keys, dead ones among them. ``high`` is sorted."""
-        wanted = Wanted.of(high, low)
+        wanted = SearchedKeys.of(high, low)
         found = [run.find(wanted) for run in self._runs or [EMPTY]]
         if self._stored:
             # A disk answers many at once: in turn, each page would wait for the one before.
@@ -243,9 +233,7 @@ class KeyIndex:
         worn = [run for run in self._stored if self._live_rows(run) < len(run)]
         if worn and self.folder is not None:
             with suppress(OSError):  # there is no room for what would make some
-                merged = merge_stored(self.folder, worn, self._alive)
-                kept = [run for run in self._stored if run not in worn]
-                self._stored = kept + ([merged] if merged else [])
+                self._stored = self._with_merged(self._stored, worn, self.folder)
         self._gone &= set().union(*(run.rows_of for run in self._stored))
 
 

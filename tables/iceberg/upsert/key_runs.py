@@ -64,7 +64,7 @@ class Run:
             self.sources[chosen],
         )
 
-    def find(self, wanted: Wanted) -> Hits:
+    def find(self, wanted: SearchedKeys) -> Found:
         """Return where the wanted keys are."""
         at = self.place_words(wanted.high)
         return _equal_keys(self, wanted, np.arange(len(at)), at)
@@ -99,7 +99,7 @@ def merge_runs(runs: Sequence[Run]) -> Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Hits:
+class Found:
     """Rows with looked up keys: ``asked`` is the place of the key among those asked for."""
 
     asked: Integers
@@ -107,9 +107,16 @@ class Hits:
     positions: npt.NDArray[np.uint32]
     sources: npt.NDArray[np.int32]
 
+    def without_files(self, gone: set[int]) -> Found:
+        """Without the rows of these files."""
+        if not gone:
+            return self
+        kept = ~np.isin(self.files, list(gone))
+        return Found(self.asked[kept], self.files[kept], self.positions[kept], self.sources[kept])
+
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SearchedKeys:
     """Keys to look up, in the order of their high words, and what filters know them by.
 
     ``first``: the place of the first of them among all that are asked for.
@@ -121,13 +128,16 @@ class Wanted:
     first: int = 0
 
     @classmethod
-    def of(cls, high: Words, low: Words) -> Wanted:
+    def of(cls, high: Words, low: Words) -> SearchedKeys:
         return cls(high, low, _filter_bits(high))
 
-    def split(self, count: int) -> list[Wanted]:
+    def split(self, count: int) -> list[SearchedKeys]:
         """Return so many parts, in order."""
         cuts = [len(self.high) * at // count for at in range(count + 1)]
-        return [Wanted(self.high[a:b], self.low[a:b], self.bits[a:b], a) for a, b in pairwise(cuts)]
+        return [
+            SearchedKeys(self.high[a:b], self.low[a:b], self.bits[a:b], a)
+            for a, b in pairwise(cuts)
+        ]
 
 
 class StoredRun:
@@ -157,7 +167,7 @@ class StoredRun:
         """What it takes of memory that nobody can take back."""
         return self._firsts.nbytes + self._passing.nbytes
 
-    def find(self, wanted: Wanted) -> Hits:
+    def find(self, wanted: SearchedKeys) -> Found:
         """Return where the wanted keys are."""
         words = self._passing[_filter_places(wanted.high, len(self._passing))]
         asked = np.flatnonzero(words & wanted.bits == wanted.bits)
@@ -260,7 +270,7 @@ def _add_to_filter(passing: Words, ascending: Words) -> None:
     passing[places[begins]] |= np.bitwise_or.reduceat(_filter_bits(ascending), begins)
 
 
-def _equal_keys(run: Run | StoredRun, wanted: Wanted, asked: Integers, at: Integers) -> Hits:
+def _equal_keys(run: Run | StoredRun, wanted: SearchedKeys, asked: Integers, at: Integers) -> Found:
     """Return the rows with the same high word, and of those the rows with the same low one."""
     inside = at < len(run)
     asked, at = asked[inside], at[inside]
@@ -278,4 +288,4 @@ def _equal_keys(run: Run | StoredRun, wanted: Wanted, asked: Integers, at: Integ
         at = at + np.arange(len(at)) - firsts
     equal = run.low[at] == wanted.low[asked]
     at = at[equal]
-    return Hits(asked[equal] + wanted.first, run.files[at], run.positions[at], run.sources[at])
+    return Found(asked[equal] + wanted.first, run.files[at], run.positions[at], run.sources[at])
