@@ -30,7 +30,9 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
+    CommitOutcome,
     Landed,
+    PrimaryTable,
     TableView,
     TopicState,
     Unknown,
@@ -126,6 +128,18 @@ def with_secondary_claims(quarantine: QuarantineSettings, claim: CommitRecord) -
     return claim.with_pending((*kept, *claims))
 
 
+def why_not_landed(table: PrimaryTable, record: CommitRecord, outcome: CommitOutcome) -> str | None:
+    """Return why the commit with this record is not there, or None if it is.
+
+    Where nobody knows, the table tells.
+    """
+    if isinstance(outcome, Landed):
+        return None
+    if isinstance(outcome, Unknown) and record.is_same_commit(table.read().record):
+        return None
+    return outcome.reason
+
+
 def commit_claim(
     settings: SinkSettings,
     view: TableView,
@@ -145,8 +159,8 @@ def commit_claim(
     with open_tables_read_only(settings) as tables, closing(tables.open_primary()) as table:
         attempt = CommitAttempt(view, claim, files, fence=fence or {})
         outcome = table.commit(attempt) if back is None else tables.roll_back(attempt, back)
-        unknown = isinstance(outcome, Unknown)
-        if isinstance(outcome, Landed) or (unknown and claim.is_same_commit(table.read().record)):
+        reason = why_not_landed(table, claim, outcome)
+        if reason is None:
             announce(settings, claim.command or "claim")
             return
-    raise RetryLater(f"{failed.message}: {outcome.reason}", failed.hint)
+    raise RetryLater(f"{failed.message}: {reason}", failed.hint)

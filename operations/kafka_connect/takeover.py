@@ -35,11 +35,9 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
-    Landed,
     Lineage,
     TableView,
     TopicState,
-    Unknown,
 )
 from headgate.kafka.cluster import ANSWER_S_MAX, silent
 from headgate.kafka.group_offsets import read_group_offsets
@@ -50,6 +48,7 @@ from headgate.operations.control.operator_claim import (
     commit_claim,
     make_claim,
     make_first_record,
+    why_not_landed,
 )
 from headgate.operations.control.set_offsets import record_for_claim, require_stopped
 from headgate.operations.kafka_connect.announcements import WorkerAnnouncement, assemble
@@ -530,12 +529,10 @@ def _commit_to(tables: SinkTables, attempt: CommitAttempt) -> None:
     """Commit to one table of several. Raises ``RetryLater`` unless it landed."""
     with closing(tables.open(attempt.base.table)) as table:
         outcome = table.commit(attempt)
-        if isinstance(outcome, Landed):
-            return
-        if isinstance(outcome, Unknown) and attempt.record.is_same_commit(table.read().record):
-            return
-    failed = _failed(tables.settings)
-    raise RetryLater(f"{failed.message}: {attempt.base.table}: {outcome.reason}", failed.hint)
+        reason = why_not_landed(table, attempt.record, outcome)
+    if reason is not None:
+        failed = _failed(tables.settings)
+        raise RetryLater(f"{failed.message}: {attempt.base.table}: {reason}", failed.hint)
 
 
 # --------------------------------------------------------------------------------------- going back

@@ -125,10 +125,12 @@ def status(
     if of_query:
         notes.texts.append("a Spark query fills the table: only its commits show whether it runs")
     ask_group = notes.reachable and heard_events.silent and not (stopped or of_query)
-    group = Cluster(settings.kafka), settings.source.group_id
-    unheard = _note_silent_members(*group, settings.control.topic, notes) if ask_group else 0
+    cluster, group = Cluster(settings.kafka), settings.source.group_id
+    unheard = 0
+    if ask_group:
+        unheard = _note_silent_members(cluster, group, settings.control.topic, notes)
     if table_status.connector and not wrong and notes.reachable:
-        _note_returned_connector(group[0], table_status.connector, notes)
+        _note_returned_connector(cluster, table_status.connector, notes)
     if not (wrong or record) and notes.reachable:
         refused = find_start_error(settings)
         wrong = LastError.of(refused, settings.redacted) if refused else None
