@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headgate.control_protocol.errors import PredicateUnfit, ShapeUnfit
 from headgate.control_protocol.signatures import KEY_CHARACTERS_MIN
+from headgate.data_plane.batch.row_rules import masked_key_error
 from headgate.data_plane.formats.column_options import path_of
 
 if TYPE_CHECKING:
@@ -130,10 +131,7 @@ def _require_no_other_way_out(settings: SinkSections) -> None:
     keys = [settings.table.key, *(each.key for each in settings.tables.table)]
     for each in shape.mask:
         if any(each.column in key for key in keys):
-            raise ShapeUnfit(
-                f"shape.mask names {each.column!r}, a column of the key",
-                "different keys would become one; hash it instead: equal values have equal hashes",
-            )
+            raise masked_key_error(each.column)
     paths = set(_paths_of_hidden(settings))
     for number, route in enumerate(settings.tables.routing.routes if settings.tables else (), 1):
         if route.field and path_of(route.field) in paths:

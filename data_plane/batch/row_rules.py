@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from headgate.control_protocol.errors import ShapeUnfit
+
 
 @dataclass(frozen=True, slots=True)
 class Mask:
@@ -58,3 +60,11 @@ class RowRules:
         """Return whether they concern the rows of this table."""
         any_rule = bool(self.where or self.expectations or self.hidden)
         return any_rule and bool(not self.tables or re.fullmatch(self.tables, table))
+
+
+def masked_key_error(column: str, table: str = "") -> ShapeUnfit:
+    """Build the error for a mask of a column of the key: several keys would become one."""
+    return ShapeUnfit(
+        f"{table + ': ' if table else ''}shape.mask names {column!r}, a column of the key",
+        "different keys would become one; hash it instead: equal values have equal hashes",
+    )

@@ -110,7 +110,7 @@ class _DeletesByKey:
         if self._by_key is None:
             self._by_key = self._made(self._columns.of_key())
         at = np.array(sorted(result.bad), np.int64)
-        again = self._by_key.unwrap(Packed(values.array.take(pa.array(at))))
+        again = self._by_key.unwrap(values.take(at))
         deletes = again.operations == Operation.DELETE
         kept = np.delete(at, list(again.bad))[deletes]
         if not len(kept):
@@ -162,7 +162,7 @@ class _Dms:
         for reader, some in ((self._nested, nested), (self._flat, ~nested)):
             at = words.left[some & known]
             if len(at):
-                parts = reader.read(Packed(values.array.take(pa.array(at))))
+                parts = reader.read(values.take(at))
                 bad |= {int(at[row]): reason for row, reason in parts.bad.items()}
                 result.append(replace(parts, left=at[parts.left]))
         return _merge_parts(result or [self._flat.read(values[:0])], words, operations, bad)

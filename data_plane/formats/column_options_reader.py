@@ -210,7 +210,7 @@ class RuledColumns:
     def _fill(self, values: Packed, found: pa.Array, path: Path, constant: pa.Array) -> pa.Array:
         """Fill in the default for records without such a field."""
         nulls = np.flatnonzero(np.asarray(found.is_null()))
-        asked = Packed(values.array.take(pa.array(nulls)))
+        asked = values.take(nulls)
         absent = nulls[cast("RuledFormat", self._inner).flag_missing_field(asked, path)]
         if not len(absent):
             return found

@@ -6,7 +6,7 @@ A chunk is read as a batch in which each record is a row, a key that goes, or no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -137,6 +137,7 @@ class ChangeReader:
             self._watched.watch_unknown_fields(finder)
             self.missing = MissingColumns(evolution, finder, list(batch.ranges))
         self._shape: RowShape | None = None
+        self._read_changes: Callable[[Chunk], Read] = self._read
         if plan.shaping.rules is not None:
             self._apply_rules(plan, batch.table.table)
         self._required = [column.name for column in values if not column.nullable]
@@ -154,19 +155,17 @@ class ChangeReader:
         )
 
     def _apply_rules(self, plan: WriterPlan, table: str) -> None:
-        from headgate.data_plane.write.row_shape import shape_of  # only for sinks with rules
+        # Only for sinks with rules, as in RowDecoder.
+        from headgate.data_plane.write.row_shape import shape_of, without_content
 
         self._shape = shape_of(plan, self._columns, table, _KEY)
-        self._hides = not plan.source.handling.keeps_content
+        if self._shape is not None and not plan.source.handling.keeps_content:
+            self._read_changes = without_content(self._read)
 
     def read(self, chunk: Chunk) -> Read:
         """Return the chunk's changes, and why its other records are none. Has no other effect."""
-        if self._shape is None:
-            return self._read(chunk)
-        from headgate.data_plane.write.row_shape import without_content
-
-        read = without_content(self._read)(chunk) if self._hides else self._read(chunk)
-        return self._shaped(chunk, read, self._shape)
+        read = self._read_changes(chunk)
+        return read if self._shape is None else self._shaped(chunk, read, self._shape)
 
     def _shaped(self, chunk: Chunk, read: Read, shape: RowShape) -> Read:
         """Return the changes as nobody may see more of them.

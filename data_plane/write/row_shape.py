@@ -20,7 +20,7 @@ from pyiceberg.schema import Schema
 
 from headgate.control_protocol.errors import PredicateUnfit, ShapeUnfit
 from headgate.data_plane.batch.failure_classification import is_bisectable
-from headgate.data_plane.batch.row_rules import Mask, RowRules
+from headgate.data_plane.batch.row_rules import Mask, RowRules, masked_key_error
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.casting.relabel import rows_from
 from headgate.data_plane.formats.column_options import is_text
@@ -55,7 +55,7 @@ class RowShape:
             _require_text_column(schema, name, table)
         for mask in rules.masks:
             if changes is not None and mask.column in changes.key:
-                raise masked_key_error(table, mask.column)
+                raise masked_key_error(mask.column, table)
         columns = _Columns(_iceberg_schema(plan), schema, table)
         self._where = columns.condition("shape.where", rules.where) if rules.where else None
         self._unmet = [
@@ -119,14 +119,6 @@ def without_content(read: Callable[[Chunk], Read]) -> Callable[[Chunk], Read]:
         raise ValueError(f"{kind}; its text is not shown, because [shape] hides columns")
 
     return read_quietly
-
-
-def masked_key_error(table: str, column: str) -> ShapeUnfit:
-    """Build the error for a mask of a column of the key: several keys would become one."""
-    return ShapeUnfit(
-        f"{table}: shape.mask names {column!r}, a column of the key",
-        "different keys would become one; hash it instead: equal values have equal hashes",
-    )
 
 
 def _setting(name: str) -> str:

@@ -44,7 +44,7 @@ class SchemaJsonRecords(JsonRecords):
         # Connect's converter can write decimals as numbers too, under the same schema.
         rows = np.array(sorted(bad), np.int64)
         try:
-            read, left = super().decode(Packed(packed.array.take(pa.array(rows))), schema), rows
+            read, left = super().decode(packed.take(rows), schema), rows
             still: dict[int, str] = {}
         except UndecodableRecords as error:
             read, left = error.rest, np.delete(rows, list(error.bad))

@@ -259,7 +259,7 @@ class BadRecordSearch:
     def _values_at(self, rows: Rows) -> Packed:
         if len(rows) == len(self._values):
             return self._values
-        return Packed(self._values.array.take(pa.array(rows)))
+        return self._values.take(rows)
 
     def _parse(self, rows: Rows, *, watched: bool = False) -> None:
         if not len(rows):

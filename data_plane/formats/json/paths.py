@@ -45,7 +45,7 @@ def pick_path(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
     kinds, texts = result.kinds, _text_of(result)
     looked = np.flatnonzero((kinds == DOUBT) | (kinds == ESCAPED))
     if len(looked):
-        some = [_pick_one(value, path) for value in Packed(values.array.take(pa.array(looked)))]
+        some = [_pick_one(value, path) for value in values.take(looked)]
         looked_kinds = np.array([kind for kind, _ in some], np.uint8)
         rest = np.ones(len(kinds), np.bool_)
         rest[looked] = False
