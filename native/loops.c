@@ -1481,7 +1481,6 @@ static text walk_map(struct walk *walk, int64_t index, text at, text end, int de
     return at;
 }
 
-/* Behind a value whose column takes it, or NULL. One value is put, or the record is cut off. */
 /* Behind a value that a column of text takes as it is written. */
 static text walk_as_text(struct walk *walk, int64_t index, text at, text end, int depth)
 {
@@ -1493,6 +1492,7 @@ static text walk_as_text(struct walk *walk, int64_t index, text at, text end, in
     return take_data(column, behind - at) ? behind : NULL;
 }
 
+/* Behind a value whose column takes it, or NULL. One value is put, or the record is cut off. */
 static text walk_value(struct walk *walk, int64_t index, text at, text end, int depth)
 {
     struct column *column = &walk->columns[index];

@@ -139,9 +139,9 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         clients = LogClients(settings.kafka)
         log = open_control_log(settings, clients=clients, statuses_of=sender)
         stack.callback(log.close)
-        life = Life(sender, clients)
+        context = MemberContext(sender, clients)
         service = CoordinatorService(
-            settings.source.topics, lambda: _build_coordinator(settings, tables, life)
+            settings.source.topics, lambda: _build_coordinator(settings, tables, context)
         )
         stack.callback(service.close)
         clock = SystemClock()
@@ -178,9 +178,9 @@ def open_sink(
         log = open_control_log(settings, clients=clients, statuses_of=sender)
         stack.callback(log.close)
         current = Current(settings)
-        life = Life(sender, clients, meters)
+        context = MemberContext(sender, clients, meters)
         service = CoordinatorService(
-            settings.source.topics, lambda: _build_coordinator(current.settings, tables, life)
+            settings.source.topics, lambda: _build_coordinator(current.settings, tables, context)
         )
         group = KafkaGroupMember(
             settings.kafka,
@@ -248,7 +248,7 @@ def new_sender() -> Sender:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class MemberContext:
     """What a participant and its coordinators share: a name, clients, and what measures them."""
 
     sender: Sender
@@ -257,20 +257,20 @@ class Life:
 
 
 def _build_coordinator(
-    settings: SinkSettings, tables: SinkTables, shared: Life
+    settings: SinkSettings, tables: SinkTables, context: MemberContext
 ) -> tuple[coordinator.CoordinatorDriver, Callable[[], None]]:
     """Build one coordinator life. Its own incarnation marks its commits."""
-    sender, meters = shared.sender, shared.meters
+    sender, meters = context.sender, context.meters
     life = replace(sender, incarnation=uuid.uuid4().hex[:12])
     with ExitStack() as opening:
-        log = open_control_log(settings, clients=shared.clients)
+        log = open_control_log(settings, clients=context.clients)
         opening.callback(log.close)
         topics = KafkaSourceTopics(
             settings.kafka,
             settings.source.topics,
             settings.source.group_id,
             missing_max_s=MISSING_TOPIC_MAX_S,
-            admin=shared.clients.admin,
+            admin=context.clients.admin,
         )
         opening.callback(topics.close)
         measures = meters.start_coordinator_life(life) if meters else None

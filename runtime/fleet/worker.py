@@ -248,7 +248,9 @@ class Worker:
         after, actions = step(before, given, _now_ms())
         if after is None:
             del self._lives[name]
-            _log.info("sink %s: is no longer wanted here", name, extra=_extra(LogEvent.SINK_STATE))
+            _log.info(
+                "sink %s: is no longer wanted here", name, extra=log_extra(LogEvent.SINK_STATE)
+            )
         else:
             self._lives[name] = after
             self._log_change(name, before, after)
@@ -276,9 +278,9 @@ class Worker:
         if after.state is LifeState.ERROR:
             in_s = max(0, after.due_ms - _now_ms()) / 1_000
             text = f"sink {name}: {after.code} {after.text}; next try in {in_s:.0f} s"
-            _log.error("%s", text, extra=_extra(LogEvent.SINK_STATE))
+            _log.error("%s", text, extra=log_extra(LogEvent.SINK_STATE))
         else:
-            _log.info("sink %s: %s", name, after.state.value, extra=_extra(LogEvent.SINK_STATE))
+            _log.info("sink %s: %s", name, after.state.value, extra=log_extra(LogEvent.SINK_STATE))
 
     def _tell(self, now_s: float) -> None:
         """Write the state file when something changed, and now and then: its age counts."""
@@ -354,7 +356,3 @@ def warm_parent_command(module: str, *arguments: str) -> Sequence[str]:
 
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
-
-
-def _extra(event: LogEvent) -> Mapping[str, Any]:
-    return log_extra(event)
