@@ -180,10 +180,10 @@ def _run_sql(jars: str, settings: Mapping[str, str], statement: str) -> pa.Table
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    session = _spark(jars).newSession()  # a session remembers its catalogs, tests reuse their names
-    for key, value in settings.items():
-        session.conf.set(key, value)
     try:
+        session = _spark(jars).newSession()  # it remembers its catalogs, tests reuse their names
+        for key, value in settings.items():
+            session.conf.set(key, value)
         return session.sql(statement).toArrow()
     except (PySparkException, Py4JError) as error:
         raise RuntimeError(f"{statement}: {error}") from None  # Spark's own do not travel
