@@ -37,6 +37,7 @@ from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.formats.field_names import with_former_names
 from headgate.data_plane.formats.registry.frames import IdHeaders, id_headers_of
 from headgate.data_plane.quarantine.already_quarantined import (
+    OffsetsByClass,
     RangesReadAgain,
     quarantined_offsets,
     rows_of_iceberg,
@@ -205,11 +206,11 @@ class WriterPlan:
 
     No ``repr`` shows what is secret: ``io_properties``, for the table's object store, and parts of
     ``source``. ``quarantine`` is the plan for the quarantine's files; ``already_quarantined`` the
-    offsets that it has, if a range is read again after a commit that ended between the two tables
-    (rule QUARANTINE-3). ``poison_records``: those found to make the batch fail, by offset with the
-    reason (``poison_search``). ``tables``: recently used tables that routes name;
-    ``listed_tables``: by namespace, the tables that exist; ``no_creation_reason``: why no table is
-    created for names in records. ``values`` checks whether the table can hold a record's values;
+    offsets that it has, by ``error_class``, if a range is read again (rule QUARANTINE-3).
+    ``poison_records``: those found to make the batch fail, by offset with the reason
+    (``poison_search``). ``tables``: recently used tables that routes name; ``listed_tables``: by
+    namespace, the tables that exist; ``no_creation_reason``: why no table is created for names in
+    records. ``values`` checks whether the table can hold a record's values;
     ``replace_unsupported`` replaces those that a quarantine cannot.
     """
 
@@ -217,7 +218,7 @@ class WriterPlan:
     shape: TableShape
     io_properties: Mapping[str, str] = field(repr=False)
     quarantine: WriterPlan | None = None
-    already_quarantined: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    already_quarantined: Mapping[TopicPartition, OffsetsByClass] = field(default_factory=dict)
     poison_records: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
     shaping: Shaping = field(default_factory=Shaping)
     tables: Mapping[str, RoutedTable] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Finds bad records that the quarantine holds already, where a range is read again (rule
+"""Finds records that the quarantine holds already, where a range is read again (rule
 QUARANTINE-3)."""
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from headgate.control_protocol.table_history import TableReader
 if TYPE_CHECKING:
     from headgate.data_plane.batch.writer_task_plan import SourcePlan
 
-_FIELDS = ("topic", "topic_id", "partition", "offset")
+_FIELDS = ("topic", "topic_id", "partition", "offset", "error_class")
 
 RangesReadAgain = Mapping[TopicPartition, OffsetRange]
+OffsetsByClass = Mapping[str | None, tuple[int, ...]]
+"""Of one partition, by ``error_class``; ``None`` where the quarantine has no such column."""
 Rows = Callable[[TableStart, "SourcePlan", RangesReadAgain], Iterable[Mapping[str, Any]]]
 """Reads ``_FIELDS`` of the sink's rows in a quarantine that are within the ranges."""
 
 
 def quarantined_offsets(
     batch: Batch, source: SourcePlan, read: Rows
-) -> dict[TopicPartition, tuple[int, ...]]:
+) -> dict[TopicPartition, OffsetsByClass]:
     """Return what the quarantine already holds of the batch's ranges, if it is ahead
     (QUARANTINE-3).
 
@@ -52,12 +54,16 @@ def quarantined_offsets(
     again = {at: span for at, span in batch.ranges.items() if span.begin < ahead.get(at, 0)}
     if start is None or not again:
         return {}
-    result: dict[TopicPartition, list[int]] = {}
+    result: dict[TopicPartition, dict[str | None, list[int]]] = {}
     for row in read(start, source, again):
         if row["topic_id"] == batch.topic_ids.get(row["topic"], row["topic_id"]):
             at = TopicPartition(row["topic"], row["partition"])
-            result.setdefault(at, []).append(row["offset"])
-    return {at: tuple(sorted(offsets)) for at, offsets in result.items()}
+            classes = result.setdefault(at, {})
+            classes.setdefault(row.get("error_class"), []).append(row["offset"])
+    return {
+        at: {name: tuple(sorted(offsets)) for name, offsets in classes.items()}
+        for at, classes in result.items()
+    }
 
 
 def rows_of_iceberg(
@@ -75,7 +81,9 @@ def rows_of_iceberg(
     places = [range_filter(at, span) for at, span in again.items()]
     anywhere = places[0] if len(places) == 1 else Or(*places)
     wanted = And(EqualTo(term="sink", value=source.sink), anywhere)
-    scan = table.scan(wanted, _FIELDS, snapshot_id=ref.snapshot_id)
+    scan = table.scan(wanted, snapshot_id=ref.snapshot_id)
+    present = scan.projection().column_names
+    scan = scan.select(*(name for name in _FIELDS if name in present))
     result: list[dict[str, Any]] = scan.to_arrow().to_pylist()
     return result
 
@@ -84,7 +92,8 @@ def rows_of_reader(
     reader: TableReader, source: SourcePlan, again: RangesReadAgain
 ) -> Iterable[dict[str, Any]]:
     """Yield the current ones: nobody adds others of this sink before the ranges are read."""
-    _, files = reader.scan((*_FIELDS, "sink"))
+    present = reader.columns()
+    _, files = reader.scan([name for name in (*_FIELDS, "sink") if name in present])
     ours = pc.field("sink") == source.sink
     wanted = ours & reduce(or_, [_range_filter(at, span) for at, span in again.items()])
     for file in files:

@@ -45,6 +45,8 @@ TOMBSTONE, BAD_VALUE, BAD_PART = "tombstone", "value", "key or headers"
 ROUTE, TABLE, OWN_TABLE = "route", "table", "own table"
 EXPECTATION = "expectation"
 """Values of ``error_class`` in the quarantine."""
+_NOT_BAD = (TOMBSTONE, ROUTE, TABLE)
+"""Those that count against no limit (QUARANTINE-5)."""
 _WITHOUT_CONTENT = (TOMBSTONE, ROUTE, TABLE, OWN_TABLE)
 """Those whose reasons say nothing of what is in a record."""
 
@@ -62,11 +64,11 @@ class RejectedRecords:
         self._batch = batch
         self._handling = plan.source.handling
         self._partitions = list(batch.ranges)
-        self._already_quarantined = {
-            place: np.array(plan.already_quarantined[at], np.int64)
+        self._already_quarantined = [
+            (place, np.array(offsets, np.int64), error_class not in _NOT_BAD)
             for place, at in enumerate(self._partitions)
-            if at in plan.already_quarantined
-        }
+            for error_class, offsets in plan.already_quarantined.get(at, {}).items()
+        ]
         self._seen = 0
         self._quarantine: _Quarantine | None = None
         self._first = ""
@@ -86,13 +88,18 @@ class RejectedRecords:
         if not self._already_quarantined:
             return chunk
         known = np.zeros(len(chunk.offsets), np.bool_)
-        for place, offsets in self._already_quarantined.items():
-            known |= (chunk.places == place) & np.isin(chunk.offsets, offsets)
+        bad = known.copy()
+        for place, offsets, is_bad in self._already_quarantined:
+            found = (chunk.places == place) & np.isin(chunk.offsets, offsets)
+            known |= found
+            if is_bad:
+                bad |= found
         if not known.any():
             return chunk
         self.quarantined += self._count_by_place(chunk.places[known])
+        # Not all that it holds is bad: what a suspended table could not take would fill the limits.
         tombstones = np.asarray(chunk.values.array.is_null())
-        self.bad += self._count_by_place(chunk.places[known & ~tombstones])
+        self.bad += self._count_by_place(chunk.places[bad & ~tombstones])
         return chunk.where(~known)
 
     def without_tombstones(self, chunk: Chunk, disposal: Disposal | None = None) -> Chunk:

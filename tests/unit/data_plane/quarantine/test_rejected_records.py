@@ -238,19 +238,50 @@ def test_what_the_quarantine_holds_already_goes_into_neither_table(desk: Desk) -
     assert (result.records, result.quarantined, result.bad) == (1, 3, 3)
 
 
-@pytest.mark.parametrize("column", ["topic_id", "sink"])
-def test_records_of_another_topic_or_sink_do_not_count(desk: Desk, column: str) -> None:
-    first = desk.write([b"{broken", good(1)])
-    desk.commit(first.quarantined)
+def overwrite_column(desk: Desk, column: str, value: str) -> None:
+    """Give all rows of the quarantine this value, under the sink's tag."""
     table = desk.local.catalog.load_table("db.q")
     rows = table.scan().to_arrow()
-    other = rows.set_column(rows.column_names.index(column), column, pa.array(["another"]))
+    other = rows.set_column(rows.column_names.index(column), column, pa.array([value] * len(rows)))
     table.overwrite(other.cast(table.schema().as_arrow()))
     tagged = table.refresh().current_snapshot()
     assert tagged
     table.manage_snapshots().remove_tag(tag_name(SINK)).commit()
     table.manage_snapshots().create_tag(tagged.snapshot_id, tag_name(SINK)).commit()
 
+
+@pytest.mark.parametrize("error_class", ["table", "route", "value"])
+def test_quarantine_5_what_the_quarantine_holds_without_being_bad_counts_for_no_limit(
+    desk: Desk, error_class: str
+) -> None:
+    """A suspended table's records, read again after a rollback, are no reason to stop (HG-211)."""
+    first = desk.write([b"{", b"{", b"{"])
+    desk.commit(first.quarantined)
+    overwrite_column(desk, "error_class", error_class)
+    desk.handling = replace(KEPT, limits=BadRecordLimits(records_max=1))
+    records: list[bytes | None] = [b"{", b"{", b"{", b"{", good(4)]
+    if error_class == "value":
+        with pytest.raises(TooManyBadRecords):
+            desk.write(records, ahead=Offsets({P0: 3}))
+        return
+    result = desk.write(records, ahead=Offsets({P0: 3})).partitions[P0]
+    assert (result.records, result.quarantined, result.bad) == (1, 4, 1)
+
+
+def test_quarantine_3_one_that_lacks_the_class_says_what_it_holds(desk: Desk) -> None:
+    desk.commit(desk.write([b"{", good(1)]).quarantined)
+    table = desk.local.catalog.load_table("db.q")
+    with table.update_schema() as schema:
+        schema.delete_column("error_class")
+    result = desk.write([b"{", good(1)], ahead=Offsets({P0: 2})).partitions[P0]
+    assert (result.records, result.quarantined, result.bad) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("column", ["topic_id", "sink"])
+def test_records_of_another_topic_or_sink_do_not_count(desk: Desk, column: str) -> None:
+    first = desk.write([b"{broken", good(1)])
+    desk.commit(first.quarantined)
+    overwrite_column(desk, column, "another")
     again = desk.write([b"{broken", good(1)], ahead=Offsets({P0: 2}))
     assert [row["offset"] for row in rows_of(again.quarantined)] == [0]
 
