@@ -26,7 +26,7 @@ _OWN_MECHANISM = frozenset({"sasl.mechanism", "sasl.mechanisms", "sasl.username"
 
 
 class AuthType(StrEnum):
-    """Where a token comes from; or that there is none."""
+    """How clients prove who they are: by tokens of a source, by a Kerberos ticket, or not here."""
 
     NONE = "none"
     OIDC = "oidc"
@@ -88,7 +88,7 @@ class KafkaAuthSettings:
     @property
     def client_description(self) -> str:
         """Return what clients need to know, as JSON: it holds references, never a secret."""
-        return json.dumps(described(self), sort_keys=True)
+        return json.dumps(settings_as_written(self), sort_keys=True)
 
     def kafka_settings_with_auth(self, kafka: Properties) -> Properties:
         """Return Kafka's settings with the description, by which every client is made."""
@@ -97,7 +97,7 @@ class KafkaAuthSettings:
         return kafka.with_value(AUTH, self.client_description)
 
 
-def described(settings: Any) -> dict[str, Any]:
+def settings_as_written(settings: Any) -> dict[str, Any]:
     """Return what is set, with references to secrets as they are written."""
     found: dict[str, Any] = {}
     for field in fields(settings):
@@ -219,7 +219,7 @@ def _require_client_credential(settings: SinkSections) -> None:
         _raise_unfit("kafka.auth.client_secret needs tenant and client_id", "write both")
 
 
-class ClientSettings(Protocol):
+class OAuthClientSettings(Protocol):
     """What proves to a token server who asks."""
 
     @property
@@ -230,7 +230,9 @@ class ClientSettings(Protocol):
     def assertion_file(self) -> str: ...
 
 
-def require_client(auth: ClientSettings, section: str, *, needed: bool, on_executors: bool) -> None:
+def require_client(
+    auth: OAuthClientSettings, section: str, *, needed: bool, on_executors: bool
+) -> None:
     """Raise ``AuthenticationUnfit`` for two proofs, for none where one is ``needed``, and for one
     that executors do not have."""
     names = ("client_secret", "private_key", "assertion_file")

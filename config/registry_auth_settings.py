@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from headgate.config.kafka_auth_settings import (
-    described,
     require_client,
     require_keys_of_type,
     require_safe_url,
+    settings_as_written,
 )
 from headgate.config.setting_types import Properties, SecretReference, Text
 from headgate.control_protocol.errors import AuthenticationUnfit
@@ -71,7 +71,7 @@ class RegistryAuthSettings:
         """Return a format's options with the description, if it is one that asks a registry."""
         if not self or not _asks_with_tokens(format_name):
             return options.without(REGISTRY_AUTH) if REGISTRY_AUTH in options else options
-        found = {**described(self), "section": _SECTION}
+        found = {**settings_as_written(self), "section": _SECTION}
         return options.with_value(REGISTRY_AUTH, json.dumps(found, sort_keys=True))
 
 

@@ -30,7 +30,12 @@ _ADDRESSES = "registry."
 
 
 def agreed_settings(settings: SinkSettings) -> Mapping[str, str]:
-    """Return what START carries about this file: short values as text, long ones as digests."""
+    """Return what START carries about this file: short values as text, long ones as digests.
+
+    Participants of two releases compare these (CONFIG-1). So what a release adds must leave them
+    as they were where it is not used: a key that is absent, or no further element of a digest. A
+    field more in a rule that is digested whole would stop a fleet in the middle of an upgrade.
+    """
     quarantine, transform, form = settings.quarantine, settings.transform, settings.format
     rules = decoded_column_rules(settings)
     return {

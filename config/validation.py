@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 # Refuses column names that Iceberg reserves: engines could not read a table that has one.
 
 
-def require_no_reserved_names(settings: SinkSections) -> None:
+def require_no_reserved_columns(settings: SinkSections) -> None:
     """Raises ``NameReserved`` if a table of the sink would have such a column."""
     table, tables = settings.table, settings.tables
     _require_unreserved("table.columns", _column_names(table.columns))
@@ -203,7 +203,7 @@ def _require_valid_structure(settings: SinkSections) -> None:
     _require_valid_signing_keys(settings)
     _require_valid_kafka(settings)
     _require_valid_table(settings.table)
-    require_no_reserved_names(settings)
+    require_no_reserved_columns(settings)
     _require_numbers_in_range(settings)
     _require_consistent_times(settings)
     if settings.spark.master and settings.spark.remote:

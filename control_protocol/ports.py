@@ -206,7 +206,11 @@ class Landed:
 @dataclass(frozen=True, slots=True)
 class Refused:
     """The catalog provably did not accept the attempt: a requirement did not hold; ``for_good``:
-    nor will it ever accept these files."""
+    nor will it ever accept these files.
+
+    Only now may the table delete what it wrote for this attempt itself (manifests, logs). The data
+    files stay: the next attempt brings them again, and what none brings is an orphan (ORPHAN-1).
+    """
 
     reason: str
     for_good: bool = False
@@ -215,7 +219,10 @@ class Refused:
 @dataclass(frozen=True, slots=True)
 class Unknown:
     """It is not known whether the attempt landed, or still will: read the table before going on;
-    ``rights``: the catalog answered that the sink has no right to."""
+    ``rights``: the catalog answered that the sink has no right to.
+
+    Nothing that was written for it may be deleted: the table may hold it by the next moment.
+    """
 
     reason: str
     rights: bool = False

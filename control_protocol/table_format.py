@@ -241,7 +241,7 @@ class SupportsDelivery(SinkTable, Protocol):
     process. That is all it needs: headgate keeps track of what is decided and not yet delivered.
     """
 
-    def refuse_files(self, files: Sequence[WrittenFile]) -> None:
+    def require_acceptable_files(self, files: Sequence[WrittenFile]) -> None:
         """Raise ``StopSink`` for files that the table in its current state could not take.
 
         Called before their rows are decided, because afterwards nobody writes them again.
@@ -495,10 +495,10 @@ class TablePast(Protocol):
 class SupportsRollback(Protocol):
     """A format whose tables go back to an older snapshot, by one commit (rule ROLLBACK-1)."""
 
-    def past_of(self, reader: TableReader) -> TablePast:
+    def snapshots_of(self, reader: TableReader) -> TablePast:
         """Return the snapshots of the table that this format's reader reads."""
 
-    def read_past(self, spec: TableSpec, sink: SinkName) -> TablePast:
+    def read_snapshots(self, spec: TableSpec, sink: SinkName) -> TablePast:
         """Return the table's snapshots as they are now. Raises as ``SinkTable.read``."""
 
     def roll_back(
@@ -648,7 +648,7 @@ class SupportsReplay(Protocol):
 class SupportsColumnCheck(Protocol):
     """A table that checks its columns again when a commit meets others than the last one did."""
 
-    def check_columns_by(self, refuse: Callable[[Any], None]) -> None:
+    def set_column_check(self, refuse: Callable[[Any], None]) -> None:
         """Call ``refuse`` with the columns, as an Iceberg schema, before a commit.
 
         It raises what a start would raise.

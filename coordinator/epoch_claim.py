@@ -70,7 +70,7 @@ from headgate.coordinator.secondary_pending_commits import (
     find_overdue,
     find_undelivered,
     pending_commits_without,
-    refuse_foreign,
+    require_own_secondaries,
     secondary_claims,
     split_carried_on,
 )
@@ -250,7 +250,7 @@ def _foreign_error(
     record = record_to_resume(view, state.settings)
     judged = {name: each for name, each in given.views.items() if name not in suspended}
     try:
-        refuse_foreign(judged, view, record.pending_commits if record else ())
+        require_own_secondaries(judged, view, record.pending_commits if record else ())
     except (SecondaryForeign, TableRecreated) as error:
         return error
     return None
@@ -301,7 +301,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
         offsets = offsets.restricted_to(offsets.keys() - deferred_partitions(state))
     tables = (view, *secondaries.values())
-    _refuse_deleted_back(state, tables, offsets, resumption.topic_ids)
+    _require_no_deleted_records_again(state, tables, offsets, resumption.topic_ids)
     # above the secondary tables', too: a primary table that was restored counts from an old value,
     # while folders and records of a higher epoch exist already
     epoch = next_epoch(tables, state.watch.highest_epoch)
@@ -345,7 +345,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     return claiming, (*tells, CommitTable(attempt))
 
 
-def _refuse_deleted_back(
+def _require_no_deleted_records_again(
     state: State, tables: Sequence[TableView], offsets: Offsets, ids: Mapping[str, TopicId]
 ) -> None:
     """COMPACTION-1: raise ``DeletedBack`` where a policy would read records again that people

@@ -3,14 +3,14 @@
 The caller executes the actions in order and feeds the results back. Time is monotonic milliseconds.
 An event that was appended takes effect when it is *heard*: the log's order is the only order.
 
-Every handler of an input stands here, in the order of a transaction: leadership, time, what is
-heard, END with the next START, and from collected statuses to a settled transaction. What a commit
-of one table needs besides is in ``status_validation`` (which statuses count), ``recovery`` (what
-the table and the sources say), ``file_admission`` (which files may come) and ``outgoing_events``
-(what is appended). ``epoch_claim`` leads from leadership to the first START. What serves secondary
-tables, keys and columns is asked only where there are any: ``secondary_delivery``,
-``secondary_pending_commits``, ``secondary_tables``, ``source_partitions``, ``schema_changes``,
-``repeated_refusals``.
+The handlers of a single table's inputs stand here, in the order of a transaction: leadership, time,
+what is heard, END with the next START, and from collected statuses to a settled transaction. What a
+commit of one table needs besides is in ``status_validation`` (which statuses count), ``recovery``
+(what the table and the sources say), ``file_admission`` (which files may come) and
+``outgoing_events`` (what is appended). ``epoch_claim`` leads from leadership to the first START.
+What serves secondary tables, keys and columns is asked only where there are any:
+``secondary_delivery``, ``secondary_pending_commits``, ``secondary_tables``, ``source_partitions``,
+``schema_changes``, ``repeated_refusals``.
 """
 
 from __future__ import annotations

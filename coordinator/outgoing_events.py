@@ -226,7 +226,7 @@ def offsets_ahead(state: State, secondary: TableView) -> Offsets:
     read."""
     term = term_of(state)
     return secondary.offsets_ahead_of(
-        configured_offsets(state, term.progress.offsets), term.sources.topic_ids
+        offsets_of_configured_topics(state, term.progress.offsets), term.sources.topic_ids
     )
 
 
@@ -235,14 +235,14 @@ def with_topics(state: State, topics: Iterable[str]) -> State:
     return replace(state, topics=frozenset(topics))
 
 
-def configured_offsets(state: State, offsets: Offsets) -> Offsets:
+def offsets_of_configured_topics(state: State, offsets: Offsets) -> Offsets:
     """Drop the topics that the record remembers but the configuration no longer names."""
     return offsets.restricted_to(p for p in offsets if p.topic in state.topics)
 
 
 def fixed_set(state: State) -> frozenset[TopicPartition]:
     """Return the partitions of the newest START (COMMIT-1)."""
-    return frozenset(configured_offsets(state, term_of(state).progress.offsets))
+    return frozenset(offsets_of_configured_topics(state, term_of(state).progress.offsets))
 
 
 def start_event(state: State, *, first: bool) -> StartCommit:
@@ -253,7 +253,7 @@ def start_event(state: State, *, first: bool) -> StartCommit:
         tables.append(replace(named, offsets=offsets_ahead(state, secondary)))
     return StartCommit(
         settled_to=None if first else term.progress.settled_to,
-        offsets=configured_offsets(state, term.progress.offsets),
+        offsets=offsets_of_configured_topics(state, term.progress.offsets),
         topic_ids=term.sources.topic_ids,
         tables=tuple(tables),
         limits=Limits(

@@ -243,7 +243,7 @@ def find_ahead(secondaries: Secondaries, primary: TableView) -> frozenset[str]:
     )
 
 
-def refuse_foreign(
+def require_own_secondaries(
     secondaries: Secondaries, primary: TableView, pending_commits: Iterable[PendingCommit]
 ) -> None:
     """PENDING-9. Raises ``SecondaryForeign`` for a secondary table of another primary table, or

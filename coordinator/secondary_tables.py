@@ -35,7 +35,7 @@ from headgate.coordinator.outgoing_events import (
     with_former_data,
 )
 from headgate.coordinator.recovery import require_sources_unshared
-from headgate.coordinator.secondary_pending_commits import find_overdue, refuse_foreign
+from headgate.coordinator.secondary_pending_commits import find_overdue, require_own_secondaries
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.coordinator.state import AccessRefusals, RefusedAccess, State, Term
 
@@ -595,7 +595,7 @@ def with_tables(
             for name, view in given.views.items()
             if name not in term.suspensions.suspended
         }
-        refuse_foreign(judged, term.primary.view, term.delivery.pending)
+        require_own_secondaries(judged, term.primary.view, term.delivery.pending)
     except SecondaryForeign as error:
         raise SecondaryForeign(
             error.message,

@@ -85,9 +85,9 @@ class CoordinatorService:
                 daemon=True,
             )
             self._thread.start()
-        self._refuse_to_hang()
+        self._require_answering_calls()
 
-    def _refuse_to_hang(self) -> None:
+    def _require_answering_calls(self) -> None:
         """Raise when a call does not return: while this member leads, nobody else can."""
         now_s = self._monotonic_s()
         if now_s - self._looked_s > STOOD_STILL_S:

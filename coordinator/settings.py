@@ -91,7 +91,8 @@ class CoordinatorSettings:
     """How long the next END-COMMIT waits for the decided rows to reach the quarantine; rows that
     have not arrived by then stay pending and are tried again."""
     retry_backoff_ms: int = 200
-    """First wait after a failed catalog or broker call."""
+    """First wait after a failed catalog or broker call; also before a refused commit is tried
+    again, from the fourth refusal on, and before columns are asked for again."""
     retry_backoff_max_ms: int = 10_000
     """Longest wait between two attempts; the wait doubles each time."""
     target_file_bytes: int = 128 * 1024 * 1024

@@ -44,7 +44,7 @@ Claims = Mapping[TopicPartition, WrittenRange]
 class ValidationResult:
     """The outcome of judging: the new offsets, and the files and claims admitted.
 
-    ``written`` are the admitted ones in log order; ``unsure`` the partitions of which nothing
+    ``claims`` are the admitted ones in log order; ``unsure`` the partitions of which nothing
     admissible was heard; ``refusals`` the statuses that were refused whole. ``heeded`` are senders
     of admitted records, ``stale`` those of files that only an earlier commit could bring (TOKEN-2).
     """
@@ -142,7 +142,8 @@ class AdmissionCriteria:
 def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) -> ValidationResult:
     """Judge the statuses in log order, each as a whole: admit it iff every claim begins at C.
 
-    Ranges decide, not ownership: whoever wrote a range, it is in the table once. A status with a
+    Ranges decide, not ownership: whoever wrote a range, it is in the table once. To be late is no
+    reason by itself: what comes after its END is judged by the next one. A status with a
     file outside the prefixes that were issued, or that names a file twice, is refused.
     """
     files: dict[str, WrittenFile] = {}

@@ -91,10 +91,10 @@ class ClusterTrial:
         except kafka.KafkaException as error:
             if error.args[0].code() not in _SETTINGS_REFUSED:
                 raise _error(f"creating topic {self.name}", error) from error
-            return self._make_with_few()
+            return self._create_with_accepted_settings()
         return []
 
-    def _make_with_few(self) -> list[str]:
+    def _create_with_accepted_settings(self) -> list[str]:
         """Make it with the settings that the cluster takes, one tried after the other."""
         taken: dict[str, str] = {}
         for name, value in CONTROL_SETTINGS.items():

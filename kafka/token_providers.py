@@ -64,6 +64,7 @@ Fetch = Callable[[], Token]
 
 def provider_of(settings: Mapping[str, Any], servers: str) -> tuple[Fetch, str]:
     """Return what fetches a token, and what to call it."""
+    # Each type of ``AuthType`` that is a token; a type that is missing here fails at the start.
     make = {
         "oidc": _oidc,
         "token-file": _token_file,

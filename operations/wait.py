@@ -36,7 +36,7 @@ def wait_until_complete(
     The table says so itself (valid-through), unless nothing has come since: then it must hold what
     is in the topics once the time, and ``idleness_ms``, have passed. What does not answer is asked
     again until ``timeout_s`` is over. Raises ``RetryLater`` if the last look failed, else as
-    ``open_reader`` and ``source_topics``.
+    ``open_reader`` and ``open_source_topics``.
     """
     until_s = time.monotonic() + timeout_s
     past_ms = through_ms + settings.coordinator.idleness_ms
@@ -133,7 +133,7 @@ class UntilLatest:
     """Sets ``stop`` once the table holds all that was in the topics when this was made.
 
     ``topics``: as they were then. ``suspended``: tables that wait for a person, whose rows are
-    pending still. Raises as ``source_topics``.
+    pending still. Raises as ``open_source_topics``.
     """
 
     settings: SinkSettings

@@ -86,7 +86,7 @@ from headgate.participant.schema_proposals import (
     on_own_proposal,
     on_tables,
     repeat_until,
-    with_repetition_ended_if_passed,
+    without_finished_repetition,
 )
 from headgate.participant.settlements import (
     append_pending_again,
@@ -271,7 +271,7 @@ def _on_batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
         if outcome.ignored:
             state, actions = log_ignored_fields(state, outcome.ignored)
     if state.needs.again:
-        state = with_repetition_ended_if_passed(state)
+        state = without_finished_repetition(state)
     was_last = state.source.last_read_done or state.phase is Phase.ANSWERING
     return after_batch(state, last_read_done=was_last and not look_again), actions
 

@@ -119,7 +119,7 @@ def repeat_until(state: State) -> Mapping[TopicPartition, int]:
     return again if left else {}
 
 
-def with_repetition_ended_if_passed(state: State) -> State:
+def without_finished_repetition(state: State) -> State:
     """SCHEMA-3: forget up to where a batch is done again, once that is done."""
     return replace(state, needs=replace(state.needs, again=repeat_until(state)))
 

@@ -62,7 +62,11 @@ class OpenSink(participant.ParticipantDriver):
 def open_lookout(
     settings: SinkSettings, table: PrimaryTable, log: KafkaLog, now_ms: int
 ) -> Lookout:
-    """Build a lookout over the sink's table, group and control topic."""
+    """Build a lookout over the sink's table, group and control topic.
+
+    It reads them in the thread that polls Kafka: each call is bounded by its client, and nobody
+    watches these as ``coordinator/service.py`` watches the coordinator's.
+    """
 
     def sinks_in_group() -> frozenset[str]:
         source = settings.source

@@ -333,7 +333,7 @@ class SinkTables:
         from headgate.runtime.start_checks import require_fitting_schema  # not for readers
 
         if self.settings.table.schema.unknown_fields is not UnknownFields.EVOLVE:
-            table.check_columns_by(partial(require_fitting_schema, settings=self.settings))
+            table.set_column_check(partial(require_fitting_schema, settings=self.settings))
 
     def _staged_lists(self, spec: TableSpec) -> StagedFileLists:
         """Return what is pending for a table whose format does not stage files by itself."""
@@ -476,13 +476,13 @@ class SinkTables:
             return found.reader_for_commit(self.spec(name), self.settings.name)
         raise self._lacks_catalog_error(name)
 
-    def read_past(self, name: str) -> TablePast:
+    def read_snapshots(self, name: str) -> TablePast:
         """Return the snapshots of a table. Raises as ``SinkTable.read``."""
-        return self.supports_rollback().read_past(self.spec(name), self.settings.name)
+        return self.supports_rollback().read_snapshots(self.spec(name), self.settings.name)
 
-    def past_of(self, found: TableAtRest) -> TablePast:
+    def snapshots_of(self, found: TableAtRest) -> TablePast:
         """Return the snapshots of a table that is open for reading."""
-        return self.supports_rollback().past_of(found.reader)
+        return self.supports_rollback().snapshots_of(found.reader)
 
     def roll_back(self, attempt: CommitAttempt, back: RollbackSnapshot) -> CommitOutcome:
         """Commit a claim that continues an older snapshot of the table that it was read from."""

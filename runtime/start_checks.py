@@ -1,6 +1,6 @@
 """Checks what ``headgate check`` and every start require before anything is created.
 
-Each refusal is named. Nothing here writes. ``assembly`` checks what needs brokers.
+Each refusal is named. Nothing here writes. Brokers are asked once: whether the topics exist.
 """
 
 from __future__ import annotations

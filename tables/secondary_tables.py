@@ -236,6 +236,7 @@ class SecondaryTables:
 
     def _executor(self) -> ThreadPoolExecutor:
         if self._pool is None:
+            # Each thread is told whose it is, once; there is nothing else to begin with.
             self._pool = ThreadPoolExecutor(
                 AT_ONCE, "headgate-secondary tables", initializer=in_same_sink_context(lambda: None)
             )

@@ -374,7 +374,9 @@ def plan_of_file_schema(
         if source.changes:
             key_ids(schema, source.changes.key)
         properties, spec_json = dict(layout.properties), native.spec_json
-        order = _order_within(SortOrder.model_validate_json(native.sort_order_json), schema)
+        order = _sort_order_for_schema(
+            SortOrder.model_validate_json(native.sort_order_json), schema
+        )
     named = source.schema_policy.unknown_fields is not UnknownFields.IGNORE
     shape = TableShape(
         schema_json=native.schema_json if native else schema.model_dump_json(),
@@ -421,7 +423,7 @@ def require_own_folder(start: TableStart, data: str) -> None:
         )
 
 
-def _order_within(order: SortOrder, schema: Schema) -> SortOrder:
+def _sort_order_for_schema(order: SortOrder, schema: Schema) -> SortOrder:
     """Return the order, unless the transaction's schema is too old to have its columns."""
     known = all(field.source_id in schema.field_ids for field in order.fields)
     return order if known else UNSORTED_SORT_ORDER

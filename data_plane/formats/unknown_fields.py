@@ -111,7 +111,7 @@ class UnknownFieldFinder:
         }
         return Struct(tuple(self._fields_of(rest, list(self._schema), ())))
 
-    def ignores(self, record: Mapping[str, Any]) -> bool:
+    def has_ignored_field(self, record: Mapping[str, Any]) -> bool:
         """Return whether the object has a value in a field to be ignored."""
         row = self._row_of(record)
         return any(_has(row, path) for path in self.ignored)

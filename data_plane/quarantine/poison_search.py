@@ -252,7 +252,7 @@ def _halves(ranges: Ranges) -> Iterable[Ranges]:
 def delete_unannounced(plan: WriterPlan, files: Iterable[WrittenFile]) -> None:
     """Remove files that were never announced: only this process ever knew their names."""
     for file in files:
-        owner = _plan_of_file(plan, file)
+        owner = _table_plan_of_file(plan, file)
         io = open_files(owner.io_properties, owner.shape.data_location)
         try:
             io.delete(file.path)
@@ -260,7 +260,7 @@ def delete_unannounced(plan: WriterPlan, files: Iterable[WrittenFile]) -> None:
             log.warning("%s is left behind, unused: %s", file.path, error)
 
 
-def _plan_of_file(plan: WriterPlan, file: WrittenFile) -> WriterPlan:
+def _table_plan_of_file(plan: WriterPlan, file: WrittenFile) -> WriterPlan:
     """Return the plan of the table that the file was for."""
     routed = (table.plan for table in plan.tables.values() if table.plan)
     return next(

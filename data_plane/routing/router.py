@@ -56,7 +56,7 @@ class RouteValues:
         self._format: RecordFormat = made
         self._schema = pa.schema([])
         if route.field:
-            name, rule = _rule_of(route, made)
+            name, rule = _column_and_rule_of_route(route, made)
             self._schema = pa.schema([pa.field(name, pa.string())])
             if rule.options_used():
                 rules, caseless = {name: rule}, options.caseless
@@ -88,7 +88,7 @@ class RouteValues:
         return Values(codes, encoded.dictionary.to_pylist(), bad)
 
 
-def _rule_of(route: Route, made: RecordFormat) -> tuple[str, ColumnRule]:
+def _column_and_rule_of_route(route: Route, made: RecordFormat) -> tuple[str, ColumnRule]:
     """Return a column and its rule; numbers become text where the format can do that."""
     known: frozenset[str] = getattr(made, "rules", frozenset())
     path = path_of(route.field)

@@ -127,12 +127,12 @@ class BatchTables:
         """
         if self.why_reserved(target) or self.table_error_of(target):
             return target
-        result = self.find_table(target)
+        result = self.resolve_table(target)
         if result is None:
             return None
         return (result, self._routing.key_of(target.table)) if isinstance(result, str) else target
 
-    def find_table(self, target: Target | None) -> RoutedTable | str | None:
+    def resolve_table(self, target: Target | None) -> RoutedTable | str | None:
         """Return the table, or why its records are unmatched; ``None`` once tables are wanted:
         nothing of such an attempt counts."""
         if target is None:

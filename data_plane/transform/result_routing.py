@@ -170,7 +170,7 @@ class ResultTables:
             if target is not None and (trouble := self._batch_tables.table_error_of(target)):
                 yield Unmatched(RejectionReason(trouble, target.table), numbers[those])
                 continue
-            result = self._batch_tables.find_table(target)
+            result = self._batch_tables.resolve_table(target)
             if isinstance(result, str):
                 yield Unmatched(RejectionReason(result), numbers[those])
             elif result is not None:

@@ -125,7 +125,7 @@ def chunk_of(records: Sequence[Sequence[Record]]) -> Chunk:
 
 
 class Forgetful(Protocol):
-    """Keeps temporary keys."""
+    """Keeps a store's temporary keys, and can forget them."""
 
     def forget_temporary_keys(self) -> bool: ...
 

@@ -227,7 +227,7 @@ class BatchRows:
         if target is not None and (trouble := self._tables.table_error_of(target)):
             self._rejected.divert(chunk, target.table, trouble)
             return
-        routed = self._tables.find_table(target)
+        routed = self._tables.resolve_table(target)
         if routed is None:
             return
         if target is not None and isinstance(routed, RoutedTable) and routed.creation is not None:

@@ -43,7 +43,7 @@ def open_reader(settings: SinkSettings) -> Iterator[SinkTables]:
 def open_for_audit(settings: SinkSettings, *, asks_group: bool) -> Iterator[SinkTables]:
     """Yield the sink's tables for an examination.
 
-    Raises as ``opened_reader``. If the sink has filled a table that is gone, as the notes next to
+    Raises as ``open_reader``. If the sink has filled a table that is gone, as the notes next to
     the group's offsets show, raises what a start would stop with.
     """
     with ExitStack() as opening:
@@ -173,7 +173,7 @@ def open_every_table(tables: SinkTables, history: History) -> Iterator[OpenedTab
 def open_each_table(
     tables: SinkTables, history: History, named: Collection[str]
 ) -> Iterator[tuple[str, Answer]]:
-    """Yield the tables of ``every_table``, and those that are ``named``, with their names.
+    """Yield the tables of ``open_every_table``, and those that are ``named``, with their names.
 
     Each is closed before the next is opened, since a reader may hold a connection. An error is that
     of one table.

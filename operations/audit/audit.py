@@ -105,7 +105,7 @@ def audit(
 
     Without ``with_source`` the brokers are not asked; if they do not answer, the audit uses the
     table alone and says so. Raises ``RetryLater`` if the table cannot be reached, and what
-    ``opened_evidence`` raises if it is gone.
+    ``open_for_audit`` raises if it is gone.
     """
     for tries_left in reversed(range(_TRIES)):
         with open_for_audit(settings, asks_group=with_source) as tables:

@@ -164,7 +164,7 @@ def replay_source(
 
 
 def replay_table(table_replay: TableReplay, reader: TableReader) -> Slices:
-    """Read the live rows into slices. Raises as ``TableReader.scan``, and as ``fold_source``."""
+    """Read the live rows into slices. Raises as ``TableReader.scan``, and as ``replay_source``."""
     slices, columns = table_replay.new_slices("rows"), table_replay.columns
     changes = table_replay.plan.source.changes
     assert changes is not None, "only keyed tables are replayed"

@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAudit:
-    """One source partition. ``None`` means unknown, and ``unproven`` says why.
+    """One source partition. ``None`` means unknown; the report's ``unproven`` says why.
 
     ``begin``: where the sink started; ``next_offset``: where the table says to continue (exclusive
     end). ``produced``: readable records that the source holds in between, as far as it retains
@@ -55,7 +55,7 @@ class AuditReport:
     """The verdict: wrong if there are ``findings``, not proven if ``unproven``, well with neither.
 
     ``rows``, ``distinct``, ``surplus``: every row of this sink's partitions in the table, whoever
-    wrote it (``totals``); ``None`` without coordinates. ``remarks`` do not limit the verdict.
+    wrote it; ``None`` without coordinates. ``remarks`` do not limit the verdict.
     ``quarantined_rows``: ``None`` without a quarantine. ``skipped_records``: by all commits.
     ``deleted_rows``: deleted by people with ``headgate delete``. ``held``: partitions that are not
     read yet, whose records are beyond the verdict; ``waiting`` says what for. ``unread``: tables

@@ -109,7 +109,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster))
         questions.ask("consumer group", lambda: _check_group(settings, cluster))
         if questions.are_well("control topic"):
-            questions.ask("control events", lambda: _check_events(settings.control, cluster))
+            questions.ask("control events", lambda: _check_who_may_speak(settings.control, cluster))
             questions.ask("participants", lambda: _check_participants(settings))
             questions.ask("clock", lambda: _check_clock(settings))
         if settings.quarantine.dead_letter_topic:
@@ -401,7 +401,7 @@ def _check_participants(settings: SinkSettings) -> str:
     return f"{len(alive)} at work, with this sink file" if alive else "none is at work"
 
 
-def _check_events(control: ControlSettings, cluster: Cluster) -> str:
+def _check_who_may_speak(control: ControlSettings, cluster: Cluster) -> str:
     """Report who could speak for the sink, and whether this principal may do more than it needs."""
     name = control.topic
     granted = cluster.topic(name)

@@ -347,7 +347,7 @@ class CannotAsk(Exception):
 def check_commit_rights(table: Table) -> str:
     """Ask for a commit.
 
-    Raises ``MissingRights``, ``Unreachable``, ``CatalogRefused``, ``Unasked``.
+    Raises ``MissingRights``, ``Unreachable``, ``CatalogRefused``, ``CannotAsk``.
     """
     name = ".".join(table.name())
     if engine := _engine_of(table.catalog):
@@ -375,7 +375,7 @@ def check_commit_rights(table: Table) -> str:
 def check_create_rights(catalog: Catalog, identifier: str) -> str:
     """Ask for a table.
 
-    Raises as ``may_commit``. A staged table does not exist until it is committed.
+    Raises as ``check_commit_rights``. A staged table does not exist until it is committed.
     """
     if engine := _engine_of(catalog):
         fields = "INSERT INTO iceberg_tables SELECT * FROM iceberg_tables"

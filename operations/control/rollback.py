@@ -238,7 +238,7 @@ def plan_rollback(
         before = record_if_unchanged(settings, view)
         if before.going_back != to:
             require_rollback_finished(before, settings.name)
-        past = format_.past_of(opened.reader)
+        past = format_.snapshots_of(opened.reader)
         if past.snapshot(view.head or 0) is None:
             raise RetryLater("the table has moved on since it was read", "try again")
         target, record = _find_target(opened, past, to)
@@ -402,7 +402,7 @@ def _plan_secondaries(
     sure = {*view.filled, *(pending_commit.table for pending_commit in before.pending_commits)}
     answers = dict(open_filled_tables(opened, sure))
     rests = {name: each for name, each in answers.items() if isinstance(each, TableAtRest)}
-    tables = {name: opened.past_of(each) for name, each in rests.items()}
+    tables = {name: opened.snapshots_of(each) for name, each in rests.items()}
     suspended = {each.table for each in before.suspended}
     if stuck := suspended | (view.filled.keys() - tables.keys() - {settings.quarantine.table}):
         raise ConfigurationError(
@@ -552,7 +552,7 @@ def _roll_back_secondaries(goal: RollbackTarget, plan: RollbackPlan) -> None:
 def _roll_back_table(
     goal: RollbackTarget, tables: SinkTables, planned: TableRollback, back: RollbackSnapshot
 ) -> None:
-    past = tables.read_past(planned.table)
+    past = tables.read_snapshots(planned.table)
     if _plan_secondary(goal, planned.table, past) != planned:
         raise _unfinished_error(goal, f"{planned.table} was changed meanwhile")
     staying = _newest_record(past, planned.target)
@@ -561,7 +561,7 @@ def _roll_back_table(
     if isinstance(outcome, Landed):
         return
     landed = isinstance(outcome, Unknown) and claim.is_same_commit(
-        tables.read_past(planned.table).view.record
+        tables.read_snapshots(planned.table).view.record
     )
     if not landed:
         raise _unfinished_error(goal, f"{planned.table}: {outcome.reason}")

@@ -209,7 +209,7 @@ def require_stopped(settings: SinkSettings) -> None:
 def record_for_claim(settings: SinkSettings, view: TableView) -> CommitRecord:
     """Return the record that a person's claim may follow.
 
-    Raises as ``intact``, and if a rollback of many tables has not ended (ROLLBACK-1).
+    Raises as ``record_if_unchanged``, and if a rollback of many tables has not ended (ROLLBACK-1).
     """
     record = record_if_unchanged(settings, view)
     require_rollback_finished(record, settings.name)

@@ -73,7 +73,7 @@ def _translate_branches(report: Report, tables: list[str], *, routed: bool) -> N
 def _translate_routes(report: Report, tables: list[str]) -> None:
     field = report.get("iceberg.tables.route-field")
     section = report.section("tables")
-    by_topic = field in _topic_fields(report)
+    by_topic = field in _fields_with_topic_name(report)
     if report.is_on("iceberg.tables.dynamic-enabled"):
         routes = [_dynamic_route(field, by_topic=by_topic)]
         report.keep(
@@ -98,7 +98,7 @@ def _translate_routes(report: Report, tables: list[str]) -> None:
     section["route"] = routes
 
 
-def _topic_fields(report: Report) -> set[str]:
+def _fields_with_topic_name(report: Report) -> set[str]:
     """Return the fields into which transforms copy the topic's name."""
     found = set()
     for key, value in report.with_prefix("transforms.").items():

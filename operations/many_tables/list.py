@@ -154,7 +154,7 @@ def _describe_table(name: str, table: TableAtRest, pending: int) -> FilledTable:
 def check_routes(settings: SinkSettings) -> str:
     """Return each route with topics that it takes, and colliding names.
 
-    Raises as ``source_topics``.
+    Raises as ``open_source_topics``.
     """
     with open_source_topics(settings) as topics:
         known = sorted(topics.describe())

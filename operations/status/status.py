@@ -110,7 +110,7 @@ def status(
     table_status = _read_table_status(settings, Newest(transactions, since_ms), notes)
     history, wrong, record = table_status.history, table_status.wrong, table_status.history.record
     notes.texts += filter(None, [describe_weaker_guarantee(settings)])
-    logs = _read_logs(settings, notes, unread_since_ms=since_ms)
+    logs = _read_source_logs(settings, notes, unread_since_ms=since_ms)
     partitions, held = (
         tuple(_partitions(history, logs)),
         _held_partitions(settings, history, logs, notes),
@@ -232,7 +232,7 @@ def read_offsets(settings: SinkSettings) -> OffsetsReport:
     notes = _Notes(settings.redacted)
     with open_reader(settings) as tables:
         history = tables.reader.history()
-    logs = _read_logs(settings, notes)
+    logs = _read_source_logs(settings, notes)
     partitions = tuple(_partitions(history, logs))
     _held_partitions(settings, history, logs, notes)
     error = notes.wrong
@@ -289,22 +289,19 @@ def _rejected_records(
 
 
 class _Notes:
-    """What could not be asked (``exit_code`` is then not 0), and what an answer showed as wrong."""
+    """What could not be asked, what an answer showed as wrong, and the exit code for both."""
 
     def __init__(self, redacted: Callable[[str], str]) -> None:
         self.redacted = redacted
         self.texts: list[str] = []
         self.exit_code = 0
+        self.reachable = True
         self.wrong: LastError | None = None
-
-    @property
-    def reachable(self) -> bool:
-        return self.exit_code == 0
 
     def note_failure(self, what: str, error: HeadgateError) -> None:
         if isinstance(error, RetryLater | MissingRights):
             self.texts.append(f"{what} not known: {self.redacted(str(error))}")
-            self.exit_code = error.exit_code
+            self.exit_code, self.reachable = error.exit_code, False
         else:
             self.wrong = LastError.of(error, self.redacted)
 
@@ -349,7 +346,7 @@ def _held_partitions(
     return held
 
 
-def _read_logs(
+def _read_source_logs(
     settings: SinkSettings, notes: _Notes, unread_since_ms: int | None = None
 ) -> Mapping[TopicPartition, _PartitionLog]:
     try:

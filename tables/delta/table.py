@@ -140,7 +140,7 @@ class DeltaSinkTable:
         self._remember(table)
         return self._landed_outcome(attempt, head + 1)
 
-    def refuse_files(self, files: Sequence[WrittenFile]) -> None:
+    def require_acceptable_files(self, files: Sequence[WrittenFile]) -> None:
         """See ``table_format.SupportsDelivery``."""
         table = self._load()
         for file in files:

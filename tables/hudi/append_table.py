@@ -41,7 +41,7 @@ class HudiSinkTable(HudiCommits):
         self._stamps.append(self._reserve_instant(java))
         return stamp_of(self._place.location, self._stamps[-1])
 
-    def _forget_cached(self) -> None:
+    def _on_table_changed(self) -> None:
         self._stamps.clear()
 
     def _announced_instants(self) -> Sequence[str]:
@@ -90,7 +90,7 @@ class HudiSinkTable(HudiCommits):
         assert len(named) <= 1, f"files of several instants: {', '.join(sorted(named))}"
         return named.pop() if named else self._reserve_instant(java)
 
-    def _refuse_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
+    def _check_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
         return check_lost_files(self._place.folder, attempt.files)
 
 

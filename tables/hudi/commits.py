@@ -130,7 +130,7 @@ class HudiCommits:
             self.close()
             self._open = (config, self._java(self._place, config.schema))
             self._begun.clear()
-            self._forget_cached()
+            self._on_table_changed()
         return self._open
 
     def _read(self, *, keeps: bool) -> TableView:
@@ -252,8 +252,8 @@ class HudiCommits:
         """Return the instant that the attempt is made under."""
         raise NotImplementedError
 
-    def _forget_cached(self) -> None:
-        """Forget what was known: the table is another one, or was changed."""
+    def _on_table_changed(self) -> None:
+        """Forget, or check again, what was known: the table is another one, or was changed."""
 
     def _announced_instants(self) -> Sequence[str]:
         """Return the instants of transactions that may not be settled, oldest first."""
@@ -268,8 +268,8 @@ class HudiCommits:
         """Write missing rows into the table's folder, under the pending instant."""
         return attempt
 
-    def _refuse_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:
-        """Refuse to commit what no longer exists."""
+    def _check_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:
+        """Return a refusal if files of the attempt no longer exist."""
         raise NotImplementedError
 
     def _remove_spent_files(self, attempt: CommitAttempt) -> None:
@@ -359,7 +359,7 @@ class HudiCommits:
             return check_rolled_back(instant)
         if instant not in java.pending_instants(meta):
             return Refused(f"the table has moved on: instant {instant} is not pending any more")
-        return self._refuse_lost_files(attempt, java)
+        return self._check_lost_files(attempt, java)
 
     def _outcome_of(
         self, attempt: CommitAttempt, java: HudiJava, coming: Kept, error: Exception

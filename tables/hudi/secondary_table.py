@@ -35,7 +35,7 @@ class _Following(HudiCommits):
     _delivered: Sequence[str] = ()
     _swept = False
 
-    def refuse_files(self, files: Sequence[WrittenFile]) -> None:
+    def require_acceptable_files(self, files: Sequence[WrittenFile]) -> None:
         """See ``table_format.SupportsDelivery``; key files only have the key's columns."""
         schema_id = self._place.config().schema_id
         for file in files:
@@ -88,15 +88,15 @@ class HudiSecondary(_Following):
         files = tuple(_write_base_file(file, config, instant, folder) for file in attempt.files)
         return replace(attempt, files=files)
 
-    def _refuse_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
-        """Keep the base files of this attempt only: the next writes others."""
+    def _check_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
+        """Check the base files of this attempt only: the next one writes others."""
         lost = check_lost_files(self._place.folder, attempt.files)
         return replace(lost, for_good=False) if lost else None
 
 
 class HudiKeyedSecondary(_Following, HudiKeyedTable):
-    """A secondary table whose rows have a key: each delivery folds and upserts what it is
-    pending."""
+    """A secondary table whose rows have a key: each delivery folds and upserts the
+    files that are pending for it."""
 
 
 def _write_base_file(

@@ -262,7 +262,7 @@ class HudiKeyedTable(HudiCommits):
     ) -> None:
         super().__init__(place, sink, answer, java)
 
-    def _forget_cached(self) -> None:
+    def _on_table_changed(self) -> None:
         self._place.require_same_buckets()
 
     def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
@@ -285,7 +285,7 @@ class HudiKeyedTable(HudiCommits):
             java.begin_empty_commit(meta, instant)
         return replace(attempt, record=attempt.record.with_key_counts(keys))
 
-    def _refuse_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
+    def _check_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
         """Check what Hudi has written; the staged files were read."""
         assert isinstance(java, HudiKeyedJava), "made for it"
         brought = java.written_file_names()

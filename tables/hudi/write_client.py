@@ -194,7 +194,7 @@ class HudiJava:
         return bool(meta.getActiveTimeline().isBeforeTimelineStarts(instant))
 
     def ghosts(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
-        """H8: as ``metadata_table.find_ghost_instants``."""
+        """H8: as ``find_ghost_instants``."""
         written = self._metadata_timeline()
         if written is None:
             return frozenset()

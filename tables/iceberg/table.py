@@ -132,7 +132,7 @@ class IcebergTable:
         self._keeps_columns = keeps_columns
         self._fitting: int | None = None
 
-    def check_columns_by(self, refuse: Callable[[Schema], None]) -> None:
+    def set_column_check(self, refuse: Callable[[Schema], None]) -> None:
         """Call ``refuse`` for each schema that a commit meets; it raises what a start would."""
         self._require_columns = refuse
 

@@ -173,11 +173,11 @@ class IcebergFormat(TableFormat):
         snapshot = metadata.snapshot_by_id(ref.snapshot_id) if ref else None
         return (snapshot.snapshot_id, snapshot.timestamp_ms / 1000) if snapshot else None
 
-    def past_of(self, reader: TableReader) -> IcebergPast:
+    def snapshots_of(self, reader: TableReader) -> IcebergPast:
         assert isinstance(reader, IcebergReader), "opened by this format"
         return reader.past()
 
-    def read_past(self, spec: TableSpec, sink: SinkName) -> IcebergPast:
+    def read_snapshots(self, spec: TableSpec, sink: SinkName) -> IcebergPast:
         from headgate.tables.iceberg.rollback import IcebergPast  # of rollbacks only
 
         return IcebergPast(self.open(spec, sink).load(), sink, spec.branch)

@@ -21,7 +21,7 @@ NEXT = (SmallTable, "next")
 SAME = (SmallTable, "as_it_was")
 RESOLVED = (SmallTable, "resolved")
 ORDER = (SmallTable, "in_order")
-REFUSE = (SmallTable, "refuse_files")
+REFUSE = (SmallTable, "require_acceptable_files")
 
 
 @broken(KeyContract.test_key_3_the_last_record_of_a_key_wins_whatever_file_it_came_in, ORDER)

@@ -32,7 +32,7 @@ COMMIT = (SmallTable, "commit")
 NEXT = (SmallTable, "next")
 SAME = (SmallTable, "as_it_was")
 VIEW = (SmallTable, "view")
-REFUSE = (SmallTable, "refuse_files")
+REFUSE = (SmallTable, "require_acceptable_files")
 
 # ------------------------------------------------------------------------------------ every table
 

@@ -110,7 +110,7 @@ def test_schema_9_a_claim_and_each_later_schema_meet_what_a_start_asks(sink: Sin
             raise TableChanged("db.t has no column 'pad'", "add it")
 
     sink.table = IcebergTable(sink.catalog, sink.identifier, SINK, threads=False)
-    sink.table.check_columns_by(start_asks)
+    sink.table.set_column_check(start_asks)
     for _ in range(3):
         sink.commit(None)
     assert len(met) == 1

@@ -180,9 +180,9 @@ class KeyedSecondaryContract(KeyContract):
         (PENDING-4)."""
         table, files = world.open(), world.changed(put(1, "a", 1), gone(2, 2))
         assert {file.kind for file in files} == set(FileKind)
-        table.refuse_files(files)
+        table.require_acceptable_files(files)
         self.lands(table, 1, *files)
-        world.open().refuse_files(files)
+        world.open().require_acceptable_files(files)
 
     def test_key_2_a_key_file_that_is_gone_is_refused_before_it_is_decided(
         self, world: KeyedSecondaryWorld
@@ -191,7 +191,7 @@ class KeyedSecondaryContract(KeyContract):
         (keys_of,) = world.changed(gone(1, 1))
         lost = replace(keys_of, path=f"{keys_of.path}.gone")
         with pytest.raises(StopSink):
-            world.open().refuse_files((lost,))
+            world.open().require_acceptable_files((lost,))
         assert world.open().read().record is None
 
 

@@ -20,7 +20,7 @@ class SecondaryContract:
 
     def test_files_are_taken_long_after_they_were_written(self, world: SecondaryWorld) -> None:
         decided = (world.file(10), world.file(11))
-        world.open().refuse_files(decided)
+        world.open().require_acceptable_files(decided)
         for number in range(1, 4):
             table = world.open()
             landed(deliver(table, delivered(1, number), world.file(number)))
@@ -70,8 +70,8 @@ class SecondaryContract:
         sound, unfit = world.file(1), world.unfit_file()
         table = world.open()
         with pytest.raises(StopSink):
-            table.refuse_files((sound, unfit))
-        table.refuse_files((sound,))
+            table.require_acceptable_files((sound, unfit))
+        table.require_acceptable_files((sound,))
         assert table.read().record is None
 
     def test_what_it_was_given_back_is_in_its_record(self, world: SecondaryWorld) -> None:

@@ -138,9 +138,9 @@ class Cursors:
 
 # Skips one Avro value after another in plain Python, for long arrays in few records.
 #
-# ``decoder`` moves through all records at once, whose cost per item rises the fewer records there
-# are. This is the alternative. It only tells where a valid value ends, by the same rules;
-# everything else is left to ``decoder`` to find at fault.
+# The cursors above move through all records at once, whose cost per item rises the fewer records
+# there are. This is the alternative. It only tells where a valid value ends, by the same rules;
+# everything else is left to them to find at fault.
 
 
 UNSOUND = -1

@@ -157,7 +157,7 @@ def json_storage_type(kind: pa.DataType) -> pa.DataType:
     if isinstance(kind, Unscaled | VariableScale | Counted | Unread):
         return kind.storage_type
     if pa.types.is_struct(kind):
-        return pa.struct([_storage_field(child) for child in kind])
+        return pa.struct([_json_storage_field(child) for child in kind])
     if pa.types.is_large_list(kind):
         return pa.large_list(json_storage_type(kind.value_type))
     if pa.types.is_map(kind):
@@ -165,7 +165,7 @@ def json_storage_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _storage_field(child: pa.Field) -> pa.Field:
+def _json_storage_field(child: pa.Field) -> pa.Field:
     """Mark unread fields, so that any JSON value passes as text."""
     field = pa.field(child.name, json_storage_type(child.type))
     return (

@@ -93,7 +93,9 @@ class JsonRecords:
                 record = json_values.parse(values[row])
             except ValueError:
                 continue
-            self.records_with_ignored_fields += not marked and self._finder.ignores(record)
+            self.records_with_ignored_fields += not marked and self._finder.has_ignored_field(
+                record
+            )
             wanted = self._finder.unknown_in_record(record)
             if wanted.fields:
                 result.setdefault(wanted, []).append(row)

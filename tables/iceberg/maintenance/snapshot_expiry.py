@@ -199,7 +199,7 @@ class SnapshotExpiry:
                 self._gone = {snapshot.snapshot_id for snapshot in removed}
                 self._old_metadata |= _fell_out(table, before)
                 self._drop_old_metadata(table)
-                # Only here: on the very version by which the files were judged (removal.py).
+                # Only here: on the very version by which snapshot_removal.py judged the files.
                 self._condemned.add(files, table.metadata)
                 _log.info("%s: %d snapshots expired", _name(table), len(removed))
                 return

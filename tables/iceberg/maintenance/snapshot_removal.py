@@ -111,7 +111,7 @@ class SnapshotRemoval:
     def set_lost_refs_again(self, table: Table) -> None:
         """Set those refs again that somebody had set on a removed snapshot just before."""
         for name, ref in self._refs_taken_along(table).items():
-            if not self._may_stand_again(table, ref):
+            if not self._has_all_files(table, ref):
                 _log.error(
                     "%s: %s was set on snapshot %d while that expired, and is gone; of its files "
                     "some are gone too, by an orphan clean-up, or cannot be looked for",
@@ -177,7 +177,7 @@ class SnapshotRemoval:
             except FileNotFoundError:
                 return  # it fell out of the log, and was deleted in its turn
 
-    def _may_stand_again(self, table: Table, ref: SnapshotRef) -> bool:
+    def _has_all_files(self, table: Table, ref: SnapshotRef) -> bool:
         """Return whether its files are still there: an orphan clean-up may have run meanwhile."""
         try:
             return all_there(table.io, self._removed[ref.snapshot_id], _LOOKING_MAX_S)

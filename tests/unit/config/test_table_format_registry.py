@@ -611,7 +611,7 @@ def test_a_weaker_promise_is_told_wherever_people_look(
         describe_weaker_guarantee(sink(wanted))
         == "tables of format folder hold records exactly once by key"
     )
-    monkeypatch.setattr("headgate.operations.status.status._read_logs", lambda *_, **__: {})
+    monkeypatch.setattr("headgate.operations.status.status._read_source_logs", lambda *_, **__: {})
     monkeypatch.setattr("headgate.operations.status.status._read_events", lambda *_: [])
     monkeypatch.setattr("headgate.operations.status.status.find_start_error", lambda _: None)
     assert describe_weaker_guarantee(sink(wanted)) in status(sink(wanted)).notes

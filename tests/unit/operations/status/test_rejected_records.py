@@ -30,7 +30,7 @@ def settings(
     settings: SinkSettings, filled: FilledTable, monkeypatch: pytest.MonkeyPatch
 ) -> SinkSettings:
     """Of a sink whose last commit put seven records aside; there are no brokers."""
-    monkeypatch.setattr(module, "_read_logs", lambda *_, **__: {})
+    monkeypatch.setattr(module, "_read_source_logs", lambda *_, **__: {})
     monkeypatch.setattr(module, "_read_events", lambda *_: [])
     monkeypatch.setattr(module, "_note_silent_members", lambda *_: 0)
     filled.commit(filled.record(1, 0, {0: 0}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from click.testing import CliRunner
 from unit.operations.filled_table import FilledTable
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.message_encoding import SkipReason
 from headgate.operations.cli.main import main
 from headgate.operations.status import status as module
 from headgate.operations.status.status import status
 
+READ_EVENTS = module._read_events
 COLUMN = '[[table.columns]]\nname = "{name}"\ntype = "{type}"\nfrom_record = true\n'
 
 
@@ -27,7 +30,7 @@ def made(filled: FilledTable) -> None:
 @pytest.fixture(autouse=True)
 def brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     """They answer, and there is no control topic, and no note of a table."""
-    monkeypatch.setattr(module, "_read_logs", lambda *_, **__: {})
+    monkeypatch.setattr(module, "_read_source_logs", lambda *_, **__: {})
     monkeypatch.setattr(module, "_read_events", lambda *_: [])
     monkeypatch.setattr(module, "_note_silent_members", lambda *_: 0)
     monkeypatch.setattr("headgate.operations.access.tables.require_never_filled", lambda *_: None)
@@ -74,3 +77,23 @@ def test_one_that_nothing_refuses_never_started(
         report = status(each)
         assert (report.condition, report.exit_code) == ("never started", 0)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_events_that_nobody_believes_hide_nothing_that_was_asked(
+    filled: FilledTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may write to the control topic cannot make the brokers look unreachable."""
+
+    def read(_settings: SinkSettings, _count: int, refused: Counter[SkipReason]) -> list[object]:
+        refused[SkipReason.UNSIGNED] += 1
+        return []
+
+    monkeypatch.setattr(module, "_read_events", READ_EVENTS)
+    monkeypatch.setattr(module, "read_control_tail", read)
+    monkeypatch.setattr(module, "_note_silent_members", lambda *_: 2)
+    filled.good_start()
+    report = status(settings)
+    assert report.participants_known
+    assert report.exit_code == 1
+    assert "1 unsigned events of this sink were ignored" in " ".join(report.notes)
+    assert report.condition != "unknown"
