@@ -19,7 +19,7 @@ from headgate.config.table_settings import (
 from headgate.control_protocol.errors import ConfigurationError, TablesUnfit
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import DeliveryLinger
-from headgate.data_plane.batch.routes import Route, Routing
+from headgate.data_plane.routing.routes import Route, Routing
 
 
 class CreateFrom(StrEnum):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.config.catalog_settings import Backend
-from headgate.config.column_rules import require_valid_column_rules, rules_of_columns
+from headgate.config.column_rule_checks import require_valid_column_rules, rules_of_columns
 from headgate.config.multi_table_settings import (
     CreateFrom,
     OneTableSettings,
@@ -25,9 +25,9 @@ from headgate.control_protocol.errors import (
 )
 from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy, TagMissingPolicy
 from headgate.data_plane.batch.routed_table import CreationSource
-from headgate.data_plane.batch.routes import TABLE_COLUMN, Route, fold_case, require_valid_route
 from headgate.data_plane.formats.column_options import FROM, path_of
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.routing.routes import TABLE_COLUMN, Route, fold_case, require_valid_route
 from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.catalog_types import not_atomic_error, require_supported_type
 

@@ -33,8 +33,8 @@ from headgate.control_protocol.table_format import (
     TableSpec,
     Traits,
 )
-from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.data_plane.formats.format_registry import suggest_similar
+from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.participant.settings import UnknownFields
 
 if TYPE_CHECKING:

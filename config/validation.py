@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate.config.catalog_settings import Backend
-from headgate.config.column_rules import require_valid_rules
+from headgate.config.column_rule_checks import require_valid_rules
 from headgate.config.http_settings import require_valid_http
 from headgate.config.kafka_auth_settings import require_valid_auth
 from headgate.config.keyed_table_checks import require_valid_keyed_tables

@@ -2,7 +2,7 @@
 
 A machine is a function ``step(state, input, now_ms) -> (state, actions)`` without clock, chance or
 I/O. ``machine_driver`` gives it these: it feeds inputs, executes the actions in order, and feeds
-back what they answer. What only one machine knows stands in its own ``actions``.
+back what they answer. What only one machine knows stands in its own ``inputs_and_actions``.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.redaction import Redaction
-from headgate.coordinator.actions import (
+from headgate.coordinator.inputs_and_actions import (
     AcknowledgeDelivered,
     Action,
     CallFailed,

@@ -23,7 +23,8 @@ from headgate.control_protocol.rows_deleted_by_people import (
     ranges_read_again,
     require_not_read_again,
 )
-from headgate.coordinator.actions import (
+from headgate.coordinator.file_admission import Tokens
+from headgate.coordinator.inputs_and_actions import (
     Action,
     CommitTable,
     Look,
@@ -31,7 +32,6 @@ from headgate.coordinator.actions import (
     SecondariesRead,
     SourcesDescribed,
 )
-from headgate.coordinator.file_admission import Tokens
 from headgate.coordinator.outgoing_events import (
     Step,
     append_events,

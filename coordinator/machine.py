@@ -58,7 +58,13 @@ from headgate.control_protocol.ports import (
     TableView,
     TopicState,
 )
-from headgate.coordinator.actions import (
+from headgate.coordinator.epoch_claim import (
+    begin_epoch,
+    on_request,
+    on_table_found,
+    on_tables_found,
+)
+from headgate.coordinator.inputs_and_actions import (
     Action,
     CallFailed,
     CommitAnswered,
@@ -74,12 +80,6 @@ from headgate.coordinator.actions import (
     Stopped,
     TableEvolved,
     TablesChanged,
-)
-from headgate.coordinator.epoch_claim import (
-    begin_epoch,
-    on_request,
-    on_table_found,
-    on_tables_found,
 )
 from headgate.coordinator.outgoing_events import (
     Step,

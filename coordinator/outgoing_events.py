@@ -34,8 +34,8 @@ from headgate.control_protocol.machine_io import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.coordinator.actions import Action, Look
 from headgate.coordinator.file_admission import Prefixes
+from headgate.coordinator.inputs_and_actions import Action, Look
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Call, State, Term, Timer

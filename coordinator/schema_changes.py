@@ -20,7 +20,7 @@ from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine, backoff_ms
 from headgate.control_protocol.ports import Changed, EvolvedTable, Lineage, Want
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.coordinator.actions import Action, ChangeTables, EvolveTable
+from headgate.coordinator.inputs_and_actions import Action, ChangeTables, EvolveTable
 from headgate.coordinator.outgoing_events import (
     Step,
     append_events,

@@ -27,7 +27,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.coordinator.actions import (
+from headgate.coordinator.inputs_and_actions import (
     AcknowledgeDelivered,
     Action,
     CommitTable,

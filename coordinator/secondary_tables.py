@@ -27,7 +27,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Lineage, TableView, Unknown
-from headgate.coordinator.actions import DeliveriesAnswered, SecondariesRead
+from headgate.coordinator.inputs_and_actions import DeliveriesAnswered, SecondariesRead
 from headgate.coordinator.outgoing_events import (
     epoch_prefixes,
     named_secondaries,

@@ -32,8 +32,8 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Staging, TableView
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.coordinator.actions import Look, Looked
 from headgate.coordinator.file_admission import Tokens
+from headgate.coordinator.inputs_and_actions import Look, Looked
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, DeliveryLinger
 

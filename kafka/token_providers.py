@@ -34,7 +34,7 @@ from headgate.control_protocol.secret_references import (
     ReferenceUnreadable,
     read_reference,
 )
-from headgate.kafka.bounded_answers import AnswerTooLong, AnswerTooSlow, bounded_body
+from headgate.kafka.bounded_http_body import AnswerTooLong, AnswerTooSlow, bounded_body
 from headgate.kafka.signed_assertions import signed_assertion
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine, Stop, backoff_ms
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
-from headgate.participant.actions import Action
+from headgate.participant.inputs_and_actions import Action
 from headgate.participant.state import (
     BatchRun,
     OpenTransaction,

@@ -20,7 +20,7 @@ from headgate.control_protocol.machine_io import Append, OutgoingEvent, Tick
 from headgate.control_protocol.ports import BatchWriter, Clock, ControlLog, GroupMember, Leadership
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.redaction import Redaction
-from headgate.participant.actions import (
+from headgate.participant.inputs_and_actions import (
     Action,
     AppendFailed,
     Assigned,

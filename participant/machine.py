@@ -39,21 +39,6 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.machine_io import Heard, LogTruncated, Stop, Tick, is_due
 from headgate.control_protocol.ports import BatchFailed, BatchNeeds, BatchOutcome
-from headgate.participant.actions import (
-    RELEASE_TIMED_OUT,
-    Action,
-    AppendFailed,
-    Assigned,
-    BatchEnded,
-    CopyOffsets,
-    EndOffsetsRead,
-    Input,
-    ReadEndOffsets,
-    ReleaseRequested,
-    ReleaseTimedOut,
-    Submit,
-    control_log_warning,
-)
 from headgate.participant.batches import (
     absorb_batch,
     after_batch,
@@ -74,6 +59,21 @@ from headgate.participant.batches import (
     with_partitions,
     with_steps,
     without_partitions,
+)
+from headgate.participant.inputs_and_actions import (
+    RELEASE_TIMED_OUT,
+    Action,
+    AppendFailed,
+    Assigned,
+    BatchEnded,
+    CopyOffsets,
+    EndOffsetsRead,
+    Input,
+    ReadEndOffsets,
+    ReleaseRequested,
+    ReleaseTimedOut,
+    Submit,
+    control_log_warning,
 )
 from headgate.participant.schema_proposals import (
     answer_needs_by_start,

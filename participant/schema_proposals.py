@@ -23,8 +23,8 @@ from headgate.control_protocol.machine_io import Append, LogLine, OutgoingEvent
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, TableNeed
 from headgate.control_protocol.schema_evolution import COLUMNS_MAX
-from headgate.participant.actions import Action
 from headgate.participant.batches import describe_proposal, find_backlog
+from headgate.participant.inputs_and_actions import Action
 from headgate.participant.settlements import next_number_after, number_event, with_schema
 from headgate.participant.state import Need, Phase, SchemaNeeds, State, TableAnswer, Timer
 

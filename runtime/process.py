@@ -34,7 +34,7 @@ from headgate.runtime.configuration_comparison import (
     find_other_configuration,
     recent_envelopes,
 )
-from headgate.runtime.first_commit import FirstCommit
+from headgate.runtime.first_commit_log import FirstCommitLog
 from headgate.runtime.lifecycle_notices import append_event
 from headgate.runtime.sink import IDLE_MS, Sink
 from headgate.runtime.sink_tables import open_tables_read_only
@@ -321,7 +321,7 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
 
 
 def _run_turns(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
-    first = FirstCommit(settings)
+    first = FirstCommitLog(settings)
     while not turn.stop.is_set():
         sink.turn(idle_ms=IDLE_MS)
         first.look(sink.state)

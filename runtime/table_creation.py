@@ -29,7 +29,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Changed, SourceTopics, TopicState, Want
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.schema_evolution import large_objects_as_maps
-from headgate.data_plane.batch.routes import name_pattern
+from headgate.data_plane.routing.routes import name_pattern
 from headgate.tables.iceberg.catalog import catalog_failure
 
 COUNTED_S = 60.0

@@ -19,7 +19,7 @@ from headgate.coordinator.service import is_leader
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantPorts
 from headgate.participant.state import State
-from headgate.testing.deployment import Deployment
+from headgate.testing.in_memory_deployment import Deployment
 
 
 class Killed(BaseException):

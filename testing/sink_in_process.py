@@ -43,7 +43,7 @@ from headgate.participant.state import Timer
 from headgate.runtime.assembly import build_coordinator_driver, build_state
 from headgate.runtime.maintenance.scheduler import begin_maintenance
 from headgate.runtime.sink_tables import SinkTables
-from headgate.testing.deployment import Deployment
+from headgate.testing.in_memory_deployment import Deployment
 from headgate.testing.node import Killed, Node, NodeLog
 
 TURN_MS = 10

@@ -29,7 +29,6 @@ from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposa
 from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.table_format import FileMarking, FileSchema, ValueCheck
-from headgate.data_plane.batch.routes import Routing
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.cdc.policy import Changes, Tombstones
 from headgate.data_plane.formats import field_names as names
@@ -42,6 +41,7 @@ from headgate.data_plane.quarantine.already_quarantined import (
     quarantined_offsets,
     rows_of_iceberg,
 )
+from headgate.data_plane.routing.routes import Routing
 from headgate.data_plane.write.missing_columns import Evolution, evolution_of
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields

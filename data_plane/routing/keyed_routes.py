@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
-from headgate.data_plane.batch.routes import (
+from headgate.data_plane.routing.routes import (
     Route,
     Routing,
     fill_name,

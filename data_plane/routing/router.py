@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.control_protocol.ports import Batch
-from headgate.data_plane.batch.routes import Names, Route, Target
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.formats.column_options import AS_TEXT, FROM, ColumnRule, path_of
 from headgate.data_plane.formats.column_options_reader import RuledColumns
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 from headgate.data_plane.quarantine.prefilter import all_but
+from headgate.data_plane.routing.routes import Names, Route, Target
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Integers
 

@@ -26,7 +26,6 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import SupportsCatalog, TableFormat, TableSpec
 from headgate.data_plane.batch.failure_classification import LacksTablePlans
 from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable, as_dropped_table
-from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY, Routing, fold_case
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import (
     NO_TABLE_IS_CREATED,
@@ -36,7 +35,8 @@ from headgate.data_plane.batch.writer_task_plan import (
     require_own_folder,
 )
 from headgate.data_plane.files.format_choice import require_format_for_keys
-from headgate.data_plane.routing.targets import own_tables
+from headgate.data_plane.routing.batch_tables import own_tables
+from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY, Routing, fold_case
 from headgate.tables.iceberg.catalog import missing_rights_error
 
 # ------------------------------------------------------------------------------------------- tables

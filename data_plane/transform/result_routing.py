@@ -15,9 +15,9 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers
 from headgate.data_plane.batch.routed_table import RoutedTable, table_of_start
-from headgate.data_plane.batch.routes import TABLE_COLUMN, Names, Routing, Target
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
-from headgate.data_plane.routing.targets import BatchTables
+from headgate.data_plane.routing.batch_tables import BatchTables
+from headgate.data_plane.routing.routes import TABLE_COLUMN, Names, Routing, Target
 from headgate.data_plane.transform.result_rows import (
     RECORD,
     Numbered,

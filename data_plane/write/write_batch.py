@@ -30,14 +30,14 @@ from headgate.data_plane.batch.failure_classification import (
     translate_write_error,
 )
 from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable, table_of_start
-from headgate.data_plane.batch.routes import Target
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.quarantine.poison_search import write_around_poison
 from headgate.data_plane.quarantine.prefilter import Prefilter
 from headgate.data_plane.quarantine.rejected_records import BAD_VALUE, OWN_TABLE, RejectedRecords
+from headgate.data_plane.routing.batch_tables import NEW_MAX, BatchTables, NewTable, log_unmatched
 from headgate.data_plane.routing.keyed_routes import may_have_key
 from headgate.data_plane.routing.router import Router
-from headgate.data_plane.routing.targets import NEW_MAX, BatchTables, NewTable, log_unmatched
+from headgate.data_plane.routing.routes import Target
 from headgate.data_plane.write.change_decode import ChangeDecoder
 from headgate.data_plane.write.decode import RowDecoder
 from headgate.data_plane.write.missing_columns import MissingColumns

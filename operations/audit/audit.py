@@ -28,7 +28,7 @@ from headgate.control_protocol.spark_batch_decision import is_of_query, source_o
 from headgate.control_protocol.table_format import LoadedReader
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
-from headgate.data_plane.quarantine.diverted_record_replay import DivertedRecords, is_given_back
+from headgate.data_plane.quarantine.diverted_records import DivertedRecords, is_given_back
 from headgate.operations.access.kafka_connection import (
     compacted_topics,
     find_source_offsets,

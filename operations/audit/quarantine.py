@@ -12,9 +12,9 @@ from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.table_history import History, TableReader
-from headgate.data_plane.quarantine.diverted_record_replay import MEANT_FOR
+from headgate.data_plane.quarantine.diverted_records import MEANT_FOR
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE
-from headgate.data_plane.routing.targets import NO_ROUTE
+from headgate.data_plane.routing.batch_tables import NO_ROUTE
 from headgate.operations.access.tables import own_tables
 from headgate.operations.audit.audited_table import (
     AuditedTable,

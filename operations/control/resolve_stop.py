@@ -29,9 +29,9 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.coordinator.actions import Look
 from headgate.coordinator.driver import StartAt, answer_look
 from headgate.coordinator.epoch_claim import missing_secondaries, on_table_found, on_tables_found
+from headgate.coordinator.inputs_and_actions import Look
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import Resolution, judge_attempt
 from headgate.coordinator.settings import (
@@ -44,7 +44,7 @@ from headgate.coordinator.settings import (
 from headgate.coordinator.state import Identity, State
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import open_tables
-from headgate.operations.control.keep_rows_deleted import (
+from headgate.operations.control.deleted_rows_guard import (
     require_known_deletions,
     require_not_read_again,
 )

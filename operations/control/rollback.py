@@ -46,7 +46,7 @@ from headgate.control_protocol.spark_batch_decision import source_offsets
 from headgate.control_protocol.table_format import PastSnapshot, RollbackSnapshot, TablePast
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import open_filled_tables, open_primary
-from headgate.operations.control.keep_rows_deleted import (
+from headgate.operations.control.deleted_rows_guard import (
     BRING_BACK_HINT,
     require_not_read_again,
 )

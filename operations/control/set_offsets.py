@@ -25,7 +25,7 @@ from headgate.control_protocol.ports import (
 from headgate.coordinator.recovery import carry_on_valid_through
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import open_primary
-from headgate.operations.control.keep_rows_deleted import require_not_read_again
+from headgate.operations.control.deleted_rows_guard import require_not_read_again
 from headgate.operations.control.operator_claim import (
     commit_claim,
     make_claim,

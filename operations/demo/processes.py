@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.operations.local_kafka.child_process import kill_child, start_child
+from headgate.operations.child_process import kill_child, start_child
 
 STOP_SECONDS_MAX = 90
 TAIL_LINES = 15

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Self
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
+from headgate.operations.child_process import kill_child, start_child
 from headgate.operations.local_kafka.broker import HOST, free_port
-from headgate.operations.local_kafka.child_process import kill_child, start_child
 
 BUCKET = "lake"
 START_SECONDS_MAX = 60

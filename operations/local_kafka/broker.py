@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
+from headgate.operations.child_process import kill_child, start_child
 from headgate.operations.java import (
     Progress,
     fetch_jars,
@@ -25,7 +26,6 @@ from headgate.operations.java import (
     require_java,
     user_cache_folder,
 )
-from headgate.operations.local_kafka.child_process import kill_child, start_child
 from headgate.runtime.early_signals import take_over_signals
 
 __all__ = [

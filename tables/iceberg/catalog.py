@@ -45,7 +45,7 @@ from headgate.tables.iceberg.catalog_types import (
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.iceberg.metadata_files import UNDECODED, MetadataFiles
-from headgate.tables.storage.avro_file_reads import with_avro_checks
+from headgate.tables.storage.avro_integrity import with_avro_checks
 from headgate.tables.storage.damaged_files import FileDamaged
 from headgate.tables.storage.file_io import PATIENCE, is_far, is_ours, open_files
 from headgate.tables.storage.local_file_io import LocalFiles, path_of

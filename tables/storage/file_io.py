@@ -12,7 +12,7 @@ from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.tables.storage.avro_file_reads import with_avro_checks
+from headgate.tables.storage.avro_integrity import with_avro_checks
 
 if TYPE_CHECKING:
     from headgate.tables.storage.s3_file_io import S3Files

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
+from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.operations.audit.audit import audit
 from headgate.operations.many_tables.list import tables
 from headgate.testing.contract.world import (

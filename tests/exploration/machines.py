@@ -31,11 +31,11 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.multipart_status import Assembler
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten, PartitionResult
-from headgate.coordinator import actions as c
+from headgate.coordinator import inputs_and_actions as c
 from headgate.coordinator import machine as coordinating
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import Timer as CoordinatorTimer
-from headgate.participant import actions as p
+from headgate.participant import inputs_and_actions as p
 from headgate.participant import machine as participating
 from headgate.participant.schema_proposals import WAIT_MS
 from headgate.participant.state import Need, Timer

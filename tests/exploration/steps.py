@@ -48,10 +48,10 @@ from headgate.control_protocol.ports import (
     Refused,
     Unknown,
 )
-from headgate.coordinator import actions as c
+from headgate.coordinator import inputs_and_actions as c
 from headgate.coordinator.phases import Phase as Coordinating
 from headgate.coordinator.state import Timer as CoordinatorTimer
-from headgate.participant import actions as p
+from headgate.participant import inputs_and_actions as p
 from headgate.participant.schema_proposals import WAIT_MS
 from headgate.participant.state import State as ParticipantState
 from headgate.participant.state import Timer

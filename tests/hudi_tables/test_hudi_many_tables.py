@@ -20,7 +20,7 @@ from headgate.config.table_format_registry import secondary_spec
 from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.testing.contract.ledger import owing
 from headgate.control_protocol.testing.contract.world import claimed, landed
-from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
+from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
 from headgate.operations.many_tables.list import tables

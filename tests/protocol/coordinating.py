@@ -40,7 +40,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.coordinator.actions import (
+from headgate.coordinator.inputs_and_actions import (
     Action,
     ChangeTables,
     CommitAnswered,

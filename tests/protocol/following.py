@@ -24,7 +24,7 @@ from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenRa
 from headgate.control_protocol.identifiers import Sender, TransactionId
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.actions import DeliverPendingCommits
+from headgate.coordinator.inputs_and_actions import DeliverPendingCommits
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
 

@@ -28,7 +28,7 @@ from headgate.control_protocol.identifiers import ControlOffset, Sender, TopicPa
 from headgate.control_protocol.machine_io import Append, Heard, OutgoingEvent, Tick
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
-from headgate.participant.actions import (
+from headgate.participant.inputs_and_actions import (
     Action,
     AppendFailed,
     Assigned,

@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenRange
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.coordinator.actions import SecondariesRead
+from headgate.coordinator.inputs_and_actions import SecondariesRead
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
 

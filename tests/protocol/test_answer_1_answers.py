@@ -8,7 +8,7 @@ from protocol.participating import SETTINGS, Participant, claimed, started
 from protocol.values import BOB, P0, P1, P2, gain, offsets
 
 from headgate.control_protocol.events import Pause
-from headgate.participant.actions import ReadEndOffsets
+from headgate.participant.inputs_and_actions import ReadEndOffsets
 from headgate.participant.state import Phase
 
 AT = offsets(10, 20)

@@ -9,7 +9,7 @@ from protocol.values import P0, P1, offsets
 from headgate.control_protocol.errors import PoisonRecord
 from headgate.control_protocol.events import WriteStatus
 from headgate.control_protocol.machine_io import Stop
-from headgate.participant.actions import Submit
+from headgate.participant.inputs_and_actions import Submit
 
 AT = offsets(10, 20)
 

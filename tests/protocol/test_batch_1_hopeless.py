@@ -10,7 +10,7 @@ from protocol.values import P0, P1, offsets
 from headgate.control_protocol.errors import BatchHopeless, BatchStuck, StopSink
 from headgate.control_protocol.machine_io import LogLine, Stop
 from headgate.control_protocol.ports import BatchFailed
-from headgate.participant.actions import BatchEnded
+from headgate.participant.inputs_and_actions import BatchEnded
 from headgate.participant.state import Timer
 
 AT = offsets(10, 20)

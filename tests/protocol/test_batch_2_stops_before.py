@@ -9,8 +9,8 @@ from headgate.control_protocol.errors import PoisonRecord
 from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import BatchFailed
-from headgate.participant.actions import BatchEnded
 from headgate.participant.batches import CUTS_MAX
+from headgate.participant.inputs_and_actions import BatchEnded
 
 AT = offsets(10, 20)
 ENDS = {P0: 110, P1: 25}

@@ -11,7 +11,7 @@ from headgate.control_protocol.errors import OffsetOutOfRange
 from headgate.control_protocol.events import AckCommit, EndCommit, StartCommit
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.machine_io import Append
-from headgate.coordinator.actions import CallFailed
+from headgate.coordinator.inputs_and_actions import CallFailed
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import OffsetPolicy
 from headgate.coordinator.state import Timer

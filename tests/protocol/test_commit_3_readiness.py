@@ -9,7 +9,7 @@ from protocol.values import ALICE, BOB, P0, P1, P2, offsets, status, topics
 
 from headgate.control_protocol.events import AckCommit, Presence, PresenceKind
 from headgate.control_protocol.identifiers import Sender, TopicPartition
-from headgate.coordinator.actions import CommitTable
+from headgate.coordinator.inputs_and_actions import CommitTable
 from headgate.coordinator.phases import Phase
 
 BEFORE_THE_TIME_OUT_MS = 1

@@ -12,7 +12,7 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import AckCommit, Settlement
 from headgate.control_protocol.machine_io import Append
 from headgate.control_protocol.ports import TopicState
-from headgate.coordinator.actions import CommitTable
+from headgate.coordinator.inputs_and_actions import CommitTable
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
 from headgate.coordinator.state import Timer

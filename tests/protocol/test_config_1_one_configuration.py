@@ -16,7 +16,7 @@ from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.machine_io import Append, LogLine, Stop
 from headgate.control_protocol.machine_io import Stop as Refusal
 from headgate.control_protocol.offsets import Offsets
-from headgate.coordinator.actions import CommitTable
+from headgate.coordinator.inputs_and_actions import CommitTable
 from headgate.coordinator.phases import Phase
 
 SAID = {"table.branch": "main", "format": f"{DIGEST}1", "source.topics": "trips"}

@@ -17,10 +17,15 @@ from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import BatchNeeds, Changed, TableNeed, Want
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.coordinator.actions import CallFailed, ChangeTables, EvolveTable, TablesChanged
+from headgate.coordinator.inputs_and_actions import (
+    CallFailed,
+    ChangeTables,
+    EvolveTable,
+    TablesChanged,
+)
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS, WANTS_MAX
-from headgate.participant.actions import BatchEnded, ReadEndOffsets
+from headgate.participant.inputs_and_actions import BatchEnded, ReadEndOffsets
 from headgate.participant.schema_proposals import ANSWERS_MAX, REFUSED_MS, WAIT_MS
 
 ID = Struct((Column("id", "long"),))

@@ -13,7 +13,7 @@ from headgate.control_protocol.events import Notice, NoticeKind, Presence, Prese
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Refused, Unknown
-from headgate.coordinator.actions import CallFailed, CommitAnswered, CommitTable, Look
+from headgate.coordinator.inputs_and_actions import CallFailed, CommitAnswered, CommitTable, Look
 from headgate.coordinator.machine import PEERS_MAX
 from headgate.coordinator.outgoing_events import PATIENCE_MS_MIN
 from headgate.coordinator.phases import Phase

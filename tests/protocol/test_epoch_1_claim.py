@@ -24,7 +24,7 @@ from protocol.values import (
 from headgate.control_protocol.events import EndCommit, StartCommit
 from headgate.control_protocol.machine_io import Append, Stop
 from headgate.control_protocol.ports import CommitAttempt, Lineage
-from headgate.coordinator.actions import CommitTable, LeadershipGained, Look
+from headgate.coordinator.inputs_and_actions import CommitTable, LeadershipGained, Look
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 

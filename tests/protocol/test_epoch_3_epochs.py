@@ -9,7 +9,7 @@ from protocol.values import P0, P1, RIVAL, offsets
 from headgate.control_protocol.events import AckCommit, EndCommit, Event, WriteStatus
 from headgate.control_protocol.identifiers import ControlOffset
 from headgate.control_protocol.ports import BatchWritten, PartitionResult
-from headgate.participant.actions import BatchEnded
+from headgate.participant.inputs_and_actions import BatchEnded
 from headgate.participant.state import Phase
 
 AT = offsets(10, 20)

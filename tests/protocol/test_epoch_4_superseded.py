@@ -10,7 +10,7 @@ from protocol.values import ALICE, P0, P1, RIVAL, gain, offsets, record, status,
 from headgate.control_protocol.events import AckCommit, EndCommit, Event, StartCommit
 from headgate.control_protocol.identifiers import ControlOffset, Sender
 from headgate.control_protocol.machine_io import LogLine
-from headgate.coordinator.actions import LeadershipGained
+from headgate.coordinator.inputs_and_actions import LeadershipGained
 from headgate.coordinator.phases import Phase
 
 WAIT_MS = SETTINGS.election_timeout_ms + SETTINGS.commit_interval_ms + SETTINGS.commit_timeout_ms

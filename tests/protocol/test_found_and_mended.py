@@ -37,7 +37,7 @@ from headgate.control_protocol.events import (
 from headgate.control_protocol.machine_io import Append
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Lineage
-from headgate.coordinator.actions import (
+from headgate.coordinator.inputs_and_actions import (
     CallFailed,
     CommitTable,
     LeadershipGained,
@@ -46,7 +46,7 @@ from headgate.coordinator.actions import (
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.coordinator.state import Timer
-from headgate.participant.actions import CopyOffsets
+from headgate.participant.inputs_and_actions import CopyOffsets
 
 AT = offsets(10, 20)
 

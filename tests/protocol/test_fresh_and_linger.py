@@ -22,7 +22,7 @@ from headgate.control_protocol.commit_record import PendingCommit, Suspended
 from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.coordinator.actions import (
+from headgate.coordinator.inputs_and_actions import (
     DeliverPendingCommits,
     ManifestsStaged,
     SecondariesRead,

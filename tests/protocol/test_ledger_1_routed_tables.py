@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Settlement, TableStatus, WriteStatus, WrittenRange
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.coordinator.actions import (
+from headgate.coordinator.inputs_and_actions import (
     CallFailed,
     CommitTable,
     SecondariesRead,

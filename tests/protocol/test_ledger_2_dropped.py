@@ -32,7 +32,7 @@ from headgate.control_protocol.events import Resume, StartCommit, Tables, TableS
 from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.ports import Changed, CommitAttempt
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.coordinator.actions import (
+from headgate.coordinator.inputs_and_actions import (
     ChangeTables,
     CommitTable,
     DeliveriesAnswered,

@@ -9,7 +9,7 @@ from protocol.participating import Participant
 from protocol.values import P0, P1, offsets
 
 from headgate.control_protocol.machine_io import Append
-from headgate.coordinator.actions import CallFailed
+from headgate.coordinator.inputs_and_actions import CallFailed
 from headgate.coordinator.phases import Phase
 from headgate.participant.state import Phase as ParticipantPhase
 

@@ -33,7 +33,7 @@ from headgate.control_protocol.events import (
 from headgate.control_protocol.identifiers import LEAP_MAX, ControlOffset, Sender
 from headgate.control_protocol.machine_io import Append, Heard, LogTruncated
 from headgate.control_protocol.machine_io import Heard as ParticipantHeard
-from headgate.coordinator.actions import LeadershipGained
+from headgate.coordinator.inputs_and_actions import LeadershipGained
 from headgate.coordinator.machine import WINDOWS_MAX
 from headgate.coordinator.outgoing_events import patience_ms
 from headgate.coordinator.phases import Phase

@@ -19,7 +19,7 @@ from headgate.control_protocol.events import Envelope, Event, Proposal, Tables
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator import schema_changes
-from headgate.coordinator.actions import EvolveTable
+from headgate.coordinator.inputs_and_actions import EvolveTable
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS, PROPOSALS_BYTES_MAX
 

@@ -14,7 +14,7 @@ from protocol.coordinating import Coordinator
 
 from headgate.control_protocol.machine_io import Append
 from headgate.control_protocol.ports import CommitOutcome, Landed, Refused, Unknown
-from headgate.coordinator.actions import CallFailed, CommitAnswered, CommitTable
+from headgate.coordinator.inputs_and_actions import CallFailed, CommitAnswered, CommitTable
 from headgate.coordinator.phases import Phase
 
 

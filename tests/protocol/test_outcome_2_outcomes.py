@@ -11,7 +11,7 @@ from protocol.values import ALICE, COORDINATOR, P0, P1, RIVAL, offsets, record, 
 from headgate.control_protocol.events import AckCommit
 from headgate.control_protocol.machine_io import Append
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage
-from headgate.coordinator.actions import CallFailed, CommitAnswered, CommitTable, Look
+from headgate.coordinator.inputs_and_actions import CallFailed, CommitAnswered, CommitTable, Look
 from headgate.coordinator.phases import Phase
 
 

@@ -7,7 +7,7 @@ from protocol.following import ONE, OTHER, following, secondary
 from protocol.values import TABLE
 
 from headgate.control_protocol.events import StartCommit
-from headgate.coordinator.actions import DeliverPendingCommits, StageManifests
+from headgate.coordinator.inputs_and_actions import DeliverPendingCommits, StageManifests
 from headgate.coordinator.phases import Phase
 
 

@@ -8,7 +8,7 @@ from protocol.coordinating import EPOCH, SETTINGS
 from protocol.following import ONE, OTHER, at, drafting, following, secondary
 from protocol.values import COORDINATOR
 
-from headgate.coordinator.actions import (
+from headgate.coordinator.inputs_and_actions import (
     CallFailed,
     CommitTable,
     StageManifests,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from protocol.coordinating import EPOCH
 from protocol.following import ONE, OTHER, announces, at, drafting, following, pending, secondary
 
-from headgate.coordinator.actions import DeliverPendingCommits
+from headgate.coordinator.inputs_and_actions import DeliverPendingCommits
 from headgate.coordinator.phases import Phase
 
 

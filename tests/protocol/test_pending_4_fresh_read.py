@@ -11,7 +11,7 @@ from protocol.following import ONE, OTHER, deciding, delivering
 from protocol.values import RIVAL, offsets, record, view
 
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.coordinator.actions import DeliverPendingCommits
+from headgate.coordinator.inputs_and_actions import DeliverPendingCommits
 from headgate.coordinator.phases import Phase
 
 

@@ -17,7 +17,7 @@ from protocol.following import (
 )
 from protocol.values import offsets
 
-from headgate.coordinator.actions import DeliverPendingCommits
+from headgate.coordinator.inputs_and_actions import DeliverPendingCommits
 from headgate.coordinator.phases import Phase
 
 

@@ -8,7 +8,7 @@ from protocol.following import ONE, OTHER, PRIMARY, delivering, following, pendi
 from protocol.values import view
 
 from headgate.control_protocol.ports import Unknown
-from headgate.coordinator.actions import DeliveriesAnswered, DeliverPendingCommits
+from headgate.coordinator.inputs_and_actions import DeliveriesAnswered, DeliverPendingCommits
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.secondary_pending_commits import is_delivered
 

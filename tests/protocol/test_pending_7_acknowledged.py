@@ -12,7 +12,7 @@ from protocol.following import ONE, OTHER, announces, at, delivering, following,
 from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.ports import Landed
-from headgate.coordinator.actions import (
+from headgate.coordinator.inputs_and_actions import (
     AcknowledgeDelivered,
     CallFailed,
     DeliveriesAnswered,

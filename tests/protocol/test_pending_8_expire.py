@@ -20,7 +20,7 @@ from protocol.values import view
 
 from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.actions import (
+from headgate.coordinator.inputs_and_actions import (
     CommitTable,
     DeliverPendingCommits,
     SecondariesRead,

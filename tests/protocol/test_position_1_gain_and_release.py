@@ -6,7 +6,7 @@ from protocol.participating import Participant, claimed
 from protocol.values import P0, P1, P2, offsets
 
 from headgate.control_protocol.events import PresenceKind
-from headgate.participant.actions import ReleaseRequested, ReleaseTimedOut
+from headgate.participant.inputs_and_actions import ReleaseRequested, ReleaseTimedOut
 from headgate.participant.state import Timer
 
 AT = offsets(10, 20)

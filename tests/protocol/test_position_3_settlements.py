@@ -9,7 +9,7 @@ from protocol.values import COORDINATOR, P0, P1, offsets
 
 from headgate.control_protocol.events import AbortCommit, AckCommit
 from headgate.control_protocol.identifiers import ControlOffset
-from headgate.participant.actions import CopyOffsets
+from headgate.participant.inputs_and_actions import CopyOffsets
 
 AT = offsets(10, 20)
 

@@ -15,7 +15,7 @@ from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import SinkNameTaken
 from headgate.control_protocol.identifiers import Epoch, TopicId, tag_name
 from headgate.control_protocol.testing import CommitFault, FakeCatalog
-from headgate.coordinator.actions import LeadershipGained
+from headgate.coordinator.inputs_and_actions import LeadershipGained
 from headgate.coordinator.recovery import next_epoch
 from headgate.coordinator.secondary_pending_commits import build_deliveries
 from headgate.coordinator.settings import (

@@ -7,7 +7,7 @@ from protocol.values import ALICE, P0, TABLE, data_file, folder, offsets
 
 from headgate.control_protocol.events import Limits, StartCommit, TableStart
 from headgate.control_protocol.ports import BatchWritten, PartitionResult
-from headgate.participant.actions import BatchEnded
+from headgate.participant.inputs_and_actions import BatchEnded
 
 ASIDE = TableStart("lake.aside", "uuid-q", 0, 0, "s3://lake/aside/1")
 

@@ -12,7 +12,7 @@ from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenRa
 from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
-from headgate.coordinator.actions import CommitTable
+from headgate.coordinator.inputs_and_actions import CommitTable
 from headgate.coordinator.phases import Phase
 
 LIMITS = BadRecordLimits(per_thousand_max=100, records_max=40, sample_records_min=100)

@@ -11,7 +11,7 @@ from protocol.values import P0, P1, P2, folder, offsets
 from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import BatchWritten, PartitionResult
-from headgate.participant.actions import BatchEnded, EndOffsetsRead, ReadEndOffsets
+from headgate.participant.inputs_and_actions import BatchEnded, EndOffsetsRead, ReadEndOffsets
 
 AT = offsets(10, 20)
 

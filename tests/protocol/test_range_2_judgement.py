@@ -11,7 +11,12 @@ from protocol.values import ALICE, BOB, P0, P1, P2, data_file, folder, offsets, 
 
 from headgate.control_protocol.events import AbortCommit, AckCommit, Settlement, WriteStatus
 from headgate.control_protocol.identifiers import Sender, TopicId
-from headgate.coordinator.actions import CallFailed, CommitTable, Looked, SourcesDescribed
+from headgate.coordinator.inputs_and_actions import (
+    CallFailed,
+    CommitTable,
+    Looked,
+    SourcesDescribed,
+)
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import TimeoutPolicy
 

@@ -9,7 +9,7 @@ from protocol.coordinating import Coordinator
 from protocol.values import offsets, record, view
 
 from headgate.control_protocol.machine_io import Stop
-from headgate.coordinator.actions import CommitTable, LeadershipGained
+from headgate.coordinator.inputs_and_actions import CommitTable, LeadershipGained
 from headgate.coordinator.phases import Phase
 
 

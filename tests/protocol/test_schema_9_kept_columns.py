@@ -17,7 +17,7 @@ from support.local_catalog import local_catalog
 from headgate.control_protocol.errors import TableChanged
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Staging
-from headgate.coordinator.actions import ManifestsStaged, StageManifests
+from headgate.coordinator.inputs_and_actions import ManifestsStaged, StageManifests
 from headgate.coordinator.phases import Phase
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.secondary_tables import SecondaryTables

@@ -17,11 +17,16 @@ from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import BatchNeeds, BatchWritten, EvolvedTable, PartitionResult
 from headgate.control_protocol.schema_evolution import COLUMNS_MAX, Refusal
-from headgate.coordinator.actions import CallFailed, CommitTable, EvolveTable, TableEvolved
+from headgate.coordinator.inputs_and_actions import (
+    CallFailed,
+    CommitTable,
+    EvolveTable,
+    TableEvolved,
+)
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS, REFUSED_MAX
 from headgate.coordinator.state import Timer
-from headgate.participant.actions import BatchEnded, ReadEndOffsets
+from headgate.participant.inputs_and_actions import BatchEnded, ReadEndOffsets
 from headgate.participant.schema_proposals import WAIT_MS
 
 TIP = Struct((Column("tip", "double"),))

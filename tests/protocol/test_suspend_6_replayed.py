@@ -11,7 +11,7 @@ from protocol.values import offsets
 from headgate.control_protocol.commit_record import REPLAY, Replayed
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.actions import DeliverPendingCommits
+from headgate.coordinator.inputs_and_actions import DeliverPendingCommits
 
 GIVEN = Replayed(offsets(7, 9), {"orders": TopicId("id-1")})
 

@@ -34,7 +34,7 @@ from headgate.control_protocol.events import EndCommit, Resume, StartCommit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.ports import Lineage, TableView, Unknown
-from headgate.coordinator.actions import (
+from headgate.coordinator.inputs_and_actions import (
     CommitTable,
     DeliveriesAnswered,
     DeliverPendingCommits,

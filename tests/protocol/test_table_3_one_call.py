@@ -9,7 +9,7 @@ from __future__ import annotations
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.values import ALICE, BOB, P0, P1, offsets, status
 
-from headgate.coordinator.actions import CommitTable
+from headgate.coordinator.inputs_and_actions import CommitTable
 from headgate.coordinator.phases import Phase
 
 

@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.coordinator.actions import CallFailed, LeadershipGained, Look
+from headgate.coordinator.inputs_and_actions import CallFailed, LeadershipGained, Look
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import (
     CoordinatorSettings,

@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import SourceShared
 from headgate.control_protocol.identifiers import SinkName, TopicId
 from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.actions import CommitTable
+from headgate.coordinator.inputs_and_actions import CommitTable
 from headgate.coordinator.phases import Phase
 
 OTHER = SinkName("rides-again")

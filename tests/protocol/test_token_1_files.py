@@ -26,12 +26,12 @@ from headgate.control_protocol.errors import FolderElsewhere
 from headgate.control_protocol.events import AckCommit, StartCommit
 from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.control_protocol.machine_io import LogTruncated
-from headgate.coordinator import actions as coordinator_actions
-from headgate.coordinator.actions import CommitTable
+from headgate.coordinator import inputs_and_actions as coordinator_actions
+from headgate.coordinator.inputs_and_actions import CommitTable
 from headgate.coordinator.outgoing_events import epoch_prefixes
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import Timer
-from headgate.participant import actions as participant_actions
+from headgate.participant import inputs_and_actions as participant_actions
 
 ELSEWHERE = "s3://elsewhere/trips"
 AGEING = replace(SETTINGS, claim_age_max_ms=100_000)

@@ -14,7 +14,7 @@ from headgate.control_protocol.events import AckCommit, StartCommit, WriteStatus
 from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Refused
-from headgate.coordinator.actions import CommitAnswered, CommitTable, SourcesDescribed
+from headgate.coordinator.inputs_and_actions import CommitAnswered, CommitTable, SourcesDescribed
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
 

@@ -14,7 +14,7 @@ from repository.tree import modules
 
 from headgate.control_protocol.table_format import SupportsColumnCheck
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.storage.avro_file_reads import Kept
+from headgate.tables.storage.avro_integrity import Kept
 from headgate.tables.storage.s3_file_io import S3Object
 
 CLASSES = [

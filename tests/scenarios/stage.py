@@ -36,7 +36,7 @@ from headgate.coordinator.state import Identity
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.state import State, Timer
 from headgate.tables.secondary_tables import SecondaryTables
-from headgate.testing.deployment import Deployment
+from headgate.testing.in_memory_deployment import Deployment
 from headgate.testing.node import Node, NodeLog
 
 SINK = SinkName("rides")

@@ -32,8 +32,8 @@ from headgate.coordinator.driver import World as CoordinatorPorts
 from headgate.coordinator.phases import Phase as Coordinating
 from headgate.coordinator.state import NO_KEYS, Identity
 from headgate.coordinator.state import Timer as Due
-from headgate.participant.actions import Action, Input
 from headgate.participant.driver import ParticipantDriver
+from headgate.participant.inputs_and_actions import Action, Input
 from headgate.participant.state import Phase as Participating
 from headgate.participant.state import State, Timer
 from headgate.tables.secondary_tables import SecondaryTables

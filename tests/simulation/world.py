@@ -58,7 +58,7 @@ from headgate.control_protocol.testing import (
     FakeLog,
 )
 from headgate.coordinator.phases import Phase
-from headgate.testing.deployment import Deployment
+from headgate.testing.in_memory_deployment import Deployment
 from headgate.testing.node import Killed
 
 SESSION_MS = 1_500

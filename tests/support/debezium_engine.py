@@ -16,8 +16,8 @@ import pytest
 from repository.tree import ROOT
 
 from headgate.control_protocol.errors import Unreachable
+from headgate.operations.child_process import kill_child, start_child
 from headgate.operations.java import fetch_jars, require_java, user_cache_folder
-from headgate.operations.local_kafka.child_process import kill_child, start_child
 
 VERSION = "3.0.8.Final"
 _JARS = (

@@ -19,8 +19,8 @@ import psutil
 import psycopg2
 import pytest
 
+from headgate.operations.child_process import WITH_LIFELINE
 from headgate.operations.local_kafka.broker import free_port
-from headgate.operations.local_kafka.child_process import WITH_LIFELINE
 
 DEBIAN = Path("/usr/lib/postgresql")
 PROGRAMS = ("initdb", "postgres", "pg_basebackup", "pg_dump", "pg_restore")

@@ -19,8 +19,13 @@ from headgate.data_plane.formats import column_options as formats_column_options
 from headgate.data_plane.formats import field_names
 from headgate.data_plane.formats.casting.relabel import rows_from
 from headgate.data_plane.formats.format_registry import take_options
-from headgate.data_plane.formats.json import bad_record_search, columns, one_pass, paths
-from headgate.data_plane.formats.json import column_options as json_column_options
+from headgate.data_plane.formats.json import (
+    bad_record_search,
+    columns,
+    marked_columns,
+    one_pass,
+    paths,
+)
 from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.json.columns import Unfit
 from headgate.data_plane.formats.json.field_names import KeysByFieldName
@@ -153,7 +158,7 @@ class JsonRecords:
         self, values: Packed, schema: pa.Schema, *, marked: bool
     ) -> pa.RecordBatch:
         if marked:
-            return json_column_options.decode(values, schema, self._decode)
+            return marked_columns.decode(values, schema, self._decode)
         return self._decode_by_rules(values, schema)
 
     def _decode_few(self, values: Packed, none: pa.RecordBatch) -> pa.RecordBatch:

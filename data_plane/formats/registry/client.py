@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 from headgate.control_protocol.errors import MissingRights, Unreachable
 from headgate.control_protocol.redaction import Redaction, printable
 from headgate.data_plane.formats.format_registry import suggest_similar
-from headgate.kafka.bounded_answers import AnswerTooLong, AnswerTooSlow, bounded_body
+from headgate.kafka.bounded_http_body import AnswerTooLong, AnswerTooSlow, bounded_body
 from headgate.kafka.token_keeper import TokenKeeper, keeper_of
 from headgate.kafka.token_providers import is_loopback
 

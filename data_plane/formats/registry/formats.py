@@ -8,7 +8,7 @@ import numpy as np
 
 from headgate.data_plane.formats.avro.format import AvroWriter
 from headgate.data_plane.formats.avro.schema import defaulted_fields
-from headgate.data_plane.formats.connect.schema_json_records import SchemaJsonRecords
+from headgate.data_plane.formats.connect.json_schema_records import SchemaJsonRecords
 from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.protobuf.format import ProtobufWriter

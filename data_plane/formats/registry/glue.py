@@ -11,7 +11,7 @@ from typing import Any
 from headgate.data_plane.formats.avro.format import AvroWriter
 from headgate.data_plane.formats.avro.schema import Avro, UnfitSchema, parse_schema
 from headgate.data_plane.formats.connect.json_schema import JsonSchema, json_schema_of
-from headgate.data_plane.formats.connect.schema_json_records import SchemaJsonRecords
+from headgate.data_plane.formats.connect.json_schema_records import SchemaJsonRecords
 from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.protobuf.decoder import Broken
 from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, file_name, parse_types

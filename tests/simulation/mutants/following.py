@@ -18,7 +18,7 @@ from headgate.coordinator import (
     secondary_pending_commits,
     secondary_tables,
 )
-from headgate.coordinator.actions import ManifestsStaged
+from headgate.coordinator.inputs_and_actions import ManifestsStaged
 from headgate.coordinator.outgoing_events import term_of
 
 FAMILY = Family()

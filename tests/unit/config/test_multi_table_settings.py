@@ -28,7 +28,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_format import Use
 from headgate.control_protocol.testing.contract.world import record
 from headgate.coordinator.settings import DeliveryLinger, RollbackPolicy
-from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
+from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.operations.control.resolve_stop import accept_stop
 from headgate.operations.many_tables.list import tables
 from headgate.runtime.assembly import build_identity

@@ -40,7 +40,7 @@ from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.table_format import Capability, Guarantee, RowKey
 from headgate.control_protocol.testing import FakeCatalog, FakeSource, FakeTable, FakeTopics
 from headgate.control_protocol.testing.contract.world import record
-from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
+from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.operations.access.tables import (
     open_primary,
     open_reader,

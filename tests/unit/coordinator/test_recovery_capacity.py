@@ -14,7 +14,7 @@ from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.coordinator.actions import CommitTable
+from headgate.coordinator.inputs_and_actions import CommitTable
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import START_BYTES_MAX, start_bytes
 

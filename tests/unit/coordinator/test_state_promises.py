@@ -24,8 +24,8 @@ from headgate.coordinator import (
     schema_changes,
     secondary_tables,
 )
-from headgate.coordinator.actions import Looked
 from headgate.coordinator.file_admission import Tokens
+from headgate.coordinator.inputs_and_actions import Looked
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import (
     Call,

@@ -11,7 +11,6 @@ from protocol.values import P0, P1, P2, P3, offsets
 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.participant.actions import EndOffsetsRead
 from headgate.participant.batches import (
     cap_ranges,
     drop_work,
@@ -20,6 +19,7 @@ from headgate.participant.batches import (
     readable_positions,
     take_status,
 )
+from headgate.participant.inputs_and_actions import EndOffsetsRead
 
 AT = offsets(10, 20)
 RANGES = st.dictionaries(

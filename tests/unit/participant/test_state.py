@@ -18,7 +18,7 @@ import headgate.participant
 from headgate.control_protocol.machine_io import LogTruncated
 from headgate.control_protocol.ports import BatchFailed
 from headgate.participant import state
-from headgate.participant.actions import (
+from headgate.participant.inputs_and_actions import (
     BatchEnded,
     EndOffsetsRead,
     ReleaseRequested,

@@ -51,8 +51,8 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.schema_evolution import FIELDS_MAX, Refusal
 from headgate.control_protocol.table_format import Use
-from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
-from headgate.data_plane.routing.targets import NEW_MAX
+from headgate.data_plane.routing.batch_tables import NEW_MAX
+from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.embedded_source import Record

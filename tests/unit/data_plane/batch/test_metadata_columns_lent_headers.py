@@ -14,8 +14,8 @@ from unit.data_plane.write.test_write_batch_multi_table import BY_TOPIC, Desk, s
 
 from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.ports import Batch, BatchOutcome
-from headgate.data_plane.batch.routes import Route
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
+from headgate.data_plane.routing.routes import Route
 from headgate.data_plane.write.write_batch import write_chunks
 from headgate.kafka.librdkafka import LentHeaders
 from headgate.kafka.record_fetch import Chunk

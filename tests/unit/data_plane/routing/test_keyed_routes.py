@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.data_plane.batch.routes import Names, Route, Routing
 from headgate.data_plane.routing.keyed_routes import (
     beginnings,
     may_have_key,
     may_lead_to_table,
     may_precede_keyed_table,
 )
+from headgate.data_plane.routing.routes import Names, Route, Routing
 
 KEYS = (("lake.(orders|users_.+)", ("id",)),)
 

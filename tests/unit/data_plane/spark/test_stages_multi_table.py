@@ -38,9 +38,9 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.batch.failure_classification import outcome_of_attempt
-from headgate.data_plane.batch.routes import Route
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
+from headgate.data_plane.routing.routes import Route
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.job import JobDone, is_one_stage
 from headgate.data_plane.spark.shuffle_rows import PLACE, sort_key

@@ -26,9 +26,9 @@ from headgate.control_protocol.testing import (
     FakeTable,
     FakeTopics,
 )
-from headgate.coordinator.actions import Look
 from headgate.coordinator.driver import StartAt, answer_look
 from headgate.coordinator.epoch_claim import on_table_found, on_tables_found
+from headgate.coordinator.inputs_and_actions import Look
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity, State

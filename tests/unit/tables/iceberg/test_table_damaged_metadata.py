@@ -10,7 +10,7 @@ from contract.iceberg_table_world import IcebergWorld
 
 from headgate.control_protocol.errors import LogUnreadable
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.storage.avro_file_reads import find_avro_damage
+from headgate.tables.storage.avro_integrity import find_avro_damage
 
 
 @pytest.fixture

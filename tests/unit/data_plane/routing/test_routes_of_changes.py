@@ -26,10 +26,10 @@ from headgate.control_protocol.ports import (
     BatchWritten,
 )
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.data_plane.batch.routes import Route, Routing
 from headgate.data_plane.batch.transform_and_distribution import Distribution
 from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Changes, Tombstones
+from headgate.data_plane.routing.routes import Route, Routing
 from headgate.data_plane.routing.table_lookup import RoutedPlans
 from headgate.data_plane.spark.job import is_one_stage
 from headgate.data_plane.write import table_outlets, write_batch

@@ -26,11 +26,11 @@ from headgate.control_protocol.ports import Batch, TableNeed
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.data_plane.batch.failure_classification import TablesNotPlanned
 from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable
-from headgate.data_plane.batch.routes import Target, fold_case
 from headgate.data_plane.batch.writer_task_plan import NO_TABLE_IS_CREATED, WriterPlan
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.data_plane.formats.record_format import NOTHING, RecordFormat, UndecodableRecords
 from headgate.data_plane.formats.unknown_fields import EvolvingFormat, UnknownFieldFinder
+from headgate.data_plane.routing.routes import Target, fold_case
 from headgate.data_plane.write.missing_columns import Evolution, MissingColumns
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.control_protocol.errors import RouteUnfit
-from headgate.data_plane.batch.routes import (
+from headgate.data_plane.routing.routes import (
     NAME_CHARACTERS_MAX,
     RAW_CHARACTERS_MAX,
     Names,

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestFile, read_manifest_list, write_manifest_list
 
-from headgate.tables.storage.avro_file_reads import find_avro_damage, with_avro_checks
+from headgate.tables.storage.avro_integrity import find_avro_damage, with_avro_checks
 from headgate.tables.storage.damaged_files import FileDamaged
 
 LISTED = 3

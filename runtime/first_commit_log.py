@@ -10,7 +10,7 @@ from headgate.participant.state import Phase, State
 _log = redacted_logger("headgate.runtime")
 
 
-class FirstCommit:
+class FirstCommitLog:
     """Looks at a participant after each turn, and logs two lines: what is awaited, what was met."""
 
     def __init__(self, settings: SinkSettings) -> None:
