@@ -81,9 +81,7 @@ def _with_added_deferred(state: State, added: DeferredPartitions) -> list[Deferr
     early. How long it was held, and where older partitions ended then, is as true as before.
     """
     known = [
-        each
-        for each in state.held
-        if (each.topic, each.topic_id) == (added.topic, added.topic_id)
+        each for each in state.held if (each.topic, each.topic_id) == (added.topic, added.topic_id)
     ]
     admitted = [replace(each, admitted=True) for each in known if each.upto <= added.first]
     held = [replace(each, admitted=False) for each in known if each.first >= added.first]
