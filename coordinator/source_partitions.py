@@ -50,14 +50,14 @@ def defer_added(
     for topic, now in sorted(topics.items()):
         count = counts.get(topic, 0)
         total = 1 + max((*now.partitions, *now.silent), default=-1)
-        if not 0 < count < total or not _has_keys(state.identity, topic):
+        if not count or not _has_keys(state.identity, topic):
             continue
-        if ids.get(topic, now.topic_id) != now.topic_id:
+        if count < total and ids.get(topic, now.topic_id) != now.topic_id:
             raise _added_error(topic, count, total, _ANEW)
         held += _with_added_deferred(
             state, DeferredPartitions(topic, now.topic_id, count, total, now_ms)
         )
-    for each in held:
+    for each in (each for each in held if not each.admitted):
         unordered = state.identity.multiples_only and each.upto % each.first != 0
         if state.identity.growth_ms is not None and unordered:
             raise GrowthUnordered(
@@ -75,17 +75,21 @@ def defer_added(
 
 
 def _with_added_deferred(state: State, added: DeferredPartitions) -> list[DeferredPartitions]:
-    """Return what is held with what was added behind it, which is younger."""
+    """Return what is known of the topic with what was added behind it, which is younger.
+
+    What it admitted before is held again where no commit has it: the epoch may have ended too
+    early. How long it was held, and where older partitions ended then, is as true as before.
+    """
     known = [
-        each
-        for each in state.held
-        if (each.topic, each.topic_id) == (added.topic, added.topic_id)
-        and each.first >= added.first
+        each for each in state.held if (each.topic, each.topic_id) == (added.topic, added.topic_id)
     ]
-    if known and known[0].first != added.first:  # the table went back
-        known = []
-    reached = known[-1].upto if known else added.first
-    return [*known, replace(added, first=reached)] if reached < added.upto else known
+    admitted = [replace(each, admitted=True) for each in known if each.upto <= added.first]
+    held = [replace(each, admitted=False) for each in known if each.first >= added.first]
+    if held and held[0].first != added.first:  # the table went back, or others admitted a part
+        held = []
+    reached = held[-1].upto if held else added.first
+    more = [replace(added, first=reached)] if reached < added.upto else []
+    return [*admitted, *held, *more]
 
 
 def with_ripe_partitions_marked(state: State, now_ms: int) -> State:
@@ -107,6 +111,9 @@ def admit_due_partitions(
     held: list[DeferredPartitions] = []
     cohorts, told = dict(term.sources.cohorts), []
     for each in state.held:
+        if each.admitted:
+            held.append(each)
+            continue
         now = topics[each.topic]
         # Not before it is ripe: until then a producer that does not know the new partitions may
         # still send a key's older record to the old one, behind an earlier mark (KEY-8).
@@ -121,6 +128,7 @@ def admit_due_partitions(
                     event=LogEvent.PARTITIONS_ADMITTED,
                 )
             )
+            held.append(replace(each, marks=marks, admitted=True))
             continue
         held.append(replace(each, marks=marks))
         if behind and each.marks is None:
@@ -131,7 +139,7 @@ def admit_due_partitions(
 
 def deferred_partitions(state: State) -> frozenset[TopicPartition]:
     """Return all partitions that are held."""
-    return frozenset(at for each in state.held for at in each.partitions)
+    return frozenset(at for each in state.held if not each.admitted for at in each.partitions)
 
 
 def partitions_to_come(state: State) -> frozenset[TopicPartition]:

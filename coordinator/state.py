@@ -252,7 +252,8 @@ class DeferredPartitions:
     (KEY-8).
 
     ``ripe``: the sources are asked ``growth_ms`` after that, or later. ``marks``: where each of the
-    older partitions ended then; these are read first.
+    older partitions ended then; these are read first. ``admitted``: they are in C, which is in the
+    table only after the next commit.
     """
 
     topic: str
@@ -262,6 +263,7 @@ class DeferredPartitions:
     since_ms: int
     ripe: bool = False
     marks: tuple[int, ...] | None = None
+    admitted: bool = False
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -790,7 +792,8 @@ class State:
     topics: frozenset[str] = frozenset()
     """The source topics as last described: a configured pattern names several."""
     held: tuple[DeferredPartitions, ...] = ()
-    """Partitions that nobody reads yet, by topic, those of a topic in their order (KEY-8)."""
+    """Partitions that were added, by topic, those of a topic in their order: nobody reads those
+    that were not admitted (KEY-8)."""
     pause_asked: PauseRequest | None = None
     """What an operator said while there was no term to remember it: never set in one (PAUSE-1)."""
     table_uuid: str | None = None

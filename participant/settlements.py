@@ -250,9 +250,17 @@ def on_own_status(state: State, number: int, offset: ControlOffset) -> State:
 
 
 def with_number_heard(state: State, sequence: int) -> State:
-    """LOG-6: if others used its name, go on counting from there."""
-    counted = next_number_after(state.said.sequence, sequence)
-    return replace(state, said=replace(state.said, sequence=counted))
+    """LOG-6: if others used its name, go on counting from there.
+
+    Others may have leapt too far in it, and coordinators believed them. Behind such a number they
+    take nothing any more as soon as own ones are no further than a leap below it.
+    """
+    said = state.said
+    far = abs(sequence - said.leapt) > LEAP_MAX
+    believed = sequence if far else max(sequence, said.leapt)
+    counted = next_number_after(next_number_after(said.sequence, sequence), believed)
+    leapt = believed if believed > counted else 0
+    return replace(state, said=replace(said, sequence=counted, leapt=leapt))
 
 
 def with_presence_heard(state: State, sequence: int) -> State:

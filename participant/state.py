@@ -282,6 +282,9 @@ class Announced:
     """Presences that name a gain; the position of the gained ones waits for them (POSITION-2)."""
     sequence: int = 0
     """Of the newest own event; never falls."""
+    leapt: int = 0
+    """What coordinators take for its highest number, where that lies too far above ``sequence``
+    (LOG-6)."""
 
     @property
     def has_unconfirmed(self) -> bool:

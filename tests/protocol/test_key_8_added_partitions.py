@@ -147,6 +147,43 @@ def test_its_own_next_epoch_goes_on_holding() -> None:
     assert P2 in coordinator.term.progress.offsets
 
 
+def superseded(coordinator: Coordinator, epoch: int, table: CommitRecord) -> None:
+    """Another one leads for a while, and leaves this table."""
+    coordinator.table = view(table)
+    coordinator.hears(StartCommit(None, offsets(10, 20), {}, ()), RIVAL, epoch=epoch)
+    coordinator.waits(5_000)
+    coordinator.until(Phase.OPEN)
+
+
+def test_what_it_admitted_and_no_commit_has_is_not_held_again_by_its_next_epoch() -> None:
+    """Where two take turns, each epoch would be over as soon as it is read (seed 5104154)."""
+    coordinator = waiting()
+    held_until_ripe(coordinator)
+    assert P2 in asked(coordinator, grown(end_0=10)).offsets
+    for epoch, reached in ((EPOCH + 1, 10), (EPOCH + 3, 9)):
+        superseded(coordinator, epoch, record(epoch, 1, offsets(reached, 20), RIVAL))
+        assert coordinator.term.progress.offsets == offsets(reached, 20)
+        there = asked(coordinator, grown(end_0=50)).offsets
+        assert (P2 in there) == (reached == 10), "once the table has gone back, it waits for it"
+        assert coordinator.term.sources.cohorts == ({TOPIC: (2,)} if P2 in there else {})
+
+
+def test_what_another_one_admitted_is_known_to_be_younger_and_what_came_with_it_is_held() -> None:
+    """It saw two partitions at once, and the other one after the other."""
+    coordinator = waiting()
+    both = topics((0, 10), (0, 20), (0, 5), (0, 5))
+    asked(coordinator, both)
+    goes_round(coordinator, {})
+    coordinator.now_ms += GROWTH_MS
+    stored = replace(record(EPOCH + 1, 1, offsets(10, 20, 5), RIVAL), cohorts={TOPIC: (2,)})
+    superseded(coordinator, EPOCH + 1, stored)
+    assert P3 not in asked(coordinator, both).offsets
+    coordinator.until(Phase.OPEN)
+    coordinator.now_ms += GROWTH_MS
+    assert P3 in asked(coordinator, both).offsets
+    assert coordinator.term.sources.cohorts == {TOPIC: (2, 3)}
+
+
 def test_partitions_that_are_added_while_others_are_held_come_after_them() -> None:
     coordinator = waiting()
     idle = topics((0, 10), (0, 20), (0, 5))

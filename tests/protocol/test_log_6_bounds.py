@@ -111,6 +111,33 @@ def test_a_status_in_anothers_name_silences_nobody(leap: int) -> None:
     assert coordinator.attempt.record.offsets == offsets(15, 20)
 
 
+@pytest.mark.parametrize("leaps", [(LEAP_MAX + 9, 2_000), (3 * LEAP_MAX, LEAP_MAX + 9, 2_000)])
+def test_numbers_in_its_name_that_leap_apart_silence_nobody(leaps: tuple[int, ...]) -> None:
+    """It follows the near one, and is then no further than a leap below the other, which the
+    coordinator believes (seed 5113720)."""
+    participant, coordinator = Participant.writing(AT), Coordinator.at(Phase.COLLECTING)
+    counted = participant.state.said.sequence
+    for leap in leaps:
+        coordinator.hears(ALIVE, ALICE, sequence=counted + leap)
+        participant.hears(ALIVE, ALICE, sequence=counted + leap)
+    said = participant.answers(1, {P0: 15, P1: 20})
+
+    genuine = status(said.status_number, {P0: (10, 15), P1: (20, 20)}, written_in=(EPOCH, 1))
+    sequence = participant.state.said.sequence
+    coordinator.hears(genuine, ALICE, transaction=1, sequence=sequence)
+    coordinator.waits(1)
+    assert coordinator.attempt.record.offsets == offsets(15, 20)
+
+
+def test_a_leap_that_was_overcome_is_not_followed() -> None:
+    participant = Participant.writing(AT)
+    counted = participant.state.said.sequence
+    participant.hears(ALIVE, ALICE, sequence=counted + LEAP_MAX + 9)
+    for sequence in (counted + 1, counted + 2_000):
+        participant.hears(ALIVE, ALICE, sequence=sequence)
+    assert participant.state.said.sequence == counted + 2_000
+
+
 @pytest.mark.parametrize("leap", [2, 1_000, LEAP_MAX, LEAP_MAX + 2, 2 * LEAP_MAX, NUMBER_MAX])
 @pytest.mark.parametrize("together", [False, True])
 def test_who_never_hears_the_forged_one_catches_up_with_it(leap: int, *, together: bool) -> None:

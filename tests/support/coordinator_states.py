@@ -91,6 +91,9 @@ def _of_an_epoch(state: State) -> Iterator[str]:
         yield "an epoch has begun, and it waits for its claim"
     if state.watch.highest_epoch < state.term.epoch:
         yield "its own epoch was not heard"
+    for added in state.held:
+        if any((at in state.term.progress.offsets) != added.admitted for at in added.partitions):
+            yield "a partition is in C exactly when it was admitted"
 
 
 def _progress(term: Term) -> Iterator[str]:

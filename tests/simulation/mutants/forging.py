@@ -75,6 +75,13 @@ def counts_as_ever(right: Any, state: Any, record: Any) -> Any:
     return replace(after, said=said)
 
 
+@FAMILY.replaces("LOG-6", (participant, "with_number_heard"))
+def leaps_are_forgotten(right: Any, state: Any, sequence: int) -> Any:
+    """A participant comes near a number that it did not follow, and coordinators believe."""
+    after = right(state, sequence)
+    return replace(after, said=replace(after.said, leapt=0))
+
+
 @FAMILY.replaces("RANGE-2", (status_validation, "_check_ends"))
 def beyond_the_end(_right: Any, *_: object) -> None:
     """Records that the log does not hold are taken for read."""

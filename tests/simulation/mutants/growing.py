@@ -30,6 +30,13 @@ def older_partitions_are_not_waited_for(_right: Any, *_: Any) -> str:
     return ""
 
 
+@FAMILY.replaces("KEY-8", (source_partitions, "_with_added_deferred"))
+def admitted_in_vain(right: Any, state: Any, added: Any) -> Any:
+    """What an epoch admitted, and no commit has, is held anew by the next one."""
+    held = tuple(each for each in state.held if not each.admitted)
+    return right(replace(state, held=held), added)
+
+
 @FAMILY.replaces("KEY-8", (machine, "_commit_record"))
 def generations_are_not_stored(right: Any, *given: Any) -> Any:
     """No commit says which partitions are younger."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from protocol import test_key_8_added_partitions as added
 from protocol import test_pending_7_acknowledged as acknowledged
 from protocol import test_schema_evolution as evolution
 from protocol import test_suspend_isolation as isolation
@@ -140,6 +141,13 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
         lambda ids, ends, cohorts: SourceState(ids, {**ends, STRANGER: 1}, cohorts),
         commits,
         "a log end of a topic without id",
+    ),
+    "what is held is read": (
+        machine,
+        "deferred_partitions",
+        lambda state: frozenset[TopicPartition](),
+        added.test_that_it_is_younger_is_in_the_commit_that_first_names_it,
+        "exactly when it was admitted",
     ),
     "a mark is issued twice": (Tokens, "with_start", _with_two_marks, leads, "marks repeat"),
     "an answer to PAUSE that did not land": (
