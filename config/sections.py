@@ -144,8 +144,9 @@ class TransformSettings:
     """Spark SQL of the form "SELECT expressions FROM records WHERE condition"; a record becomes one
     row or none."""
     python: Text = ""
-    """Instead of sql: "package.module:function", a function that takes a DataFrame of the records
-    and returns one with at most one row per record."""
+    """Instead of sql: "package.module:function", a function that takes the records and returns at
+    most one row for each: as DataFrames of Spark's, or as Arrow batches with spark.writer =
+    "in-process"."""
     columns: tuple[ColumnSettings, ...] = ()
     """Columns into which values are decoded, in the form of table.columns; none: the table's own.
     """
@@ -249,6 +250,11 @@ class SinkSections:
         passes = bool(self.transform or self.shape.where)
         passes |= self.has_keyed_table and self.changes.may_skip
         return replace(self.quarantine.limits, may_skip=passes or Disposal.SKIP in disposals)
+
+    @property
+    def transforms_here(self) -> bool:
+        """Return whether a transform runs in the participant's process, without Spark."""
+        return bool(self.transform) and not self.spark.is_writer
 
     @property
     def has_foreign_quarantine(self) -> bool:

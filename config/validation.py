@@ -477,9 +477,10 @@ def _require_valid_transform(settings: SinkSections) -> None:
         _raise_wrong_setting(
             "transform.columns are set without a transform", "set transform.sql or .python"
         )
-    if transform and spark.writer == "in-process":
+    if transform.sql and spark.writer == "in-process":
         _raise_wrong_setting(
-            "a transform needs Spark", 'set spark.writer = "spark", or remove the transform'
+            "transform.sql needs Spark",
+            'set spark.writer = "spark", or write a function of Arrow batches: transform.python',
         )
     if spark.distribution in ("hash", "range") and spark.writer == "in-process":
         _raise_wrong_setting(

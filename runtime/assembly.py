@@ -107,10 +107,11 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
 
     The task seeks and pauses the caller's consumer through ``steering``. It writes in this process.
     """
-    if settings.transform:
+    if settings.transform and not settings.transforms_here:
         raise ConfigurationError(
-            "a transform needs Spark, and an embedded task writes inside this process",
-            "remove [transform], or run the sink with headgate run",
+            "the transform needs Spark, and an embedded task writes inside this process",
+            "run the sink with headgate run; or write a function of Arrow batches, with "
+            'spark.writer = "in-process"',
         )
     if settings.catalog.backend is Backend.JAVA:
         raise JvmMissing(
@@ -123,6 +124,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         stack.enter_context(_redacting_secrets(settings.redaction))
         tables = _prepare_tables(settings, stack)
         planning = tables.planning()
+        _require_function(planning)
         buffers = Buffers(steering, BUFFER_BYTES_MAX)
         member = EmbeddedMember(buffers)
 
@@ -354,6 +356,7 @@ def batch_writer(
     It uses the ``session`` if there is one already.
     """
     if settings.spark.writer is WriterKind.IN_PROCESS:
+        _require_function(planning)
         writer: BatchWriter = InProcessWriter(
             lambda batch, abandoned: planning.write_planned(
                 batch, lambda plan: write_source_ranges(plan, batch, abandoned=abandoned)
@@ -373,6 +376,14 @@ def batch_writer(
         spark = session or stack.enter_context(_session(settings))
         with closing(SparkBatchWriter(spark, planning.write_planned)) as writer:
             yield RenewingWriter(writer, planning)
+
+
+def _require_function(planning: Planning) -> None:
+    """Find an unusable function before anything is read."""
+    if (transform := planning.plans.shaping.transform) and transform.in_process:
+        from headgate.data_plane.transform.user_function import load_function
+
+        load_function(transform.function)
 
 
 def second_spark_sink_error(sink: SinkName) -> SinksClash:
