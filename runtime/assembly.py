@@ -63,6 +63,7 @@ from headgate.runtime.lifecycle_notices import (
     say_started,
 )
 from headgate.runtime.participant_runner import Current, OpenSink, open_lookout
+from headgate.runtime.reports.reported_table import with_reports
 from headgate.runtime.sink_tables import SinkTables, routing_fingerprint, secondary_names
 from headgate.runtime.sink_task import SinkTask
 from headgate.runtime.start_checks import require_sources
@@ -141,11 +142,13 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         clients = LogClients(settings.kafka)
         log = open_control_log(settings, clients=clients, statuses_of=sender)
         stack.callback(log.close)
-        context = MemberContext(sender, clients)
+        ending = _Ending(lambda: service.failure())  # noqa: PLW0108 - made below
+        context = MemberContext(sender, clients, None, ending.failure)
         service = CoordinatorService(
             settings.source.topics, lambda: _build_coordinator(settings, tables, context)
         )
         stack.callback(service.close)
+        stack.push(ending.note)
         clock = SystemClock()
         primary = stack.enter_context(closing(tables.open_primary()))
         watch = open_lookout(settings, primary, log, clock.monotonic_ms())
@@ -180,7 +183,8 @@ def open_sink(
         log = open_control_log(settings, clients=clients, statuses_of=sender)
         stack.callback(log.close)
         current = Current(settings)
-        context = MemberContext(sender, clients, meters)
+        ending = _Ending(lambda: service.failure())  # noqa: PLW0108 - made below
+        context = MemberContext(sender, clients, meters, ending.failure)
         service = CoordinatorService(
             settings.source.topics, lambda: _build_coordinator(current.settings, tables, context)
         )
@@ -194,6 +198,7 @@ def open_sink(
         )
         stack.callback(group.close)
         stack.callback(service.close)
+        stack.push(ending.note)
         clock = SystemClock()
         primary = stack.enter_context(closing(tables.open_primary()))
         watch = open_lookout(settings, primary, log, clock.monotonic_ms())
@@ -256,6 +261,23 @@ class MemberContext:
     sender: Sender
     clients: LogClients
     meters: SinkMeters | None = None
+    failure: Callable[[], BaseException | None] = lambda: None
+    """Returns what ends the participant or its coordinator, if it does not end in order."""
+
+
+class _Ending:
+    """Notes what ends a participant, for those that end with it."""
+
+    def __init__(self, of_coordinator: Callable[[], BaseException | None]) -> None:
+        self._of_coordinator = of_coordinator
+        self._error: BaseException | None = None
+
+    def note(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        self._error = error
+        return False
+
+    def failure(self) -> BaseException | None:
+        return self._error or self._of_coordinator()
 
 
 def _build_coordinator(
@@ -283,7 +305,12 @@ def _build_coordinator(
 
             begin_maintenance(found.tables, opening, on_ended)
         complain = Complaints(settings, sender)
-        ports = Ports(log, found.table, found.secondaries, complain)
+        table = with_reports(
+            *(found.table, settings, life, opening),
+            count=meters.count if meters else None,
+            failure=context.failure,
+        )
+        ports = Ports(log, table, found.secondaries, complain)
         if measures:
             ports = with_meters(ports, settings, measures, opening)
         world = coordinator.World(
