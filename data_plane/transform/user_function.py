@@ -91,7 +91,7 @@ class UserFunction:
         not fit; and what it raises on another system's account.
         """
         # Copied: Arrow would lend NumPy's memory, and the function could write to it.
-        numbered = pa.array(numbers.tolist(), pa.int64())
+        numbered = pa.array(numbers.copy())
         rows = pa.RecordBatch.from_arrays([*rows.columns, numbered], schema=self._schema)
         try:
             given, bad = self._call(rows), dict[int, str]()

@@ -207,8 +207,10 @@ class Lineage:
         if not self._is_started:
             return
         error = self._failure()
-        orderly = error is None or isinstance(error, SinkStopped)
-        code = "" if orderly else getattr(error, "code", HeadgateError.code)
+        # What is no ``Exception`` ends the process because somebody asked for it.
+        orderly = not isinstance(error, Exception) or isinstance(error, SinkStopped)
+        named = error.code if isinstance(error, HeadgateError) else HeadgateError.code
+        code = "" if orderly else named
         try:
             read = read_table(self._settings, self._life, self._since_ms)
             if not read.own:

@@ -7,19 +7,24 @@ path: that of a web hook is a secret.
 from __future__ import annotations
 
 import json
+import socket
+import ssl
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
-
-import urllib3
-from urllib3.exceptions import HTTPError
+from urllib.parse import urlsplit, urlunsplit
 
 from headgate.config.report_settings import LineageSettings, SignalSettings
 from headgate.control_protocol.errors import ReceiverAway
 from headgate.kafka.record_sender import OutgoingRecord, RecordSender
 
-CONNECT_S, READ_S = 3.0, 5.0
+ANSWER_S = 5.0
+DEADLINE_S = 15.0
+"""Of a request as a whole."""
+
 _OK = range(200, 300)
 
 
@@ -52,38 +57,56 @@ class HttpReceiver:
     """Posts each report as JSON. An answer counts by its status alone; redirects are refused."""
 
     def __init__(self, setting: str, url: str, token: str) -> None:
-        self._url = url
-        found = urlsplit(url)
-        self._name = f"{setting} ({found.hostname}{f':{found.port}' if found.port else ''})"
+        self._url = urlsplit(url)
+        host, port = self._url.hostname, self._url.port
+        self._name = f"{setting} ({host}{f':{port}' if port else ''})"
         self._headers = {"Content-Type": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
-        self._pool = urllib3.PoolManager(
-            num_pools=1, retries=False, timeout=urllib3.Timeout(connect=CONNECT_S, read=READ_S)
-        )
 
     def send(self, key: str, body: Mapping[str, Any]) -> None:
         trouble = ""
+        connection = self._connection()
+        # A time-out counts from byte to byte: one that answers a byte now and then would hold the
+        # thread for ever.
+        cut = threading.Timer(DEADLINE_S, _cut_off, [connection])
+        cut.daemon = True
+        cut.start()
         try:
-            answer = self._pool.request(
-                "POST",
-                self._url,
-                body=json.dumps(body).encode(),
-                headers={**self._headers, "Idempotency-Key": key},
-                redirect=False,
-                preload_content=False,  # its length is the server's choice, and nobody reads it
-            )
-            if answer.status not in _OK:
-                trouble = f"answered {answer.status}"
-            answer.close()
-        except (HTTPError, OSError) as error:
+            status = self._post(connection, key, json.dumps(body).encode())
+            if status not in _OK:
+                trouble = f"answered {status}"
+        except (HTTPException, OSError, ValueError) as error:
             trouble = type(error).__name__
+        finally:
+            cut.cancel()
+            connection.close()
         if trouble:
-            # Outside of the handler: the client's own text shows the whole URL.
+            # Outside of the handler: what a client says may show the URL.
             raise ReceiverAway(f"{self._name}: {trouble}", "look at the receiver's log")
 
+    def _connection(self) -> HTTPConnection:
+        host, port = self._url.hostname or "", self._url.port
+        if self._url.scheme == "https":
+            return HTTPSConnection(
+                host, port, timeout=ANSWER_S, context=ssl.create_default_context()
+            )
+        return HTTPConnection(host, port, timeout=ANSWER_S)
+
+    def _post(self, connection: HTTPConnection, key: str, body: bytes) -> int:
+        """Return the status; what else an answer holds is the server's choice, and not read."""
+        target = urlunsplit(("", "", self._url.path or "/", self._url.query, ""))
+        connection.request("POST", target, body, {**self._headers, "Idempotency-Key": key})
+        return connection.getresponse().status
+
     def close(self) -> None:
-        self._pool.clear()
+        """Do nothing: no connection is kept open."""
+
+
+def _cut_off(connection: HTTPConnection) -> None:
+    if connection.sock is not None:
+        with suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 class TopicReceiver:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,11 @@ from integration.conftest import Deploy
 from integration.deployment import Deployment
 from support.report_server import ReportServer
 
+from headgate.operations.access.tables import open_reader
 from headgate.operations.audit.audit import audit
+from headgate.runtime.reports.lineage import Lineage
+from headgate.runtime.reports.signal import Signals
+from headgate.runtime.telemetry import metric_catalog as names
 
 pytestmark = pytest.mark.integration
 
@@ -211,3 +215,50 @@ def test_report_2_runs_of_epochs_are_told_as_the_table_has_them_and_without_a_ne
     everything = b"".join(path.read_bytes() for path in tmp_path.rglob("*.log"))
     assert b"erika" not in everything
     assert audit(sink.settings).findings == ()
+
+
+def test_report_2_what_no_receiver_took_is_counted_and_told_by_the_next_event(
+    deploy: Deploy,
+) -> None:
+    """Tellers of a coordinator that died, in this process: they read the table alone."""
+    sink = deploy(partitions=1)
+    (only,) = sink.start()
+    produce(sink, "00:10", "01:20")
+    sink.wait_until_lag_zero()
+    sink.kill(only)
+    record, counted = sink.record(), Counter[str]()
+    assert record is not None
+
+    def count(name: str, amount: float, labels: Mapping[str, str]) -> None:
+        counted[name] += int(amount)
+
+    with ReportServer(status=500) as server, open_reader(sink.settings) as tables:
+        view = tables.reader.view()
+        url = f"{server.address}/api"
+        sink.change({"lineage": {"url": url}, "signal": {"url": url}})
+        lineage = Lineage(sink.settings, record.coordinator, count)
+        signals = Signals(sink.settings, count)
+        lineage.on_landed(view)
+        sink.wait_until(
+            lambda: bool(counted[names.LINEAGE_DROPPED] and counted[names.SIGNAL_FAILURES]),
+            "failures",
+        )
+        server.status = 200
+        sink.wait_until(
+            lambda: bool(
+                rows_of(server.taken(lambda each: "run" in each))
+                and server.taken(lambda each: "complete_through" in each)
+            ),
+            "an event and a signal",
+        )
+        lineage.close()
+        signals.close()
+        events = server.taken(lambda each: "run" in each)
+        assert [each["eventType"] for each in events] == ["START", "RUNNING", "COMPLETE"]
+        assert rows_of(events) == 2
+        assert spans(server.taken(lambda each: "complete_through" in each)) == [(None, "01:00")]
+        again = Signals(sink.settings, count)  # it finds the note, and says nothing
+        sink.wait_until(lambda: again._known_ms > 0, "a look at the note")
+        again.close()
+    assert counted[names.LINEAGE_EVENTS] == 3
+    assert counted[names.SIGNALS] == 1

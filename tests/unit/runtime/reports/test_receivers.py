@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -45,12 +47,43 @@ def test_any_other_answer_is_a_failure_and_no_redirect_is_followed(status: int) 
 
 
 def test_one_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receivers, "READ_S", 0.2)
+    monkeypatch.setattr(receivers, "ANSWER_S", 0.2)
     with ReportServer(status=0) as server:
         receiver = HttpReceiver("signal.url", server.address + PATH, "")
-        with pytest.raises(ReceiverAway, match="ReadTimeoutError") as away:
+        with pytest.raises(ReceiverAway, match="TimeoutError") as away:
             receiver.send("key", {})
     assert "SECRET" not in str(away.value)
+
+
+def test_one_that_answers_a_byte_now_and_then_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receivers, "DEADLINE_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ended = threading.Event()
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+                while not ended.wait(0.05):
+                    connection.sendall(b"x")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        port = listening.getsockname()[1]
+        with pytest.raises(ReceiverAway):
+            HttpReceiver("signal.url", f"http://127.0.0.1:{port}/", "").send("key", {})
+        ended.set()
+        dripping.join()
+
+
+def test_a_server_without_a_certificate_that_anybody_knows_is_refused() -> None:
+    with ReportServer() as server:
+        url = server.address.replace("http://", "https://")
+        with pytest.raises(ReceiverAway, match="SSLError"):
+            HttpReceiver("signal.url", url, "").send("key", {})
+        assert server.got == []
 
 
 def test_one_that_is_gone_is_named_by_its_host() -> None:
