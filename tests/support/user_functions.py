@@ -145,6 +145,12 @@ def overwriting_values(records: pa.RecordBatch) -> pa.RecordBatch:
     return named
 
 
+def odd(records: pa.RecordBatch) -> pa.RecordBatch:
+    """Keep odd numbers, the last first."""
+    kept = pc.equal(pc.bit_wise_and(records["number"], 1), 1)
+    return backwards(records.filter(kept))
+
+
 def to_tables(records: pa.RecordBatch) -> pa.RecordBatch:
     """Name the table of each row by its zone."""
     return records.append_column("_table", records["zone"])
