@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from integration.conftest import Deploy
 from integration.deployment import Deployment
+from integration.sink.test_user_functions import answers
 from support.report_server import ReportServer
 
 from headgate.operations.access.tables import open_reader
@@ -130,6 +131,37 @@ def test_report_3_a_hook_is_told_of_every_hour_in_order_though_it_fails_and_tell
     sink.judge()
 
 
+def test_report_3_a_coordinator_that_was_paused_leaves_no_hour_out_and_says_none_early(
+    deploy: Deploy, topic_factory: Callable[..., str]
+) -> None:
+    hours = topic_factory(1)
+    sink = deploy({"signal": {"topic": hours}}, partitions=1)
+
+    def told() -> list[str]:
+        return [end for _, end in spans(records_of(sink.bootstrap, hours))]
+
+    (first,) = sink.start()
+    produce(sink, "00:30", "01:10")
+    sink.wait_until(lambda: "01:00" in told(), "signal of 01:00")
+    first.pause()
+    sink.start()
+    produce(sink, "02:10", "02:20")
+    sink.wait_until(lambda: "02:00" in told(), "signal of 02:00")
+    first.resume()
+    produce(sink, "03:59")
+    sink.wait_until(lambda: "03:00" in told(), "signal of 03:00")
+    assert "04:00" not in told()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    said = spans(records_of(sink.bootstrap, hours))
+    firsts = list(dict.fromkeys(end for _, end in said))
+    assert firsts == sorted(firsts)
+    assert firsts[-3:] == ["01:00", "02:00", "03:00"]
+    ends = {None, *firsts}
+    assert {since for since, _ in said} <= ends
+    sink.judge()
+
+
 def runs_of(events: Sequence[Any]) -> dict[str, list[Any]]:
     runs: dict[str, list[Any]] = defaultdict(list)
     for event in events:
@@ -164,6 +196,9 @@ def test_report_2_runs_of_epochs_are_told_as_the_table_has_them_and_without_a_ne
         },
         partitions=1,
     )
+    asked = answers(sink)
+    assert asked["lineage"]["detail"] == f"{lineage} may be written"
+    assert asked["signal"]["detail"] == f"{hours} may be written"
     (first,) = sink.start()
     produce(sink, "00:10", "00:20", email=NEEDLE)
     produce(sink, "00:30", email=f"{NEEDLE}-out")
