@@ -66,10 +66,10 @@ class HttpReceiver:
 
     def send(self, key: str, body: Mapping[str, Any]) -> None:
         trouble = ""
-        connection = self._connection()
+        connection, is_late = self._connection(), threading.Event()
         # A time-out counts from byte to byte: one that answers a byte now and then would hold the
         # thread for ever.
-        cut = threading.Timer(DEADLINE_S, _cut_off, [connection])
+        cut = threading.Timer(DEADLINE_S, _cut_off, [connection, is_late])
         cut.daemon = True
         cut.start()
         try:
@@ -81,6 +81,8 @@ class HttpReceiver:
         finally:
             cut.cancel()
             connection.close()
+        if is_late.is_set():  # what was cut off reads like the end of an answer
+            trouble = f"no whole answer in {DEADLINE_S:g} s"
         if trouble:
             # Outside of the handler: what a client says may show the URL.
             raise ReceiverAway(f"{self._name}: {trouble}", "look at the receiver's log")
@@ -103,7 +105,8 @@ class HttpReceiver:
         """Do nothing: no connection is kept open."""
 
 
-def _cut_off(connection: HTTPConnection) -> None:
+def _cut_off(connection: HTTPConnection, is_late: threading.Event) -> None:
+    is_late.set()  # first: the other thread goes on as soon as its socket ends
     if connection.sock is not None:
         with suppress(OSError):
             connection.sock.shutdown(socket.SHUT_RDWR)

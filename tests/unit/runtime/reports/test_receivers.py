@@ -72,7 +72,7 @@ def test_one_that_answers_a_byte_now_and_then_is_cut_off(
         dripping = threading.Thread(target=drip)
         dripping.start()
         port = listening.getsockname()[1]
-        with pytest.raises(ReceiverAway):
+        with pytest.raises(ReceiverAway, match=r"no whole answer in 0\.5 s"):
             HttpReceiver("signal.url", f"http://127.0.0.1:{port}/", "").send("key", {})
         ended.set()
         dripping.join()
