@@ -1,4 +1,5 @@
-"""Measures what `[shape]` costs: records in memory into data files, plain and shaped.
+"""Measures what `[shape]` and a function cost: records in memory into data files, as they are and
+otherwise.
 
     python benchmarks/shaping.py [--records 400000] [--only plain]
 
@@ -17,6 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 
 from comparison.workloads import WORKLOADS
@@ -29,7 +32,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
-from headgate.data_plane.batch.transform_and_distribution import Shaping
+from headgate.data_plane.batch.transform_and_distribution import Shaping, TransformPlan
 from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
 from headgate.data_plane.write.write_batch import write_chunks
 from headgate.kafka.record_fetch import Chunk
@@ -51,7 +54,19 @@ def shapes() -> Mapping[str, Shaping]:
         "all of them stay": RowRules(where="number >= -1"),
         "an expectation": RowRules(expectations=(Expectation("fare", "fare >= 0"),)),
     }
-    return {what: Shaping(rules=rules) for what, rules in made.items()}
+    functions = {
+        what: Shaping(TransformPlan(function=f"shaping:{name}", in_process=True))
+        for what, name in (("a function, all stay", "same"), ("a function, half stay", "half"))
+    }
+    return {**{what: Shaping(rules=rules) for what, rules in made.items()}, **functions}
+
+
+def same(records: pa.RecordBatch) -> pa.RecordBatch:
+    return records
+
+
+def half(records: pa.RecordBatch) -> pa.RecordBatch:
+    return records.filter(pc.less(records["number"], 0))
 
 
 def chunks_of(count: int) -> list[Chunk]:

@@ -6,10 +6,12 @@ The text under a key says what it means; its unit is in its name, or in its anno
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
@@ -21,6 +23,7 @@ from headgate.config.maintenance_settings import MaintenanceSettings
 from headgate.config.multi_table_settings import NO_TABLE, TablesSettings, resolve_primary_table
 from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
 from headgate.config.registry_auth_settings import RegistryAuthSettings
+from headgate.config.report_settings import LineageSettings, SignalSettings
 from headgate.config.setting_types import Properties, Secret, Text, TextOrNumber, resolve_references
 from headgate.config.shape_settings import ShapeSettings
 from headgate.config.table_settings import ColumnSettings, TableSettings
@@ -144,8 +147,9 @@ class TransformSettings:
     """Spark SQL of the form "SELECT expressions FROM records WHERE condition"; a record becomes one
     row or none."""
     python: Text = ""
-    """Instead of sql: "package.module:function", a function that takes a DataFrame of the records
-    and returns one with at most one row per record."""
+    """Instead of sql: "package.module:function", a function that takes the records and returns at
+    most one row for each: as DataFrames of Spark's, or as Arrow batches with spark.writer =
+    "in-process"."""
     columns: tuple[ColumnSettings, ...] = ()
     """Columns into which values are decoded, in the form of table.columns; none: the table's own.
     """
@@ -178,6 +182,15 @@ class SparkSettings:
     @property
     def is_writer(self) -> bool:
         return self.writer is WriterKind.SPARK
+
+
+def _secret_paths(*urls: str) -> Iterator[str]:
+    """Yield what may be a secret in the URLs of web hooks: all behind the host."""
+    for url in urls:
+        found = urlsplit(url)
+        behind = f"{found.path}?{found.query}" if found.query else found.path
+        if behind.strip("/"):
+            yield behind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +238,10 @@ class SinkSections:
     """Maintenance of the tables; see docs/guides/maintenance.md."""
     telemetry: TelemetrySettings = TelemetrySettings()
     """Metrics; docs/reference/metrics.md lists them."""
+    lineage: LineageSettings = LineageSettings()
+    """OpenLineage events of the sink's epochs."""
+    signal: SignalSettings = SignalSettings()
+    """A message to others once the table is complete up to an hour or a day."""
     http: HttpSettings = HttpSettings()
     """Probes, metrics and the status page over HTTP."""
 
@@ -249,6 +266,11 @@ class SinkSections:
         passes = bool(self.transform or self.shape.where)
         passes |= self.has_keyed_table and self.changes.may_skip
         return replace(self.quarantine.limits, may_skip=passes or Disposal.SKIP in disposals)
+
+    @property
+    def transforms_here(self) -> bool:
+        """Return whether a transform runs in the participant's process, without Spark."""
+        return bool(self.transform) and not self.spark.is_writer
 
     @property
     def has_foreign_quarantine(self) -> bool:
@@ -286,6 +308,8 @@ class SinkSections:
         some = (*catalogs, self.spark.conf, self.telemetry.otlp_headers)
         tokens = (
             *(self.http.viewer_token.text, self.http.operator_token.text),
+            *(self.lineage.token.text, self.signal.token.text),
+            *_secret_paths(self.lineage.url, self.signal.url),
             *(self.kafka_auth.client_secret.text, self.kafka_auth.private_key.text),
             *(self.format.auth.client_secret.text, self.format.auth.private_key.text),
             *_REMOTE_TOKEN.findall(self.spark.remote),

@@ -36,7 +36,7 @@ def agreed_settings(settings: SinkSettings) -> Mapping[str, str]:
     as they were where it is not used: a key that is absent, or no further element of a digest. A
     field more in a rule that is digested whole would stop a fleet in the middle of an upgrade.
     """
-    quarantine, transform, form = settings.quarantine, settings.transform, settings.format
+    quarantine, form = settings.quarantine, settings.format
     rules = decoded_column_rules(settings)
     return {
         "source.topics": _text_or_digest(", ".join(settings.source.topics)),
@@ -62,10 +62,18 @@ def agreed_settings(settings: SinkSettings) -> Mapping[str, str]:
         "quarantine.tombstones": quarantine.tombstones.value,
         "quarantine.table": _text_or_digest(quarantine.table if quarantine.keeps_rejected else ""),
         **({"quarantine.type": quarantine.type} if settings.has_foreign_quarantine else {}),
-        "transform": _digest(asdict(transform)) if transform else "",
+        "transform": _transform_settings(settings),
         **({"shape": _shape_settings(settings)} if settings.shape else {}),
         **_route_settings(settings),
     }
+
+
+def _transform_settings(settings: SinkSettings) -> str:
+    """Return a digest; one function gets other rows from Spark than in process."""
+    transform = asdict(settings.transform)
+    if not settings.transform:
+        return ""
+    return _digest([transform, "in-process"] if settings.transforms_here else transform)
 
 
 def _key_settings(settings: SinkSettings) -> Mapping[str, str]:

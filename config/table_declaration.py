@@ -99,7 +99,10 @@ def quarantine_declaration(location: str = "") -> TableDeclaration:
 
 
 def transform_plan(
-    transform: TransformSettings, parts: Mapping[str, str] | None = None
+    transform: TransformSettings,
+    parts: Mapping[str, str] | None = None,
+    *,
+    in_process: bool = False,
 ) -> TransformPlan | None:
     """Return the transform's plan, or ``None`` without one.
 
@@ -109,7 +112,7 @@ def transform_plan(
     if not transform:
         return None
     if not transform.columns and not parts:
-        return TransformPlan(transform.sql, transform.python)
+        return TransformPlan(transform.sql, transform.python, in_process=in_process)
     from pyiceberg.schema import Schema
 
     from headgate.tables.iceberg.type_parser import parse_columns
@@ -124,7 +127,7 @@ def transform_plan(
         schema = Schema(*parse_columns(columns)).model_dump_json()
     except ConfigurationError as error:
         raise ConfigurationError(f"transform.columns: {error.message}", error.hint) from None
-    return TransformPlan(transform.sql, transform.python, schema)
+    return TransformPlan(transform.sql, transform.python, schema, in_process)
 
 
 def arrow_field_of(name: str, type_name: str) -> Any:

@@ -14,6 +14,7 @@ from headgate.config.kafka_auth_settings import require_valid_auth
 from headgate.config.keyed_table_checks import require_valid_keyed_tables
 from headgate.config.maintenance_settings import require_valid_maintenance
 from headgate.config.registry_auth_settings import require_valid_registry_auth
+from headgate.config.report_settings import require_valid_reports
 from headgate.config.route_checks import require_valid_tables
 from headgate.config.shape_checks import require_valid_shape
 from headgate.config.table_declaration import (
@@ -28,6 +29,7 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     JvmMissing,
     NameReserved,
+    ReportUnfit,
     TablesUnfit,
 )
 from headgate.control_protocol.quarantine_policy import Disposal
@@ -218,6 +220,8 @@ def _require_valid_structure(settings: SinkSections) -> None:
     _require_valid_quarantine(settings)
     _require_valid_transform(settings)
     require_valid_http(settings.telemetry, settings.http)
+    require_valid_reports(settings.lineage, settings.signal)
+    _require_own_report_topics(settings)
     require_valid_maintenance(settings.maintenance, settings.coordinator.claim_age_max_ms)
 
 
@@ -464,6 +468,24 @@ def _require_valid_dead_letters(settings: SinkSections) -> None:
         )
 
 
+def _require_own_report_topics(settings: SinkSections) -> None:
+    """Refuse topics that the sink reads itself: it would read its own reports for ever."""
+    for section, topic in (("lineage", settings.lineage.topic), ("signal", settings.signal.topic)):
+        if not topic:
+            continue
+        if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+            raise ReportUnfit(f"{section}.topic cannot be {topic!r}", _TOPIC_CHARACTERS)
+        patterns = [name for name in settings.source.topics if name.startswith("^")]
+        others = (settings.control.topic, settings.quarantine.dead_letter_topic)
+        if topic in (*settings.source.topics, *others) or any(
+            re.search(pattern, topic) for pattern in patterns
+        ):
+            raise ReportUnfit(
+                f"{section}.topic {topic!r} is a topic that the sink reads or writes itself",
+                "give the reports a topic of their own, which no pattern of the source matches",
+            )
+
+
 def _require_valid_transform(settings: SinkSections) -> None:
     """Check what needs no Spark; the start and ``headgate check`` do the rest."""
     transform, spark = settings.transform, settings.spark
@@ -477,9 +499,10 @@ def _require_valid_transform(settings: SinkSections) -> None:
         _raise_wrong_setting(
             "transform.columns are set without a transform", "set transform.sql or .python"
         )
-    if transform and spark.writer == "in-process":
+    if transform.sql and spark.writer == "in-process":
         _raise_wrong_setting(
-            "a transform needs Spark", 'set spark.writer = "spark", or remove the transform'
+            "transform.sql needs Spark",
+            'set spark.writer = "spark", or write a function of Arrow batches: transform.python',
         )
     if spark.distribution in ("hash", "range") and spark.writer == "in-process":
         _raise_wrong_setting(

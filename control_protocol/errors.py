@@ -718,6 +718,18 @@ class RecordNotKept(StopBefore):
     code = "HG-294"
 
 
+class ReportUnfit(ConfigurationError):
+    """[lineage] or [signal] names no receiver, two, or one that cannot be."""
+
+    code = "HG-295"
+
+
+class ReceiverAway(HeadgateError):
+    """The receiver of lineage or signals does not take what is sent: no reason to stop."""
+
+    code = "HG-296"
+
+
 # -------------------------------------------------------------- HG-3..: this coordinator steps down
 
 

@@ -126,6 +126,9 @@ class CoordinatorService:
                         driver.begin_to_lead()
                     if not driver.run_once(driver.wait_ms(_TURN_MS, _IDLE_MS)):
                         retired.wait(_TROUBLE_WAIT_S)
+            except Exception as error:
+                self._failure = error  # first: what closes now may ask what it ends with
+                raise
             finally:
                 if self.driver is driver:  # not that of a new life, after a call that hung
                     self.driver = None

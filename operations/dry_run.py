@@ -2,8 +2,8 @@
 
 The tables are created in a separate catalog in a temporary folder, like the real ones or as those
 would be created (``SinkTables.for_dry_run``). No group is joined, and nothing is created, committed
-or written elsewhere. Spark starts only for a transform, and on this machine, wherever the sink's
-own would run.
+or written elsewhere. Spark starts only for a transform of its own, and on this machine, wherever
+the sink's own would run.
 """
 
 from __future__ import annotations

@@ -63,6 +63,7 @@ from headgate.runtime.lifecycle_notices import (
     say_started,
 )
 from headgate.runtime.participant_runner import Current, OpenSink, open_lookout
+from headgate.runtime.reports.reported_table import with_reports
 from headgate.runtime.sink_tables import SinkTables, routing_fingerprint, secondary_names
 from headgate.runtime.sink_task import SinkTask
 from headgate.runtime.start_checks import require_sources
@@ -107,10 +108,11 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
 
     The task seeks and pauses the caller's consumer through ``steering``. It writes in this process.
     """
-    if settings.transform:
+    if settings.transform and not settings.transforms_here:
         raise ConfigurationError(
-            "a transform needs Spark, and an embedded task writes inside this process",
-            "remove [transform], or run the sink with headgate run",
+            "the transform needs Spark, and an embedded task writes inside this process",
+            "run the sink with headgate run; or write a function of Arrow batches, with "
+            'spark.writer = "in-process"',
         )
     if settings.catalog.backend is Backend.JAVA:
         raise JvmMissing(
@@ -123,6 +125,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         stack.enter_context(_redacting_secrets(settings.redaction))
         tables = _prepare_tables(settings, stack)
         planning = tables.planning()
+        _require_function(planning)
         buffers = Buffers(steering, BUFFER_BYTES_MAX)
         member = EmbeddedMember(buffers)
 
@@ -139,11 +142,13 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         clients = LogClients(settings.kafka)
         log = open_control_log(settings, clients=clients, statuses_of=sender)
         stack.callback(log.close)
-        context = MemberContext(sender, clients)
+        ending = _Ending(lambda: service.failure())  # noqa: PLW0108 - made below
+        context = MemberContext(sender, clients, None, ending.failure)
         service = CoordinatorService(
             settings.source.topics, lambda: _build_coordinator(settings, tables, context)
         )
         stack.callback(service.close)
+        stack.push(ending.note)
         clock = SystemClock()
         primary = stack.enter_context(closing(tables.open_primary()))
         watch = open_lookout(settings, primary, log, clock.monotonic_ms())
@@ -178,7 +183,8 @@ def open_sink(
         log = open_control_log(settings, clients=clients, statuses_of=sender)
         stack.callback(log.close)
         current = Current(settings)
-        context = MemberContext(sender, clients, meters)
+        ending = _Ending(lambda: service.failure())  # noqa: PLW0108 - made below
+        context = MemberContext(sender, clients, meters, ending.failure)
         service = CoordinatorService(
             settings.source.topics, lambda: _build_coordinator(current.settings, tables, context)
         )
@@ -192,6 +198,7 @@ def open_sink(
         )
         stack.callback(group.close)
         stack.callback(service.close)
+        stack.push(ending.note)
         clock = SystemClock()
         primary = stack.enter_context(closing(tables.open_primary()))
         watch = open_lookout(settings, primary, log, clock.monotonic_ms())
@@ -254,6 +261,23 @@ class MemberContext:
     sender: Sender
     clients: LogClients
     meters: SinkMeters | None = None
+    failure: Callable[[], BaseException | None] = lambda: None
+    """Returns what ends the participant or its coordinator, if it does not end in order."""
+
+
+class _Ending:
+    """Notes what ends a participant, for those that end with it."""
+
+    def __init__(self, of_coordinator: Callable[[], BaseException | None]) -> None:
+        self._of_coordinator = of_coordinator
+        self._error: BaseException | None = None
+
+    def note(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        self._error = error
+        return False
+
+    def failure(self) -> BaseException | None:
+        return self._error or self._of_coordinator()
 
 
 def _build_coordinator(
@@ -281,7 +305,12 @@ def _build_coordinator(
 
             begin_maintenance(found.tables, opening, on_ended)
         complain = Complaints(settings, sender)
-        ports = Ports(log, found.table, found.secondaries, complain)
+        table = with_reports(
+            *(found.table, settings, life, opening),
+            count=meters.count if meters else None,
+            failure=context.failure,
+        )
+        ports = Ports(log, table, found.secondaries, complain)
         if measures:
             ports = with_meters(ports, settings, measures, opening)
         world = coordinator.World(
@@ -354,6 +383,7 @@ def batch_writer(
     It uses the ``session`` if there is one already.
     """
     if settings.spark.writer is WriterKind.IN_PROCESS:
+        _require_function(planning)
         writer: BatchWriter = InProcessWriter(
             lambda batch, abandoned: planning.write_planned(
                 batch, lambda plan: write_source_ranges(plan, batch, abandoned=abandoned)
@@ -373,6 +403,14 @@ def batch_writer(
         spark = session or stack.enter_context(_session(settings))
         with closing(SparkBatchWriter(spark, planning.write_planned)) as writer:
             yield RenewingWriter(writer, planning)
+
+
+def _require_function(planning: Planning) -> None:
+    """Find an unusable function before anything is read."""
+    if (transform := planning.plans.shaping.transform) and transform.in_process:
+        from headgate.data_plane.transform.user_function import load_function
+
+        load_function(transform.function)
 
 
 def second_spark_sink_error(sink: SinkName) -> SinksClash:

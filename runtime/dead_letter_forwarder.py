@@ -6,24 +6,18 @@ retried. Delivery is at least once: progress is stored after every delivery was 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.coordinator.dead_letters import letter_of
+from headgate.runtime.woken_thread import WokenThread
 
 if TYPE_CHECKING:
     from headgate.kafka.dead_letter_topic import DeadLetterTopic
     from headgate.tables.iceberg.dead_letter_rows import UnsentRows
 
 _log = redacted_logger("headgate.coordinator")
-
-_AGAIN_S = 10.0
-_REFRESH_S = 3_600.0
-_JOIN_S = 2.0
-"""A call that takes longer ends by itself later, and nothing follows it."""
 
 
 class Forwarder:
@@ -39,40 +33,25 @@ class Forwarder:
     ) -> None:
         self._rows = rows
         self._open_topic = open_topic
-        self._woken = threading.Event()
-        self._ending = threading.Event()
-        self._thread = threading.Thread(
-            target=in_same_sink_context(self._run), name="headgate-dead-letters", daemon=True
-        )
-        self._thread.start()
+        self._thread = WokenThread("headgate-dead-letters", self._send_new_rows)
 
     def wake(self) -> None:
-        self._woken.set()
+        self._thread.wake()
 
     def close(self) -> None:
         """End the thread. The next coordinator sends what is not sent yet."""
-        self._ending.set()
-        self._woken.set()
-        self._thread.join(_JOIN_S)
-
-    def _run(self) -> None:
-        while not self._ending.is_set():
-            self._woken.wait(_REFRESH_S)
-            self._woken.clear()
-            if not self._ending.is_set() and not self._send_new_rows():
-                self._ending.wait(_AGAIN_S)
-                self._woken.set()
+        self._thread.close()
 
     def _send_new_rows(self) -> bool:
         """Forward new rows, and return whether everything was sent."""
         try:
-            topic = self._open_topic(self._ending.is_set)
+            topic = self._open_topic(self._thread.is_ending)
             try:
                 send_unsent_rows(self._rows, topic)
             finally:
                 topic.close()
         except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
-            if not self._ending.is_set():
+            if not self._thread.is_ending():
                 _log.warning("dead letters wait and will be retried: %s", error)
             return False
         return True

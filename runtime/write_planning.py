@@ -81,7 +81,8 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
 def shaping(settings: SinkSettings) -> Shaping:
     """Return what happens to rows between decoding and files."""
     parts = record_columns(settings) if settings.tables else {}
-    transform = transform_plan(settings.transform, parts)
+    here = settings.transforms_here
+    transform = transform_plan(settings.transform, parts, in_process=here)
     return Shaping(transform, settings.spark.distribution, settings.shape.rules)
 
 

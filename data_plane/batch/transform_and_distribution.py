@@ -17,12 +17,14 @@ class TransformPlan:
     """Names a transform: ``sql``, or ``function`` as ``package.module:name``; the other is empty.
 
     ``schema_json``: the columns into which values are decoded, as an Iceberg schema; empty for the
-    table's.
+    table's. ``in_process``: the function takes Arrow batches where records are decoded, and not a
+    DataFrame of Spark's.
     """
 
     sql: str = ""
     function: str = ""
     schema_json: str = ""
+    in_process: bool = False
 
     @property
     def name(self) -> str:
@@ -37,6 +39,11 @@ class Shaping:
     transform: TransformPlan | None = None
     distribution: Distribution = Distribution.TABLE
     rules: RowRules | None = None
+
+    @property
+    def transforms_here(self) -> bool:
+        """Return whether a transform runs where records are decoded."""
+        return self.transform is not None and self.transform.in_process
 
     def resolve_distribution(self, table: str, properties: Mapping[str, str]) -> Shaping:
         """Resolve ``TABLE`` from the table's properties."""

@@ -34,6 +34,7 @@ from headgate.data_plane.batch.failure_classification import is_bisectable
 from headgate.data_plane.batch.writer_task_plan import Handling, WriterPlan
 from headgate.data_plane.formats.casting.relabel import rows_from
 from headgate.kafka.record_fetch import Chunk
+from headgate.native.kernels import Integers
 from headgate.tables.storage.file_io import open_files
 
 # --------------------------------------------------------------------------------------- in a chunk
@@ -43,7 +44,7 @@ BAD_EXCEPTION = "exception"
 """The ``error_class`` in the quarantine of a record that made its batch fail."""
 
 REASON_CHARACTERS_MAX = 500
-_ALONE_MAX = 64
+ALONE_MAX = 64
 """If so many records fail and none succeeds, the records are not at fault."""
 
 
@@ -68,6 +69,16 @@ def read_around_poison(chunk: Chunk, schema: pa.Schema, read: Callable[[Chunk], 
     return _Search(chunk, read).search(schema)
 
 
+def halve_until(count: int, is_known: Callable[[Integers], bool]) -> None:
+    """Ask for all of ``count`` rows, in order; those of which the answer is no are halved."""
+    waiting = [np.arange(count, dtype=np.int64)]
+    while waiting:
+        rows = waiting.pop()
+        if not is_known(rows):
+            first, second = np.array_split(rows, 2)
+            waiting += [second, first]
+
+
 class _Search:
     def __init__(self, chunk: Chunk, read: Callable[[Chunk], Read]) -> None:
         self._chunk = chunk
@@ -77,17 +88,12 @@ class _Search:
         self._some_read = False
 
     def search(self, schema: pa.Schema) -> Read:
-        waiting = [np.arange(len(self._chunk.offsets), dtype=np.int64)]
-        while waiting:
-            rows = waiting.pop()
-            if not self._try_rows(rows):
-                first, second = np.array_split(rows, 2)
-                waiting += [second, first]
+        halve_until(len(self._chunk.offsets), self._try_rows)
         empty = rows_from([], schema)
         together = pa.concat_batches([empty, *self._parts])
         return Read(together, [(bad, why) for why, bad in self._bad.items() if bad])
 
-    def _try_rows(self, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bool:
+    def _try_rows(self, rows: Integers) -> bool:
         """Return whether the outcome of each of these rows is known."""
         wanted = np.zeros(len(self._chunk.offsets), np.bool_)
         wanted[rows] = True
@@ -110,11 +116,11 @@ class _Search:
         reason = error_text(error)
         alone = self._bad[BAD_EXCEPTION]
         alone[row] = reason
-        if not self._some_read and len(alone) >= _ALONE_MAX:
-            raise Unforeseen(f"none of the first {_ALONE_MAX} records can be read: {reason}")
+        if not self._some_read and len(alone) >= ALONE_MAX:
+            raise Unforeseen(f"none of the first {ALONE_MAX} records can be read: {reason}")
 
 
-def error_text(error: Exception) -> str:
+def error_text(error: BaseException) -> str:
     """Return the error's text, bounded."""
     return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from headgate.control_protocol.errors import ConfigurationError, TransformFailed, WriteFailed
+from headgate.control_protocol.errors import ConfigurationError, WriteFailed
 from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
@@ -29,7 +29,7 @@ from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers, bi
 from headgate.data_plane.batch.routed_table import RoutedTable, table_of_start, tables_of_plan
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.quarantine.prefilter import Prefilter
-from headgate.data_plane.quarantine.rejected_records import OWN_TABLE, RejectedRecords
+from headgate.data_plane.quarantine.rejected_records import RejectedRecords
 from headgate.data_plane.spark.shuffle_rows import PACKET, PLACE, TABLE, Packing
 from headgate.data_plane.spark.tasks import files_by_table, join_outcomes, keep_worker_light
 from headgate.data_plane.transform.result_routing import (
@@ -38,13 +38,18 @@ from headgate.data_plane.transform.result_routing import (
     RoutedRows,
     TableRows,
     Unmatched,
+    WantedRecords,
+    reject_records,
 )
-from headgate.data_plane.transform.result_rows import RECORD, Numbered
+from headgate.data_plane.transform.result_rows import (
+    RECORD,
+    Numbered,
+    rows_more_error,
+    rows_unread_error,
+)
 from headgate.data_plane.transform.spark_types import to_spark
 from headgate.data_plane.write.table_outlets import Decoded, FileOutlets, SecondaryFiles
 from headgate.data_plane.write.write_batch import BatchRows, chunks_of
-from headgate.kafka.record_fetch import Chunk
-from headgate.native.kernels import Flags
 
 TALLY = "_headgate_tally"
 OUTCOME = "outcome"
@@ -416,11 +421,7 @@ def join_reports(
     known = BitMap64.union(BitMap64(), *(share.numbers for share in by_share.values()))
     numbering = RecordNumbers(batch.ranges)
     if unknown := numbers - known:
-        raise TransformFailed(
-            f"{transform} gives {len(unknown)} rows of records that were not read, as "
-            f"{numbering.describe(unknown[0])}",
-            "carry the record's number unchanged",
-        )
+        raise rows_unread_error(transform, len(unknown), numbering.describe(unknown[0]))
     if not transform and (lost := known - numbers):
         raise WriteFailed(f"{len(lost)} rows are missing after Spark's shuffle")
     return _with_counts(read, numbers, numbering, written)
@@ -439,10 +440,7 @@ def _require_each_record_once(
     example = f", as of {RecordNumbers(batch.ranges).describe(twice[0])}" if twice else ""
     if not transform:
         raise WriteFailed(f"{rows - len(numbers)} rows are there twice after Spark's shuffle")
-    raise TransformFailed(
-        f"{transform} gives {rows - len(numbers)} rows more than it got records{example}",
-        "a record may become one row or none: an explode or a join with several matches makes more",
-    )
+    raise rows_more_error(transform, rows - len(numbers), example)
 
 
 def _with_counts(
@@ -475,7 +473,7 @@ def quarantine_writer(
     Failures are values.
     """
 
-    wanted = _WantedRecords(unmatched)
+    wanted = WantedRecords(unmatched)
 
     def write(share: Batch) -> BatchOutcome:
         numbering, rejected = RecordNumbers(batch.ranges), RejectedRecords(plan, share)
@@ -487,7 +485,7 @@ def quarantine_writer(
                         list(share.ranges), chunk.places, chunk.offsets
                     )
                     for why, rows in wanted.flags_by_reason(result):
-                        _reject(rejected, chunk.where(rows), why)
+                        reject_records(rejected, chunk.where(rows), why)
             nothing = np.zeros(len(share.ranges), np.int64)
             quarantined = rejected.finish()
             return BatchWritten(share.number, prefilter.partition_results(nothing), (), quarantined)
@@ -496,37 +494,6 @@ def quarantine_writer(
             return failure_of(share.number, error)
 
     return write
-
-
-def _reject(rejected: RejectedRecords, chunk: Chunk, why: RejectionReason) -> None:
-    if why.table:
-        rejected.divert(chunk, why.table, why.reason)
-    elif why.bad:
-        reasons = dict.fromkeys(range(len(chunk.offsets)), why.reason)
-        rejected.reject_bad(chunk, reasons, OWN_TABLE)
-    else:
-        rejected.reject_unmatched(chunk, why.reason)
-
-
-class _WantedRecords:
-    """Finds records among others, with the reasons why they are wanted."""
-
-    def __init__(self, unmatched: Mapping[RejectionReason, BitMap64]) -> None:
-        self._reasons = list(unmatched)
-        arrays = [np.fromiter(some, np.int64, len(some)) for some in unmatched.values()]
-        numbers = np.concatenate([np.zeros(0, np.int64), *arrays])
-        order = np.argsort(numbers)
-        self._numbers = numbers[order]
-        self._codes = np.repeat(np.arange(len(arrays)), [len(some) for some in arrays])[order]
-
-    def flags_by_reason(self, found: Integers) -> Iterator[tuple[RejectionReason, Flags]]:
-        """Yield, for each reason, the flags of its records."""
-        if not len(self._numbers):
-            return
-        places = np.searchsorted(self._numbers, found).clip(max=len(self._numbers) - 1)
-        codes = np.where(self._numbers[places] == found, self._codes[places], -1)
-        for code in np.unique(codes[codes >= 0]).tolist():
-            yield self._reasons[code], codes == code
 
 
 def narrow_to_unmatched(batch: Batch, unmatched: Mapping[RejectionReason, BitMap64]) -> Batch:

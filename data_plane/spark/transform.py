@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from headgate.data_plane.spark.session import error_text
 from headgate.data_plane.transform.result_routing import require_routable
 from headgate.data_plane.transform.result_rows import RECORD, require_valid_result
 from headgate.data_plane.transform.sql_select import SelectText, select_text
+from headgate.data_plane.transform.user_function import load_function
 
 _OF_THE_QUERY = ("21", "22", "23", "38", "39", "42", "0A")
 """Classes of SQLSTATE: wrong data or text, and what functions raise; not Spark's own trouble."""
@@ -28,7 +28,7 @@ def transform_of(plan: TransformPlan) -> Apply:
     Raises ``ConfigurationError`` for text that is not accepted, or a function that does not exist.
     """
     if plan.function:
-        function = _load(plan.function)
+        function = load_function(plan.function)
         return lambda records, _: function(records)
     text = select_text(plan.sql)
     if RECORD in (name.lower() for name in text.names):
@@ -45,21 +45,6 @@ def _select(records: Any, text: SelectText, carried: Sequence[str]) -> Any:
     chosen = {name.lower() for name in text.names}
     more = [] if text.star else [name for name in carried if name.lower() not in chosen]
     return kept.selectExpr(*text.items, *(f"`{text.alias}`.`{name}`" for name in more))
-
-
-def _load(path: str) -> Callable[[Any], Any]:
-    module, _, name = path.partition(":")
-    try:
-        function = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(
-            f"transform.python: {path!r} cannot be loaded: {error}",
-            'write "package.module:function", installed here or in a folder of PYTHONPATH',
-        ) from error
-    if not callable(function):
-        raise ConfigurationError(f"transform.python: {path!r} is not a function")
-    result: Callable[[Any], Any] = function
-    return result
 
 
 def apply_transform(records: Any, plan: WriterPlan) -> Any:

@@ -4,18 +4,20 @@ ROUTE-2)."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
+from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers
 from headgate.data_plane.batch.routed_table import RoutedTable, table_of_start
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
+from headgate.data_plane.quarantine.rejected_records import OWN_TABLE, RejectedRecords
 from headgate.data_plane.routing.batch_tables import BatchTables
 from headgate.data_plane.routing.routes import TABLE_COLUMN, Names, Routing, Target
 from headgate.data_plane.transform.result_rows import (
@@ -28,6 +30,8 @@ from headgate.data_plane.transform.result_rows import (
     require_valid_result,
     rows_until_stop,
 )
+from headgate.kafka.record_fetch import Chunk
+from headgate.native.kernels import Flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +153,16 @@ class ResultTables:
 
     def route(self, batches: Iterable[pa.RecordBatch]) -> Iterator[RoutedRows]:
         """Raise ``TablesNotPlanned``, and as ``ResultRows.convert_batch``, ``rows_until_stop``."""
-        yield from rows_until_stop(batches, self._route_batch)
+        yield from rows_until_stop(batches, self.route_batch)
+        self.require_all_planned()
+
+    def require_all_planned(self) -> None:
+        """Raises ``TablesNotPlanned``."""
         if self._only is None:
             self._batch_tables.require_all_planned()
 
-    def _route_batch(self, batch: pa.RecordBatch) -> Iterator[RoutedRows]:
+    def route_batch(self, batch: pa.RecordBatch) -> Iterator[RoutedRows]:
+        """Raise as ``ResultRows.convert_batch``."""
         if self._only is not None:
             yield TableRows(self._only.name, self._rows.convert_batch(batch))
             return
@@ -218,3 +227,38 @@ class ResultTables:
         except ConfigurationError as error:
             made.problem = f"{routed.name}: {error.message}"
         return made
+
+
+# ------------------------------------------------------------------------------- without a table
+
+
+def reject_records(rejected: RejectedRecords, chunk: Chunk, why: RejectionReason) -> None:
+    """Take all these records, which a transform's result sends to no table."""
+    if why.table:
+        rejected.divert(chunk, why.table, why.reason)
+    elif why.bad:
+        reasons = dict.fromkeys(range(len(chunk.offsets)), why.reason)
+        rejected.reject_bad(chunk, reasons, OWN_TABLE)
+    else:
+        rejected.reject_unmatched(chunk, why.reason)
+
+
+class WantedRecords:
+    """Finds records among others, with the reasons why they are wanted."""
+
+    def __init__(self, unmatched: Mapping[RejectionReason, BitMap64]) -> None:
+        self._reasons = list(unmatched)
+        arrays = [np.fromiter(some, np.int64, len(some)) for some in unmatched.values()]
+        numbers = np.concatenate([np.zeros(0, np.int64), *arrays])
+        order = np.argsort(numbers)
+        self._numbers = numbers[order]
+        self._codes = np.repeat(np.arange(len(arrays)), [len(some) for some in arrays])[order]
+
+    def flags_by_reason(self, found: Integers) -> Iterator[tuple[RejectionReason, Flags]]:
+        """Yield, for each reason, the flags of its records."""
+        if not len(self._numbers):
+            return
+        places = np.searchsorted(self._numbers, found).clip(max=len(self._numbers) - 1)
+        codes = np.where(self._numbers[places] == found, self._codes[places], -1)
+        for code in np.unique(codes[codes >= 0]).tolist():
+            yield self._reasons[code], codes == code

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -82,6 +82,25 @@ def require_record(result: pa.Schema, name: str) -> None:
             f"{name} loses the column {RECORD}, which says what record a row came from",
             f"keep it: select({RECORD!r}, ...)",
         )
+    kind = result.field(RECORD).type
+    if kind != pa.int64():
+        raise ConfigurationError(f"{name} gives {RECORD} as {kind}", "carry the column unchanged")
+
+
+def rows_more_error(name: str, more: int, example: str) -> TransformFailed:
+    """Build the error for records that became two rows or more."""
+    return TransformFailed(
+        f"{name} gives {more} rows more than it got records{example}",
+        "a record may become one row or none: an explode or a join with several matches makes more",
+    )
+
+
+def rows_unread_error(name: str, count: int, example: str) -> TransformFailed:
+    """Build the error for rows whose records the transform did not get."""
+    return TransformFailed(
+        f"{name} gives {count} rows of records that were not read, as {example}",
+        "carry the record's number unchanged",
+    )
 
 
 def record_numbers(
@@ -146,6 +165,7 @@ class ResultRows:
         self._schema = plan.shape.arrow_schema()
         self._ours = coordinate_columns(plan)
         self._cast = pa.schema([field for field in self._schema if field.name not in self._ours])
+        self._values = plan.values
 
     def convert_batch(self, batch: pa.RecordBatch) -> Numbered:
         """Convert a batch.
@@ -156,21 +176,25 @@ class ResultRows:
         result, places, offsets = record_numbers(batch, self._numbering, self._name)
         faults = Faults()
         fitted = fit_rows(batch, self._cast, faults)
-        if faults.reasons:
-            bad = list(faults.reasons)
-            row, reason = min(faults.reasons.items())
+        reasons: Mapping[int, str] = faults.reasons
+        if not reasons:
+            rest = iter(fitted.columns)
+            filled = [
+                self._coordinate(field, places, offsets) if field.name in self._ours else next(rest)
+                for field in self._schema
+            ]
+            rows = pa.RecordBatch.from_arrays(filled, schema=self._schema)
+            reasons = self._values.unsupported(rows) if self._values else {}
+        if reasons:
+            bad = list(reasons)
+            row, reason = min(reasons.items())
             where = self._numbering.describe(int(result[row]))
             raise PoisonRecord(
                 f"{where}: {self._name} gives a value that is none of the table's: {reason}",
                 "mend the transform; the sink stops before this record",
                 first_offsets(self._numbering.partitions, places[bad], offsets[bad]),
             )
-        rest = iter(fitted.columns)
-        filled = [
-            self._coordinate(field, places, offsets) if field.name in self._ours else next(rest)
-            for field in self._schema
-        ]
-        return Numbered(pa.RecordBatch.from_arrays(filled, schema=self._schema), result)
+        return Numbered(rows, result)
 
     def _coordinate(self, field: pa.Field, places: Integers, offsets: Integers) -> pa.Array:
         what = self._ours[field.name]

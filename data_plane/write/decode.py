@@ -67,7 +67,10 @@ class RowDecoder:
         self._batch = batch
         self._rejected = rejected
         self._outlet = outlet
-        self._read_checked = with_value_check(self._read, plan.values)
+        # Behind a transform its result is checked: only that has the table's columns.
+        values = plan.values if plan.shaping.transform is None else None
+        self._read_checked = with_value_check(self._read, values)
+        self._looks_on = plan.shaping.transforms_here
         self._schema = schema
         self._shape: RowShape | None = None
         if plan.shaping.rules is not None:
@@ -147,7 +150,9 @@ class RowDecoder:
         """
         decoded = self._decode(chunk)
         self.records += np.bincount(decoded.places, minlength=len(self.records))
-        if not (collect_only or self.missing or self._rejected.is_stopping):
+        if self._rejected.is_stopping and not self._looks_on:
+            return
+        if not (collect_only or self.missing):
             self._outlet.add_rows(decoded)
 
     def _decode(self, chunk: Chunk) -> Decoded:
@@ -155,9 +160,9 @@ class RowDecoder:
             read = read_around_poison(chunk, self._schema, self._read_checked)
         except StopBefore as error:
             self._rejected.note_stop(error)
-            return self._no_rows()
+            return self._no_rows(chunk)
         if self.missing:
-            return self._no_rows()
+            return self._no_rows(chunk)
         for bad, error_class in read.bad:
             self._rejected.reject_bad(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
@@ -165,9 +170,9 @@ class RowDecoder:
             records = chunk.where(all_but(chunk, refused)) if refused else chunk
             return self._shaped(read.rows, records, self._shape)
         if not refused:
-            return Decoded(read.rows, chunk.places, chunk.offsets)
+            return Decoded(read.rows, chunk.places, chunk.offsets, chunk)
         good = all_but(chunk, refused)  # not of the whole chunk: to copy its values costs the most
-        return Decoded(read.rows, chunk.places[good], chunk.offsets[good])
+        return Decoded(read.rows, chunk.places[good], chunk.offsets[good], chunk)
 
     def _shaped(self, rows: pa.RecordBatch, records: Chunk, shape: RowShape) -> Decoded:
         """Return the rows that stay, as nobody may see more of them, and count the others."""
@@ -177,12 +182,14 @@ class RowDecoder:
             self._rejected.reject_bad(records, judged.bad, EXPECTATION)
         wanted = judged.kept & all_but(records, judged.bad)
         if wanted.all():
-            return Decoded(shape.hide(rows), records.places, records.offsets)
+            return Decoded(shape.hide(rows), records.places, records.offsets, records)
         rows = rows.filter(pa.array(wanted))
-        return Decoded(shape.hide(rows), records.places[wanted], records.offsets[wanted])
+        places, offsets = records.places[wanted], records.offsets[wanted]
+        return Decoded(shape.hide(rows), places, offsets, records)
 
-    def _no_rows(self) -> Decoded:
-        return Decoded(rows_from([], self._schema), np.empty(0, np.int64), np.empty(0, np.int64))
+    def _no_rows(self, chunk: Chunk) -> Decoded:
+        nowhere = np.empty(0, np.int64)
+        return Decoded(rows_from([], self._schema), nowhere, nowhere, chunk)
 
     def _read(self, chunk: Chunk) -> Read:
         """Return the chunk's rows, and why the other records are none. Has no other effect."""

@@ -154,11 +154,15 @@ SecondaryFiles = dict[Destination, tuple[WrittenFile, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Holds ``rows`` of the schema, and where their records come from, in the same order."""
+    """Holds ``rows`` of the schema, and where their records come from, in the same order.
+
+    ``chunk``: the records among which theirs were, as they came.
+    """
 
     rows: pa.RecordBatch
     places: Integers
     offsets: Integers
+    chunk: Chunk
 
 
 class TableOutlet(Protocol):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -44,6 +44,9 @@ from headgate.data_plane.write.missing_columns import MissingColumns
 from headgate.data_plane.write.table_outlets import FileOutlets, Outlets, TableFiles, TableOutlet
 from headgate.kafka.record_fetch import Chunk, ReadRequest, read_ranges
 from headgate.native.kernels import Integers
+
+if TYPE_CHECKING:
+    from headgate.data_plane.write.transformed_rows import TransformedRows
 
 _PORTION = (1024 * 1024, 8_192)
 """So many bytes or records of a table are worth decoding: each portion costs 0.7 ms."""
@@ -143,7 +146,8 @@ class BatchRows:
 
     ``add_chunk`` for all chunks, then ``decode_waiting``, then ``finish``; or ``discard``.
     Where records need more than there is, ``finish`` says what, and no file is left. Routes behind
-    a transform look at its rows (``result_routing``), not here.
+    a transform look at its rows (``result_routing``), not here: in this process
+    (``transformed_rows``), or in Spark's next stage.
     """
 
     def __init__(self, plan: WriterPlan, batch: Batch, outlets: Outlets) -> None:
@@ -156,6 +160,9 @@ class BatchRows:
         self._new_tables: dict[str, NewTable] = {}
         self._collect_only = False
         self._only: RoutedTable | None = None
+        self._transformed: TransformedRows | None = None
+        if plan.shaping.transforms_here:
+            self._transformed = _transformed_rows(plan, batch, self._rejected, outlets)
         routing = plan.source.routing
         if routing is None or plan.shaping.transform is not None:
             self._only, tombstones = table_of_start(plan, batch), plan.source.takes_tombstones
@@ -187,6 +194,8 @@ class BatchRows:
         """
         if self._only is not None:
             self._open_table(self._only, self._plan)
+            if self._transformed is not None:
+                self._transformed.require_all_planned()
             return
         self._tables.require_all_planned()
         for _, table in sorted(self._open.items()):
@@ -315,15 +324,26 @@ class BatchRows:
         for table in self._open.values():
             records += table.decoder.records
             deleted += table.decoder.deleted
+        if self._transformed is not None:
+            records -= self._transformed.left_out
         return records, deleted
 
     def _open_table(self, routed: RoutedTable, plan: WriterPlan) -> _Table:
         table = self._open.get(routed.name)
         if table is None:
-            outlet = self._outlets.outlet_of(routed, plan)
+            outlet = self._transformed or self._outlets.outlet_of(routed, plan)
             decoder = decoder_of(routed, plan, self._batch, rejected=self._rejected, outlet=outlet)
             table = self._open[routed.name] = _Table(routed.destination, decoder)
         return table
+
+
+def _transformed_rows(
+    plan: WriterPlan, batch: Batch, rejected: RejectedRecords, outlets: Outlets
+) -> TransformedRows:
+    # Only for sinks with a function: no other needs what routes its result.
+    from headgate.data_plane.write.transformed_rows import TransformedRows
+
+    return TransformedRows(plan, batch, rejected=rejected, outlets=outlets)
 
 
 # ------------------------------------------------------------------------------------------ entries

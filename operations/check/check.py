@@ -47,6 +47,7 @@ from headgate.operations.check.records import (
     check_records,
     check_rows,
 )
+from headgate.operations.check.reports import check_receiver
 from headgate.operations.check.required_grants import RIGHTS, Rights, Role
 from headgate.operations.check.table import (
     NotChecked,
@@ -126,6 +127,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     if can_dry_run(settings) and questions.are_well("source topics", "table"):
         questions.ask("rows", lambda: check_rows(settings))
     _ask_writer(questions, table, settings)
+    _ask_receivers(questions, settings, cluster)
     return tuple(questions.answers)
 
 
@@ -180,6 +182,14 @@ def _ask_writer(questions: Questions, table: TableCheck, settings: SinkSettings)
         questions.ask("executors' tokens", table.check_executor_tokens)
     if settings.transform and questions.are_well("writer", "table"):
         questions.ask("transform", lambda: check_transform(settings))
+
+
+def _ask_receivers(questions: Questions, settings: SinkSettings, cluster: Cluster | None) -> None:
+    lineage, signal = settings.lineage, settings.signal
+    if lineage:
+        questions.ask("lineage", lambda: check_receiver("lineage", lineage, cluster))
+    if signal:
+        questions.ask("signal", lambda: check_receiver("signal", signal, cluster))
 
 
 def _ask_routes(questions: Questions, settings: SinkSettings) -> None:

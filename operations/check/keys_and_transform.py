@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record_codec import key_table_property, marker_property
 from headgate.control_protocol.errors import HeadgateError, KeyUnfit, TableMissing
+from headgate.data_plane.batch.record_numbers import RecordNumbers
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Tombstones
 from headgate.data_plane.files.format_choice import require_format_for_keys
@@ -17,6 +18,8 @@ from headgate.data_plane.routing.keyed_routes import may_have_key, may_lead_to_t
 from headgate.data_plane.spark.job import transform_columns
 from headgate.data_plane.spark.session import open_session
 from headgate.data_plane.spark.transform import transform_of
+from headgate.data_plane.transform.result_rows import RECORD
+from headgate.data_plane.transform.user_function import UserFunction, load_function
 from headgate.operations.access.kafka_connection import compacted_topics, open_source_topics
 from headgate.operations.access.tables import own_tables
 from headgate.operations.check.table import NotChecked
@@ -89,24 +92,30 @@ def _require_key(settings: SinkSettings, name: str, table: Table) -> None:
     require_same_key(name, stored, wanted, filled=filled)
 
 
-# Asks the question of ``headgate check`` about a transform: Spark's own answer, on no rows.
+# Asks the question of ``headgate check`` about a transform: what becomes of no rows.
 
 
 def check_transform(settings: SinkSettings) -> str:
     """Check that the transform can be read, and that its columns fit the table.
 
     With many tables, checks that routes find what they look at. Instead of a cluster, a session on
-    this machine answers: the analysis is the same.
+    this machine answers: the analysis is the same. A function of this process is called once.
     """
     transform = shaping(settings).transform
     assert transform is not None, "asked only when there is one"
-    transform_of(transform)
+    if transform.in_process:
+        load_function(transform.function)
+    else:
+        transform_of(transform)
     try:
         plan = _transform_plan(settings)
     except TableMissing:
         raise NotChecked(
             f"{transform.name} can be read; its columns were not compared because there is no table"
         ) from None
+    if transform.in_process:
+        given = UserFunction(plan, RecordNumbers({})).result_schema().names
+        return f"{transform.name} gives {', '.join(name for name in given if name != RECORD)}"
     options = spark_options(settings)
     session = open_session(
         replace(options, master="" if options.remote else "local[1]", parallelism=1)

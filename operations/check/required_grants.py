@@ -63,7 +63,21 @@ def grant_commands(settings: SinkSettings, role: Role, principal: str) -> str:
         )
         group = f"{settings.source.group_id}-dead-letters"
         lines.append(_acl_command(principal, ("read", "describe"), "group", group))
+    if role is Role.SINK:
+        lines += _report_commands(settings, principal)
     return "\n".join([*lines, "", *_catalog_grants(settings, role, principal), ""])
+
+
+def _report_commands(settings: SinkSettings, principal: str) -> list[str]:
+    """Return what lineage and signals need; their notes are in the control topic."""
+    lines = []
+    for section, given in (("lineage", settings.lineage), ("signal", settings.signal)):
+        if given.topic:
+            lines.append(_acl_command(principal, ("write", "describe"), "topic", given.topic))
+        if given:
+            group = f"{settings.source.group_id}-{section}"
+            lines.append(_acl_command(principal, ("read", "describe"), "group", group))
+    return lines
 
 
 def _acl_command(principal: str, operations: tuple[str, ...], kind: str, name: str) -> str:

@@ -97,7 +97,7 @@ def require_replayable(settings: SinkSettings, names: Collection[str] = ()) -> N
         )
     if settings.transform:
         raise ReplayUnfit(
-            f"sink {settings.name} has a transform, which runs in Spark: single records "
+            f"sink {settings.name} has a transform, which says where records go: single ones "
             "cannot be replayed",
             "send the rows of the quarantine to the topic again",
         )

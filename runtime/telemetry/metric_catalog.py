@@ -65,6 +65,10 @@ MAINTENANCE_REWRITTEN = "headgate_maintenance_rewritten_files_total"
 MAINTENANCE_ORPHANS = "headgate_maintenance_deleted_orphans_total"
 MAINTENANCE_LAST = "headgate_maintenance_last_success_timestamp_seconds"
 LIVE_FILES = "headgate_live_files"
+LINEAGE_EVENTS = "headgate_lineage_events_total"
+LINEAGE_DROPPED = "headgate_lineage_dropped_total"
+SIGNALS = "headgate_signals_total"
+SIGNAL_FAILURES = "headgate_signal_failures_total"
 
 _OF_PROCESS: Mapping[str, Instrument] = {
     BUILD_INFO: Instrument(Kind.GAUGE, ("version",), "Always 1; the label is the running release."),
@@ -204,6 +208,16 @@ _OF_SINK: Mapping[str, Instrument] = {
     ),
     LIVE_FILES: Instrument(
         Kind.GAUGE, ("table",), "Live data files, as the last compaction counted them."
+    ),
+    LINEAGE_EVENTS: Instrument(
+        Kind.COUNTER, ("event",), "Lineage events that their receiver has taken."
+    ),
+    LINEAGE_DROPPED: Instrument(
+        Kind.COUNTER, (), "Lineage events that could not be sent; the next one tells of their rows."
+    ),
+    SIGNALS: Instrument(Kind.COUNTER, (), "Signals that their receiver has taken."),
+    SIGNAL_FAILURES: Instrument(
+        Kind.COUNTER, (), "Tries to send a signal that failed; it is sent again."
     ),
 }
 """Reported by the process that coordinates. Take their maximum by sink."""

@@ -34,6 +34,8 @@ SECRETS: Mapping[str, tuple[str, ...]] = {
     "spark.conf": ("spark.hadoop.fs.s3a.secret.key", "spark.own.opaque"),
     "telemetry.otlp_headers": ("Authorization",),
     "shape.hash_key": ("",),
+    "lineage.token": ("",),
+    "signal.token": ("",),
     "http.viewer_token": ("",),
     "http.operator_token": ("",),
 }

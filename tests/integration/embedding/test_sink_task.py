@@ -16,8 +16,10 @@ from support.local_catalog import LocalCatalog
 
 from headgate import ConsumerSteering, SinkTask, open_task, partitions_of, records_of
 from headgate.config.load import parse
+from headgate.config.sections import TransformSettings, WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import OtherConfiguration, PoisonRecord
+from headgate.operations.audit.audit import audit
 
 pytestmark = pytest.mark.integration
 
@@ -112,6 +114,21 @@ def test_a_loop_that_puts_records_fills_the_table_exactly_once_over_restarts(
     table = rows(sqlite_catalog)
     assert table.num_rows == 6_000
     assert_exactly_once(table, read_source(bootstrap, settings.election_topic))
+
+
+def test_shape_5_a_function_of_ones_own_decides_which_records_that_were_put_become_rows(
+    settings: SinkSettings, sqlite_catalog: LocalCatalog, bootstrap: str
+) -> None:
+    function = TransformSettings(python="support.user_functions:odd")
+    spark = replace(settings.spark, writer=WriterKind.IN_PROCESS)
+    settings = replace(settings, transform=function, spark=spark)
+    produce(settings, [json.dumps({"number": n}).encode() for n in range(3_000)])
+    loop(settings, lambda task: settled(task) >= 3_000)
+    found = sorted(rows(sqlite_catalog).to_pylist(), key=lambda row: row["number"])
+    assert [row["number"] for row in found] == list(range(1, 3_000, 2))
+    places = [(row["partition"], row["offset"]) for row in found]
+    assert places == [(n % 3, n // 3) for n in range(1, 3_000, 2)]
+    assert audit(settings).skipped_records == 1_500
 
 
 def test_a_poison_record_ends_the_loop_with_its_place(

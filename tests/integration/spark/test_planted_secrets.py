@@ -166,6 +166,8 @@ def _planted(spark: dict[str, str], ui: int, events: Path, face: int) -> Section
         at, key = (section, name) if name else section.rsplit(".", 1)
         sections.setdefault(at, {})[key] = reference(section, name)
     sections["http"]["listen"] = f"127.0.0.1:{face}"
+    for reports in ("lineage", "signal"):  # nobody is there, which is logged
+        sections[reports]["url"] = "http://127.0.0.1:1/hook"
     sections["spark"] = dict(spark)
     sections["shape"] |= {
         "where": "id >= 0",

@@ -3,10 +3,16 @@ ROUTE-7, LEDGER-1)."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from integration.conftest import Deploy
+from integration.deployment import HEADGATE
 from integration.iceberg.rest_server import LyingProxy
+from integration.sink.test_reports import records_of
 from integration.tables.routed_sink import (
     ROUTED_COLUMNS,
     judge,
@@ -217,3 +223,60 @@ def test_a_transform_says_where_each_row_goes(deploy: Deploy) -> None:
     assert (report.total("in_table"), report.total("in_quarantine")) == (540, 270)
     said = {check.what: check for check in check_sink(sink.settings)}
     assert said["transform"].state is State.OK, said["transform"]
+
+
+def test_a_function_says_where_each_row_goes_though_its_process_is_killed(
+    deploy: Deploy, monkeypatch: pytest.MonkeyPatch, topic_factory: Callable[..., str]
+) -> None:
+    """SHAPE-5, REPORT-2, REPORT-3: without Spark; and what is told of many tables."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    own_process, hours = (str(HEADGATE), "run"), topic_factory(1)
+    sink = routed(
+        deploy,
+        {
+            "transform": {
+                "python": "support.user_functions:to_tables",
+                "columns": ROUTED_COLUMNS,
+            },
+            "tables.create": None,
+            "tables.table": None,
+            "tables.route": [{"field": "_table", "to": "db.zone_{field}"}],
+            "signal": {"topic": hours},
+            "quarantine": {
+                "policy": "quarantine",
+                "per_thousand_max": 1_000,
+                "table": "db.rejected",
+            },
+        },
+    )
+    told = sink.sink_file.with_name("lineage.json")
+    sink.change({"lineage": {"file": str(told), "every_ms": 1_000}})
+    with_zones(sink)
+    sink.bad_every = 10
+    sink.start(1, own_process)
+    for topic in sink.topics:
+        sink.produce(300, topic)
+    sink.wait_for_commits()
+    sink.kill(sink.participants[0])
+    sink.start(1, own_process)
+    for topic in sink.topics:
+        sink.produce(300, topic)
+    sink.wait_until_lag_zero()
+    sink.wait_until(lambda: bool(records_of(sink.bootstrap, hours)), "a signal")
+    sink.stop()
+    counts = judge(sink, ["db.zone_a", "db.zone_b"])
+    good = [n for n in range(sink.produced) if n % 10]
+    assert counts["db.zone_a"] == sum(n % 3 == 0 for n in good)
+    assert counts["db.zone_b"] == sum(n % 3 == 1 for n in good)
+    report = audit(sink.settings)
+    assert (report.findings, report.unproven) == ((), ())
+    said = {check.what: check for check in check_sink(sink.settings)}
+    assert said["transform"].state is State.OK, said["transform"]
+    assert said["rows"].state is State.OK, said["rows"]
+    events = [json.loads(line) for line in told.read_text().splitlines()]
+    assert events[-1]["eventType"] == "COMPLETE"
+    outputs = {output["name"] for output in events[-1]["outputs"]}
+    assert {"db.zone_a", "db.zone_b", "db.rejected"} <= outputs
+    assert any(name.endswith("/ledger") for name in outputs)
+    for signal in records_of(sink.bootstrap, hours):
+        assert (signal["table"], signal["suspended"]) == ("db.ledger", [])

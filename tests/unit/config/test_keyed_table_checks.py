@@ -23,6 +23,7 @@ from headgate.config.sections import (
     SourceSettings,
     SparkSettings,
     TransformSettings,
+    WriterKind,
 )
 from headgate.config.setting_types import Properties
 from headgate.config.shared_configuration import agreed_settings
@@ -101,6 +102,14 @@ def test_the_keys_columns_become_the_identifier_fields() -> None:
             "keep-offsets",
         ),
         (lambda: settings("id", transform=TransformSettings(sql="SELECT 1")), "a transform"),
+        (
+            lambda: settings(
+                "id",
+                transform=TransformSettings(python="a:b"),
+                spark=SparkSettings(writer=WriterKind.IN_PROCESS),
+            ),
+            "a transform",
+        ),
         (lambda: settings("id", shared_with=("other",)), "shared_with"),
         (
             lambda: settings(

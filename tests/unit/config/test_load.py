@@ -303,7 +303,7 @@ def test_a_wrong_type_says_what_it_must_be(section: str, message: str) -> None:
         (
             "[table]",
             '[transform]\nsql = "SELECT 1"\n[spark]\nwriter = "in-process"\n[table]',
-            "a transform needs Spark",
+            "transform.sql needs Spark",
         ),
         (
             "[table]",

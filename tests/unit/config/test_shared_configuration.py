@@ -53,6 +53,15 @@ def test_what_is_read_and_where_it_goes_must_be_equal(before: str, now: str, nam
     assert {part for part in one.keys() | other.keys() if one[part] != other[part]} == {name}
 
 
+def test_one_function_is_not_the_same_in_spark_and_in_process() -> None:
+    """It gets a DataFrame there, and Arrow batches here: two members would write other rows."""
+    function = '[transform]\npython = "a:b"\n'
+    in_spark = agreed_settings(parse(FILE + function))
+    here = agreed_settings(parse(FILE + function + '[spark]\nwriter = "in-process"\n'))
+    assert in_spark["transform"] != here["transform"]
+    assert {part for part in here if in_spark[part] != here[part]} == {"transform"}
+
+
 def test_the_coordinator_knows_its_control_topics_name() -> None:
     assert build_identity(parse(FILE), Sender("one", "life")).control_topic == "control"
 

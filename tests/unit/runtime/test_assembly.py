@@ -17,7 +17,7 @@ from headgate.runtime.assembly import SystemClock, open_task
 def test_a_task_in_somebodys_loop_takes_no_transform() -> None:
     settings = replace(parse(MINIMAL), transform=TransformSettings(sql="SELECT id FROM records"))
     opening = open_task(settings, steering=object())  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="a transform needs Spark"), opening:
+    with pytest.raises(ConfigurationError, match="the transform needs Spark"), opening:
         pass
 
 

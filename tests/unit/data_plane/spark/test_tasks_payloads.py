@@ -67,6 +67,8 @@ def settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SinkSettings:
         f"[spark.conf]\n{section_toml('spark.conf')}"
         f"[telemetry.otlp_headers]\n{section_toml('telemetry.otlp_headers')}"
         f'[shape]\nhash = ["id"]\n{section_toml("shape.hash_key")}'
+        f'[lineage]\nurl = "http://127.0.0.1:1"\n{section_toml("lineage.token")}'
+        f'[signal]\nurl = "http://127.0.0.1:1"\n{section_toml("signal.token")}'
         f"[http]\n{section_toml('http.viewer_token')}{section_toml('http.operator_token')}"
     )
 

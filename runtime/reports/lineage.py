@@ -1,0 +1,266 @@
+"""Tells lineage: OpenLineage events of an epoch, by what the table says (rule REPORT-2).
+
+There is no queue: what an event tells is read from the table when it is sent. So one that could not
+be sent is dropped and counted, and the next one tells of its commits, too.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from urllib.parse import urlsplit
+
+from headgate.config.column_rule_checks import decoded_column_rules
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import HeadgateError, SinkStopped
+from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.control_protocol.table_history import Newest, SinkCommit
+from headgate.kafka.record_sender import GroupNote
+from headgate.runtime.reports.openlineage import (
+    Brought,
+    Epoch,
+    Kind,
+    OutputColumn,
+    OutputTable,
+    Sink,
+    Told,
+    build_event,
+)
+from headgate.runtime.reports.receivers import open_receiver
+from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.telemetry import metric_catalog as names
+from headgate.runtime.woken_thread import Pauses, WokenThread
+
+_log = redacted_logger("headgate.coordinator")
+
+_OUTPUTS_MAX = 100
+_SNAPSHOTS = 5
+_BEFORE_MS = 600_000
+"""Clocks of a catalog and of this process differ by less."""
+
+Count = Callable[[str, float, Mapping[str, str]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """The table as it was read back: this life's ``own`` commits, and what came ``before``."""
+
+    uuid: str
+    own: tuple[SinkCommit, ...]
+    before: SinkCommit | None
+    outputs: tuple[OutputTable, ...]
+
+
+def read_table(settings: SinkSettings, life: Sender, since_ms: int) -> TableRead:
+    """Read what this life's coordinator has committed. Raises what reading a table raises."""
+    with open_tables_read_only(settings) as tables:
+        reader = tables.reader
+        view, history = reader.view(), reader.history(Newest(_SNAPSHOTS, since_ms))
+        names_of_columns = () if settings.tables else tuple(reader.columns())
+    own = tuple(commit for commit in history.commits if commit.record.coordinator == life)
+    others = [c for c in history.commits if c.record.coordinator != life and not c.record.command]
+    older = [c for c in others if not own or c.record.transaction < own[0].record.transaction]
+    return TableRead(
+        view.uuid,
+        own,
+        older[-1] if older else None,
+        tuple(_outputs(settings, view, names_of_columns, own[-1].snapshot_id if own else None)),
+    )
+
+
+def _outputs(
+    settings: SinkSettings, view: TableView, columns: Sequence[str], snapshot_id: int | None
+) -> list[OutputTable]:
+    own = OutputTable(view.table, view.location, _columns_of(settings, columns), snapshot_id)
+    filled = [OutputTable(name) for name in sorted(view.filled)[:_OUTPUTS_MAX]]
+    aside = settings.quarantine.table if settings.quarantine.keeps_rejected else ""
+    others = [each for each in filled if each.name not in (aside, view.table)]
+    return [own, *others, *([OutputTable(aside)] if aside else [])]
+
+
+def _columns_of(settings: SinkSettings, columns: Sequence[str]) -> tuple[OutputColumn, ...]:
+    """Return the columns with the fields that they are read from; behind a transform nobody knows
+    these."""
+    rules = decoded_column_rules(settings)
+    of_record = set(settings.table.record_columns.columns_by_part().values())
+    result = []
+    for name in columns:
+        rule = rules.get(name)
+        hidden = name in settings.shape.hidden
+        if settings.transform or name in of_record or (rule and rule.value is not None):
+            result.append(OutputColumn(name, hidden=hidden))
+            continue
+        source = ".".join(rule.path) if rule and rule.path else name
+        changed = rule is not None and (rule.as_text or bool(rule.unit))
+        result.append(OutputColumn(name, source, hidden, changed))
+    return tuple(result)
+
+
+def sink_of(settings: SinkSettings) -> Sink:
+    """Return what its events say of the sink."""
+    first = settings.kafka.get("bootstrap.servers", "").split(",")[0].strip()
+    broker = urlsplit(first if "://" in first else f"//{first}").netloc
+    lineage = settings.lineage
+    return Sink(
+        settings.name,
+        lineage.namespace,
+        lineage.cluster or broker,
+        settings.catalog.name,
+        version("headgate"),
+    )
+
+
+class Lineage:
+    """Tells of one coordinator's life; ``close`` ends it, and its run.
+
+    ``failure`` returns the error that ends the life, if one does.
+    """
+
+    def __init__(
+        self,
+        settings: SinkSettings,
+        life: Sender,
+        count: Count,
+        failure: Callable[[], BaseException | None] = lambda: None,
+    ) -> None:
+        self._settings = settings
+        self._life = life
+        self._count = count
+        self._failure = failure
+        self._sink = sink_of(settings)
+        self._since_ms = _wall_ms() - _BEFORE_MS
+        self._told = 0
+        self._is_started = False
+        self._failing = ""
+        group = f"{settings.source.group_id}-lineage"
+        self._note = GroupNote(settings.kafka, group, settings.control.topic)
+        pauses = Pauses(between_s=settings.lineage.every_ms / 1000)
+        self._thread = WokenThread("headgate-lineage", self._tell, pauses, self._tell_end)
+
+    def on_landed(self, view: TableView) -> None:  # noqa: ARG002 - it is read back when it is told
+        """Take a commit; costs nothing but a flag."""
+        self._thread.wake()
+
+    def close(self) -> None:
+        """End the thread, and with it the run."""
+        self._thread.close()
+
+    def _tell(self) -> bool:
+        """Tell of new commits, and return whether all is told."""
+        try:
+            read = read_table(self._settings, self._life, self._since_ms)
+        except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
+            self._complain(error)
+            return False
+        if not read.own:
+            return True
+        if not self._is_started:
+            self._abort_predecessor(read)
+            first = read.own[0]
+            told = self._about(read, first, Brought())
+            self._is_started = self._send(Kind.START, self._epoch(read, first), told)
+            if not self._is_started:
+                return False
+        return self._tell_commits(Kind.RUNNING, read)
+
+    def _tell_commits(self, kind: Kind, read: TableRead, code: str = "") -> bool:
+        """Send an event of the commits that no event has told of."""
+        new = [each for each in read.own if int(each.record.transaction.number) > self._told]
+        if kind is Kind.RUNNING and not new:
+            return True
+        newest = read.own[-1]
+        brought = Brought(
+            rows=sum(each.record.records for each in new),
+            files=sum(each.added_files for each in new),
+            commits=len(new),
+        )
+        told = self._about(read, newest, brought, code)
+        if not self._send(kind, self._epoch(read, newest), told):
+            return False
+        self._told = int(newest.record.transaction.number)
+        self._since_ms = newest.committed_ms
+        return True
+
+    def _abort_predecessor(self, read: TableRead) -> None:
+        """End the run of the epoch before, unless its coordinator has done so."""
+        before = read.before
+        if before is None:
+            return
+        epoch = self._epoch(read, before)
+        try:
+            ended = json.loads(self._note.read() or "[]")
+        except (HeadgateError, ValueError) as error:
+            self._complain(error)
+            self._count(names.LINEAGE_DROPPED, 1, {})
+            return
+        if ended == [read.uuid, epoch.number]:
+            return
+        self._send(Kind.ABORT, epoch, self._about(read, before, Brought()))
+
+    def _tell_end(self) -> None:
+        """Tell how the run ended, as far as a bounded wait allows."""
+        if not self._is_started:
+            return
+        error = self._failure()
+        # What is no ``Exception`` ends the process because somebody asked for it.
+        orderly = not isinstance(error, Exception) or isinstance(error, SinkStopped)
+        named = error.code if isinstance(error, HeadgateError) else HeadgateError.code
+        code = "" if orderly else named
+        try:
+            read = read_table(self._settings, self._life, self._since_ms)
+            if not read.own:
+                return
+            if self._tell_commits(Kind.COMPLETE if orderly else Kind.FAIL, read, code):
+                epoch = self._epoch(read, read.own[-1])
+                self._note.store(json.dumps([read.uuid, epoch.number]))
+        except Exception as trouble:  # noqa: BLE001 - as in _tell
+            self._complain(trouble)
+
+    def _epoch(self, read: TableRead, commit: SinkCommit) -> Epoch:
+        return Epoch(int(commit.record.transaction.epoch), read.uuid)
+
+    def _about(self, read: TableRead, commit: SinkCommit, brought: Brought, code: str = "") -> Told:
+        offsets: dict[str, dict[int, int]] = {}
+        for at, offset in commit.record.offsets.items():
+            offsets.setdefault(at.topic, {})[at.partition] = offset
+        return Told(
+            time_ms=commit.committed_ms if not code else _wall_ms(),
+            topics=tuple(sorted(commit.record.topic_ids)),
+            outputs=read.outputs,
+            brought=brought,
+            transaction=str(commit.record.transaction),
+            offsets=offsets,
+            code=code,
+        )
+
+    def _send(self, kind: Kind, epoch: Epoch, told: Told) -> bool:
+        event = build_event(kind, self._sink, epoch, told)
+        settings = self._settings
+        try:
+            receiver = open_receiver("lineage", settings.lineage, settings.kafka, lambda: False)
+            try:
+                receiver.send(f"{epoch.run_id(self._sink)}", event)
+            finally:
+                receiver.close()
+        except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
+            self._count(names.LINEAGE_DROPPED, 1, {})
+            self._complain(error)
+            return False
+        self._failing = ""
+        self._count(names.LINEAGE_EVENTS, 1, {"event": kind.value.lower()})
+        return True
+
+    def _complain(self, error: Exception) -> None:
+        text = str(error) if isinstance(error, (HeadgateError, OSError)) else repr(error)
+        if text != self._failing:
+            _log.warning("lineage is not told, and its commits with the next event: %s", text)
+        self._failing = text
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,201 @@
+"""Signals that the table is complete up to an hour or a day (rule REPORT-3).
+
+What is said is read back from the table, and what was said is a note of a group of its own: so a
+successor says what is missing. At least once, in order, never early.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.errors import HeadgateError, TableMissing
+from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.kafka.record_sender import GroupNote
+from headgate.runtime.reports.receivers import Receiver, open_receiver
+from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
+from headgate.runtime.telemetry import metric_catalog as names
+from headgate.runtime.woken_thread import Pauses, WokenThread
+
+_log = redacted_logger("headgate.coordinator")
+
+Count = Callable[[str, float, Mapping[str, str]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """What the table says of itself.
+
+    ``through_ms``: everything older is in all tables, but for those that are ``suspended``;
+    ``decided_ms``: the same for what is decided, and may still be pending for one of many tables.
+    """
+
+    uuid: str
+    through_ms: int | None
+    decided_ms: int | None
+    record: CommitRecord | None = None
+    snapshot_id: int | None = None
+    suspended: tuple[str, ...] = ()
+
+
+def read_complete(settings: SinkSettings) -> Complete:
+    """Read up to which time the sink's tables are complete. Raises what reading them raises."""
+    with open_tables_read_only(settings) as tables:
+        view = tables.reader.view()
+        record = view.record
+        if record is None or record.valid_through_ms is None:
+            return Complete(view.uuid, None, None)
+        suspended = tuple(sorted(each.table for each in record.suspended))
+        through: int | None = record.valid_through_ms
+        if settings.tables:
+            through = _delivered_through(tables, record, through)
+        return Complete(view.uuid, through, record.valid_through_ms, record, view.tag, suspended)
+
+
+def _delivered_through(tables: SinkTables, record: CommitRecord, through: int | None) -> int | None:
+    """Return the time of the table that is furthest behind, of those that rows are pending for.
+
+    The primary was read before: a table that has received something since is only further.
+    """
+    aside = {tables.settings.quarantine.table, *(each.table for each in record.suspended)}
+    waiting = {each.table for each in tables.undelivered_commits(record)} - aside
+    for name in sorted(waiting):
+        with tables.open_at_rest(name) as table:
+            own = table.reader.view().record
+        if own is None or own.valid_through_ms is None or through is None:
+            return None
+        through = min(through, own.valid_through_ms)
+    return through
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Up to where signals were confirmed, of the table with this UUID."""
+
+    uuid: str
+    through_ms: int
+
+    def to_note(self) -> str:
+        return json.dumps([self.uuid, self.through_ms])
+
+    @classmethod
+    def from_note(cls, note: str) -> Said | None:
+        """Parse a note; ``None`` for any other text."""
+        try:
+            uuid, through_ms = json.loads(note)
+            return cls(str(uuid), int(through_ms))
+        except (ValueError, TypeError):
+            return None
+
+
+def last_passed(time_ms: int | None, unit_ms: int, now_ms: int) -> int | None:
+    """Return the end of the last hour or day that this time has passed.
+
+    Nothing beyond this machine's clock: one record with a time of the year 9999 would say all that
+    is ever to be said.
+    """
+    if time_ms is None:
+        return None
+    passed = min(time_ms, now_ms)
+    return passed - passed % unit_ms
+
+
+def signal_of(
+    settings: SinkSettings, complete: Complete, said: Said | None, through_ms: int
+) -> Mapping[str, Any]:
+    """Return what is sent, as JSON values. It holds names, times and numbers, and no content."""
+    record = complete.record
+    since = said.through_ms if said and said.uuid == complete.uuid else None
+    return {
+        "sink": settings.name,
+        "table": settings.table.identifier,
+        "every": settings.signal.every.value,
+        "complete_since": None if since is None else _time(since),
+        "complete_through": _time(through_ms),
+        "transaction": str(record.transaction) if record else None,
+        "snapshot_id": complete.snapshot_id,
+        "suspended": list(complete.suspended),
+    }
+
+
+class Signals:
+    """Says what has passed, beside one coordinator; ``close`` ends it."""
+
+    def __init__(self, settings: SinkSettings, count: Count) -> None:
+        self._settings = settings
+        self._count = count
+        self._unit_ms = settings.signal.every.unit_ms
+        self._known_ms = -1
+        self._failing = ""
+        group = f"{settings.source.group_id}-signal"
+        self._note = GroupNote(settings.kafka, group, settings.control.topic)
+        self._thread = WokenThread("headgate-signal", self._say_passed, Pauses())
+        self._thread.wake()  # whoever led before may have died before it said something
+
+    def on_landed(self, view: TableView) -> None:
+        """Take a commit; costs a comparison, unless an hour or a day has passed."""
+        passed = self._passed(view.record.valid_through_ms if view.record else None)
+        if passed is not None and passed > self._known_ms:
+            self._thread.wake()
+
+    def close(self) -> None:
+        """End the thread. The next coordinator says what is not said yet."""
+        self._thread.close()
+
+    def _say_passed(self) -> bool:
+        """Say what has passed, and return whether all is said."""
+        try:
+            is_all = self._say()
+        except TableMissing:
+            return True
+        except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
+            self._count(names.SIGNAL_FAILURES, 1, {})
+            text = str(error) if isinstance(error, (HeadgateError, OSError)) else repr(error)
+            if not self._thread.is_ending() and text != self._failing:
+                _log.warning("a signal waits and will be sent again: %s", text)
+            self._failing = text
+            return False
+        self._failing = ""
+        return is_all
+
+    def _say(self) -> bool:
+        # The note first: of two coordinators, an old one then knows what the new one has said.
+        said = Said.from_note(self._note.read())
+        complete = read_complete(self._settings)
+        passed = self._passed(complete.through_ms)
+        known = said.through_ms if said and said.uuid == complete.uuid else -1
+        if passed is not None and passed > known:
+            self._send(complete, said, passed)
+            known = passed
+        elif said:
+            self._note.store(said.to_note())  # brokers forget a silent group
+        self._known_ms = known
+        decided = self._passed(complete.decided_ms)
+        return decided is None or decided <= known
+
+    def _send(self, complete: Complete, said: Said | None, passed: int) -> None:
+        settings = self._settings
+        key = f"{complete.uuid}:{settings.name}:{settings.signal.every.value}:{passed}"
+        receiver: Receiver = open_receiver(
+            "signal", settings.signal, settings.kafka, self._thread.is_ending
+        )
+        try:
+            receiver.send(key, signal_of(settings, complete, said, passed))
+        finally:
+            receiver.close()
+        self._count(names.SIGNALS, 1, {})
+        self._note.store(Said(complete.uuid, passed).to_note())
+
+    def _passed(self, time_ms: int | None) -> int | None:
+        return last_passed(time_ms, self._unit_ms, time.time_ns() // 1_000_000)
+
+
+def _time(time_ms: int) -> str:
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
