@@ -13,6 +13,7 @@ import re
 import resource
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -55,6 +56,9 @@ _HEAD_ENDS = re.compile(rb"\n\r?\n")
 _TARGET_BYTES_MAX = 8_192
 _ANSWERS_END_WITHIN_S = 1.0
 _NO_ROOM_S = 0.05
+_SWITCH_INTERVAL_S = 0.001
+"""How long a thread that computes may keep the interpreter from this one: a TLS handshake gives it
+up a dozen times, whatever its sockets do, and would wait five milliseconds each time."""
 
 
 class _Waiting:
@@ -105,12 +109,14 @@ class _Waiting:
     def _drop_late(self) -> None:
         """Close some of those whose time is over, and more a little later.
 
-        Who is closed comes again at once: a thousand would come in one moment.
+        Who is closed comes again at once: a thousand would come in one moment. And while some wait
+        to be served, whoever comes is served before them, so for as long again nobody is closed.
         """
         self._timer = None
         now = asyncio.get_running_loop().time()
+        over = now - WHOLE_WITHIN_S if self.to_serve else now
         for until in tuple(islice(self._until.values(), _CLOSED_AT_ONCE)):
-            if until <= now:
+            if until <= over:
                 self.drop_oldest()
         self._schedule_drop_late(earliest=now + _CLOSED_EACH_S)
 
@@ -427,6 +433,31 @@ def _log_connection_error(loop: asyncio.AbstractEventLoop, context: dict[str, An
     _log.debug("a connection ended: %s", context["message"], exc_info=context.get("exception"))
 
 
+class _SwitchInterval:
+    """Shortens the time after which threads take turns, while anybody in this process serves."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._servers = 0
+        self._before_s = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._servers:
+                self._before_s = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before_s, _SWITCH_INTERVAL_S))
+            self._servers += 1
+
+    def __exit__(self, *raised: object) -> None:
+        with self._lock:
+            self._servers -= 1
+            if not self._servers:
+                sys.setswitchinterval(self._before_s)
+
+
+_switch_interval = _SwitchInterval()
+
+
 @contextmanager
 def serving(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
     """Serve until the end of the body; yield the URL. Raises ``ConfigurationError``."""
@@ -447,8 +478,9 @@ def serving(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
     server = _Server(face, listening, tls)
     thread = threading.Thread(target=server.run, name="headgate-http", daemon=True)
     thread.start()
-    try:
-        yield url
-    finally:
-        server.stop()
-        thread.join(WHOLE_WITHIN_S)
+    with _switch_interval:
+        try:
+            yield url
+        finally:
+            server.stop()
+            thread.join(WHOLE_WITHIN_S)
