@@ -15,6 +15,7 @@ import socket
 import ssl
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from email.utils import formatdate
@@ -72,22 +73,34 @@ class _Waiting:
         self._serve_soon = serve_soon
         self._most = most
         self._until: dict[_Caller, float] = {}
+        self._of_address: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, caller: _Caller) -> None:
         self.remove(caller)
         self._until[caller] = asyncio.get_running_loop().time() + WHOLE_WITHIN_S
+        self._of_address[caller.address] += 1
         if len(self._until) > self._most:
             self.drop_oldest()
         self._schedule_drop_late()
 
     def remove(self, caller: _Caller) -> None:
-        self._until.pop(caller, None)
         self.to_serve.pop(caller, None)
+        if self._until.pop(caller, None) is None:
+            return
+        self._of_address[caller.address] -= 1
+        if not self._of_address[caller.address]:
+            del self._of_address[caller.address]
 
     def on_whole_request(self, caller: _Caller) -> None:
         self.to_serve[caller] = None
         self._serve_soon()
+
+    def pop_to_serve(self) -> _Caller:
+        """Return the newest of those from the address that waits with the fewest."""
+        caller = min(reversed(self.to_serve), key=lambda each: self._of_address[each.address])
+        del self.to_serve[caller]
+        return caller
 
     def drop_oldest(self) -> None:
         if (oldest := next(iter(self._until), None)) is not None:
@@ -147,6 +160,7 @@ class _Caller:
         self, taken: KeptSocket, waiting: _Waiting, is_whole: Callable[[bytes], bool]
     ) -> None:
         self.socket = taken
+        self.address = str(taken.getpeername()[0])
         self.received = b""
         self.drop: Callable[[], object] = self.hang_up
         self._waiting, self._is_whole = waiting, is_whole
@@ -388,13 +402,15 @@ class _Server:
     def _serve_newest(self) -> None:
         """Begin with the newest: a probe that comes last would else wait for all before it.
 
+        But first with who asks rarely: a probe would else wait for all who come behind it.
+
         No more are begun while what a few have said is not read: with TLS that is a signature each.
         Who is left over waits no longer than anybody may.
         """
         self._serves = False
         self._begun = [each for each in self._begun if each.socket.has_unread]
         while self._waiting.to_serve and len(self._begun) < _BEGUN_AT_ONCE:
-            self._begin_connection(self._waiting.to_serve.popitem()[0])
+            self._begin_connection(self._waiting.pop_to_serve())
         if self._waiting.to_serve:
             self._schedule_serving()
 
