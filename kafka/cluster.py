@@ -209,24 +209,27 @@ def _operation_names(operations: Any) -> frozenset[str] | None:
     return None if operations is None else frozenset(o.name.lower() for o in operations)
 
 
+def _new_reader(
+    settings: Mapping[str, str], group_id: str, own: Mapping[str, bool]
+) -> kafka.Consumer:
+    config = {**silent(settings), "group.id": group_id, "enable.auto.commit": False, **own}
+    try:
+        return new_consumer(config)
+    except (kafka.KafkaException, ValueError, TypeError) as error:
+        raise settings_error(error, settings) from error
+
+
 def newest_messages(
     settings: Mapping[str, str], topic: str, group_id: str, messages: int
 ) -> list[bytes]:
     """Return the values of partition 0's last ``messages``, oldest first; none without the topic.
 
     A consumer must name a group; this one is neither joined nor committed to. Raises
-    ``Unreachable``, ``MissingRights``.
+    ``Unreachable``, ``MissingRights``, ``ConfigurationError``.
     """
     at = kafka.TopicPartition(topic, 0)
-    consumer = new_consumer(
-        {
-            **silent(settings),
-            "group.id": group_id,
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
-        }
-    )
+    own = {"enable.auto.offset.store": False, "enable.partition.eof": True}
+    consumer = _new_reader(settings, group_id, own)
     try:
         low, high = consumer.get_watermark_offsets(at, timeout=ANSWER_S_MAX)
         at.offset = max(low, high - messages)
@@ -249,7 +252,7 @@ def newest_append_time(
     is none, or the topic takes its writers' time. Raises as ``newest_messages``.
     """
     at = kafka.TopicPartition(topic, 0)
-    consumer = new_consumer({**silent(settings), "group.id": group_id, "enable.auto.commit": False})
+    consumer = _new_reader(settings, group_id, {})
     try:
         low, high = consumer.get_watermark_offsets(at, timeout=ANSWER_S_MAX)
         at.offset = high if wait_s else max(low, high - 1)

@@ -20,6 +20,7 @@ from headgate.config.registry_auth_settings import REGISTRY_AUTH
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration_if_created, declared_table
 from headgate.config.table_format_registry import spark_session_conf
+from headgate.config.table_settings import ICEBERG
 from headgate.control_protocol.errors import (
     CatalogRefused,
     HeadgateError,
@@ -212,9 +213,14 @@ class TableCheck:
         """Return where the table is, or will be."""
         return self._layout.location if self._layout else future_location(self._settings)
 
-    def _file_properties(self) -> dict[str, str]:
+    def _data_location(self) -> str:
+        """Return where a property puts the data files, which may be another store; mostly empty."""
+        own = self._settings.table.properties if self._settings.table.type == ICEBERG else {}
+        properties = own if self._found is None else self._found.properties
+        return str(properties.get("write.data.path", ""))
+
+    def _file_properties(self, location: str) -> dict[str, str]:
         """Return a participant's properties, which a catalog may only give out with a table."""
-        location = self._table_location()
         if self._found is not None:
             return file_properties(self._found.io.properties, location)
         if self.has_catalog and "://" not in location:
@@ -261,12 +267,17 @@ class TableCheck:
 
     def check_storage(self) -> str:
         """Check a local folder's rights; on an object store, write, read and remove a file."""
-        location = self._table_location()
+        places = [self._table_location()]
+        if own := self._data_location():
+            places.append(own)
+        return "; ".join(map(self._check_place, places))
+
+    def _check_place(self, location: str) -> str:
         require_writable_place(location)
         if (folder := local_path(location)) is not None:
             _require_disk_space(folder)
             return f"{folder} may be written"
-        path = try_store(self._file_properties(), location)
+        path = try_store(self._file_properties(location), location)
         return f"{path} was written, read and removed again"
 
     def check_executors(self) -> str:
@@ -278,7 +289,7 @@ class TableCheck:
             raise NotChecked(f"whether each of them has the folder {location} is not asked")
         from headgate.data_plane.spark.executor_store_check import try_from_executors
 
-        properties = self._file_properties()
+        properties = self._file_properties(location)
         return self._ask_executors(
             lambda session: try_from_executors(session, properties, location)
         )

@@ -57,7 +57,7 @@ def plan_from_group(
     if view.record is None and view.lineage is Lineage.FRESH:
         return _plan_first(settings, view, topics, offsets)
     assignments = [f"{at}={offset}" for at, offset in sorted(offsets.items())]
-    return plan_moves(settings, assignments, deleted_back=deleted_back)
+    return plan_moves(settings, assignments, deleted_back=deleted_back, takes_other_topics=True)
 
 
 def _read_mapped(

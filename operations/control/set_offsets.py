@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headgate.config.keyed_table_checks import find_added_partitions
 from headgate.config.sections import timestamp_ms
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import CommitRecord, require_rollback_finished
+from headgate.control_protocol.commit_record import (
+    CommitRecord,
+    cohorts_of_kept_topics,
+    require_rollback_finished,
+)
 from headgate.control_protocol.errors import (
     ConfigurationError,
     RetryLater,
@@ -60,29 +64,43 @@ class OffsetMove:
 
 @dataclass(frozen=True, slots=True)
 class OffsetPlan:
-    """What to do to the table as it was read; a plan changes nothing."""
+    """What to do to the table as it was read; a plan changes nothing.
+
+    ``anew``: topics that are others than those of the stored offsets.
+    """
 
     view: TableView
     record: CommitRecord
     moves: tuple[OffsetMove, ...]
+    anew: frozenset[str] = frozenset()
 
     def describe(self) -> Iterator[str]:
-        """Yield what each move does; to a table without offsets none brings or takes a record."""
+        """Yield what each move does; where no offset is stored none brings or takes a record."""
+        if self.anew:
+            yield (
+                f"{', '.join(sorted(self.anew))}: not the topic that was read before (another "
+                "cluster, or re-created); its records begin where the group's word says"
+            )
         for move in self.moves:
-            if self.view.record is None:
+            if self.view.record is None or move.partition.topic in self.anew:
                 yield f"{move.partition}: begins at {move.end}"
             else:
                 yield str(move)
 
 
 def plan_moves(
-    settings: SinkSettings, assignments: Iterable[str], *, deleted_back: bool = False
+    settings: SinkSettings,
+    assignments: Iterable[str],
+    *,
+    deleted_back: bool = False,
+    takes_other_topics: bool = False,
 ) -> OffsetPlan:
     """Plan the assignments: ``topic/0=17``, ``topic/0=earliest``, ``topic=TIME``.
 
     By a time, it continues from the first record with that timestamp or a later one.
     ``deleted_back``: records whose rows people deleted may be read again; else they stand in the
-    way (``DeletedBack``).
+    way (``DeletedBack``). ``takes_other_topics``: a topic of the same name with another id, as on
+    another cluster, begins anew where the assignments say, else at its log's begin.
 
     Raises ``ConfigurationError`` for an invalid request, and while participants are alive;
     ``RetryLater`` if table or source do not answer; ``StopSink`` if the table is not in order, or
@@ -98,6 +116,11 @@ def plan_moves(
     with open_source_topics(settings) as topics:
         described = topics.describe()
         partitions = _expand_to_partitions(parsed, described, topics.offsets_at)
+    anew = frozenset[str]()
+    if takes_other_topics:
+        record, begun = _with_topics_of_now(record, described)
+        anew = frozenset(at.topic for at in begun)
+        partitions = {**{at: str(begin) for at, begin in begun.items()}, **partitions}
     _require_not_added_partitions(settings, record, partitions)
     moves = [
         OffsetMove(at, record.offsets.get(at, 0), _resolve_offset(at, text, described, record))
@@ -106,7 +129,34 @@ def plan_moves(
     if not deleted_back:
         after = {move.partition: move.end for move in moves}
         require_not_read_again(settings, record.offsets, after, record.topic_ids)
-    return OffsetPlan(view, record, tuple(move for move in moves if move.begin != move.end))
+    wanted = (move for move in moves if move.begin != move.end or move.partition.topic in anew)
+    return OffsetPlan(view, record, tuple(wanted), anew)
+
+
+def _with_topics_of_now(
+    record: CommitRecord, described: Mapping[str, TopicState]
+) -> tuple[CommitRecord, Mapping[TopicPartition, int]]:
+    """Return the record as a claim has it that reads other topics of these names from their logs'
+    beginnings, and those."""
+    ids = {topic: state.topic_id for topic, state in described.items()}
+    begun = {
+        TopicPartition(topic, number): log.begin
+        for topic, state in described.items()
+        if record.topic_ids.get(topic, state.topic_id) != state.topic_id
+        for number, log in state.partitions.items()
+    }
+    if not begun:
+        return record, begun
+    topics = {at.topic for at in begun}
+    kept = {at: offset for at, offset in record.offsets.items() if at.topic not in topics}
+    changed = replace(
+        record,
+        offsets=Offsets({**kept, **begun}),
+        topic_ids={**record.topic_ids, **ids},
+        cohorts=cohorts_of_kept_topics(record.cohorts, record.topic_ids, ids),
+        valid_through_ms=None,
+    )
+    return changed, begun
 
 
 def _require_not_added_partitions(
@@ -247,7 +297,8 @@ def _resolve_offset(
     if record.topic_ids.get(at.topic, topic.topic_id) != topic.topic_id:
         raise ConfigurationError(
             f"{at.topic} was re-created since, so that its offsets name other records",
-            "coordinator.on_topic_recreated says where to begin in it",
+            "headgate resume SINK --accept HG-206=earliest or HG-206=latest; or set --from-group, "
+            "where a group says where to begin in it",
         )
     log = topic.partitions[at.partition]
     offset = {"earliest": log.begin, "latest": log.end}.get(text)

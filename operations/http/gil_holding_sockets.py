@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
+import select
 import selectors
 import socket
 import struct
@@ -24,7 +26,9 @@ for _moves in (_C.recv, _C.send):
     _moves.restype = ctypes.c_ssize_t
 _ADDRESS_BYTES = 128
 _AT_ONCE_BYTES = 16_384
-_TURNS_WITHOUT_A_LOOK = 8
+_HAS_EPOLL = hasattr(select, "epoll")
+_EPOLL_ADD, _EPOLL_DELETE, _EPOLL_MODIFY = 1, 2, 3
+_EVENTS_AT_ONCE = 256
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)  # Python ignores SIGPIPE anyway
 
 
@@ -98,15 +102,56 @@ def _peer_address(family: int, address: bytes) -> tuple[Any, ...]:
     return socket.inet_ntop(family, address[begin:end]), port
 
 
-class KeptSelector(selectors.PollSelector):
-    """Asks the kernel when nothing else is left to do, or was not asked for some turns.
+class _EpollEvent(ctypes.Structure):
+    if platform.machine() == "x86_64":
+        _pack_ = 1
+    _fields_ = (("events", ctypes.c_uint32), ("descriptor", ctypes.c_uint64))
 
-    To register with ``poll`` is no call of the kernel's, unlike with ``epoll``.
+
+class _KeptEpoll:
+    """Is ``select.epoll`` as a selector uses it, and keeps the interpreter unless it has to wait.
+
+    A handshake takes several turns of the loop. If each turn gave up the interpreter to look for
+    what has come, a thousand handshakes would keep a probe from it for seconds.
     """
 
     def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._found = (_EpollEvent * _EVENTS_AT_ONCE)()
+        self.fileno, self.close = self._epoll.fileno, self._epoll.close
+
+    def register(self, descriptor: int, events: int) -> None:
+        self._control(_EPOLL_ADD, descriptor, events)
+
+    def modify(self, descriptor: int, events: int) -> None:
+        self._control(_EPOLL_MODIFY, descriptor, events)
+
+    def unregister(self, descriptor: int) -> None:
+        self._control(_EPOLL_DELETE, descriptor, 0)
+
+    def _control(self, operation: int, descriptor: int, events: int) -> None:
+        event = _EpollEvent(events, descriptor)
+        _value_or_error(
+            _C.epoll_ctl(self._epoll.fileno(), operation, descriptor, ctypes.byref(event))
+        )
+
+    def poll(self, timeout_s: float, events_max: int) -> list[tuple[int, int]]:
+        count = _value_or_error(
+            _C.epoll_wait(self._epoll.fileno(), self._found, _EVENTS_AT_ONCE, 0)
+        )
+        if count or timeout_s == 0:
+            return [(each.descriptor, each.events) for each in self._found[:count]]
+        return self._epoll.poll(timeout_s, events_max)
+
+
+class KeptSelector(getattr(selectors, "EpollSelector", selectors.DefaultSelector)):  # type: ignore[misc]
+    """Looks at sockets without giving up the interpreter, and at what was pushed back to them."""
+
+    if _HAS_EPOLL:
+        _selector_cls = _KeptEpoll
+
+    def __init__(self) -> None:
         super().__init__()
-        self._turns = 0
         self._unread: set[KeptSocket] = set()
 
     def mark_readable(self, socket: KeptSocket) -> None:
@@ -116,7 +161,4 @@ class KeptSelector(selectors.PollSelector):
         self._unread = {each for each in self._unread if each.has_unread}
         registered = [self.get_map().get(each.fileno()) for each in self._unread]
         again = [(key, key.events & selectors.EVENT_READ) for key in registered if key]
-        self._turns += 1
-        if (again or timeout == 0) and self._turns % _TURNS_WITHOUT_A_LOOK:
-            return again
         return [*again, *super().select(0 if again else timeout)]

@@ -13,7 +13,9 @@ import re
 import resource
 import socket
 import ssl
+import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from email.utils import formatdate
@@ -55,6 +57,9 @@ _HEAD_ENDS = re.compile(rb"\n\r?\n")
 _TARGET_BYTES_MAX = 8_192
 _ANSWERS_END_WITHIN_S = 1.0
 _NO_ROOM_S = 0.05
+_SWITCH_INTERVAL_S = 0.001
+"""How long a thread that computes may keep the interpreter from this one: a TLS handshake gives it
+up a dozen times, whatever its sockets do, and would wait five milliseconds each time."""
 
 
 class _Waiting:
@@ -68,22 +73,34 @@ class _Waiting:
         self._serve_soon = serve_soon
         self._most = most
         self._until: dict[_Caller, float] = {}
+        self._of_address: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, caller: _Caller) -> None:
         self.remove(caller)
         self._until[caller] = asyncio.get_running_loop().time() + WHOLE_WITHIN_S
+        self._of_address[caller.address] += 1
         if len(self._until) > self._most:
             self.drop_oldest()
         self._schedule_drop_late()
 
     def remove(self, caller: _Caller) -> None:
-        self._until.pop(caller, None)
         self.to_serve.pop(caller, None)
+        if self._until.pop(caller, None) is None:
+            return
+        self._of_address[caller.address] -= 1
+        if not self._of_address[caller.address]:
+            del self._of_address[caller.address]
 
     def on_whole_request(self, caller: _Caller) -> None:
         self.to_serve[caller] = None
         self._serve_soon()
+
+    def pop_to_serve(self) -> _Caller:
+        """Return the newest of those from the address that waits with the fewest."""
+        caller = min(reversed(self.to_serve), key=lambda each: self._of_address[each.address])
+        del self.to_serve[caller]
+        return caller
 
     def drop_oldest(self) -> None:
         if (oldest := next(iter(self._until), None)) is not None:
@@ -105,12 +122,14 @@ class _Waiting:
     def _drop_late(self) -> None:
         """Close some of those whose time is over, and more a little later.
 
-        Who is closed comes again at once: a thousand would come in one moment.
+        Who is closed comes again at once: a thousand would come in one moment. And while some wait
+        to be served, whoever comes is served before them, so for as long again nobody is closed.
         """
         self._timer = None
         now = asyncio.get_running_loop().time()
+        over = now - WHOLE_WITHIN_S if self.to_serve else now
         for until in tuple(islice(self._until.values(), _CLOSED_AT_ONCE)):
-            if until <= now:
+            if until <= over:
                 self.drop_oldest()
         self._schedule_drop_late(earliest=now + _CLOSED_EACH_S)
 
@@ -141,6 +160,7 @@ class _Caller:
         self, taken: KeptSocket, waiting: _Waiting, is_whole: Callable[[bytes], bool]
     ) -> None:
         self.socket = taken
+        self.address = str(taken.getpeername()[0])
         self.received = b""
         self.drop: Callable[[], object] = self.hang_up
         self._waiting, self._is_whole = waiting, is_whole
@@ -382,13 +402,15 @@ class _Server:
     def _serve_newest(self) -> None:
         """Begin with the newest: a probe that comes last would else wait for all before it.
 
+        But first with who asks rarely: a probe would else wait for all who come behind it.
+
         No more are begun while what a few have said is not read: with TLS that is a signature each.
         Who is left over waits no longer than anybody may.
         """
         self._serves = False
         self._begun = [each for each in self._begun if each.socket.has_unread]
         while self._waiting.to_serve and len(self._begun) < _BEGUN_AT_ONCE:
-            self._begin_connection(self._waiting.to_serve.popitem()[0])
+            self._begin_connection(self._waiting.pop_to_serve())
         if self._waiting.to_serve:
             self._schedule_serving()
 
@@ -427,6 +449,31 @@ def _log_connection_error(loop: asyncio.AbstractEventLoop, context: dict[str, An
     _log.debug("a connection ended: %s", context["message"], exc_info=context.get("exception"))
 
 
+class _SwitchInterval:
+    """Shortens the time after which threads take turns, while anybody in this process serves."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._servers = 0
+        self._before_s = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._servers:
+                self._before_s = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before_s, _SWITCH_INTERVAL_S))
+            self._servers += 1
+
+    def __exit__(self, *raised: object) -> None:
+        with self._lock:
+            self._servers -= 1
+            if not self._servers:
+                sys.setswitchinterval(self._before_s)
+
+
+_switch_interval = _SwitchInterval()
+
+
 @contextmanager
 def serving(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
     """Serve until the end of the body; yield the URL. Raises ``ConfigurationError``."""
@@ -447,8 +494,9 @@ def serving(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
     server = _Server(face, listening, tls)
     thread = threading.Thread(target=server.run, name="headgate-http", daemon=True)
     thread.start()
-    try:
-        yield url
-    finally:
-        server.stop()
-        thread.join(WHOLE_WITHIN_S)
+    with _switch_interval:
+        try:
+            yield url
+        finally:
+            server.stop()
+            thread.join(WHOLE_WITHIN_S)

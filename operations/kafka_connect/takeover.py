@@ -97,12 +97,17 @@ class Connector:
         """Raises ``TakeoverUnfit`` for another kind of connector, and for one without a name."""
         kind = keys.get("connector.class", "")
         if kind == ANCESTOR:
+            group = keys.get("iceberg.control.group-id") or f"cg-control-{keys.get('name', 'NAME')}"
             raise TakeoverUnfit(
                 f"{ANCESTOR} announces its files in another form",
-                f"{_STOP}, then headgate offsets SINK set --from-group",
+                f"{_STOP} and has nothing left to commit, then headgate offsets SINK set "
+                f"--from-group {group}",
             )
         if kind.rpartition(".")[2] != APACHE.rpartition(".")[2] and kind != "IcebergSink":
-            raise TakeoverUnfit(f"{kind or 'a connector without a class'} is not Iceberg's sink")
+            raise TakeoverUnfit(
+                f"{kind or 'a connector without a class'} is not Iceberg's sink",
+                "docs/guides/from-kafka-connect.md says what leads on from others",
+            )
         name = keys.get("name", "")
         group = (
             keys.get("iceberg.connect.group-id")

@@ -59,25 +59,28 @@ def read_branch_files(table: Table, branch: str, mark: str) -> BranchFiles:
     marks = [p for s in line if mark in (p := properties_of(s))]
     own = next((p[mark] for p in marks if not is_fence(p[mark])), "{}")
     fences = marks[0] if marks and is_fence(marks[0][mark]) else {}
-    ever, seen, equality = set[str](), set[str](), False
+    ever, equality = set[str](), False
     with ThreadPoolExecutor(_THREADS) as threads:
         listed = list(threads.map(lambda snapshot: snapshot.manifests(table.io), line))
         wanted = {m.manifest_path: m for manifests in listed for m in manifests}
-        read = threads.map(
-            lambda manifest: manifest.fetch_manifest_entry(table.io, discard_deleted=False),
-            wanted.values(),
-        )
-        for manifest, entries in zip(wanted.values(), read, strict=True):
-            seen.add(manifest.manifest_path)
-            if manifest.content == ManifestContent.DATA:
-                ever.update(entry.data_file.file_path for entry in entries)
-                continue
-            equality |= any(
-                entry.data_file.content == DataFileContent.EQUALITY_DELETES for entry in entries
-            )
+        # Entries are many, and heavy: nothing but their paths is kept until it is its turn.
+        read = threads.map(lambda manifest: _paths(table, manifest), wanted.values())
+        for paths, has_equality in read:
+            ever |= paths
+            equality |= has_equality
     whole = not line or _is_first(line[-1], listed[-1])
     position = {int(p): int(end) for p, end in json.loads(own).items()}
     return BranchFiles(frozenset(ever), position, whole, equality, sinks_that_fence(fences))
+
+
+def _paths(table: Table, manifest: ManifestFile) -> tuple[set[str], bool]:
+    """Return the data files that a manifest names, also as deleted, and whether it has equality
+    deletes."""
+    entries = manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+    if manifest.content == ManifestContent.DATA:
+        return {entry.data_file.file_path for entry in entries}, False
+    kinds = {entry.data_file.content for entry in entries}
+    return set(), DataFileContent.EQUALITY_DELETES in kinds
 
 
 def has_mark(table: Table, branch: str, mark: str) -> bool:

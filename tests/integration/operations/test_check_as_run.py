@@ -70,6 +70,11 @@ WRONG: dict[str, tuple[Sections, str, str]] = {
         "HG-100",
         "session.timeout.ms",
     ),
+    "a number that is none": (
+        {"kafka": {"fetch.max.bytes": "many"}},
+        "HG-100",
+        "fetch.max.bytes",
+    ),
     "a time beyond all calendars": (
         {"source": {"start_at": "9" * 23}},
         "HG-100",

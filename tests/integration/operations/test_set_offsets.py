@@ -7,6 +7,7 @@ from collections import Counter
 import confluent_kafka as kafka
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka.admin import AdminClient
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 
@@ -16,6 +17,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.operations.cli.main import main
 from headgate.operations.control.set_offsets import carry_out, plan_moves
+from headgate.operations.demo.producer import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -151,6 +153,32 @@ def test_a_group_of_another_topic_is_mapped(deploy: Deploy) -> None:
     result = offsets(sink, "set", "--from-group", group, "--map", f"{old}/0={new}/1", answer="n\n")
     assert f"{new}/1: begins at 10" in result.output
     assert "Aborted" in result.output
+
+
+def test_a_topic_that_is_another_one_begins_where_the_group_says(
+    sink: Deployment, admin: AdminClient
+) -> None:
+    """As on another cluster (TAKEOVER-12)."""
+    (topic,) = sink.topics
+    admin.delete_topics([topic])[topic].result()
+    sink.wait_until(lambda: topic not in admin.list_topics().topics, "the topic is gone")
+    create_topic(sink.bootstrap, topic, partitions=2)
+    sink.produce(60)
+    group = f"{sink.settings.source.group_id}-before"
+    read_by_a_group(sink, group, topic, 10)
+    refused = offsets(sink, "set", f"{topic}/0=10", "--yes")
+    assert refused.exit_code == 2
+    assert "HG-206=earliest" in refused.output
+    result = offsets(sink, "set", "--from-group", group, "--yes")
+    assert result.exit_code == 0, result.output
+    assert f"{topic}: not the topic that was read before" in result.output
+    assert f"{topic}/0: begins at 10\n{topic}/1: begins at 0\n" in result.output
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    report = audit(sink.settings)
+    assert (report.findings, report.verdict) == ((), Verdict.NOT_PROVEN)
+    assert sink.rows().num_rows == 200 + 20 + 30
 
 
 def test_a_group_without_offsets_or_with_members_is_refused(deploy: Deploy) -> None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 from unit.operations.check.test_records import encoded
 from unit.operations.check.test_records import settings as of_records
 
@@ -105,6 +107,24 @@ def test_a_new_table_without_a_place_is_refused(tmp_path: Path, warehouse: str) 
     with load_catalog("default", sink.catalog.properties) as catalog:
         catalog.create_namespace("db", {"location": f"{tmp_path}/there"})
     assert asked(sink) is None
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_files_that_a_property_puts_elsewhere_are_tried_there(tmp_path: Path, exists: bool) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    sink = settings(tmp_path, f'properties = {{ "write.data.path" = "{elsewhere.as_uri()}" }}')
+    if exists:
+        with load_catalog("default", sink.catalog.properties) as catalog:
+            catalog.create_namespace("db")
+            schema = Schema(NestedField(1, "id", LongType()))
+            catalog.create_table("db.trips", schema, properties=dict(sink.table.properties))
+    check = TableCheck(sink)
+    check.check_catalog()
+    check.check_table()
+    assert f"{elsewhere} may be written" in check.check_storage()
+    elsewhere.write_text("no folder")
+    with pytest.raises(HeadgateError, match="elsewhere"):
+        check.check_storage()
 
 
 def test_a_rest_catalog_in_a_database_is_refused(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import resource
 import socket
 import ssl
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -265,6 +266,33 @@ def test_of_many_who_ask_at_once_the_newest_is_answered_first(serve: Serve) -> N
     assert "ready" in asked[1 : 2 + server._BEGUN_AT_ONCE]
 
 
+def test_who_asks_rarely_is_served_before_the_many_of_one_address(serve: Serve) -> None:
+    """A probe that comes before many others would wait for all of them."""
+    asked: list[str] = []
+    is_busy, go_on = threading.Event(), threading.Event()
+
+    def not_live() -> None:
+        asked.append("live")
+        is_busy.set()
+        assert go_on.wait(PATIENCE_S)
+
+    with (
+        serve(report(), not_live=not_live, not_ready=lambda: asked.append("ready")) as client,
+        ExitStack() as closing,
+    ):
+        heads = [HEAD, HEAD.replace(b"livez", b"readyz"), *[HEAD] * 20]
+        many = []
+        for number, head in enumerate(heads):
+            host = "127.0.0.9" if b"readyz" in head else "127.0.0.2"
+            many.append(closing.enter_context(connect(client.url, head + b"\r\n", host)))
+            assert number or is_busy.wait(PATIENCE_S)  # with the first
+        go_on.set()
+        for each in many:
+            assert each.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    assert len(asked) == 22
+    assert "ready" in asked[1 : 2 + server._BEGUN_AT_ONCE]
+
+
 def test_a_turn_of_the_loop_closes_only_some_of_those_whose_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -273,6 +301,8 @@ def test_a_turn_of_the_loop_closes_only_some_of_those_whose_time_is_over(
     turn, closed = 0, []
 
     class Caller:
+        address = "127.0.0.1"
+
         def drop(self) -> None:
             closed.append(turn)
 
@@ -287,6 +317,51 @@ def test_a_turn_of_the_loop_closes_only_some_of_those_whose_time_is_over(
 
     asyncio.run(turns())
     assert max(Counter(closed).values()) == 3
+
+
+def test_nobody_is_closed_while_some_wait_to_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is closed would come again, and be served before those who wait."""
+    monkeypatch.setattr(server, "WHOLE_WITHIN_S", 10.0)
+    closed: list[object] = []
+    now_s = 0.0
+
+    class Caller:
+        address = "127.0.0.1"
+
+        def drop(self) -> None:
+            closed.append(self)
+
+    class Loop(asyncio.SelectorEventLoop):
+        def time(self) -> float:
+            return now_s
+
+    async def turns() -> None:
+        nonlocal now_s
+        waiting = server._Waiting(100, lambda: None)
+        late, asks = Caller(), Caller()
+        waiting.add(late)  # type: ignore[arg-type]
+        now_s = 1.0
+        waiting.add(asks)  # type: ignore[arg-type]
+        waiting.on_whole_request(asks)  # type: ignore[arg-type]
+        for moment_s, expected in ((10.5, []), (20.5, [late])):
+            now_s = moment_s
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert closed == expected
+        waiting.remove(asks)  # type: ignore[arg-type]
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(turns())
+
+
+def test_threads_take_turns_sooner_while_anybody_serves(serve: Serve) -> None:
+    """A TLS handshake gives up the interpreter a dozen times."""
+    before_s = sys.getswitchinterval()
+    with serve(report()):
+        with serve(report()):
+            assert sys.getswitchinterval() == pytest.approx(server._SWITCH_INTERVAL_S)
+        assert sys.getswitchinterval() == pytest.approx(server._SWITCH_INTERVAL_S)
+    assert sys.getswitchinterval() == before_s
 
 
 @pytest.fixture

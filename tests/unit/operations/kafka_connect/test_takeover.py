@@ -24,3 +24,14 @@ def test_takeover_9_a_connector_of_another_kind_is_refused(
 ) -> None:
     with pytest.raises(TakeoverUnfit, match=said):
         plan(shop_settings(tmp_path), {"connector.class": kind}, TakeoverRequest())
+
+
+@pytest.mark.parametrize(
+    ("more", "group"),
+    [({"name": "shop"}, "cg-control-shop"), ({"iceberg.control.group-id": "own"}, "own")],
+)
+def test_the_ancestor_s_group_is_named(tmp_path: Path, more: dict[str, str], group: str) -> None:
+    keys = {"connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector", **more}
+    with pytest.raises(TakeoverUnfit) as refused:
+        plan(shop_settings(tmp_path), keys, TakeoverRequest())
+    assert refused.value.hint.endswith(f"--from-group {group}")
