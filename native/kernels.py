@@ -281,7 +281,7 @@ class InC:
             ("absorb_words", None, (place, c_int64, place, place)),
             ("absorb_bytes", None, (place, place, c_int64, c_int64, place, place)),
             ("place_words", None, (place, c_int64, place, c_int64, place)),
-            ("keyed_digests", None, (place, place, c_int64, place, c_int, place)),
+            ("keyed_digests", None, (place, place, c_int64, place, c_int, place, place)),
         ):
             function = getattr(self._c, name)
             # Without these ctypes would pass an address as an int of 32 bits.
@@ -422,18 +422,18 @@ class InC:
         return places
 
     def keyed_digests(
-        self, values: pa.LargeBinaryArray, key: bytes, *, portable: bool = False
+        self, values: pa.LargeBinaryArray, key: bytes, *, bits_max: int = 512
     ) -> pa.LargeStringArray:
+        """``bits_max``: of the processor's vectors, for tests of what others do."""
         count = len(values)
         digits = pa.allocate_buffer(_DIGITS * count)
         if count:
             _, bounds, octets = values.buffers()
             first = bounds.address + values.offset * _WORD_BYTES
             begin = octets.address if octets else 0  # only empty values
-            block = np.frombuffer(_key_block(key), np.uint8)
-            self._c.keyed_digests(
-                begin, first, count, block.ctypes.data, int(portable), digits.address
-            )
+            block, firsts = np.frombuffer(_key_block(key), np.uint8), np.empty(count, np.int64)
+            key_at, firsts_at = block.ctypes.data, firsts.ctypes.data
+            self._c.keyed_digests(begin, first, count, key_at, bits_max, firsts_at, digits.address)
         valid = None
         if values.null_count:
             valid = pa.py_buffer(np.packbits(np.asarray(values.is_valid()), bitorder="little"))

@@ -1847,7 +1847,8 @@ void place_words(const uint64_t *sorted, int64_t count, const uint64_t *wanted, 
     }
 }
 
-/* HMAC-SHA-256 (FIPS 198, FIPS 180-4), with the processor's own instructions where it has them. */
+/* HMAC-SHA-256 (FIPS 198, FIPS 180-4) of many values at once: a value's rounds wait for each other, those of others need not.
+ * The same text for every processor: the compiler makes of it what each one has for vectors. */
 static const uint32_t ROUNDS[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -1860,129 +1861,210 @@ static const uint32_t ROUNDS[64] = {
 static const uint32_t FIRST_STATE[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 
-typedef void sha_mixer(uint32_t state[8], const uint8_t *at, int64_t blocks);
+enum { LANES = 16, BLOCK = 64 };
+typedef uint32_t lanes __attribute__((vector_size(4 * LANES)));
 
-#define TURN(word, by) ((word) >> (by) | (word) << (32 - (by)))
+#define INLINE static inline __attribute__((always_inline))
+#define RIGHT(word, by) ((word) >> (by) | (word) << (32 - (by)))
+#define ROUND(a, b, c, d, e, f, g, h, i)                                                                               \
+    do {                                                                                                               \
+        lanes one = h + (RIGHT(e, 6) ^ RIGHT(e, 11) ^ RIGHT(e, 25)) + (g ^ (e & (f ^ g))) + ROUNDS[i] + w[(i) & 15];   \
+        d += one;                                                                                                      \
+        h = one + (RIGHT(a, 2) ^ RIGHT(a, 13) ^ RIGHT(a, 22)) + ((a & b) | (c & (a | b)));                             \
+    } while (0)
+#define EIGHT_ROUNDS(i)                                                                                                \
+    ROUND(a, b, c, d, e, f, g, h, i);                                                                                  \
+    ROUND(h, a, b, c, d, e, f, g, i + 1);                                                                              \
+    ROUND(g, h, a, b, c, d, e, f, i + 2);                                                                              \
+    ROUND(f, g, h, a, b, c, d, e, i + 3);                                                                              \
+    ROUND(e, f, g, h, a, b, c, d, i + 4);                                                                              \
+    ROUND(d, e, f, g, h, a, b, c, i + 5);                                                                              \
+    ROUND(c, d, e, f, g, h, a, b, i + 6);                                                                              \
+    ROUND(b, c, d, e, f, g, h, a, i + 7)
 
-static void mix_anywhere(uint32_t state[8], const uint8_t *at, int64_t blocks)
+/* Mixes a block of each message, of which `w` has the words, into its state. */
+INLINE void mix_block(lanes state[8], lanes w[16])
 {
-    for (; blocks; blocks--, at += 64) {
-        uint32_t w[64];
-        for (int i = 0; i < 16; i++)
-            w[i] = (uint32_t)at[4 * i] << 24 | (uint32_t)at[4 * i + 1] << 16 | (uint32_t)at[4 * i + 2] << 8 | at[4 * i + 3];
-        for (int i = 16; i < 64; i++)
-            w[i] = w[i - 16] + (TURN(w[i - 15], 7) ^ TURN(w[i - 15], 18) ^ w[i - 15] >> 3) + w[i - 7] +
-                   (TURN(w[i - 2], 17) ^ TURN(w[i - 2], 19) ^ w[i - 2] >> 10);
-        uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
-        uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
-        for (int i = 0; i < 64; i++) {
-            uint32_t one = h + (TURN(e, 6) ^ TURN(e, 11) ^ TURN(e, 25)) + ((e & f) ^ (~e & g)) + ROUNDS[i] + w[i];
-            uint32_t two = (TURN(a, 2) ^ TURN(a, 13) ^ TURN(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
-            h = g, g = f, f = e, e = d + one, d = c, c = b, b = a, a = one + two;
+    lanes a = state[0], b = state[1], c = state[2], d = state[3];
+    lanes e = state[4], f = state[5], g = state[6], h = state[7];
+    for (int i = 0; i < 64; i += 16) {
+        for (int j = 0; i && j < 16; j++) {
+            lanes early = w[(j + 1) & 15], late = w[(j + 14) & 15];
+            w[j] += (RIGHT(early, 7) ^ RIGHT(early, 18) ^ early >> 3) + w[(j + 9) & 15] +
+                    (RIGHT(late, 17) ^ RIGHT(late, 19) ^ late >> 10);
         }
-        state[0] += a, state[1] += b, state[2] += c, state[3] += d;
-        state[4] += e, state[5] += f, state[6] += g, state[7] += h;
+        EIGHT_ROUNDS(i);
+        EIGHT_ROUNDS(i + 8);
     }
+    state[0] += a, state[1] += b, state[2] += c, state[3] += d;
+    state[4] += e, state[5] += f, state[6] += g, state[7] += h;
+}
+
+static uint32_t big_endian(const uint8_t *at)
+{
+    uint32_t found;
+    memcpy(&found, at, 4);
+    return __builtin_bswap32(found);
+}
+
+/* Writes a word as eight hexadecimal digits: its halves of octets apart, all at once. */
+static void put_digits(char *to, uint32_t word)
+{
+    uint64_t each = word;
+    each = (each << 16 | each) & 0x0000ffff0000ffff;
+    each = (each << 8 | each) & 0x00ff00ff00ff00ff;
+    each = (each << 4 | each) & 0x0f0f0f0f0f0f0f0f;
+    each += 0x3030303030303030 + ((each + 0x0606060606060606) >> 4 & 0x0101010101010101) * ('a' - '0' - 10);
+    each = __builtin_bswap64(each);
+    memcpy(to, &each, 8);
+}
+
+/* Block `number` of a value, behind which SHA-256 puts a bit, zeros and the length; the key was a block before it. */
+static void read_block(const uint8_t *value, int64_t size, int64_t number, uint8_t block[BLOCK])
+{
+    int64_t begin = number * BLOCK, rest = size - begin;
+    if (rest >= BLOCK) {
+        memcpy(block, value + begin, BLOCK);
+        return;
+    }
+    memset(block, 0, BLOCK);
+    if (rest > 0)
+        memcpy(block, value + begin, (size_t)rest);
+    if (rest >= 0)
+        block[rest] = 0x80;
+    for (int i = 0; rest < BLOCK - 8 && i < 8; i++)
+        block[BLOCK - 1 - i] = (uint8_t)((uint64_t)(size + BLOCK) * 8 >> (8 * i));
+}
+
+/* Digests of the values in these places, at most as many as there are lanes. */
+INLINE void digest(const uint8_t *octets, const int64_t *bounds, const int64_t *places, int count,
+                   const uint32_t keyed[2][8], char *digits)
+{
+    lanes state[8], w[16] = {{0}};
+    int64_t blocks[LANES], most = 0;
+    for (int i = 0; i < 8; i++)
+        state[i] = keyed[0][i] - (lanes){0};
+    for (int k = 0; k < LANES; k++) {
+        blocks[k] = k < count ? (bounds[places[k] + 1] - bounds[places[k]] + 8) / BLOCK + 1 : 0;
+        most = blocks[k] > most ? blocks[k] : most;
+    }
+    for (int64_t number = 0; number < most; number++) {
+        lanes before[8], going = {0};
+        for (int k = 0; k < count; k++) {
+            uint8_t block[BLOCK];
+            if (number >= blocks[k])
+                continue;
+            read_block(octets + bounds[places[k]], bounds[places[k] + 1] - bounds[places[k]], number, block);
+            for (int i = 0; i < 16; i++)
+                w[i][k] = big_endian(block + 4 * i);
+            going[k] = UINT32_MAX;
+        }
+        memcpy(before, state, sizeof state);
+        mix_block(state, w);
+        for (int i = 0; i < 8; i++) /* a shorter value has ended before */
+            state[i] = (state[i] & going) | (before[i] & ~going);
+    }
+    memcpy(w, state, sizeof state);
+    for (int i = 8; i < 16; i++)
+        w[i] = (i == 8 ? 0x80000000 : i == 15 ? (BLOCK + 32) * 8 : 0) - (lanes){0};
+    for (int i = 0; i < 8; i++)
+        state[i] = keyed[1][i] - (lanes){0};
+    mix_block(state, w);
+    for (int k = 0; k < count; k++)
+        for (int i = 0; i < 8; i++)
+            put_digits(digits + 64 * places[k] + 8 * i, state[i][k]);
+}
+
+typedef void digester(const uint8_t *, const int64_t *, const int64_t *, int, const uint32_t[2][8], char *);
+
+static void digest_anywhere(const uint8_t *octets, const int64_t *bounds, const int64_t *places, int count,
+                            const uint32_t keyed[2][8], char *digits)
+{
+    digest(octets, bounds, places, count, keyed, digits);
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
-
-__attribute__((target("sha,sse4.1,ssse3"))) static void mix_here(uint32_t state[8], const uint8_t *at, int64_t blocks)
+__attribute__((target("avx2"))) static void digest_by_256(const uint8_t *octets, const int64_t *bounds,
+                                                          const int64_t *places, int count,
+                                                          const uint32_t keyed[2][8], char *digits)
 {
-    const __m128i order = _mm_set_epi64x(0x0c0d0e0f08090a0bULL, 0x0405060700010203ULL);
-    __m128i t = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)state), 0xB1);
-    __m128i s1 = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(state + 4)), 0x1B);
-    __m128i s0 = _mm_alignr_epi8(t, s1, 8);
-    s1 = _mm_blend_epi16(s1, t, 0xF0);
-    for (; blocks; blocks--, at += 64) {
-        __m128i before0 = s0, before1 = s1, m[4];
-        for (int i = 0; i < 4; i++)
-            m[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(at + 16 * i)), order);
-        for (int i = 0; i < 16; i++) {
-            __m128i w = _mm_add_epi32(m[i & 3], _mm_loadu_si128((const __m128i *)(ROUNDS + 4 * i)));
-            s1 = _mm_sha256rnds2_epu32(s1, s0, w);
-            s0 = _mm_sha256rnds2_epu32(s0, s1, _mm_shuffle_epi32(w, 0x0E));
-            if (i < 12) {
-                __m128i next = _mm_sha256msg1_epu32(m[i & 3], m[(i + 1) & 3]);
-                next = _mm_add_epi32(next, _mm_alignr_epi8(m[(i + 3) & 3], m[(i + 2) & 3], 4));
-                m[i & 3] = _mm_sha256msg2_epu32(next, m[(i + 3) & 3]);
-            }
-        }
-        s0 = _mm_add_epi32(s0, before0);
-        s1 = _mm_add_epi32(s1, before1);
-    }
-    t = _mm_shuffle_epi32(s0, 0x1B);
-    s1 = _mm_shuffle_epi32(s1, 0xB1);
-    s0 = _mm_blend_epi16(t, s1, 0xF0);
-    s1 = _mm_alignr_epi8(s1, t, 8);
-    _mm_storeu_si128((__m128i *)state, s0);
-    _mm_storeu_si128((__m128i *)(state + 4), s1);
+    digest(octets, bounds, places, count, keyed, digits);
 }
 
-static sha_mixer *mixer(void)
+__attribute__((target("avx512f"))) static void digest_by_512(const uint8_t *octets, const int64_t *bounds,
+                                                             const int64_t *places, int count,
+                                                             const uint32_t keyed[2][8], char *digits)
 {
-    unsigned a, b, c, d;
-    if (!__builtin_cpu_supports("ssse3") || !__builtin_cpu_supports("sse4.1"))
-        return mix_anywhere;
-    __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(0), "c"(0));
-    if (a < 7)
-        return mix_anywhere;
-    __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(0));
-    return b >> 29 & 1 ? mix_here : mix_anywhere;
+    digest(octets, bounds, places, count, keyed, digits);
+}
+
+static uint32_t cpuid(uint32_t leaf, int word)
+{
+    uint32_t found[4];
+    __asm__("cpuid" : "=a"(found[0]), "=b"(found[1]), "=c"(found[2]), "=d"(found[3]) : "a"(leaf), "c"(0));
+    return found[word];
+}
+
+/* Asked of the processor itself: __builtin_cpu_supports is never true with the compiler of releases. */
+static digester *digester_of(int bits_max)
+{
+    uint32_t saved, high, seventh;
+    if (cpuid(0, 0) < 7 || !(cpuid(1, 2) >> 27 & 1))
+        return digest_anywhere;
+    __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0)); /* which registers the operating system saves */
+    seventh = cpuid(7, 1);
+    if (bits_max >= 512 && (saved & 0xe6) == 0xe6 && seventh >> 16 & 1)
+        return digest_by_512;
+    return bits_max >= 256 && (saved & 6) == 6 && seventh >> 5 & 1 ? digest_by_256 : digest_anywhere;
 }
 #else
-static sha_mixer *mixer(void)
+static digester *digester_of(int bits_max)
 {
-    return mix_anywhere;
+    (void)bits_max;
+    return digest_anywhere;
 }
 #endif
 
-/* Mixes in the last bytes of a message, of which 64 were mixed in before: those of the key. */
-static void mix_rest(sha_mixer *with, uint32_t state[8], const uint8_t *at, int64_t size)
+/* The states behind the first block of each of HMAC's two hashes: the key's, which has exactly 64 bytes. */
+static void mix_key(const uint8_t key[BLOCK], uint32_t keyed[2][8])
 {
-    uint8_t tail[128] = {0};
-    int64_t whole = size / 64, rest = size % 64, end = rest < 56 ? 64 : 128;
-    uint64_t bits = ((uint64_t)size + 64) * 8;
-    if (whole)
-        with(state, at, whole);
-    if (rest)
-        memcpy(tail, at + 64 * whole, (size_t)rest);
-    tail[rest] = 0x80;
+    lanes state[8], w[16] = {{0}};
     for (int i = 0; i < 8; i++)
-        tail[end - 1 - i] = (uint8_t)(bits >> (8 * i));
-    with(state, tail, end / 64);
+        state[i] = FIRST_STATE[i] - (lanes){0};
+    for (int i = 0; i < 16; i++)
+        w[i][0] = big_endian(key + 4 * i) ^ 0x36363636, w[i][1] = big_endian(key + 4 * i) ^ 0x5c5c5c5c;
+    mix_block(state, w);
+    for (int i = 0; i < 8; i++)
+        keyed[0][i] = state[i][0], keyed[1][i] = state[i][1];
 }
 
-static void mix_key(sha_mixer *with, uint32_t state[8], const uint8_t key[64], uint8_t pad)
+/* Each value gets 64 hexadecimal digits. `firsts` gets the place of an equal value before it, or its own: columns repeat
+ * themselves. `bits_max`: of the processor's vectors. */
+void keyed_digests(const uint8_t *octets, const int64_t *bounds, int64_t count, const uint8_t *key, int bits_max,
+                   int64_t *firsts, char *digits)
 {
-    uint8_t block[64];
-    for (int i = 0; i < 64; i++)
-        block[i] = key[i] ^ pad;
-    memcpy(state, FIRST_STATE, sizeof FIRST_STATE);
-    with(state, block, 1);
-}
-
-/* The key has exactly 64 bytes; each value gets 64 hexadecimal digits. `portable`: for tests of what other
- * processors do. */
-void keyed_digests(const uint8_t *octets, const int64_t *bounds, int64_t count, const uint8_t *key, int portable,
-                   char *digits)
-{
-    sha_mixer *with = portable ? mix_anywhere : mixer();
-    uint32_t inner[8], outer[8], state[8];
-    mix_key(with, inner, key, 0x36);
-    mix_key(with, outer, key, 0x5c);
+    digester *with = digester_of(bits_max);
+    uint32_t keyed[2][8];
+    int64_t known[1 << 12] = {0}, waiting[LANES]; /* place 0 is as good as none: it is compared, too */
+    int many = 0;
+    mix_key(key, keyed);
     for (int64_t i = 0; i < count; i++) {
-        uint8_t digest[32];
-        for (int turn = 0; turn < 2; turn++) {
-            memcpy(state, turn ? outer : inner, sizeof state);
-            mix_rest(with, state, turn ? digest : octets + bounds[i], turn ? 32 : bounds[i + 1] - bounds[i]);
-            for (int j = 0; j < 32; j++)
-                digest[j] = (uint8_t)(state[j / 4] >> (24 - 8 * (j % 4)));
-        }
-        for (int j = 0; j < 32; j++) {
-            *digits++ = "0123456789abcdef"[digest[j] >> 4];
-            *digits++ = "0123456789abcdef"[digest[j] & 15];
+        const uint8_t *value = octets + bounds[i];
+        int64_t size = bounds[i + 1] - bounds[i], *slot = known + (hash_text(value, size) >> 52), first = *slot;
+        int same = first < i && bounds[first + 1] - bounds[first] == size &&
+                   (!size || !memcmp(value, octets + bounds[first], (size_t)size));
+        firsts[i] = same ? first : i;
+        if (same)
+            continue;
+        *slot = waiting[many++] = i;
+        if (many == LANES) {
+            with(octets, bounds, waiting, many, keyed, digits);
+            many = 0;
         }
     }
+    if (many)
+        with(octets, bounds, waiting, many, keyed, digits);
+    for (int64_t i = 0; i < count; i++)
+        if (firsts[i] < i)
+            memcpy(digits + 64 * i, digits + 64 * firsts[i], 64);
 }

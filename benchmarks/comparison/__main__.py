@@ -27,12 +27,14 @@ from rivals.flink import Flink
 WORKLOADS = {**ROWS, UPSERT.name: UPSERT}
 SYSTEMS: dict[str, Callable[[], System]] = {
     "in-process": lambda: Headgate("in-process"),
+    "hashed": lambda: Headgate("in-process", hashes=True),
     "spark": lambda: Headgate("spark"),
     "connect": Connect,
     "flink": Flink,
 }
+RIVALS = [name for name in SYSTEMS if name != "hashed"]
 DERIVING = {"spark", "flink"}
-OURS = {"in-process", "spark"}  # the others only read JSON: for Avro they want a registry
+OURS = {"in-process", "hashed", "spark"}  # the others only read JSON: for Avro they want a registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__.partition("\n")[0])
     add = parser.add_argument
     add("--full", action="store_true", help="every workload, pace and size: hours")
-    add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="SYSTEM",
+    add("--systems", nargs="+", choices=SYSTEMS, default=RIVALS, metavar="SYSTEM",
         help=f"which, and in which order: {', '.join(SYSTEMS)}")  # fmt: skip
     add("--workload", nargs="+", choices=WORKLOADS, metavar="WORKLOAD",
         help=f"instead of the plan: {', '.join(WORKLOADS)}")  # fmt: skip

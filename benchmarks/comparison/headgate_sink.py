@@ -18,11 +18,16 @@ TURN_MS = 50
 
 
 class Headgate:
-    """Runs both roles in one process; writes in-process, or by Spark with ``local[cores]``."""
+    """Runs both roles in one process; writes in-process, or by Spark with ``local[cores]``.
 
-    def __init__(self, writer: str) -> None:
+    ``hashes``: the first column of text is hashed.
+    """
+
+    def __init__(self, writer: str, *, hashes: bool = False) -> None:
         self.name = "headgate" if writer == "in-process" else "headgate, Spark"
+        self.name += ", hashed" if hashes else ""
         self._writer = writer
+        self._hashes = hashes
 
     def start(self, job: Job) -> PipedProcess:
         sink_file = job.target.home / "sink.toml"
@@ -59,6 +64,11 @@ class Headgate:
                 "offset": "kafka_offset",
             }
             sections["changes"] = {"envelope": "debezium"}
+        if self._hashes:
+            text = next(name for name, kind in job.workload.columns.items() if kind == "string")
+            key = job.target.home / "hash-key"
+            key.write_text("k" * 64)
+            sections["shape"] = {"hash": [text], "hash_key": f"${{file:{key}}}"}
         if job.workload.derived:
             sections["transform"] = {"sql": job.workload.select("records")}
         lines = [f'name = "{job.run}"']

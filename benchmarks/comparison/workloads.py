@@ -111,6 +111,13 @@ def _taxi_ending(dice: random.Random) -> tuple[str, str]:
     return middle, f'{dice.randint(0, 59):02d}.{dice.randint(0, 999):03d}Z"}}'
 
 
+def riders(count: int, seed: int) -> Iterator[bytes]:
+    """Yield trips with a text that no two of them share."""
+    trip = taxi_trips(seed)
+    for number in range(count):
+        yield f'{{"id":{number},"email":"rider-{number}@example.org",{trip(number)}'.encode()
+
+
 # ---------------------------------------------------------------------------------- small events
 
 EVENTS = {
@@ -285,6 +292,7 @@ WORKLOADS = {
     workload.name: workload
     for workload in (
         Workload("taxi", TAXI, taxi),
+        Workload("riders", {"id": "long", "email": "string", **TAXI}, riders),
         Workload("events", EVENTS, events),
         Workload("derived", EVENTS, events, derived=DERIVED),
         Workload("nested", NESTED, nested),

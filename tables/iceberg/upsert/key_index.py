@@ -29,12 +29,14 @@ from headgate.tables.iceberg.upsert.key_runs import (
     EMPTY,
     ROW_BYTES,
     Found,
+    Merge,
     Run,
     SearchedKeys,
     StoredRun,
     merge_runs,
     merge_stored,
     store_runs,
+    stored_bytes_max,
 )
 
 _log = redacted_logger(__name__)
@@ -49,7 +51,7 @@ HELD_ROWS_MAX = 4_000_000
 READERS = 16
 """Threads that wait for the disk."""
 MERGED_RUNS = 8
-"""So many files of up to twice that size become one, in seconds; larger ones stay as they are."""
+"""So many files of up to twice that size become one, beside commits; larger ones stay apart."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -88,6 +90,7 @@ class KeyIndex:
     _gone: set[int] = field(default_factory=set)
     _runs: list[Run] = field(default_factory=list)
     _stored: list[StoredRun] = field(default_factory=list)
+    _merge: Merge | None = None
     _next: int = 0
 
     def __len__(self) -> int:
@@ -97,6 +100,11 @@ class KeyIndex:
     def held_bytes(self) -> int:
         """What it holds of memory."""
         return self._bytes_of(sum(map(len, self._runs)), self._stored)
+
+    def close(self) -> None:
+        """End what works for it; nobody asks it any more."""
+        if self._merge:
+            self._merge.cancel()
 
     def path(self, number: int) -> str:
         return self._paths[number]
@@ -120,7 +128,7 @@ class KeyIndex:
                 raise self._full_error(len(keys))
         self._next += 1
         while self._two_are_merged():
-            self._runs[-2:] = [merge_runs([self._alive(run) for run in self._runs[-2:]])]
+            self._runs[-2:] = [merge_runs([*map(self._alive(), self._runs[-2:])])]
 
     def _hold(self, run: Run) -> bool:
         """Keep the run in memory; return whether there was room."""
@@ -140,34 +148,42 @@ class KeyIndex:
         if self.folder is None or (rows <= HELD_ROWS_MAX and self._has_room(wanted)):
             return False
         try:
-            made = store_runs(self.folder, [*map(self._alive, self._runs), run])
+            made = store_runs(self.folder, [*map(self._alive(), self._runs), run])
         except OSError as error:
             _log.warning("keys stay in memory, for %s takes no more: %s", self.folder, error)
             return False
+        self._take_merged()
         stored = [*self._stored, *([made] if made else [])]
-        with suppress(OSError):  # there is no room for a copy: they stay apart
-            stored = self._merge_stored(stored, self.folder)
         if not self._has_room(self._bytes_of(0, stored)):
             return False
         self._runs, self._stored = [], stored
         self._gone &= set().union(*(each.rows_of for each in stored))
+        self._begin_merge()
         return True
 
-    def _merge_stored(self, stored: list[StoredRun], folder: str) -> list[StoredRun]:
-        """Make one of many small ones; leave out what is gone where it is more than the rest."""
-        chosen = [run for run in stored if len(run) <= 2 * HELD_ROWS_MAX]
-        if len(chosen) < MERGED_RUNS:
-            chosen = [run for run in stored if 2 * self._live_rows(run) < len(run)]
-        if not chosen:
-            return stored
-        return self._with_merged(stored, chosen, folder)
+    def _begin_merge(self) -> None:
+        """Make one of many small ones; leave out what is gone where it is more than the rest.
 
-    def _with_merged(
-        self, stored: list[StoredRun], chosen: list[StoredRun], folder: str
-    ) -> list[StoredRun]:
-        """Make one of those chosen, of what is alive in them. Raises ``OSError``."""
-        merged = merge_stored(folder, chosen, self._alive)
-        return [run for run in stored if run not in chosen] + ([merged] if merged else [])
+        It takes seconds, so no commit waits for it. At most one at a time, and only where its
+        result has room beside the runs that it is made of.
+        """
+        if self._merge or self.folder is None:
+            return
+        chosen = [run for run in self._stored if len(run) <= 2 * HELD_ROWS_MAX]
+        if len(chosen) < MERGED_RUNS:
+            chosen = [run for run in self._stored if 2 * self._live_rows(run) < len(run)]
+        more = stored_bytes_max(sum(map(len, chosen)))
+        if chosen and self._has_room(self.held_bytes + more):
+            self._merge = Merge(self.folder, chosen, self._alive())
+
+    def _take_merged(self) -> None:
+        """Replace the runs by what was made of them, if that is done."""
+        if self._merge and self._merge.is_done:
+            merge, self._merge = self._merge, None
+            if merge.error is not None:
+                _log.warning("runs of keys stay apart: %s", merge.error)
+            kept = [run for run in self._stored if run not in merge.runs]
+            self._stored = kept + merge.result()
 
     def _live_rows(self, run: StoredRun) -> int:
         """Return how many of its rows are in files that the table has, dead ones among them."""
@@ -184,9 +200,9 @@ class KeyIndex:
     def _has_room(self, wanted: int) -> bool:
         return self.take(wanted) if self.take else wanted <= self.bytes_max
 
-    @staticmethod
-    def _bytes_of(rows: int, stored: Sequence[StoredRun]) -> int:
-        return rows * ROW_BYTES + sum(run.held_bytes for run in stored)
+    def _bytes_of(self, rows: int, stored: Sequence[StoredRun]) -> int:
+        more = self._merge.bytes_max if self._merge else 0
+        return rows * ROW_BYTES + sum(run.held_bytes for run in stored) + more
 
     def forget_file(self, path: str) -> None:
         """A data file that is not in the table any more."""
@@ -196,6 +212,7 @@ class KeyIndex:
 
     def find(self, high: Words, low: Words) -> Found:
         """Every row with one of these keys, dead ones among them. ``high`` is sorted."""
+        self._take_merged()
         wanted = SearchedKeys.of(high, low)
         found = [run.find(wanted) for run in self._runs or [EMPTY]]
         if self._stored:
@@ -218,22 +235,35 @@ class KeyIndex:
         rows_max = max(MERGED_ROWS_MAX, len(self) // MERGED_SHARE)
         return len(larger) < 2 * len(newest) and len(larger) + len(newest) <= rows_max
 
-    def _alive(self, run: Run) -> Run:
-        if not self._gone and not self.any_dead():
-            return run
-        keep = ~np.isin(run.files, list(self._gone))
-        for number, places in group_by_number(run.files[keep], np.flatnonzero(keep)):
-            dead = self.dead(self._paths[number])
-            if len(dead):
-                keep[places] &= ~np.isin(run.positions[places], dead)
-        return run if keep.all() else run.select_rows(keep)
+    def _alive(self) -> Callable[[Run], Run]:
+        """Return what leaves the living of a run, also in another thread while this index goes on:
+        what is dead stays dead, and what dies later is left out another time."""
+        paths, gone = dict(self._paths), list(self._gone)
+        if not gone and not self.any_dead():
+            return lambda run: run
+
+        def alive(run: Run) -> Run:
+            keep = ~np.isin(run.files, gone)
+            for number, places in group_by_number(run.files[keep], np.flatnonzero(keep)):
+                dead = self.dead(paths[number])
+                if len(dead):
+                    keep[places] &= ~np.isin(run.positions[places], dead)
+            return run if keep.all() else run.select_rows(keep)
+
+        return alive
 
     def _forget_gone(self) -> None:
-        self._runs = [run for run in map(self._alive, self._runs) if len(run)]
+        """Make room, for which a commit waits: the sink would stop otherwise."""
+        if self._merge:
+            self._merge.wait()
+            self._take_merged()
+        self._runs = [run for run in map(self._alive(), self._runs) if len(run)]
         worn = [run for run in self._stored if self._live_rows(run) < len(run)]
         if worn and self.folder is not None:
             with suppress(OSError):  # there is no room for what would make some
-                self._stored = self._with_merged(self._stored, worn, self.folder)
+                merged = merge_stored(self.folder, worn, self._alive())
+                kept = [run for run in self._stored if run not in worn]
+                self._stored = kept + ([merged] if merged else [])
         self._gone &= set().union(*(run.rows_of for run in self._stored))
 
 

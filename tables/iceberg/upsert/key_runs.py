@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from headgate.control_protocol.sink_of_thread import in_same_sink_context
 from headgate.native.kernels import Integers, Words, loops
 
 ROW_BYTES: Final = 28
@@ -199,6 +201,58 @@ def store_runs(folder: str, runs: Sequence[Run]) -> StoredRun | None:
     return _store(folder, [merge_runs(runs)], sum(map(len, runs)))
 
 
+class Merge:
+    """Makes one run of several stored ones in a thread: lookups go on in these meanwhile.
+
+    ``alive`` returns what is left of a run. Whoever asks for the result takes it; if nobody does,
+    it is gone, like a file that was not written to its end.
+    """
+
+    def __init__(self, folder: str, runs: Sequence[StoredRun], alive: Callable[[Run], Run]) -> None:
+        self.runs: Final = tuple(runs)
+        self._folder = folder
+        self._alive = alive
+        self._cancelled = False
+        self._made: StoredRun | None = None
+        self.error: BaseException | None = None
+        work = in_same_sink_context(self._work)
+        self._thread = threading.Thread(target=work, name="headgate-key-merge", daemon=True)
+        self._thread.start()
+
+    @property
+    def bytes_max(self) -> int:
+        """What the new run takes of memory at most."""
+        return stored_bytes_max(sum(map(len, self.runs)))
+
+    @property
+    def is_done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def wait(self) -> None:
+        self._thread.join()
+
+    def cancel(self) -> None:
+        """Let it end at its next slice."""
+        self._cancelled = True
+
+    def result(self) -> list[StoredRun]:
+        """Return what stands for the runs, once it is done: themselves if there was an error."""
+        if self.error is not None:
+            return list(self.runs)
+        return [self._made] if self._made else []
+
+    def _work(self) -> None:
+        try:
+            self._made = merge_stored(self._folder, self.runs, self._alive_unless_cancelled)
+        except BaseException as error:  # noqa: BLE001 - the runs stay apart, whatever it was
+            self.error = error
+
+    def _alive_unless_cancelled(self, run: Run) -> Run:
+        if self._cancelled:
+            raise InterruptedError("nobody wants it any more")
+        return self._alive(run)
+
+
 def merge_stored(
     folder: str, runs: Sequence[StoredRun], alive: Callable[[Run], Run]
 ) -> StoredRun | None:
@@ -217,6 +271,11 @@ def merge_stored(
             yield merge_runs([alive(run.copy_rows(cut[at], cut[at + 1])) for run, cut in parts])
 
     return _store(folder, slices(), total)
+
+
+def stored_bytes_max(rows: int) -> int:
+    """Return what a stored run of at most so many rows takes of memory."""
+    return (rows // _FILTERED_ROWS + rows // _PAGE_ROWS + 2) * _ONE.itemsize
 
 
 def _store(folder: str, parts: Iterable[Run], rows_max: int) -> StoredRun | None:

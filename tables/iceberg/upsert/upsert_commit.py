@@ -109,8 +109,9 @@ class KeyedRows:
         return self._index.held_bytes
 
     def close(self) -> None:
-        """End the thread, which waits for one read of storage at most."""
+        """End the threads; the one that reads waits for one read of storage at most."""
         self._closing = True
+        self._index.close()
         if self._warming is not None:
             self._warming.join(_ENDING_MAX_S)
 
@@ -184,6 +185,7 @@ class KeyedRows:
         head = self._heads.read(table, parent)
         if not _continues_line(table.metadata, self._stands_at, parent):
             # Rows that were dead may live again: read again what merges have left out of the index.
+            self._index.close()
             self._index = self._new_index()
             self._dead.clear()
         self._dead = {path: dead for path, dead in self._dead.items() if path in head.data}
@@ -214,6 +216,7 @@ class KeyedRows:
 
     def _free_index(self) -> None:
         """Free the memory for other tables: this one is suspended, or the sink stops."""
+        self._index.close()
         self._index, self._stands_at = self._new_index(), None
         self._dead.clear()
         self._read.clear()

@@ -234,23 +234,31 @@ static int one_walk(void)
     return !left;
 }
 
-/* Of a value of any size next to nothing: both ways must agree, and write 64 digits. */
-static void one_digest(void)
+/* Of values of any size next to nothing, some of them equal: vectors of all widths must agree. */
+static void some_digests(void)
 {
-    int64_t bounds[2] = {0, rand() % 200};
-    uint8_t *value = malloc((size_t)(bounds[1] ? bounds[1] : 1)), key[64];
-    char *here = malloc(64), *anywhere = malloc(64);
-    for (int64_t i = 0; i < bounds[1]; i++)
-        value[i] = (uint8_t)rand();
+    enum { MOST = 40 };
+    int64_t count = rand() % (rand() % 32 ? 4 : MOST), bounds[MOST + 1] = {0}, firsts[MOST], total = 0;
+    uint8_t texts[3][200], key[64];
+    for (int i = 0; i < 600; i++)
+        texts[i / 200][i % 200] = (uint8_t)rand();
     for (int i = 0; i < 64; i++)
         key[i] = (uint8_t)rand();
-    keyed_digests(value, bounds, 1, key, 0, here);
-    keyed_digests(value, bounds, 1, key, 1, anywhere);
-    if (memcmp(here, anywhere, 64))
-        abort();
-    free(value);
-    free(here);
-    free(anywhere);
+    for (int64_t i = 0; i < count; i++)
+        bounds[i + 1] = total += rand() % (rand() % 2 ? 200 : 8);
+    uint8_t *values = malloc((size_t)(total ? total : 1));
+    char *digits[3];
+    for (int64_t i = 0; i < count; i++)
+        memcpy(values + bounds[i], texts[rand() % 3], (size_t)(bounds[i + 1] - bounds[i]));
+    for (int i = 0; i < 3; i++) {
+        digits[i] = malloc((size_t)(count ? 64 * count : 1));
+        keyed_digests(values, bounds, count, key, 128 << i, firsts, digits[i]);
+        if (memcmp(digits[0], digits[i], (size_t)(64 * count)))
+            abort();
+    }
+    for (int i = 0; i < 3; i++)
+        free(digits[i]);
+    free(values);
 }
 
 int main(int count, char **arguments)
@@ -264,7 +272,8 @@ int main(int count, char **arguments)
         picks += one_pick();
         messages += one_message();
         walks += one_walk();
-        one_digest();
+        if (round % 4 == 0)
+            some_digests();
         if (one_key())
             abort();
     }

@@ -348,12 +348,18 @@ def test_keyed_digests_are_those_of_hmac(either_loops: Loops, key: bytes) -> Non
     assert either_loops.keyed_digests(pa.array([], pa.large_binary()), key).to_pylist() == []
 
 
-def test_a_processor_without_instructions_for_it_gives_the_same_digests() -> None:
+@pytest.mark.parametrize("bits_max", [128, 256, 512])
+def test_digests_are_the_same_whatever_vectors_a_processor_has(bits_max: int) -> None:
     if isinstance(loops(), InPython):
         pytest.skip("was installed without a C compiler")
     with as_file(files("headgate.native") / module._COMPILED) as path:
         compiled = InC(path)
-    values = pa.array([bytes(size) for size in range(200)], pa.large_binary())
-    here = compiled.keyed_digests(values, b"k" * 100)
-    assert compiled.keyed_digests(values, b"k" * 100, portable=True).equals(here)
-    assert here.equals(InPython().keyed_digests(values, b"k" * 100))
+    dice = np.random.default_rng(bits_max)
+    texts = [dice.bytes(int(size)) for size in dice.integers(0, 300, 50)]
+    values = [bytes(size) for size in range(200)]
+    values += [texts[at] for at in dice.integers(0, 50, 300)]  # again and again
+    values += [dice.bytes(int(size)) for size in dice.integers(0, 80, 2000)]
+    column = pa.array([None if dice.random() < 0.05 else value for value in values])
+    column = column.cast(pa.large_binary())
+    found = compiled.keyed_digests(column, b"k" * 100, bits_max=bits_max)
+    assert found.equals(InPython().keyed_digests(column, b"k" * 100))
