@@ -119,6 +119,12 @@ def key_table_property(sink: SinkName) -> str:
     return f"headgate.{sink}.key"
 
 
+def deletes_table_property(sink: SinkName) -> str:
+    """Return the table property that stores what deletes do to rows, unless they always removed
+    them (KEY-13)."""
+    return f"headgate.{sink}.on-delete"
+
+
 def maintenance_property(sink: SinkName) -> str:
     """Return the summary property of a snapshot by which the sink maintains its table
     (COMPACTION-1)."""

@@ -718,6 +718,15 @@ class RecordNotKept(StopBefore):
     code = "HG-294"
 
 
+# --------------------------------------------------------------- HG-297 to HG-299: the life of rows
+
+
+class DeletesChanged(StopSink):
+    """Deletes would do something else to the rows of a table than they did so far."""
+
+    code = "HG-297"
+
+
 # -------------------------------------------------------------- HG-3..: this coordinator steps down
 
 

@@ -140,6 +140,21 @@ def require_fillable_table(
     if settings.table.key:
         key_ids(table.schema(), settings.table.key)
         require_format_for_keys(identifier, table.properties)
+        key = settings.table.key
+        require_markable_table(settings, identifier, key, schema or table.schema())
+
+
+def require_markable_table(
+    settings: SinkSettings, identifier: str, key: tuple[str, ...], schema: Schema
+) -> None:
+    """Raises ``KeyUnfit`` if deletes are to mark rows, and cannot (KEY-13)."""
+    changes = settings.changes.changes_of_key(key)
+    if changes is None or not changes.deleted_at:
+        return
+    from headgate.data_plane.write.marked_deletes import require_markable  # reads records
+
+    places = (settings.tables or settings.table).record_columns.columns_by_part().values()
+    require_markable(identifier, schema_to_pyarrow(schema), changes, places)
 
 
 def require_known_distribution(settings: SinkSettings, properties: Mapping[str, str]) -> None:

@@ -123,6 +123,7 @@ def require_fit_for_query(settings: SinkSettings) -> None:
         "tables": bool(settings.tables),
         "transform": bool(settings.transform),
         "quarantine": settings.quarantine.keeps_rejected,
+        "changes.on_delete": settings.changes.marks,
         "spark.distribution": settings.spark.distribution
         in (Distribution.HASH, Distribution.RANGE),
     }

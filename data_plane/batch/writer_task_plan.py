@@ -125,6 +125,12 @@ class SourcePlan:
         return self.changes is not None or bool(self.routing and self.routing.keys)
 
     @property
+    def columns_beside_value(self) -> frozenset[str]:
+        """Return the columns that no field of a value fills."""
+        marks = (self.changes.deleted_at,) if self.changes and self.changes.deleted_at else ()
+        return frozenset((*self.record_columns.values(), *marks))
+
+    @property
     def id_headers(self) -> tuple[IdHeaders, IdHeaders]:
         """Return the headers that hold the ids of values' and keys' schemas; empty where values and
         keys are whole."""

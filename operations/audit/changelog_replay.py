@@ -102,6 +102,12 @@ class TableReplay:
         )
 
     @property
+    def marks(self) -> str:
+        """Return the column in which deletes mark rows, if they do (KEY-13)."""
+        changes = self.plan.source.changes
+        return changes.deleted_at if changes else ""
+
+    @property
     def schema(self) -> pa.Schema:
         return pa.schema([*(each.remove_metadata() for each in self.columns), *OURS])
 
@@ -356,6 +362,11 @@ class ReplayResult:
                 f"{count} keys have records in several partitions, which no order tells apart: "
                 f"{self._describe_places(Fault.CROSSED)}"
             )
+        if count := counts[Fault.FORMER_DELETE]:
+            yield (
+                f"{count} keys were deleted before changes.on_delete changed for this table: their "
+                f"rows may be marked, or gone: {self._describe_places(Fault.FORMER_DELETE)}"
+            )
         if count := counts[Fault.NEW_COLUMN]:
             columns = ", ".join(sorted(self.faults.columns[Fault.NEW_COLUMN]))
             yield (
@@ -455,6 +466,8 @@ class Replay:
             reader.columns_added_later(),
             table_replay.sources,
             {source: earlier[at] for source, at in sources.items() if at in earlier},
+            table_replay.marks,
+            _doubtful_below(reader, sources, ranges),
         )
         floors = reader.history().examined_from
         faults = Faults(floors={source: floors.get(at, 0) for source, at in sources.items()})
@@ -464,6 +477,18 @@ class Replay:
 
     def _source_batch(self, start: TableStart) -> Batch:
         return source_batch(start, self._source.ranges, self._source.topic_ids)
+
+
+def _doubtful_below(
+    reader: SupportsKeyedAudit,
+    sources: Mapping[int, TopicPartition],
+    ranges: Mapping[TopicPartition, OffsetRange],
+) -> Mapping[int, int]:
+    """Return, by the source's number, below which offset nothing tells what deletes did."""
+    doubtful = reader.doubtful_deletes()
+    if doubtful is None:
+        return {source: ranges[at].end for source, at in sources.items()}
+    return {source: doubtful[at] for source, at in sources.items() if at in doubtful}
 
 
 # A source's records told apart by the sink's routes: which keyed table each is of, or none.

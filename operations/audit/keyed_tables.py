@@ -220,7 +220,9 @@ def assess_replay(
     conclusions.findings += result.findings(frozenset(besides))
     conclusions.unproven += result.describe_unproven(compacted)
     compared = f"{faults.rows:,} rows are the last records of their keys, value by value"
-    conclusions.proven.append(f"{compared}: of {faults.records:,} changes that the source holds")
+    marked = f", {faults.marked:,} of them marked as deleted" if faults.marked else ""
+    of = f"of {faults.records:,} changes that the source holds"
+    conclusions.proven.append(f"{compared}{marked}: {of}")
     return conclusions
 
 

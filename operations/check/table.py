@@ -120,6 +120,11 @@ class TableCheck:
         """Return whether there is a table; known after ``table``."""
         return self._layout is not None
 
+    @property
+    def loaded(self) -> Table | None:
+        """Return the Iceberg table, if there is one; known after ``table``."""
+        return self._found
+
     def check_catalog(self) -> str:
         catalog = self._settings.catalog
         try:
