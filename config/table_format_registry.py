@@ -400,6 +400,7 @@ def _needed_capabilities(settings: SinkSections) -> list[tuple[Capability | None
         "table.branch": (Capability.BRANCHES, table.branch != "main"),
         'table.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, evolves),
         "[maintenance]": (None, upkeep),
+        "maintenance.rows_after_ms": (None, settings.maintenance.rows_after_ms),
         "table.sort_by": (None, table.sort_by),
         "table.key": (Capability.KEYS, table.key),
         'changes.on_delete = "mark"': (None, settings.changes.marks),

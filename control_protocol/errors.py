@@ -727,6 +727,12 @@ class DeletesChanged(StopSink):
     code = "HG-297"
 
 
+class RowExpiryUnfit(ConfigurationError):
+    """Rows of the table cannot expire by the column that the settings name."""
+
+    code = "HG-298"
+
+
 # -------------------------------------------------------------- HG-3..: this coordinator steps down
 
 

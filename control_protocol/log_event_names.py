@@ -58,6 +58,7 @@ class LogEvent(StrEnum):
     SETTINGS_CHANGED = "settings.changed"
     TABLE_COMPACTED = "table.compacted"
     ORPHANS_DELETED = "orphans.deleted"
+    ROWS_EXPIRED = "rows.expired"
     NOTE = "note"
 
 

@@ -137,11 +137,23 @@ def require_fillable_table(
     Partitioner(table.spec(), table.schema())
     require_known_distribution(settings, table.properties)
     require_possible_upkeep(table.properties, f"table {identifier}")
+    require_row_expiry(settings, table, schema or table.schema())
     if settings.table.key:
         key_ids(table.schema(), settings.table.key)
         require_format_for_keys(identifier, table.properties)
         key = settings.table.key
         require_markable_table(settings, identifier, key, schema or table.schema())
+
+
+def require_row_expiry(settings: SinkSettings, table: Table, schema: Schema) -> None:
+    """Raises ``RowExpiryUnfit`` if rows are to expire, and cannot by their column (EXPIRY-1)."""
+    if not settings.maintenance.rows_after_ms:
+        return
+    from headgate.tables.iceberg.maintenance import row_expiry  # reads files
+
+    identifier, column = settings.table.identifier, settings.maintenance.rows_by
+    row_expiry.require_expirable(identifier, schema, column)
+    row_expiry.require_bounds(identifier, table.properties, column)
 
 
 def require_markable_table(

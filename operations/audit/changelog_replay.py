@@ -28,7 +28,7 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_format import SupportsKeyedAudit
-from headgate.control_protocol.table_history import TableReader
+from headgate.control_protocol.table_history import History, TableReader
 from headgate.data_plane.batch.record_numbers import bitmap_of
 from headgate.data_plane.batch.routed_table import RoutedTable
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan, plan_of_table
@@ -458,7 +458,7 @@ class Replay:
         """
         (reader, table_replay), (changes, read) = self._tables[number], self._read[number]
         ranges = self._source.ranges
-        live = replay_table(table_replay, reader)
+        live, history = replay_table(table_replay, reader), reader.history()
         sources = {table_replay.number_of(at): at for at in ranges}
         held = SourcePartition(
             {source: ranges[at].begin for source, at in sources.items()},
@@ -468,12 +468,21 @@ class Replay:
             {source: earlier[at] for source, at in sources.items() if at in earlier},
             table_replay.marks,
             _doubtful_below(reader, sources, ranges),
+            self._expired_below(history, table_replay.columns),
         )
-        floors = reader.history().examined_from
+        floors = history.examined_from
         faults = Faults(floors={source: floors.get(at, 0) for source, at in sources.items()})
         for part in range(table_replay.slicing.count):
             compare(changes.read(part), live.read(part), held, faults)
         return ReplayResult(read, faults, sources)
+
+    def _expired_below(self, history: History, columns: pa.Schema) -> tuple[str, pa.Scalar] | None:
+        """EXPIRY-3: return the column of rows' times, and below which value rows have expired."""
+        name, limit_ms = self._settings.maintenance.rows_by, history.expired_before_ms
+        if limit_ms is None or name not in columns.names:
+            return None
+        moment = pa.scalar(limit_ms, pa.timestamp("ms", tz="UTC"))
+        return name, moment.cast(columns.field(name).type)  # a day that is not over is not below
 
     def _source_batch(self, start: TableStart) -> Batch:
         return source_batch(start, self._source.ranges, self._source.topic_ids)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import Unreachable
@@ -164,6 +165,8 @@ class Fault(StrEnum):
     """Records of the key are in several partitions, none of which is younger."""
     NEW_COLUMN = "new-column"
     """The row has no value in a column that was added later; its record has one."""
+    EXPIRED = "expired"
+    """The key has no row, and its last record's had reached its age (EXPIRY-3)."""
     FORMER_DELETE = "former-delete"
     """The key was deleted before the choice changed what deletes do to rows (KEY-13)."""
 
@@ -224,7 +227,8 @@ class SourcePartition:
     ``later``: columns that some of the table's schemas lack; ``sources`` tells which of them are
     younger. ``earlier``: the offsets up to which an earlier table of that name was filled.
     ``marks``: the column in which deletes mark rows, if they do; below the offsets of ``doubtful``
-    they may have done something else (KEY-13).
+    they may have done something else (KEY-13). ``expired``: the column of rows' times, and the one
+    below which rows have expired.
     """
 
     begins: Mapping[int, int]
@@ -234,6 +238,7 @@ class SourcePartition:
     earlier: Mapping[int, int] = field(default_factory=dict)
     marks: str = ""
     doubtful: Mapping[int, int] = field(default_factory=dict)
+    expired: tuple[str, pa.Scalar] | None = None
 
 
 def compare(records: pa.Table, rows: pa.Table, held: SourcePartition, faults: Faults) -> None:
@@ -322,7 +327,9 @@ class _Slice:
         lost = ~self._deletes & ~there & ~crossed
         removed = lost & doubtful & self._are_marked(self._last)
         self._note_last(Fault.FORMER_DELETE, removed)
-        lost &= ~removed
+        aged = lost & ~removed & self._are_expired(self._last)
+        self._note_last(Fault.EXPIRED, aged)
+        lost &= ~removed & ~aged
         earlier = self._is_below(self._held.earlier)
         self._note_last(Fault.RECREATED, lost & earlier)
         self._note_last(Fault.LOST, lost & ~earlier)
@@ -343,6 +350,14 @@ class _Slice:
         former[known] = self._deletes[at] & doubtful[at]
         self._note(Fault.FORMER_DELETE, former)
         return former
+
+    def _are_expired(self, some: pa.Table) -> Flags:
+        """Return which rows are below the time up to which rows have expired."""
+        if self._held.expired is None:
+            return np.zeros(some.num_rows, np.bool_)
+        name, limit = self._held.expired
+        below = pc.less(_combine_chunks(some, name), limit)
+        return np.asarray(pc.fill_null(below, fill_value=False))
 
     def _are_marked(self, some: pa.Table) -> Flags:
         """Return which rows are marked as deleted."""

@@ -156,6 +156,8 @@ def _ask_of_table(questions: Questions, table: TableCheck, settings: SinkSetting
         if table.has_catalog:
             if settings.table.key and questions.are_well("columns"):
                 questions.ask("keys", lambda: check_key(settings, table.loaded))
+            if settings.maintenance.rows_after_ms and questions.are_well("columns"):
+                questions.ask("row expiry", table.check_row_expiry)
             questions.ask("files", table.check_files)
         if settings.tables:
             questions.ask("routed tables", lambda: check_routed_tables(settings))
