@@ -6,6 +6,7 @@ Two readers look at the table; the limits are those of the rule, computed here.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,18 +15,21 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from integration.readers import read_with_duckdb
 from pyiceberg.manifest import DataFile
 from pyiceberg.types import DateType
 from support.keyed_world import NAME, Event, KeyedWorld, shown
 from support.keyed_world import SINK as KEYED_SINK
 from support.local_catalog import LocalCatalog, local_catalog
-from support.maintained import COLUMNS, SINK, Maintained, settings
+from support.maintained import COLUMNS, SINK, Maintained, settings, text
 
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import RowExpiryUnfit
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.files import check_row_count
+from headgate.operations.check.table import describe_promise
+from headgate.operations.cli.main import main
 from headgate.operations.control.rollback import find_removed_snapshots
 from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.tables.iceberg.history import read_history, summary_of
@@ -429,3 +433,38 @@ def test_expiry_3_the_audit_counts_what_expired(sink: Maintained) -> None:
     expire(sink)
     report = audit(sink.settings, with_source=False)
     assert (report.findings, report.expired_rows) == ((), 1)
+
+
+def test_check_adds_up_by_when_a_row_is_gone(make: Make) -> None:
+    def promise(more: str, **known: str) -> str:
+        return describe_promise(make(MORE + more).settings, known)
+
+    day, keep = str(DAY_MS), {"history.expire.min-snapshots-to-keep": "7"}
+    age = {"history.expire.max-snapshot-age-ms": day}
+    shown = "no reader shows a row later than 11 d 1 h 10 min after its at (10 d, up to a day"
+    assert promise("").startswith(shown)
+    assert promise("").endswith("its bytes stay, because no snapshot ever expires")
+    assert "its bytes may stay: set maintenance.compact and orphans" in promise("", **age)
+    whole = "compact = true\norphans = true\ndead_per_thousand = 1\n"
+    told = promise(whole, **age, **keep)
+    assert "no bytes of it later than 15 d 1 h 10 min after it (snapshots stay for 1 d" in told
+    assert "the newest 7 for longer; orphans for 3 d)" in told
+    assert "snapshots stay for 2 d" in promise(f"{whole}expire_after_ms = {2 * DAY_MS}\n")
+
+
+def test_expiry_3_maintain_says_what_expired_and_what_did_not(make: Make, tmp_path: Path) -> None:
+    sink = make()
+    commit(sink, LIMIT_MS - 1, None)
+    commit(sink, LIMIT_MS - 1)
+    file = tmp_path / "sink.toml"
+    file.write_text(text(tmp_path, MORE))
+    asked = ["maintain", str(file), "--only", "rows"]
+    dry = CliRunner().invoke(main, [*asked, "--dry-run"])
+    assert "db.trips: would: 2 rows expired, 0 small files" in dry.output, dry.output
+    assert "left alone: 1 rows have no value in at, and never expire" in dry.output
+    said = CliRunner().invoke(main, [*asked, "--json"])
+    assert (said.exit_code, json.loads(said.output)[0]["expired_rows"]) == (0, 2)
+    assert_left(sink, 1)
+    sink.table.update_schema().delete_column("at").commit()
+    failed = CliRunner().invoke(main, asked)
+    assert (failed.exit_code, "has no column 'at'" in failed.output) == (3, True), failed.output
