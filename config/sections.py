@@ -274,7 +274,7 @@ class SinkSections:
         """Return what a coordinator tolerates: it refuses a claim beyond these settings."""
         disposals = [self.quarantine.policy, self.quarantine.tombstones]
         disposals += [self.tables.unmatched] if self.tables else []
-        passes = bool(self.transform or self.shape.where)
+        passes = bool(self.transform or self.shape.where or self.maintenance.late_by)
         passes |= self.has_keyed_table and self.changes.may_skip
         return replace(self.quarantine.limits, may_skip=passes or Disposal.SKIP in disposals)
 

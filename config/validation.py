@@ -355,6 +355,12 @@ def _require_valid_row_expiry(settings: SinkSections) -> None:
             "maintenance.rows_after_ms is set together with table.shared_with",
             "the rows of other sinks would expire, too: give each sink a table of its own",
         )
+    if settings.maintenance.late_by and (settings.table.key or settings.transform):
+        raise MaintenanceUnfit(
+            'maintenance.rows_late = "skip" is set together with '
+            + ("table.key" if settings.table.key else "a transform"),
+            "leave it out: late rows are written, and go within hours",
+        )
     schema = parse_declared_schema(settings.table)
     if schema is not None and settings.table.type == ICEBERG:
         from headgate.tables.iceberg.maintenance.row_expiry import require_expirable

@@ -57,8 +57,8 @@ class LogEvent(StrEnum):
     TOKEN_RENEWED = "token.renewed"  # noqa: S105
     SETTINGS_CHANGED = "settings.changed"
     TABLE_COMPACTED = "table.compacted"
-    ORPHANS_DELETED = "orphans.deleted"
     ROWS_EXPIRED = "rows.expired"
+    ORPHANS_DELETED = "orphans.deleted"
     NOTE = "note"
 
 

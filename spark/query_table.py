@@ -124,6 +124,7 @@ def require_fit_for_query(settings: SinkSettings) -> None:
         "transform": bool(settings.transform),
         "quarantine": settings.quarantine.keeps_rejected,
         "changes.on_delete": settings.changes.marks,
+        "maintenance.rows_late": bool(settings.maintenance.late_by),
         "spark.distribution": settings.spark.distribution
         in (Distribution.HASH, Distribution.RANGE),
     }

@@ -322,12 +322,14 @@ def _in_units(limit_ms: int, of: NestedField) -> int:
     return limit_ms // DAY_MS if isinstance(of.field_type, DateType) else limit_ms * 1_000
 
 
-def _predicate(column: str, limit_ms: int, of: NestedField) -> BooleanExpression:
+def limit_text(limit_ms: int, of: NestedField) -> str:
+    """Return the limit as a condition on the column has it."""
     moment = dt.datetime.fromtimestamp(limit_ms // 1_000, dt.UTC)
     if isinstance(of.field_type, DateType):
-        text = moment.date().isoformat()
-    elif isinstance(of.field_type, TimestamptzType):
-        text = moment.isoformat()
-    else:
-        text = moment.replace(tzinfo=None).isoformat()
-    return LessThan(term=Reference(name=column), value=literal(text))
+        return moment.date().isoformat()
+    zoned = isinstance(of.field_type, TimestamptzType)
+    return (moment if zoned else moment.replace(tzinfo=None)).isoformat()
+
+
+def _predicate(column: str, limit_ms: int, of: NestedField) -> BooleanExpression:
+    return LessThan(term=Reference(name=column), value=literal(limit_text(limit_ms, of)))

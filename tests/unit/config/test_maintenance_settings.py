@@ -7,10 +7,14 @@ from unit.config.test_load import MINIMAL, refusal
 
 from headgate.config.load import parse
 from headgate.control_protocol.errors import MaintenanceUnfit, RowExpiryUnfit, TableFormatLacks
+from headgate.data_plane.batch.row_rules import RowRules
+from headgate.runtime.write_planning import shaping
 
 DAY_MS = 24 * 3_600_000
 COLUMNS = '[[table.columns]]\nname = "at"\ntype = "timestamptz"\n'
 EXPIRING = f'[maintenance]\nrows_after_ms = {30 * DAY_MS}\nrows_by = "at"\n'
+SKIPPING = f'{EXPIRING}rows_late = "skip"\n'
+KEYED = '[table.record_columns]\npartition = "p"\noffset = "o"\n'
 
 
 def test_expiry_1_rows_expire_by_a_column_that_is_declared_or_the_tables_own() -> None:
@@ -18,6 +22,10 @@ def test_expiry_1_rows_expire_by_a_column_that_is_declared_or_the_tables_own() -
     assert (told.rows_after_ms, told.rows_by, bool(told)) == (30 * DAY_MS, "at", True)
     assert parse(MINIMAL + EXPIRING).maintenance.rows_by == "at"
     assert not parse(MINIMAL).maintenance
+    assert not parse(MINIMAL + EXPIRING).limits.may_skip
+    skipping = parse(MINIMAL + SKIPPING)
+    assert skipping.limits.may_skip
+    assert shaping(skipping).rules == RowRules(late_by="at")
 
 
 @pytest.mark.parametrize(
@@ -31,6 +39,14 @@ def test_expiry_1_rows_expire_by_a_column_that_is_declared_or_the_tables_own() -
         ),
         (EXPIRING.replace('rows_by = "at"', ""), MaintenanceUnfit, "set without the other"),
         ('[maintenance]\nrows_by = "at"\n', MaintenanceUnfit, "set without the other"),
+        ('[maintenance]\nrows_late = "skip"\n', MaintenanceUnfit, "and no rows expire"),
+        (SKIPPING.replace('"at"', "'a\"t'"), MaintenanceUnfit, "no condition can name the column"),
+        ('key = ["id"]\n' + KEYED + SKIPPING, MaintenanceUnfit, "together with table.key"),
+        (
+            SKIPPING + '[transform]\nsql = "SELECT * FROM records"\n',
+            MaintenanceUnfit,
+            "together with a transform",
+        ),
         (EXPIRING.replace(str(30 * DAY_MS), "60000"), MaintenanceUnfit, "rows_after_ms is 60000"),
         (
             EXPIRING.replace(str(30 * DAY_MS), str(10**15)),
