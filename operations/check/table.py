@@ -524,11 +524,12 @@ def check_catalog_rights(settings: SinkSettings, name: str) -> str:
 def describe_promise(settings: SinkSettings, properties: Mapping[str, str]) -> str:
     """Return by when no reader shows a row any more, and by when storage has not its bytes."""
     wanted = settings.maintenance
-    shown_ms = wanted.rows_after_ms + WAIT_MS + HOUR_MS + wanted.interval_ms
+    idle_ms = settings.coordinator.tag_refresh_interval_ms  # the limit stands on the last change
+    shown_ms = wanted.rows_after_ms + WAIT_MS + HOUR_MS + wanted.interval_ms + idle_ms
     told = (
         f"no reader shows a row later than {_duration(shown_ms)} after its {wanted.rows_by} "
         f"({_duration(wanted.rows_after_ms)}, up to a day for files with few such rows, an hour, "
-        "and a round)"
+        f"a round, and up to {_duration(idle_ms)} if nobody changes the table)"
     )
     kept_ms, kept = snapshot_retention(properties) or (wanted.expire_after_ms, 1)
     if not kept_ms:

@@ -469,8 +469,8 @@ def _require_deleted_stay_deleted(name: str, removed: RemovedSnapshots) -> None:
     if rows := max(removed.restored_row_count, removed.unlisted):
         until = "up to " if removed.unlisted else ""
         raise DeletedBack(
-            f"{name}: {until}{rows} rows would be back that people deleted (headgate delete), or "
-            "that have expired",
+            f"{name}: {until}{rows} rows that people deleted (headgate delete), or that have "
+            "expired, would be back",
             BRING_BACK_HINT,
         )
 

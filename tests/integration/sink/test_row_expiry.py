@@ -115,7 +115,7 @@ def test_expiry_3_over_kills_what_is_due_goes_and_nothing_else(
         sink.wait_until_lag_zero()
     (told,) = [each for each in check(sink.settings) if each.what == "row expiry"]
     assert told.state is State.OK
-    assert "no reader shows a row later than 6 d 1 h" in told.detail
+    assert "no reader shows a row later than 6 d 7 h" in told.detail
     assert "storage has no bytes of it later than" in told.detail
     sink.stop()
     (done,) = maintain(
