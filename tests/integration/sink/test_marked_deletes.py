@@ -22,6 +22,7 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.operations.check.check import check
+from headgate.operations.control.maintain import maintain
 from headgate.operations.control.resolve_stop import accept_stop
 
 pytestmark = pytest.mark.integration
@@ -34,6 +35,7 @@ MARKED: dict[str, Any] = {
     "changes": {"envelope": "debezium", "on_delete": "mark"},
 }
 BEGIN_MS = 1_785_585_600_000
+DAY_MS = 24 * 3_600_000
 Row = dict[str, Any]
 
 
@@ -149,6 +151,14 @@ def test_key_13_over_kills_each_deleted_key_has_one_row_that_is_marked(
     marked = sum(row["deleted_at"] is not None for row in deletes.rows.values())
     assert 20 < marked < len(deletes.rows)
     assert_well(sink, marked)
+
+    sink.change({"maintenance": {"rows_after_ms": 30 * DAY_MS, "rows_by": "deleted_at"}})
+    (done,) = maintain(sink.settings, (), ("rows",), dry_run=False, on_progress=lambda *_: None)
+    assert (done.expired_rows, done.failed) == (marked, "")
+    deletes.rows = {key: row for key, row in deletes.rows.items() if row["deleted_at"] is None}
+    assert_marked(sink, deletes)
+    report = audit(sink.settings)
+    assert (report.findings, report.unproven, report.expired_rows) == ((), (), marked)
 
 
 def test_key_13_what_deletes_do_changes_only_by_a_persons_word(deploy: Deploy) -> None:
