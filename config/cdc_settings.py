@@ -10,6 +10,7 @@ from headgate.data_plane.cdc.policy import (
     PLACEHOLDER,
     Changes,
     Envelope,
+    OnDelete,
     OnTruncate,
     Tombstones,
     UnavailableValue,
@@ -36,6 +37,13 @@ class ChangesSettings:
     """What happens when a record has no value: delete removes the row that the message's key
     identifies, skip ignores the record, fail stops the sink. This replaces quarantine.tombstones.
     """
+    on_delete: OnDelete = OnDelete.REMOVE
+    """What a record that deletes does: remove takes the row out of the table, mark keeps it, with
+    the record's time in the column deleted_at and its other values as the record has them. The
+    table remembers the choice; headgate resume --accept changes it."""
+    deleted_at: Text = "deleted_at"
+    """Column (timestamptz) for the time of the delete, with on_delete = "mark"; null in rows that
+    live. A field of that name in records is not read."""
     on_truncate: OnTruncate = OnTruncate.FAIL
     """What happens to a record that reports that the source table was truncated: fail stops the
     sink before it, skip ignores it."""
@@ -67,6 +75,11 @@ class ChangesSettings:
         return Changes((), self.envelope, self.tombstones).may_skip
 
     @property
+    def marks(self) -> bool:
+        """Return whether deletes mark rows (KEY-13)."""
+        return self.on_delete is OnDelete.MARK
+
+    @property
     def hold_ms(self) -> int | None:
         """Return how long added partitions are held at least; ``None``: they stop the sink."""
         fails = self.on_partitions_added is OnPartitionsAdded.FAIL
@@ -88,4 +101,5 @@ class ChangesSettings:
             self.on_truncate,
             self.unavailable_value,
             self.unavailable_placeholder,
+            self.deleted_at if self.marks else "",
         )

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from headgate.config.column_rule_checks import rules_of_columns
 from headgate.config.route_checks import policy_of
-from headgate.config.table_declaration import declared_table
+from headgate.config.table_declaration import arrow_schema_of, declared_table
 from headgate.config.table_settings import SchemaSettings, TableSettings
 from headgate.control_protocol.errors import KeyUnfit
 from headgate.control_protocol.identifiers import TopicPartition
@@ -45,6 +46,11 @@ def require_valid_keyed_tables(settings: SinkSections) -> None:
             f"changes.unavailable_placeholder: {error}",
             "give it the text of the connector's unavailable.value.placeholder, or leave it out",
         ) from None
+    if not changes.marks and changes.deleted_at != type(changes)().deleted_at:
+        raise KeyUnfit(
+            "changes.deleted_at is set, and deletes mark no rows",
+            'set changes.on_delete = "mark", or leave it out',
+        )
     if not settings.has_keyed_table:
         _require_no_change_settings(changes)
     elif settings.tables:
@@ -108,10 +114,36 @@ def _require_valid_keyed_table(settings: SinkSections, table: TableSettings) -> 
         from headgate.tables.iceberg.table_creation import key_ids
 
         key_ids(declared_table(table).schema(), table.key)
+    if settings.changes.marks:
+        _require_markable_table(settings, table)
     _require_readable_envelope(settings, table)
     _require_coordinate_columns(settings, table)
     _require_supported_policies(settings, table)
     _require_message_key_format(settings, table)
+
+
+def _require_markable_table(settings: SinkSections, table: TableSettings) -> None:
+    """KEY-13: refuse what cannot keep rows that were deleted."""
+    changes = settings.changes.changes_of_key(table.key)
+    assert changes is not None, "the table has a key"
+    if settings.shape.where:
+        raise KeyUnfit(
+            'changes.on_delete = "mark" is set together with shape.where',
+            "a row that does not match would be kept, marked, with all its values; leave one out",
+        )
+    for column in table.columns:
+        if column.name == changes.deleted_at and rules_of_columns("table.columns", [column]):
+            raise KeyUnfit(
+                f"the column {column.name!r} marks rows that were deleted, and has a rule",
+                "leave from, unit, value and default out: no field of a record fills it",
+            )
+    if not table.columns:
+        return
+    from headgate.data_plane.write.marked_deletes import require_markable
+
+    schema = arrow_schema_of(table)
+    parts = table.record_columns.columns_by_part().values()
+    require_markable(table.identifier, schema, changes, parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,12 @@ from headgate.config.cdc_settings import ChangesSettings
 from headgate.config.http_settings import HttpSettings, TelemetrySettings
 from headgate.config.kafka_auth_settings import KafkaAuthSettings
 from headgate.config.maintenance_settings import MaintenanceSettings
-from headgate.config.multi_table_settings import NO_TABLE, TablesSettings, resolve_primary_table
+from headgate.config.multi_table_settings import (
+    NO_TABLE,
+    OneTableSettings,
+    TablesSettings,
+    resolve_primary_table,
+)
 from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
 from headgate.config.registry_auth_settings import RegistryAuthSettings
 from headgate.config.report_settings import LineageSettings, SignalSettings
@@ -55,6 +60,13 @@ class WriterKind(StrEnum):
 
     SPARK = "spark"
     IN_PROCESS = "in-process"
+
+
+def _with_time(table: TableSettings | OneTableSettings, name: str) -> tuple[ColumnSettings, ...]:
+    """Return the table's columns with one of this name, if any are declared."""
+    if not table.columns or any(column.name == name for column in table.columns):
+        return table.columns
+    return (*table.columns, ColumnSettings(name=name, type="timestamptz"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +263,7 @@ class SinkSections:
         object.__setattr__(self, "source", replace(self.source, group_id=group_id))
         object.__setattr__(self, "spark", replace(self.spark, app_name=app_name))
         object.__setattr__(self, "kafka", self.kafka_auth.kafka_settings_with_auth(self.kafka))
+        self._declare_marks()
         object.__setattr__(self, "table", resolve_primary_table(self.table, self.tables))
         quarantine = self.quarantine.table or f"{self.table.identifier}_quarantine"
         named = replace(self.quarantine, table=quarantine)
@@ -258,12 +271,27 @@ class SinkSections:
             named = RoutedQuarantine(**{f.name: getattr(named, f.name) for f in fields(named)})
         object.__setattr__(self, "quarantine", named)
 
+    def _declare_marks(self) -> None:
+        """Declare the column in which deletes mark rows, in keyed tables whose columns are."""
+        if not self.changes.marks:
+            return
+        name = self.changes.deleted_at
+        table, tables = self.table, self.tables
+        if table.key:
+            object.__setattr__(self, "table", replace(table, columns=_with_time(table, name)))
+        some = tuple(
+            replace(each, columns=_with_time(each, name)) if each.key else each
+            for each in tables.table
+        )
+        if some != tables.table:
+            object.__setattr__(self, "tables", replace(tables, table=some))
+
     @property
     def limits(self) -> BadRecordLimits:
         """Return what a coordinator tolerates: it refuses a claim beyond these settings."""
         disposals = [self.quarantine.policy, self.quarantine.tombstones]
         disposals += [self.tables.unmatched] if self.tables else []
-        passes = bool(self.transform or self.shape.where)
+        passes = bool(self.transform or self.shape.where or self.maintenance.late_by)
         passes |= self.has_keyed_table and self.changes.may_skip
         return replace(self.quarantine.limits, may_skip=passes or Disposal.SKIP in disposals)
 

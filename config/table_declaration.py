@@ -130,6 +130,13 @@ def transform_plan(
     return TransformPlan(transform.sql, transform.python, schema, in_process)
 
 
+def arrow_schema_of(table: TableSettings) -> Any:
+    """Return the declared columns as Arrow has them."""
+    from pyiceberg.io.pyarrow import schema_to_pyarrow  # imports pandas: not for every command
+
+    return schema_to_pyarrow(declared_table(table).schema())
+
+
 def arrow_field_of(name: str, type_name: str) -> Any:
     """Return the Arrow field of an optional column, as records are decoded into it.
 

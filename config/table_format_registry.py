@@ -122,7 +122,9 @@ def table_spec(settings: SinkSections) -> TableSpec:
     wanted = replace(wanted, keeps_columns=not evolves)
     if settings.tables:
         return replace(wanted, primary=_primary_properties(settings), ledger=True)
-    return replace(wanted, key=_row_key(settings.table.key, settings.table.record_columns))
+    return replace(
+        wanted, key=_row_key(settings, settings.table.key, settings.table.record_columns)
+    )
 
 
 def spec_of(settings: SinkSections, name: str) -> TableSpec:
@@ -144,7 +146,7 @@ def secondary_spec(settings: SinkSections, name: str) -> TableSpec:
         _base_spec(settings, name, tables.location_of(name)),
         properties=tables.create.properties,
         renewed_ms=tables.valid_through_refresh_ms,
-        key=_row_key(tables.routing.key_of(name), tables.record_columns),
+        key=_row_key(settings, tables.routing.key_of(name), tables.record_columns),
         primary=_primary_properties(settings),
         keeps_columns=unknown_fields is not UnknownFields.EVOLVE,
     )
@@ -166,7 +168,7 @@ def created_spec(
         inferred=frozenset(column.name for column in own),
         properties={**wanted.properties, RAW_NAME_PROPERTY: raw},
         renewed_ms=settings.tables.valid_through_refresh_ms,
-        key=_row_key(table.key, table.record_columns),
+        key=_row_key(settings, table.key, table.record_columns),
         primary=_primary_properties(settings),
     )
 
@@ -227,8 +229,11 @@ def _primary_properties(settings: SinkSections) -> Mapping[str, str]:
     return tables.create.properties if tables else settings.table.properties
 
 
-def _row_key(key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
-    return RowKey(key, places.partition, places.offset, places.topic) if key else None
+def _row_key(settings: SinkSections, key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
+    if not key:
+        return None
+    deleted_at = settings.changes.deleted_at if settings.changes.marks else ""
+    return RowKey(key, places.partition, places.offset, places.topic, deleted_at)
 
 
 def require_format_support(settings: SinkSections) -> None:
@@ -395,8 +400,10 @@ def _needed_capabilities(settings: SinkSections) -> list[tuple[Capability | None
         "table.branch": (Capability.BRANCHES, table.branch != "main"),
         'table.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, evolves),
         "[maintenance]": (None, upkeep),
+        "maintenance.rows_after_ms": (None, settings.maintenance.rows_after_ms),
         "table.sort_by": (None, table.sort_by),
         "table.key": (Capability.KEYS, table.key),
+        'changes.on_delete = "mark"': (None, settings.changes.marks),
         'changes.on_partitions_added = "wait"': (None, settings.changes.hold_ms is not None),
         "catalog.backend": (None, catalog.backend is not Backend.PYICEBERG),
     }

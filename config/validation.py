@@ -28,6 +28,7 @@ from headgate.control_protocol.errors import (
     ColumnsCannotEvolve,
     ConfigurationError,
     JvmMissing,
+    MaintenanceUnfit,
     NameReserved,
     ReportUnfit,
     TablesUnfit,
@@ -223,6 +224,7 @@ def _require_valid_structure(settings: SinkSections) -> None:
     require_valid_reports(settings.lineage, settings.signal)
     _require_own_report_topics(settings)
     require_valid_maintenance(settings.maintenance, settings.coordinator.claim_age_max_ms)
+    _require_valid_row_expiry(settings)
 
 
 def _raise_wrong_setting(message: str, hint: str) -> None:
@@ -339,6 +341,35 @@ def _require_valid_kafka(settings: SinkSections) -> None:
             "[kafka.auth]",
         )
     require_valid_auth(settings)
+
+
+def _require_valid_row_expiry(settings: SinkSections) -> None:
+    """EXPIRY-1: refuse rows that cannot expire, or that others answer for."""
+    column = settings.maintenance.rows_by
+    if not settings.maintenance.rows_after_ms:
+        return
+    if settings.tables:
+        raise MaintenanceUnfit(
+            "maintenance.rows_after_ms is set, and routes name the tables",
+            "rows expire in the one table of a sink: leave it out, or fill that table by a sink of "
+            "its own",
+        )
+    if settings.table.shared_with:
+        raise MaintenanceUnfit(
+            "maintenance.rows_after_ms is set together with table.shared_with",
+            "the rows of other sinks would expire, too: give each sink a table of its own",
+        )
+    if settings.maintenance.late_by and (settings.table.key or settings.transform):
+        raise MaintenanceUnfit(
+            'maintenance.rows_late = "skip" is set together with '
+            + ("table.key" if settings.table.key else "a transform"),
+            "leave it out: late rows are written, and go within hours",
+        )
+    schema = parse_declared_schema(settings.table)
+    if schema is not None and settings.table.type == ICEBERG:
+        from headgate.tables.iceberg.maintenance.row_expiry import require_expirable
+
+        require_expirable(settings.table.identifier, schema, column)
 
 
 def _require_valid_table(table: TableSettings) -> None:

@@ -119,10 +119,39 @@ def key_table_property(sink: SinkName) -> str:
     return f"headgate.{sink}.key"
 
 
+def deletes_table_property(sink: SinkName) -> str:
+    """Return the table property that stores what deletes do to rows, unless they always removed
+    them (KEY-13)."""
+    return f"headgate.{sink}.on-delete"
+
+
 def maintenance_property(sink: SinkName) -> str:
     """Return the summary property of a snapshot by which the sink maintains its table
     (COMPACTION-1)."""
     return f"headgate.{sink}.maintenance"
+
+
+def expired_before_property(sink: SinkName) -> str:
+    """Return the property that says below which time rows have expired: of a snapshot, or the
+    newest of the table (EXPIRY-1)."""
+    return f"headgate.{sink}.expired-before"
+
+
+def expired_rows_property(sink: SinkName) -> str:
+    """Return the property that counts expired rows: of a snapshot, or of the table."""
+    return f"headgate.{sink}.expired-rows"
+
+
+def expired_before_ms(sink: SinkName, properties: Mapping[str, str]) -> int | None:
+    """Return the value of ``expired_before_property``; ``None`` if it is missing, or no number."""
+    text = properties.get(expired_before_property(sink), "")
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def expired_rows(sink: SinkName, properties: Mapping[str, str]) -> int:
+    """Return the value of ``expired_rows_property``; 0 if it is missing or is not a count."""
+    text = properties.get(expired_rows_property(sink), "")
+    return int(text) if text.isdecimal() else 0
 
 
 def deleted_property(sink: SinkName) -> str:

@@ -730,6 +730,21 @@ class ReceiverAway(HeadgateError):
     code = "HG-296"
 
 
+# --------------------------------------------------------------- HG-297 to HG-299: the life of rows
+
+
+class DeletesChanged(StopSink):
+    """Deletes would do something else to the rows of a table than they did so far."""
+
+    code = "HG-297"
+
+
+class RowExpiryUnfit(ConfigurationError):
+    """Rows of the table cannot expire by the column that the settings name."""
+
+    code = "HG-298"
+
+
 # -------------------------------------------------------------- HG-3..: this coordinator steps down
 
 

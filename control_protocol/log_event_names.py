@@ -57,6 +57,7 @@ class LogEvent(StrEnum):
     TOKEN_RENEWED = "token.renewed"  # noqa: S105
     SETTINGS_CHANGED = "settings.changed"
     TABLE_COMPACTED = "table.compacted"
+    ROWS_EXPIRED = "rows.expired"
     ORPHANS_DELETED = "orphans.deleted"
     NOTE = "note"
 

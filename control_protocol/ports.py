@@ -183,7 +183,8 @@ class CommitAttempt:
     PENDING-5). ``forgets``: tables that a ledger has filled and that are no longer to be remembered
     (rule LEDGER-2). ``transactions``: where pending commits came to ``files``, the place of each
     file's transaction in their order. ``fence``: properties of the snapshot that keep another
-    system from committing (rule TAKEOVER-11).
+    system from committing (rule TAKEOVER-11). ``changes_deletes``: a person's claim, from whose
+    offsets on deletes do to rows what the settings say (KEY-13).
     """
 
     base: TableView
@@ -193,6 +194,7 @@ class CommitAttempt:
     forgets: frozenset[str] = frozenset()
     transactions: tuple[int, ...] = ()
     fence: Mapping[str, str] = field(default_factory=dict)
+    changes_deletes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

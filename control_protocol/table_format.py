@@ -19,6 +19,7 @@ from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import Epoch, SinkName
+from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
@@ -85,12 +86,16 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class RowKey:
-    """The columns of a table's key, and those that identify a row's record (rule KEY-2)."""
+    """The columns of a table's key, and those that identify a row's record (rule KEY-2).
+
+    ``deleted_at``: the column in which deletes mark rows (KEY-13); empty: they remove them.
+    """
 
     key: tuple[str, ...]
     partition: str
     offset: str
     topic: str = ""
+    deleted_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -624,6 +629,10 @@ class SupportsKeyedAudit(LoadedReader, Protocol):
     def columns_added_later(self) -> frozenset[str]:
         """Return columns that some of the table's schemas lack: older rows have no value in
         them."""
+
+    def doubtful_deletes(self) -> Offsets | None:
+        """Return below which offsets deletes may have marked rows, or removed them, unlike those
+        that come now (KEY-13); ``None``: anywhere."""
 
     def missing_staged_files(self, manifest: str) -> list[str]:
         """Return the files of a staged manifest, with rows or with keys, that are gone.

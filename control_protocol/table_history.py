@@ -40,7 +40,8 @@ class ForeignSnapshot:
     ``sink``: another sink's name, if it is one's, and ``topic_ids`` those that it reads.
 
     ``deleted_records`` went with their files; ``row_deletes`` are marked in delete files.
-    ``upkeep``: it is this sink's own doing, a compaction or what a person deleted by it.
+    ``upkeep``: it is this sink's own doing, a compaction or what a person deleted by it;
+    ``expired_rows``: how many had reached their age (EXPIRY-1).
     """
 
     snapshot_id: int
@@ -51,6 +52,7 @@ class ForeignSnapshot:
     sink: SinkName | None
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
     upkeep: bool = False
+    expired_rows: int = 0
 
     @property
     def removed_rows(self) -> int:
@@ -72,7 +74,8 @@ class History:
     ``None`` without a tag, and if nothing tells (TABLE-4). ``unreadable``: this sink's records that
     could not be decoded; ``filled``: of a ledger, the UUIDs of the tables that it has filled;
     ``deleted``: the rows that people have deleted by the sink; ``others``: the sinks with a tag on
-    the branch, and the topics that they read (TABLE-5).
+    the branch, and the topics that they read (TABLE-5). ``expired_rows``: those that have reached
+    their age, all of them below ``expired_before_ms`` (EXPIRY-1).
     """
 
     table: str
@@ -90,6 +93,8 @@ class History:
     filled: Mapping[str, str] = field(default_factory=dict)
     deleted: DeletedRecords = field(default_factory=DeletedRecords)
     others: Mapping[SinkName, Mapping[str, TopicId]] = field(default_factory=dict)
+    expired_rows: int = 0
+    expired_before_ms: int | None = None
 
     @property
     def deleted_rows(self) -> int:

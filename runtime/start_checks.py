@@ -137,9 +137,36 @@ def require_fillable_table(
     Partitioner(table.spec(), table.schema())
     require_known_distribution(settings, table.properties)
     require_possible_upkeep(table.properties, f"table {identifier}")
+    require_row_expiry(settings, table, schema or table.schema())
     if settings.table.key:
         key_ids(table.schema(), settings.table.key)
         require_format_for_keys(identifier, table.properties)
+        key = settings.table.key
+        require_markable_table(settings, identifier, key, schema or table.schema())
+
+
+def require_row_expiry(settings: SinkSettings, table: Table, schema: Schema) -> None:
+    """Raises ``RowExpiryUnfit`` if rows are to expire, and cannot by their column (EXPIRY-1)."""
+    if not settings.maintenance.rows_after_ms:
+        return
+    from headgate.tables.iceberg.maintenance import row_expiry  # reads files
+
+    identifier, column = settings.table.identifier, settings.maintenance.rows_by
+    row_expiry.require_expirable(identifier, schema, column)
+    row_expiry.require_bounds(identifier, table.properties, column)
+
+
+def require_markable_table(
+    settings: SinkSettings, identifier: str, key: tuple[str, ...], schema: Schema
+) -> None:
+    """Raises ``KeyUnfit`` if deletes are to mark rows, and cannot (KEY-13)."""
+    changes = settings.changes.changes_of_key(key)
+    if changes is None or not changes.deleted_at:
+        return
+    from headgate.data_plane.write.marked_deletes import require_markable  # reads records
+
+    places = (settings.tables or settings.table).record_columns.columns_by_part().values()
+    require_markable(identifier, schema_to_pyarrow(schema), changes, places)
 
 
 def require_known_distribution(settings: SinkSettings, properties: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from headgate.config.column_rule_checks import decoded_column_rules
 from headgate.config.multi_table_settings import CreateFrom
@@ -11,6 +12,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import transform_plan
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.ports import Batch, BatchOutcome
+from headgate.data_plane.batch.row_rules import RowRules
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import Handling, SourcePlan, WriterPlan
 from headgate.data_plane.routing.table_lookup import RoutedPlans, TableLookup, TablePlans
@@ -83,7 +85,10 @@ def shaping(settings: SinkSettings) -> Shaping:
     parts = record_columns(settings) if settings.tables else {}
     here = settings.transforms_here
     transform = transform_plan(settings.transform, parts, in_process=here)
-    return Shaping(transform, settings.spark.distribution, settings.shape.rules)
+    rules, late_by = settings.shape.rules, settings.maintenance.late_by
+    if late_by:
+        rules = replace(rules or RowRules(), late_by=late_by)
+    return Shaping(transform, settings.spark.distribution, rules)
 
 
 def record_columns(settings: SinkSettings) -> Mapping[str, str]:

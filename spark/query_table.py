@@ -123,6 +123,8 @@ def require_fit_for_query(settings: SinkSettings) -> None:
         "tables": bool(settings.tables),
         "transform": bool(settings.transform),
         "quarantine": settings.quarantine.keeps_rejected,
+        "changes.on_delete": settings.changes.marks,
+        "maintenance.rows_late": bool(settings.maintenance.late_by),
         "spark.distribution": settings.spark.distribution
         in (Distribution.HASH, Distribution.RANGE),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headgate.control_protocol.errors import ShapeUnfit
 
@@ -40,7 +40,8 @@ class RowRules:
     """Says which rows stay, what they must meet, and which of their columns nobody may see.
 
     ``where``: the condition under which a row stays; empty: all do. ``key``: of the hash.
-    ``tables``: a pattern of the tables that are meant; empty: every table. No ``repr`` shows the
+    ``tables``: a pattern of the tables that are meant; empty: every table. ``late_by``: the column
+    by which rows that have expired already do not stay (EXPIRY-1). No ``repr`` shows the
     key, or a condition: it may name a person.
     """
 
@@ -50,11 +51,18 @@ class RowRules:
     masks: tuple[Mask, ...] = ()
     key: bytes = field(default=b"", repr=False)
     tables: str = ""
+    late_by: str = ""
 
     @property
     def hidden(self) -> tuple[str, ...]:
         """Return the columns whose values nobody may see."""
         return (*self.hashed, *(mask.column for mask in self.masks))
+
+    def without_late_rows(self, oldest: str) -> RowRules:
+        """Return the rules with a limit for the rows' time; one without a time stays."""
+        name = f'"{self.late_by}"'
+        young = f"({name} is null or {name} >= '{oldest}')"
+        return replace(self, where=f"({self.where}) and {young}" if self.where else young)
 
     def concern(self, table: str) -> bool:
         """Return whether they concern the rows of this table."""

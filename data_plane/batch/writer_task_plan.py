@@ -16,6 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
+from headgate.control_protocol.commit_record_codec import expired_before_ms
 from headgate.control_protocol.errors import (
     ConfigurationError,
     FolderElsewhere,
@@ -23,7 +24,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.events import TableStart
-from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redaction import Redaction
@@ -124,6 +125,12 @@ class SourcePlan:
     def has_keys(self) -> bool:
         """Return whether a table that takes its records has a key."""
         return self.changes is not None or bool(self.routing and self.routing.keys)
+
+    @property
+    def columns_beside_value(self) -> frozenset[str]:
+        """Return the columns that no field of a value fills."""
+        marks = (self.changes.deleted_at,) if self.changes and self.changes.deleted_at else ()
+        return frozenset((*self.record_columns.values(), *marks))
 
     @property
     def id_headers(self) -> tuple[IdHeaders, IdHeaders]:
@@ -377,6 +384,7 @@ def plan_of_file_schema(
         order = _sort_order_for_schema(
             SortOrder.model_validate_json(native.sort_order_json), schema
         )
+    shaping = _without_late_rows(shaping or Shaping(), source.sink, schema, properties)
     named = source.schema_policy.unknown_fields is not UnknownFields.IGNORE
     shape = TableShape(
         schema_json=native.schema_json if native else schema.model_dump_json(),
@@ -391,10 +399,25 @@ def plan_of_file_schema(
         source=source,
         shape=shape,
         io_properties=file_properties(dict(layout.storage), shape.data_location),
-        shaping=(shaping or Shaping()).resolve_distribution(table, properties),
+        shaping=shaping.resolve_distribution(table, properties),
         values=layout.values,
         replace_unsupported=layout.replace_unsupported,
     )
+
+
+def _without_late_rows(
+    shaping: Shaping, sink: str, schema: Schema, properties: Mapping[str, str]
+) -> Shaping:
+    """EXPIRY-1: leave rows out that are below the limit that the table stores, where that is
+    wanted. The plan's limit may be minutes old, which lets a late row in."""
+    rules = shaping.rules
+    limit_ms = expired_before_ms(SinkName(sink), properties) if rules and rules.late_by else None
+    if rules is None or limit_ms is None:
+        return shaping
+    from headgate.tables.iceberg.maintenance.row_expiry import limit_text  # reads files
+
+    kept = rules.without_late_rows(limit_text(limit_ms, schema.find_field(rules.late_by)))
+    return replace(shaping, rules=kept)
 
 
 def data_location(properties: Mapping[str, str], location: str) -> str:

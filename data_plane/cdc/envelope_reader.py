@@ -40,17 +40,19 @@ class UnwrappedValues:
         rows, before = self.rows.filter(kept), self.before.filter(kept)
         return UnwrappedValues(rows, before, self.operations[~some], self.bad)
 
-    def with_deletes(self, at: Integers, deleted: Integers) -> UnwrappedValues:
-        """Add deletes of which nothing but the record is known.
+    def with_tombstones(
+        self, at: Integers, without: Integers, operation: Operation
+    ) -> UnwrappedValues:
+        """Add records of which nothing is known but that they do ``operation``.
 
-        The rows stand ``at`` these places, the deletes at those of ``deleted``; the result is in
-        the order of the places.
+        The rows stand ``at`` these places, those records at the places ``without`` a value; the
+        result is in the order of the places.
         """
-        order = np.argsort(np.concatenate([at, deleted]))
-        known = np.concatenate([np.arange(len(at)), np.zeros(len(deleted), np.int64)])[order]
+        order = np.argsort(np.concatenate([at, without]))
+        known = np.concatenate([np.arange(len(at)), np.zeros(len(without), np.int64)])[order]
         wanted = pa.array(known, mask=order >= len(at))
-        deletes = np.full(len(deleted), Operation.DELETE, np.uint8)
-        operations = np.concatenate([self.operations, deletes])[order]
+        added = np.full(len(without), operation, np.uint8)
+        operations = np.concatenate([self.operations, added])[order]
         return UnwrappedValues(
             self.rows.take(wanted), self.before.take(wanted), operations, self.bad
         )

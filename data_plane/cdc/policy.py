@@ -41,6 +41,14 @@ class Tombstones(StrEnum):
         return {Tombstones.SKIP: Disposal.SKIP, Tombstones.FAIL: Disposal.FAIL}.get(self)
 
 
+class OnDelete(StrEnum):
+    """Says what a record that deletes does to the row of its key."""
+
+    REMOVE = "remove"
+    MARK = "mark"
+    """The row stays, with the time of the delete in a column (KEY-13)."""
+
+
 class OnTruncate(StrEnum):
     """Says what happens to a record that reports that the source table was truncated."""
 
@@ -59,7 +67,10 @@ class UnavailableValue(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """How records change rows of a keyed table. ``key`` names its columns."""
+    """How records change rows of a keyed table. ``key`` names its columns.
+
+    ``deleted_at``: the column in which deletes mark rows (KEY-13); empty: they remove them.
+    """
 
     key: tuple[str, ...]
     envelope: Envelope = Envelope.PLAIN
@@ -67,6 +78,7 @@ class Changes:
     on_truncate: OnTruncate = OnTruncate.FAIL
     unavailable_value: UnavailableValue = UnavailableValue.FAIL
     unavailable_placeholder: str = PLACEHOLDER
+    deleted_at: str = ""
 
     def reads_keys_like_values(self, format_name: str, column: str) -> bool:
         """Return whether message keys are read like values, because a connector writes both.
@@ -75,6 +87,12 @@ class Changes:
         """
         connector = self.envelope is not Envelope.PLAIN and format_name in _ALIKE
         return connector and column not in self.key
+
+    @property
+    def skips_tombstones(self) -> bool:
+        """Return whether a record without a value says nothing: it would replace the marked row of
+        the delete before it by an empty one (KEY-13)."""
+        return bool(self.deleted_at) and self.envelope is not Envelope.PLAIN
 
     @property
     def may_skip(self) -> bool:

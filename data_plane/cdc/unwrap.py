@@ -43,6 +43,13 @@ ROW_PLACES: Mapping[Envelope, RowPlace] = {
 """Envelopes whose rows are all in one place, where fields without a column are looked for."""
 
 
+_IMAGES: Mapping[Envelope, tuple[str, ...]] = {
+    Envelope.DEBEZIUM: ("before",),
+    Envelope.DMS: ("before-image",),
+}
+"""Where values have the row before the change, if it is beside the row."""
+
+
 class EnvelopeUnwrapper(Protocol):
     """Opens the values of one envelope. Serves one thread."""
 
@@ -53,6 +60,23 @@ class EnvelopeUnwrapper(Protocol):
 def unwrapper_of(envelope: Envelope, columns: Columns) -> EnvelopeUnwrapper:
     """Raises ``ValueError`` for a rule's constant that its column cannot hold."""
     return _UNWRAPPERS[envelope](columns)
+
+
+class BeforeImages:
+    """Reads the rows before the change, of values of one envelope. Serves one thread."""
+
+    def __init__(self, envelope: Envelope, columns: Columns) -> None:
+        place = _IMAGES.get(envelope)
+        self._reader = EnvelopeReader(columns, place) if place else None
+
+    def read(self, values: Packed) -> pa.RecordBatch | None:
+        """Return them; nulls where one cannot be read. ``None``: the envelope has none."""
+        if self._reader is None:
+            return None
+        parts = self._reader.read(values)
+        places, unread = np.zeros(len(values), np.int64), np.ones(len(values), np.bool_)
+        places[parts.left], unread[parts.left] = np.arange(len(parts.left)), False
+        return parts.rows.take(pa.array(places, mask=unread))
 
 
 class _Plain:

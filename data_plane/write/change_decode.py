@@ -42,6 +42,7 @@ from headgate.data_plane.quarantine.rejected_records import (
 from headgate.data_plane.quarantine.unsupported_values import with_value_check
 from headgate.data_plane.write import change_decode
 from headgate.data_plane.write.decode import unknown_field_finder, value_columns
+from headgate.data_plane.write.marked_deletes import MarkedDeletes, keys_of_marked
 from headgate.data_plane.write.missing_columns import Evolution, MissingColumns
 from headgate.data_plane.write.table_outlets import TableFiles
 from headgate.kafka.record_fetch import Chunk
@@ -143,6 +144,9 @@ class ChangeReader:
         self._required = [column.name for column in values if not column.nullable]
         self._in_values = all(name in values.names for name in changes.key)
         keys = [(values if name in values.names else schema).field(name) for name in changes.key]
+        self._marks: MarkedDeletes | None = None
+        if changes.deleted_at:
+            self._marks = MarkedDeletes(source, schema, columns, batch)
         made = message_key_format(source, changes, keys)
         self._keys = keys
         self._message_keys = made and MessageKeys(made, pa.schema(keys), source.rules)
@@ -165,7 +169,17 @@ class ChangeReader:
     def read(self, chunk: Chunk) -> Read:
         """Return the chunk's changes, and why its other records are none. Has no other effect."""
         read = self._read_changes(chunk)
-        return read if self._shape is None else self._shaped(chunk, read, self._shape)
+        if self._shape is not None:
+            read = self._shaped(chunk, read, self._shape)
+        return read if self._marks is None else Read(self._as_rows(read.rows), read.bad)
+
+    def _as_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """KEY-13: make rows of what deletes; it is marked. Expectations never saw these."""
+        operations = self.operations(rows)
+        if not (operations == Operation.DELETE).any():
+            return rows
+        codes = np.where(operations == Operation.DELETE, np.uint8(Operation.UPSERT), operations)
+        return rows.set_column(rows.schema.get_field_index(OPERATION), OPERATION, pa.array(codes))
 
     def _shaped(self, chunk: Chunk, read: Read, shape: RowShape) -> Read:
         """Return the changes as nobody may see more of them.
@@ -206,18 +220,29 @@ class ChangeReader:
         rows = self._note_row_faults(
             _null_unless(opened.rows, upserts), opened.before, upserts, faults
         )
-        added, reasons = self._record_columns.build_columns(_records(chunk, at))
-        parts = {
-            row: reason
-            for row, reason in reasons.items()
-            if upserts[row] and row not in faults.reasons
-        }
-        of_records = _null_unless(pa.RecordBatch.from_pydict(added), upserts)
+        records, stays = _records(chunk, at), upserts
+        deletes = opened.operations == Operation.DELETE
+        is_marking = self._marks is not None and deletes.any()
+        if self._marks is not None and is_marking:
+            rows = self._marks.with_rows_before(rows, opened.rows, records, deletes)
+            stays = upserts | deletes
+        added, reasons = self._record_columns.build_columns(records)
+        of_records = _null_unless(pa.RecordBatch.from_pydict(added), stays)
         filled = {
             **dict(zip(rows.schema.names, rows.columns, strict=True)),
             **dict(zip(of_records.schema.names, of_records.columns, strict=True)),
             **keys,
             OPERATION: pa.array(opened.operations),
+        }
+        if self._marks is not None and is_marking:
+            filled[self._marks.column], timeless = self._marks.times(records, deletes)
+            reasons = {**reasons, **timeless}
+            for name in self._changes.key:
+                filled[name] = keys_of_marked(filled[name], keys[f"{_KEY}{name}"], deletes)
+        parts = {
+            row: reason
+            for row, reason in reasons.items()
+            if stays[row] and row not in faults.reasons
         }
         columns = [
             filled[column.name] if column.name in filled else pa.nulls(len(at), column.type)
@@ -235,7 +260,7 @@ class ChangeReader:
     def _unwrap(self, chunk: Chunk) -> tuple[UnwrappedValues, Integers, dict[int, str]]:
         """Open the values; return what is in them, whose it is, and which records are bad.
 
-        A record without a value is a delete, and nothing else is known of it.
+        Of a record without a value nothing is known but that it deletes, or says nothing.
         """
         there = np.asarray(chunk.values.array.is_valid())
         at, tombstones = np.flatnonzero(there), np.flatnonzero(~there)
@@ -248,7 +273,9 @@ class ChangeReader:
             some = np.isin(left, list(missing))
             opened, left = opened.without(some), left[~some]
         if len(tombstones):
-            opened = opened.with_deletes(left, tombstones)
+            nothing = self._changes.skips_tombstones
+            does = Operation.SKIP if nothing else Operation.DELETE
+            opened = opened.with_tombstones(left, tombstones, does)
             left = np.sort(np.concatenate([left, tombstones]))
         return opened, left, bad
 

@@ -237,7 +237,7 @@ def unknown_field_finder(
     uses.
     """
     heads = (rule.path[0] for rule in source.rules.values() if rule.path)
-    used = {*source.record_columns.values(), *heads}
+    used = {*source.columns_beside_value, *heads}
     caseless = ValueOptions.from_options(source.format_options).caseless
     return UnknownFieldFinder(schema, used, evolution.ignored_paths, caseless=caseless, place=place)
 
@@ -249,7 +249,7 @@ def value_columns(
 
     Raises ``ConfigurationError``.
     """
-    used = set(source.record_columns.values())
+    used = source.columns_beside_value
     caseless = ValueOptions.from_options(source.format_options).caseless
     columns = pa.schema([column for column in schema if column.name not in used])
     try:

@@ -697,7 +697,9 @@ class SinkAudit:
             ("the sink skipped", skipped),
         )
         why = [f"{who} {rows}" for who, rows in reasons if rows]
-        explained = self._removed + self._unlisted + skipped
+        expired = self._history.expired_rows  # EXPIRY-3
+        why += [f"{expired} rows expired"] if expired else []
+        explained = self._removed + self._unlisted + skipped + expired
         old = sum(
             records.range_cardinality(0, self._floors.get(at, 0))
             for at, records in self._absent.items()
@@ -841,6 +843,7 @@ class SinkAudit:
             findings=tuple(self._findings),
             remarks=tuple(self._remarks),
             deleted_rows=self._deleted_rows,
+            expired_rows=history.expired_rows,
             held=self._held,
             unread=tuple(sorted(self._unread)),
             waiting=tuple(describe_held(self._settings.changes, self._held, history.commits)),

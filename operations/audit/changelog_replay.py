@@ -28,7 +28,7 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_format import SupportsKeyedAudit
-from headgate.control_protocol.table_history import TableReader
+from headgate.control_protocol.table_history import History, TableReader
 from headgate.data_plane.batch.record_numbers import bitmap_of
 from headgate.data_plane.batch.routed_table import RoutedTable
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan, plan_of_table
@@ -100,6 +100,12 @@ class TableReplay:
         return pa.schema(
             [each.with_nullable(nullable=True) for each in self.plan.shape.arrow_schema()]
         )
+
+    @property
+    def marks(self) -> str:
+        """Return the column in which deletes mark rows, if they do (KEY-13)."""
+        changes = self.plan.source.changes
+        return changes.deleted_at if changes else ""
 
     @property
     def schema(self) -> pa.Schema:
@@ -356,6 +362,11 @@ class ReplayResult:
                 f"{count} keys have records in several partitions, which no order tells apart: "
                 f"{self._describe_places(Fault.CROSSED)}"
             )
+        if count := counts[Fault.FORMER_DELETE]:
+            yield (
+                f"{count} keys were deleted before changes.on_delete changed for this table: their "
+                f"rows may be marked, or gone: {self._describe_places(Fault.FORMER_DELETE)}"
+            )
         if count := counts[Fault.NEW_COLUMN]:
             columns = ", ".join(sorted(self.faults.columns[Fault.NEW_COLUMN]))
             yield (
@@ -447,7 +458,7 @@ class Replay:
         """
         (reader, table_replay), (changes, read) = self._tables[number], self._read[number]
         ranges = self._source.ranges
-        live = replay_table(table_replay, reader)
+        live, history = replay_table(table_replay, reader), reader.history()
         sources = {table_replay.number_of(at): at for at in ranges}
         held = SourcePartition(
             {source: ranges[at].begin for source, at in sources.items()},
@@ -455,15 +466,38 @@ class Replay:
             reader.columns_added_later(),
             table_replay.sources,
             {source: earlier[at] for source, at in sources.items() if at in earlier},
+            table_replay.marks,
+            _doubtful_below(reader, sources, ranges),
+            self._expired_below(history, table_replay.columns),
         )
-        floors = reader.history().examined_from
+        floors = history.examined_from
         faults = Faults(floors={source: floors.get(at, 0) for source, at in sources.items()})
         for part in range(table_replay.slicing.count):
             compare(changes.read(part), live.read(part), held, faults)
         return ReplayResult(read, faults, sources)
 
+    def _expired_below(self, history: History, columns: pa.Schema) -> tuple[str, pa.Scalar] | None:
+        """EXPIRY-3: return the column of rows' times, and below which value rows have expired."""
+        name, limit_ms = self._settings.maintenance.rows_by, history.expired_before_ms
+        if limit_ms is None or name not in columns.names:
+            return None
+        moment = pa.scalar(limit_ms, pa.timestamp("ms", tz="UTC"))
+        return name, moment.cast(columns.field(name).type)  # a day that is not over is not below
+
     def _source_batch(self, start: TableStart) -> Batch:
         return source_batch(start, self._source.ranges, self._source.topic_ids)
+
+
+def _doubtful_below(
+    reader: SupportsKeyedAudit,
+    sources: Mapping[int, TopicPartition],
+    ranges: Mapping[TopicPartition, OffsetRange],
+) -> Mapping[int, int]:
+    """Return, by the source's number, below which offset nothing tells what deletes did."""
+    doubtful = reader.doubtful_deletes()
+    if doubtful is None:
+        return {source: ranges[at].end for source, at in sources.items()}
+    return {source: doubtful[at] for source, at in sources.items() if at in doubtful}
 
 
 # A source's records told apart by the sink's routes: which keyed table each is of, or none.

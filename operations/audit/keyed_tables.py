@@ -139,7 +139,9 @@ def check_live_rows(history: History, live_rows: int) -> Conclusions:
     """Check that as many rows are live as the commits inserted and did not delete (KEY-10)."""
     conclusions = Conclusions()
     counts = [commit.record.keys for commit in history.commits if commit.record.keys]
-    expected = sum(each.inserted - each.deleted for each in counts)
+    gone = sum(snapshot.expired_rows for snapshot in history.foreign)  # EXPIRY-3
+    expected = sum(each.inserted - each.deleted for each in counts) - gone
+    aged = f", less {gone} that expired" if gone else ""
     if any(not snapshot.upkeep for snapshot in history.foreign) or not history.complete:
         conclusions.expired.append(
             "live rows are not counted: others changed the table, or older commits have expired"
@@ -149,12 +151,12 @@ def check_live_rows(history: History, live_rows: int) -> Conclusions:
             Finding(
                 "row-count",
                 f"{live_rows} rows are live, the commits inserted {expected} more than they "
-                "deleted",
+                f"deleted{aged}",
             )
         )
     else:
         conclusions.proven.append(
-            f"{expected} rows are live: as many as the commits inserted and did not delete"
+            f"{expected} rows are live: as many as the commits inserted and did not delete{aged}"
         )
     return conclusions
 
@@ -220,7 +222,13 @@ def assess_replay(
     conclusions.findings += result.findings(frozenset(besides))
     conclusions.unproven += result.describe_unproven(compacted)
     compared = f"{faults.rows:,} rows are the last records of their keys, value by value"
-    conclusions.proven.append(f"{compared}: of {faults.records:,} changes that the source holds")
+    marked = f", {faults.marked:,} of them marked as deleted" if faults.marked else ""
+    of = f"of {faults.records:,} changes that the source holds"
+    conclusions.proven.append(f"{compared}{marked}: {of}")
+    if expired := faults.count(Fault.EXPIRED):
+        conclusions.proven.append(
+            f"{expired:,} keys have no row because that of their last record has expired"
+        )
     return conclusions
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import Unreachable
@@ -164,6 +165,10 @@ class Fault(StrEnum):
     """Records of the key are in several partitions, none of which is younger."""
     NEW_COLUMN = "new-column"
     """The row has no value in a column that was added later; its record has one."""
+    EXPIRED = "expired"
+    """The key has no row, and its last record's had reached its age (EXPIRY-3)."""
+    FORMER_DELETE = "former-delete"
+    """The key was deleted before the choice changed what deletes do to rows (KEY-13)."""
 
 
 WRONG = (
@@ -181,12 +186,13 @@ WRONG = (
 class Faults:
     """How many rows have a fault, by the source's number, with some of their records' offsets.
 
-    ``columns``: where values differ. ``rows``: how many were compared value by value. ``old``: of
-    the lost ones, how many lie below the ``floors``, where commits have expired that may have
-    deleted them.
+    ``columns``: where values differ. ``rows``: how many were compared value by value, ``marked`` of
+    them as deleted. ``old``: of the lost ones, how many lie below the ``floors``, where commits
+    have expired that may have deleted them.
     """
 
     rows: int = 0
+    marked: int = 0
     records: int = 0
     floors: Mapping[int, int] = field(default_factory=dict)
     old: int = 0
@@ -220,6 +226,9 @@ class SourcePartition:
 
     ``later``: columns that some of the table's schemas lack; ``sources`` tells which of them are
     younger. ``earlier``: the offsets up to which an earlier table of that name was filled.
+    ``marks``: the column in which deletes mark rows, if they do; below the offsets of ``doubtful``
+    they may have done something else (KEY-13). ``expired``: the column of rows' times, and the one
+    below which rows have expired.
     """
 
     begins: Mapping[int, int]
@@ -227,6 +236,9 @@ class SourcePartition:
     later: frozenset[str] = frozenset()
     sources: Sources = field(default_factory=Sources)
     earlier: Mapping[int, int] = field(default_factory=dict)
+    marks: str = ""
+    doubtful: Mapping[int, int] = field(default_factory=dict)
+    expired: tuple[str, pa.Scalar] | None = None
 
 
 def compare(records: pa.Table, rows: pa.Table, held: SourcePartition, faults: Faults) -> None:
@@ -297,6 +309,9 @@ class _Slice:
         puzzling[known] = crossed[self._place[known]]
         self._note_last(Fault.CROSSED, crossed)
         own, known = own & ~puzzling, known & ~puzzling
+        doubtful = self._is_below(self._held.doubtful)
+        former = self._find_former_deletes(known, doubtful)
+        own, known = own & ~former, known & ~former
         right = known.copy()
         at = self._place[known]
         right[known] = (
@@ -310,17 +325,46 @@ class _Slice:
         there = np.zeros(len(self._last_sources), np.bool_)
         there[self._place[known]] = True
         lost = ~self._deletes & ~there & ~crossed
-        earlier = self._is_of_earlier_table()
+        removed = lost & doubtful & self._are_marked(self._last)
+        self._note_last(Fault.FORMER_DELETE, removed)
+        aged = lost & ~removed & self._are_expired(self._last)
+        self._note_last(Fault.EXPIRED, aged)
+        lost &= ~removed & ~aged
+        earlier = self._is_below(self._held.earlier)
         self._note_last(Fault.RECREATED, lost & earlier)
         self._note_last(Fault.LOST, lost & ~earlier)
         self._compare_values(right)
 
-    def _is_of_earlier_table(self) -> Flags:
-        """Return which last records went into an earlier table of that name."""
-        is_earlier = np.zeros(len(self._last_sources), np.bool_)
-        for source, end in self._held.earlier.items():
-            is_earlier |= (self._last_sources == source) & (self._last_offsets < end)
-        return is_earlier
+    def _is_below(self, ends: Mapping[int, int]) -> Flags:
+        """Return which last records lie below these offsets."""
+        is_below = np.zeros(len(self._last_sources), np.bool_)
+        for source, end in ends.items():
+            is_below |= (self._last_sources == source) & (self._last_offsets < end)
+        return is_below
+
+    def _find_former_deletes(self, known: Flags, doubtful: Flags) -> Flags:
+        """Return which rows their keys' last records left, although such deletes remove rows
+        now."""
+        former = known.copy()
+        at = self._place[known]
+        former[known] = self._deletes[at] & doubtful[at]
+        self._note(Fault.FORMER_DELETE, former)
+        return former
+
+    def _are_expired(self, some: pa.Table) -> Flags:
+        """Return which rows are below the time up to which rows have expired."""
+        if self._held.expired is None:
+            return np.zeros(some.num_rows, np.bool_)
+        name, limit = self._held.expired
+        below = pc.less(_combine_chunks(some, name), limit)
+        return np.asarray(pc.fill_null(below, fill_value=False))
+
+    def _are_marked(self, some: pa.Table) -> Flags:
+        """Return which rows are marked as deleted."""
+        marks = self._held.marks
+        if not marks:
+            return np.zeros(some.num_rows, np.bool_)
+        return np.asarray(_combine_chunks(some, marks).is_valid())
 
     def _split_first_per_key(self, right: Flags) -> tuple[Flags, Flags]:
         """Split right rows into the first one of each key and the others."""
@@ -363,6 +407,7 @@ class _Slice:
         records = self._last.take(pa.array(self._place[right]))
         sources, offsets = self._sources[right], self._offsets[right]
         self._faults.rows += len(offsets)
+        self._faults.marked += int(self._are_marked(records).sum())
         wrong, new = np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_)
         for name in rows.schema.names[: -len(OURS)]:
             ours, theirs = (_combine_chunks(table, name) for table in (records, rows))

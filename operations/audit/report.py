@@ -57,7 +57,8 @@ class AuditReport:
     ``rows``, ``distinct``, ``surplus``: every row of this sink's partitions in the table, whoever
     wrote it; ``None`` without coordinates. ``remarks`` do not limit the verdict.
     ``quarantined_rows``: ``None`` without a quarantine. ``skipped_records``: by all commits.
-    ``deleted_rows``: deleted by people with ``headgate delete``. ``held``: partitions that are not
+    ``deleted_rows``: deleted by people with ``headgate delete``; ``expired_rows``: those that had
+    reached their age. ``held``: partitions that are not
     read yet, whose records are beyond the verdict; ``waiting`` says what for. ``unread``: tables
     that did not answer.
     """
@@ -84,6 +85,7 @@ class AuditReport:
     findings: tuple[Finding, ...]
     remarks: tuple[str, ...] = ()
     deleted_rows: int = 0
+    expired_rows: int = 0
     held: tuple[HeldPartition, ...] = ()
     waiting: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()

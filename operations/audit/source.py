@@ -420,13 +420,20 @@ def assess_skipped_and_quarantined(
         evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"
         findings.append(Finding("skipped", evidence))
     elif skipped:
-        why = " (shape.where may have left them out)" if settings.shape.where else ""
+        by = [name for name, is_set in _passes(settings) if is_set]
+        why = f" ({' or '.join(by)} may have left them out)" if by else ""
         unproven.append(f"{skipped} records were skipped{why}: nothing tells which")
     kept = sum(commit.record.quarantined for commit in history.commits)
     if kept and not settings.quarantine.keeps_rejected:
         evidence = f"{kept} records were quarantined, but this sink has no quarantine"
         findings.append(Finding("quarantined", evidence))
     return findings, unproven
+
+
+def _passes(settings: SinkSettings) -> Iterator[tuple[str, bool]]:
+    """Yield what may leave records out, and whether it is set."""
+    yield "shape.where", bool(settings.shape.where)
+    yield "maintenance.rows_late", bool(settings.maintenance.late_by)
 
 
 def describe_totals(whole: WholeTable) -> str:

@@ -40,7 +40,7 @@ from headgate.kafka.token_providers import claims_of
 from headgate.native.kernels import InPython, loops
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import check_routed_tables
-from headgate.operations.check.keys_and_transform import check_keys, check_transform
+from headgate.operations.check.keys_and_transform import check_key, check_keys, check_transform
 from headgate.operations.check.records import (
     can_describe_records,
     can_dry_run,
@@ -156,6 +156,10 @@ def _ask_of_table(questions: Questions, table: TableCheck, settings: SinkSetting
     if well and table.exists:
         questions.ask("columns", table.check_columns)
         if table.has_catalog:
+            if settings.table.key and questions.are_well("columns"):
+                questions.ask("keys", lambda: check_key(settings, table.loaded))
+            if settings.maintenance.rows_after_ms and questions.are_well("columns"):
+                questions.ask("row expiry", table.check_row_expiry)
             questions.ask("files", table.check_files)
         if settings.tables:
             questions.ask("routed tables", lambda: check_routed_tables(settings))

@@ -1,4 +1,4 @@
-"""Checks for ``headgate check`` whether routed tables with a key can be filled."""
+"""Checks for ``headgate check`` whether tables with a key can be filled."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Any, cast
 from pyiceberg.table import Table
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record_codec import key_table_property, marker_property
+from headgate.control_protocol.commit_record_codec import (
+    deletes_table_property,
+    key_table_property,
+    marker_property,
+)
 from headgate.control_protocol.errors import HeadgateError, KeyUnfit, TableMissing
 from headgate.data_plane.batch.record_numbers import RecordNumbers
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
-from headgate.data_plane.cdc.policy import Tombstones
+from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.data_plane.files.format_choice import require_format_for_keys
 from headgate.data_plane.routing.keyed_routes import may_have_key, may_lead_to_table
 from headgate.data_plane.spark.job import transform_columns
@@ -25,8 +29,25 @@ from headgate.operations.access.tables import own_tables
 from headgate.operations.check.table import NotChecked
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import open_tables_read_only, require_catalog
+from headgate.runtime.start_checks import require_markable_table
 from headgate.runtime.write_planning import record_columns, shaping
+from headgate.tables.iceberg.upsert.delete_choice import (
+    DeleteChoice,
+    column_of_marks,
+    require_same_choice,
+)
 from headgate.tables.iceberg.upsert.key_property import key_text, require_same_key
+
+
+def check_key(settings: SinkSettings, table: Table | None) -> str:
+    """Check that the one table was filled by its key, if it is there; say what deletes do.
+
+    Raises ``KeyUnfit``, ``KeyChanged`` and ``DeletesChanged``.
+    """
+    key = settings.table.key
+    if table is not None:
+        require_key(settings, settings.table.identifier, key, table)
+    return "; ".join([f"by {', '.join(key)}", *describe_marks(settings)])
 
 
 def check_keys(settings: SinkSettings) -> str:
@@ -56,12 +77,14 @@ def check_keys(settings: SinkSettings) -> str:
                 if isinstance(answer, HeadgateError):
                     unread.append(answer)
                 else:
-                    _require_key(settings, name, cast("Any", answer.reader).table)
+                    key = routing.key_of(name)
+                    require_key(settings, name, key, cast("Any", answer.reader).table)
             for error in unread:
                 raise error
     except TableMissing:  # the catalog has no database yet, and so no table
         pass
     notes = [f"{name} by {', '.join(routing.key_of(name))}" for name in sorted(names)]
+    notes += describe_marks(settings)
     return "; ".join([*notes, *_describe_keyed_topics(settings, telling)])
 
 
@@ -81,15 +104,34 @@ def _describe_keyed_topics(settings: SinkSettings, topics: list[str]) -> list[st
     return notes
 
 
-def _require_key(settings: SinkSettings, name: str, table: Table) -> None:
+def describe_marks(settings: SinkSettings) -> list[str]:
+    """Say what a person should know of deletes that mark rows."""
+    changes = settings.changes
+    if not changes.marks:
+        return []
+    told = f"deletes mark rows in {changes.deleted_at}"
+    if changes.envelope is Envelope.PLAIN:
+        return [f"{told}: a record without a value leaves the other columns empty"]
+    told += ": the other columns are the record's own row before, or null where it has none"
+    return [f"{told} (in PostgreSQL: REPLICA IDENTITY FULL); records without a value say nothing"]
+
+
+def require_key(settings: SinkSettings, name: str, key: tuple[str, ...], table: Table) -> None:
+    """Raise ``KeyUnfit``, ``KeyChanged`` or ``DeletesChanged`` where a commit would."""
+    schema = table.schema()
     try:
-        wanted = key_text(table.schema(), settings.tables.routing.key_of(name))
+        wanted = key_text(schema, key)
     except KeyUnfit as error:
         raise KeyUnfit(f"{name}: {error.message}", error.hint) from None
     require_format_for_keys(name, table.properties)
+    require_markable_table(settings, name, key, schema)
     stored = table.properties.get(key_table_property(settings.name))
     filled = marker_property(settings.name) in table.properties
     require_same_key(name, stored, wanted, filled=filled)
+    before = DeleteChoice.of(table.properties.get(deletes_table_property(settings.name)))
+    changes = settings.changes
+    column = column_of_marks(schema, changes.deleted_at if changes.marks else "")
+    require_same_choice(name, schema, before, column, filled=filled)
 
 
 # Asks the question of ``headgate check`` about a transform: what becomes of no rows.

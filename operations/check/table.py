@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,12 +55,15 @@ from headgate.runtime.start_checks import (
     require_creatable,
     require_fillable_table,
     require_fitting_file_schema,
+    require_row_expiry,
     require_writable_catalog,
     require_writable_place,
 )
 from headgate.tables.iceberg.catalog import catalog_failure, require_atomic_swap
 from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.java_catalog import JavaCatalog
+from headgate.tables.iceberg.maintenance.row_expiry import HOUR_MS, WAIT_MS
+from headgate.tables.iceberg.maintenance.snapshot_selection import snapshot_retention
 from headgate.tables.iceberg.unfilled_table import completed_schema, plan_completion
 from headgate.tables.storage.local_file_io import local_path
 from headgate.tables.storage.object_stores import file_properties
@@ -120,6 +123,11 @@ class TableCheck:
     def exists(self) -> bool:
         """Return whether there is a table; known after ``table``."""
         return self._layout is not None
+
+    @property
+    def loaded(self) -> Table | None:
+        """Return the Iceberg table, if there is one; known after ``table``."""
+        return self._found
 
     def check_catalog(self) -> str:
         catalog = self._settings.catalog
@@ -185,6 +193,15 @@ class TableCheck:
         wanted = len(declared_table(self._settings.table).columns)
         there = len(self._layout.columns.fields)
         return f"{there} in the table, {wanted} of them declared here and equal"
+
+    def check_row_expiry(self) -> str:
+        """Say when a row is gone, from every reader and from storage. Raises ``RowExpiryUnfit``."""
+        wanted = self._settings.maintenance
+        if self._found is None:
+            shown = f"rows go {_duration(wanted.rows_after_ms)} after their {wanted.rows_by}"
+            return f"{shown}; how long snapshots keep them is known once there is a table"
+        require_row_expiry(self._settings, self._found, self._found.schema())
+        return describe_promise(self._settings, self._found.properties)
 
     def check_files(self) -> str:
         """Check that files can be written by the table's properties; list unsupported ones."""
@@ -510,3 +527,41 @@ def check_catalog_rights(settings: SinkSettings, name: str) -> str:
         raise NotChecked(str(reason)) from reason
     except TableMissing as error:
         raise NotChecked(f"{error.message}: the {which} start creates it") from error
+
+
+# Says for ``headgate check`` when a row that expires is gone (EXPIRY-1, EXPIRY-2).
+
+
+def describe_promise(settings: SinkSettings, properties: Mapping[str, str]) -> str:
+    """Return by when no reader shows a row any more, and by when storage has not its bytes."""
+    wanted = settings.maintenance
+    idle_ms = settings.coordinator.tag_refresh_interval_ms  # the limit stands on the last change
+    shown_ms = wanted.rows_after_ms + WAIT_MS + HOUR_MS + wanted.interval_ms + idle_ms
+    told = (
+        f"no reader shows a row later than {_duration(shown_ms)} after its {wanted.rows_by} "
+        f"({_duration(wanted.rows_after_ms)}, up to a day for files with few such rows, an hour, "
+        f"a round, and up to {_duration(idle_ms)} if nobody changes the table)"
+    )
+    kept_ms, kept = snapshot_retention(properties) or (wanted.expire_after_ms, 1)
+    if not kept_ms:
+        return f"{told}; its bytes stay, because no snapshot ever expires"
+    if not (wanted.compact and wanted.orphans and wanted.dead_per_thousand == 1):
+        return (
+            f"{told}; its bytes may stay: set maintenance.compact and orphans, and "
+            "dead_per_thousand = 1"
+        )
+    gone_ms = shown_ms + kept_ms + wanted.orphans_after_ms
+    return (
+        f"{told}; storage has no bytes of it later than {_duration(gone_ms)} after it (snapshots "
+        f"stay for {_duration(kept_ms)}, the newest {kept} for longer; orphans for "
+        f"{_duration(wanted.orphans_after_ms)}). The quarantine and the topic keep their own time"
+    )
+
+
+def _duration(ms: int) -> str:
+    """Return days and hours, rounded up to minutes."""
+    minutes = -(-ms // 60_000)
+    days, rest = divmod(minutes, 24 * 60)
+    hours, left = divmod(rest, 60)
+    parts = ((days, "d"), (hours, "h"), (left, "min"))
+    return " ".join(f"{count} {unit}" for count, unit in parts if count) or "0 min"

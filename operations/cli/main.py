@@ -125,7 +125,7 @@ def main(verbose: bool) -> None:  # noqa: FBT001, ARG001 - read from the context
     logging.getLogger("headgate").addHandler(logging.NullHandler())
 
 
-_STEPS = click.Choice(["compact", "expire", "orphans"])
+_STEPS = click.Choice(["rows", "compact", "expire", "orphans"])
 _ROLES = click.Choice(["sink", "operator", "viewer"])
 
 
@@ -617,7 +617,7 @@ def rollback(
 @main.command()
 @sink_file
 @click.option("--table", "tables", multiple=True, help="Only this table, not all of the sink.")
-@click.option("--only", multiple=True, type=_STEPS, help="Only this job; default: all three.")
+@click.option("--only", multiple=True, type=_STEPS, help="Only this job; default: all.")
 @click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing.")
 @as_json_option
 @click.pass_context

@@ -43,7 +43,8 @@ def describe_maintained_table(done: Done, *, dry_run: bool) -> str:
     about = f"about {done.into_files}" if dry_run else str(done.into_files)
     compacted = f"{done.compacted_files} small files into {about}"
     gone = f"{done.expired_snapshots} snapshots expired, {done.orphans} orphans deleted"
-    lines = [f"{done.table}: {would}{compacted}, {gone}"]
+    rows = f"{done.expired_rows} rows expired, " if done.expired_rows else ""
+    lines = [f"{done.table}: {would}{rows}{compacted}, {gone}"]
     if done.young_orphans:
         lines.append(
             f"  {done.young_orphans} unreferenced files are too young: they may still be committed"

@@ -17,7 +17,7 @@ from headgate.runtime.maintenance.scheduler import (
 from headgate.runtime.maintenance.table_maintenance import Done, OnProgress, Round
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, table_failure
 
-STEPS = ("compact", "expire", "orphans")
+STEPS = ("rows", "compact", "expire", "orphans")
 _LOOK_S = 0.2
 
 
@@ -73,9 +73,10 @@ def maintain(
 
 
 def _maintain_table(one: Round, steps: Collection[str]) -> None:
-    for step in (one.compact, one.expire, one.remove_orphans):
-        if step.__name__.removeprefix("remove_") in steps:
-            step()
+    calls = (one.expire_rows, one.compact, one.expire, one.remove_orphans)
+    for name, call in zip(STEPS, calls, strict=True):
+        if name in steps:
+            call()
 
 
 def commit_waiter(tables: SinkTables, table: str) -> Callable[[], None]:

@@ -17,7 +17,12 @@ from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.route_checks import require_no_routed_tables
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
-from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    RetryLater,
+    StopSink,
+    TablesUnfit,
+)
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
@@ -42,6 +47,7 @@ from headgate.coordinator.settings import (
     TagMissingPolicy,
 )
 from headgate.coordinator.state import Identity, State
+from headgate.data_plane.cdc.policy import OnDelete
 from headgate.operations.access.kafka_connection import open_source_topics
 from headgate.operations.access.tables import open_tables
 from headgate.operations.control.deleted_rows_guard import (
@@ -71,16 +77,28 @@ CHOICES: Mapping[str, tuple[str, tuple[Any, ...]]] = {
 }
 """For each error code, the setting that decides what to do then, and its possible values."""
 
+_OF_DELETES = "HG-297"
+"""What the table itself answers, at the claim: no coordinator knows what deletes did (KEY-13)."""
+
+_WORDS: Mapping[str, tuple[Any, ...]] = {
+    **{code: words for code, (_, words) in CHOICES.items()},
+    _OF_DELETES: (OnDelete.MARK, OnDelete.REMOVE),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimedSink:
-    """The sink whose claim it is, and the state that it is based on."""
+    """The sink whose claim it is, and the state that it is based on.
+
+    ``changes_deletes``: as in ``CommitAttempt``.
+    """
 
     identity: Identity
     table: PrimaryTable
     topics: SourceTopics
     start_at: StartAt
     secondaries: AllSecondaryTables | None = None
+    changes_deletes: bool = False
 
 
 def accept_stop(
@@ -96,6 +114,9 @@ def accept_stop(
     """
     choices = tuple(choices)
     chosen = _parse_choices(choices)
+    deletes = chosen.pop(_OF_DELETES, None)
+    if deletes is not None:
+        _require_accepted_deletes(settings, deletes)
     for code, choice in chosen.items():
         if choice in _GOING_BACK:
             require_no_routed_tables(settings, f"{code}={choice}")
@@ -123,6 +144,7 @@ def accept_stop(
             topics,
             StartAt(settings.source.start_at if start_ms is None else start_ms),
             secondaries,
+            changes_deletes=deletes is not None,
         )
 
         def require_kept_deleted(view: TableView, record: CommitRecord) -> None:
@@ -150,6 +172,9 @@ def resolve_stop(
     view = world.table.read()
     answered: list[str] = []
     words = ["resume"]
+    if world.changes_deletes:
+        answered.append("deletes do from now on what the settings say")
+        words.append(f"--accept {_OF_DELETES}")
     left = dict(chosen)
     while True:
         try:
@@ -170,8 +195,23 @@ def resolve_stop(
         )
     allows(view, attempt.record)
     claim = attempt.record.with_author(" ".join(words), actor())
-    _commit_claim(world.table, replace(attempt, record=claim))
+    attempt = replace(attempt, record=claim, changes_deletes=world.changes_deletes)
+    _commit_claim(world.table, attempt)
     return answered
+
+
+def _require_accepted_deletes(settings: SinkSettings, choice: OnDelete) -> None:
+    if settings.tables:
+        raise TablesUnfit(
+            f"--accept {_OF_DELETES}={choice} is for a sink with one table",
+            "put changes.on_delete back, or let routes lead to new tables",
+        )
+    if not settings.table.key or settings.changes.on_delete is not choice:
+        raise ConfigurationError(
+            f"--accept {_OF_DELETES}={choice}: the sink file says something else; nothing was "
+            "changed",
+            f'set changes.on_delete = "{choice}" in the sink file first, beside table.key',
+        )
 
 
 def _make_attempt(
@@ -206,13 +246,13 @@ def _parse_choices(texts: Iterable[str]) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     for text in texts:
         code, _, word = text.partition("=")
-        if code not in CHOICES or code in chosen:
+        if code not in _WORDS or code in chosen:
             raise ConfigurationError(
                 f"--accept {text}: {code!r} "
                 + ("is named twice" if code in chosen else "cannot be accepted"),
-                f"write CODE=CHOICE, with one of {', '.join(CHOICES)}",
+                f"write CODE=CHOICE, with one of {', '.join(_WORDS)}",
             )
-        choices = CHOICES[code][1]
+        choices = _WORDS[code]
         if word not in choices:
             raise ConfigurationError(
                 f"--accept {text}: {word!r} is not a choice",

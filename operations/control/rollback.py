@@ -76,7 +76,7 @@ class RemovedSnapshots:
 
     @property
     def restored_row_count(self) -> int:
-        """Return how many rows that people deleted would be back."""
+        """Return how many rows that people deleted, or that have expired, would be back."""
         return sum(snapshot.deleted for snapshot in self.snapshots)
 
     @property
@@ -464,11 +464,13 @@ def _plan_table(
 
 
 def _require_deleted_stay_deleted(name: str, removed: RemovedSnapshots) -> None:
-    """COMPACTION-1: raise ``DeletedBack`` if the target still has rows that people deleted."""
+    """COMPACTION-1, EXPIRY-3: raise ``DeletedBack`` if the target still has rows that people
+    deleted, or that have expired."""
     if rows := max(removed.restored_row_count, removed.unlisted):
         until = "up to " if removed.unlisted else ""
         raise DeletedBack(
-            f"{name}: {until}{rows} rows that people deleted (headgate delete) would be back",
+            f"{name}: {until}{rows} rows that people deleted (headgate delete), or that have "
+            "expired, would be back",
             BRING_BACK_HINT,
         )
 

@@ -56,6 +56,7 @@ class Maintenance:
         self._ended = ended
         self._ending = threading.Event()
         self._unfit: dict[str, dict[str, str]] = {}
+        self._limits_ms: dict[str, int] = {}
         self._searched = ""
         self._thread = threading.Thread(
             target=in_same_sink_context(self._run), name="headgate-maintenance", daemon=True
@@ -127,9 +128,11 @@ class Maintenance:
             commit_lock=commit_lock,
             ending=self._ending,
             unfit=self._unfit[table],
+            limits_ms=self._limits_ms,
         )
         wanted = self._settings.maintenance
         steps = (
+            (bool(wanted.rows_after_ms), one.expire_rows),
             (wanted.compact, partial(one.compact, once=True)),
             (wanted.orphans and search, one.remove_orphans),
         )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,6 +29,11 @@ from headgate.tables.iceberg.maintenance.compaction_plan import (
 )
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, retry_until_settled
 from headgate.tables.iceberg.maintenance.orphan_files import Ages, Deciding, Orphans
+from headgate.tables.iceberg.maintenance.row_expiry import (
+    RowExpiry,
+    describe_limit,
+    expiry_limit_ms,
+)
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 
 _NAMED_MAX = 3
@@ -54,6 +60,7 @@ class Done:
     expired_snapshots: int = 0
     orphans: int = 0
     young_orphans: int = 0
+    expired_rows: int = 0
     left: list[str] = field(default_factory=list)
     failed: str = ""
 
@@ -64,7 +71,8 @@ class Round:
 
     ``ending`` is set when the round must stop. ``unfit``: files known to stay as they are, and why.
     ``beside``: locations of the sink's other tables; ``unread``: those whose location is unknown.
-    ``more``: compaction has not done all, because it was to do one commit's work.
+    ``more``: compaction has not done all, because it was to do one commit's work. ``limits_ms``: by
+    table, up to where rows have expired in an earlier round.
     """
 
     settings: SinkSettings
@@ -79,9 +87,62 @@ class Round:
     on_progress: OnProgress = lambda *_: None
     unfit: dict[str, str] = field(default_factory=dict)
     more: bool = False
+    limits_ms: dict[str, int] = field(default_factory=dict)
+    clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
     def __post_init__(self) -> None:
         self.done = Done(self.table)
+
+    # ------------------------------------------------------------------------------- rows that go
+
+    def expire_rows(self) -> None:
+        """EXPIRY-1: remove rows that are older than they are kept; only in the sink's one table.
+
+        Raises what catalogs and storage raise, and ``RowExpiryUnfit``.
+        """
+        wanted = self.settings.maintenance
+        if not wanted.rows_after_ms or self.table != self.settings.table.identifier:
+            return
+        updated_ms = self.catalog.load_table(self.table).metadata.last_updated_ms
+        limit_ms = expiry_limit_ms(self.clock_ms(), updated_ms, wanted.rows_after_ms)
+        if self.limits_ms.get(self.table) == limit_ms:
+            return  # the same rows are due as an interval ago, but for late ones
+        expiry = RowExpiry(
+            self.catalog,
+            self.table,
+            (self.settings.name, self.settings.table.branch),
+            column=wanted.rows_by,
+            limit_ms=limit_ms,
+            dead_per_thousand=wanted.dead_per_thousand,
+            calling=self.commit_lock.calling,
+        )
+        due = expiry.find_due()
+        if due is None:
+            self.done.left.append("no rows expired: the table has no tag of this sink")
+            return
+        if due.rows and not self.dry_run:
+            outcome = retry_until_settled(expiry.try_commit, self.quiet, self.ending)
+            if expiry.done is None:
+                self.done.left.append(f"{due.rows} due rows are still there ({outcome})")
+                return
+            due = expiry.done
+            _log.info(
+                "%s: %d rows of before %s expired",
+                self.table,
+                due.rows,
+                describe_limit(limit_ms),
+                extra=log_extra(LogEvent.ROWS_EXPIRED, table=self.table, records=due.rows),
+            )
+        self.done.expired_rows = due.rows
+        self.done.left += due.left
+        if due.waiting:
+            self.done.left.append(f"{due.waiting} due rows wait for more of them in their files")
+        if due.timeless:
+            self.done.left.append(
+                f"{due.timeless} rows have no value in {wanted.rows_by}, and never expire"
+            )
+        if not self.dry_run:
+            self.limits_ms[self.table] = limit_ms
 
     # ---------------------------------------------------------------------------------- compaction
 

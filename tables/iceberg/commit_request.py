@@ -30,6 +30,7 @@ from pyiceberg.table.update import (
 
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
+    deletes_table_property,
     encode,
     forgotten_properties,
     key_table_property,
@@ -68,7 +69,8 @@ class CommitRequest:
 
     ``metadata`` is the table as ``base`` shows it. ``back``: where to, if it does not continue the
     head. ``key``: a keyed table's, which the first claim stores. ``read_once``: paths of key files.
-    ``fence``: what else the summary carries (TAKEOVER-11).
+    ``fence``: what else the summary carries (TAKEOVER-11). ``deletes``: what they do from now on,
+    if that is to be stored (KEY-13).
     """
 
     base: TableView
@@ -85,6 +87,7 @@ class CommitRequest:
     key: str | None = None
     read_once: list[str] = field(default_factory=list)
     fence: Mapping[str, str] = field(default_factory=dict)
+    deletes: str = ""
 
     @property
     def parent(self) -> Snapshot | None:
@@ -140,12 +143,14 @@ class CommitRequest:
         )
 
     def _property_updates(self) -> Iterator[TableUpdate]:
-        """Store that the tag existed (TABLE-4), the table's key (KEY-1), a ledger's filled tables
-        (LEDGER-2)."""
+        """Store that the tag existed (TABLE-4), the table's key (KEY-1), what deletes do (KEY-13),
+        a ledger's filled tables (LEDGER-2)."""
         known = self.metadata.properties
         filled = newly_filled_properties(self.record, known)
         marker = marker_property(self.record.sink)
-        if properties := {**filled, **({} if marker in known else self._claim_properties(marker))}:
+        deletes = {deletes_table_property(self.record.sink): self.deletes} if self.deletes else {}
+        claimed = {} if marker in known else self._claim_properties(marker)
+        if properties := {**filled, **claimed, **deletes}:
             yield SetPropertiesUpdate(updates=properties)
         if gone := forgotten_properties(self.record.sink, self.forgets, filled, known):
             yield RemovePropertiesUpdate(removals=gone)

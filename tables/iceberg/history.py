@@ -14,6 +14,8 @@ from pyiceberg.table.snapshots import Snapshot
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
     decode,
+    expired_before_ms,
+    expired_rows,
     filled_tables,
     maintenance_property,
     marker_property,
@@ -65,6 +67,8 @@ def read_history(
         filled=filled_tables(sink, metadata.properties),
         others=other_sinks(metadata, branch, sink),
         deleted=deleted_records_of(sink, metadata.properties),
+        expired_rows=expired_rows(sink, metadata.properties),
+        expired_before_ms=expired_before_ms(sink, metadata.properties),
     )
 
 
@@ -142,6 +146,7 @@ def _foreign_snapshot(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
         sink=sink,
         topic_ids=record.topic_ids if record else {},
         upkeep=maintenance_property(own) in summary_of(snapshot),
+        expired_rows=expired_rows(own, summary_of(snapshot)),
     )
 
 

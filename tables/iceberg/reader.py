@@ -14,7 +14,9 @@ from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus,
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 
+from headgate.control_protocol.commit_record_codec import deletes_table_property
 from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_history import (
     FencedConnector,
@@ -36,6 +38,7 @@ from headgate.tables.iceberg.tag_lineage import (
     properties_of,
     snapshots_by_id,
 )
+from headgate.tables.iceberg.upsert.delete_choice import DeleteChoice
 from headgate.tables.storage.file_io import SCHEMES, on_s3, read_whole
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 
@@ -189,6 +192,10 @@ class IcebergReader:
         with self._naming_table():
             files = read_staged_files(self.table.io, manifest)
         return (self._file_rows(FileScanTask(file), columns) for file in files)
+
+    def doubtful_deletes(self) -> Offsets | None:
+        name = deletes_table_property(self._sink)
+        return DeleteChoice.of(self.table.metadata.properties.get(name)).before
 
     def missing_staged_files(self, manifest: str) -> list[str]:
         io = self.table.io

@@ -15,7 +15,12 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
 )
 
-from headgate.control_protocol.commit_record_codec import decode, deleted_rows, sink_in_summary
+from headgate.control_protocol.commit_record_codec import (
+    decode,
+    deleted_rows,
+    expired_rows,
+    sink_in_summary,
+)
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
@@ -52,7 +57,8 @@ class IcebergPast:
 
     @property
     def deleted_row_count(self) -> int:
-        return deleted_rows(self._sink, self._metadata.properties)
+        properties = self._metadata.properties
+        return deleted_rows(self._sink, properties) + expired_rows(self._sink, properties)
 
     def snapshot(self, snapshot_id: int | None) -> PastSnapshot | None:
         if snapshot_id is None:
@@ -85,7 +91,7 @@ class IcebergPast:
                 snapshot.snapshot_id,
                 snapshot.parent_snapshot_id,
                 decode(self._sink, summary),
-                deleted_rows(self._sink, summary),
+                deleted_rows(self._sink, summary) + expired_rows(self._sink, summary),
                 by_others,
                 first=(snapshot.sequence_number or 0) <= 1,
             )

@@ -28,6 +28,7 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import (
     decode,
+    deletes_table_property,
     filled_tables,
     key_table_property,
     marker_property,
@@ -45,6 +46,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, SinkName, tag_name
+from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
@@ -80,6 +82,12 @@ from headgate.tables.iceberg.tag_lineage import (
     other_sinks,
     properties_of,
 )
+from headgate.tables.iceberg.upsert.delete_choice import (
+    DeleteChoice,
+    column_of_marks,
+    require_other_choice,
+    require_same_choice,
+)
 from headgate.tables.iceberg.upsert.key_property import require_same_key
 from headgate.tables.storage.damaged_files import FileDamaged
 from headgate.tables.storage.file_io import delete_later, delete_quietly
@@ -114,10 +122,13 @@ class IcebergTable:
         keyed: KeyedRows | None = None,
         warms: bool = False,
         keeps_columns: bool = False,
+        deleted_at: str | None = None,
     ) -> None:
         """``keyed``: how records replace rows, where the table has a key; ``warms``: whether a
         thread reads its index from the first commit on, though that may have brought no rows;
-        ``keeps_columns``: no file is taken whose values the table has no column for (SCHEMA-9)."""
+        ``keeps_columns``: no file is taken whose values the table has no column for (SCHEMA-9);
+        ``deleted_at``: the column in which deletes mark rows (KEY-13), empty if they remove them,
+        ``None`` without a key."""
         self._catalog = catalog
         self._identifier = identifier
         self._sink = sink
@@ -127,6 +138,7 @@ class IcebergTable:
         self._malformed = 0
         self._readd_dropped = readd_dropped
         self._keyed = keyed
+        self._deleted_at = deleted_at
         self._warms = warms
         self._require_columns: Callable[[Schema], None] | None = None
         self._keeps_columns = keeps_columns
@@ -249,6 +261,7 @@ class IcebergTable:
         if str(table.metadata.table_uuid) != staging.table.uuid:
             raise Unreachable(f"{self._identifier} is another table now; nothing was staged")
         self._require_same_key(table.metadata, self._stored_key(table.metadata))
+        self._deletes_to_store(table.metadata)
         self._require_columns_kept(table, staging.files)
         try:
             return write_staged_manifests(table, self._sink, staging)
@@ -347,8 +360,12 @@ class IcebergTable:
         if unclaimed and brings_rows:
             raise StopSink(f"{self._identifier}: an empty table needs a claim before any files")
         key = self._stored_key(table.metadata)
+        deletes = ""
         if self._keyed is not None or brings_rows:  # a person's claim does not touch the key
             self._require_same_key(table.metadata, key)
+            deletes = self._deletes_to_store(table.metadata)
+        elif attempt.changes_deletes:
+            deletes = self._changed_deletes(table.metadata, attempt.record.offsets)
         return CommitRequest(
             base=attempt.base,
             metadata=table.metadata,
@@ -361,6 +378,7 @@ class IcebergTable:
             snapshot_id=table.metadata.new_snapshot_id(),
             key=key,
             fence=attempt.fence or self._kept_fence(table.metadata),
+            deletes=deletes,
         )
 
     def _kept_fence(self, metadata: TableMetadata) -> dict[str, str]:
@@ -386,6 +404,25 @@ class IcebergTable:
         stored = metadata.properties.get(key_table_property(self._sink))
         filled = marker_property(self._sink) in metadata.properties
         require_same_key(self._identifier, stored, key, filled=filled)
+
+    def _deletes_to_store(self, metadata: TableMetadata) -> str:
+        """KEY-13: return what a first claim stores; refuse what differs from the stored choice."""
+        if self._deleted_at is None:
+            return ""
+        stored, schema = self._stored_deletes(metadata), metadata.schema()
+        column = column_of_marks(schema, self._deleted_at)
+        filled = marker_property(self._sink) in metadata.properties
+        require_same_choice(self._identifier, schema, stored, column, filled=filled)
+        return "" if filled or column is None else DeleteChoice(column).text
+
+    def _changed_deletes(self, metadata: TableMetadata, offsets: Offsets) -> str:
+        stored = self._stored_deletes(metadata)
+        column = column_of_marks(metadata.schema(), self._deleted_at or "")
+        require_other_choice(self._identifier, stored, column)
+        return stored.changed_to(column, offsets).text
+
+    def _stored_deletes(self, metadata: TableMetadata) -> DeleteChoice:
+        return DeleteChoice.of(metadata.properties.get(deletes_table_property(self._sink)))
 
     @property
     def call_lock(self) -> Lock:

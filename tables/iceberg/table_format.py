@@ -98,8 +98,9 @@ class IcebergFormat(TableFormat):
 
     def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> IcebergTable:
         # A person's claim reads no index, and must not expire snapshots: it may be what saves them.
+        deleted_at = spec.key.deleted_at if spec.key else None
         if use is Use.CLAIM:
-            return IcebergTable(self.catalog, spec.name, sink, spec.branch)
+            return IcebergTable(self.catalog, spec.name, sink, spec.branch, deleted_at=deleted_at)
         expire_after_ms = spec.expire_after_ms or None
         commit_lock = self.commit_locks.of(spec.name)
         return IcebergTable(
@@ -114,6 +115,7 @@ class IcebergFormat(TableFormat):
             keyed=self._keyed(spec, use),
             warms=use is Use.PRIMARY,
             keeps_columns=spec.keeps_columns,
+            deleted_at=deleted_at,
         )
 
     def _keyed(self, spec: TableSpec, use: Use) -> KeyedRows | None:
@@ -123,7 +125,7 @@ class IcebergFormat(TableFormat):
         from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows  # reads files
 
         key, bytes_max = spec.key, spec.index_memory_bytes
-        by = KeyedBy(key.key, key.partition, key.offset, key.topic, bytes_max)
+        by = KeyedBy.of(key, bytes_max)
         if use is Use.PRIMARY:
             return KeyedRows(by)
         with self._lock:  # secondary tables are opened by several threads

@@ -49,6 +49,8 @@ from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION
 TOPIC = "changes"
 PLACES = {"kafka_partition": "int", "kafka_offset": "long"}
 COLUMNS = {"id": "long not null", "name": "string", "n": "long"}
+TIME_MS = 1_785_585_600_123
+"""Of every record."""
 Message = tuple[bytes | None, bytes | None]
 """A key and a value."""
 
@@ -113,7 +115,7 @@ class ChangesDesk:
         """What the writer says of these records, which are of one partition."""
         begin, self._offset = self._offset, self._offset + len(messages)
         records = [
-            Record(TOPIC, 0, begin + place, 1_785_585_600_123, value, key, [])
+            Record(TOPIC, 0, begin + place, TIME_MS, value, key, [])
             for place, (key, value) in enumerate(messages)
         ]
         batch = Batch(

@@ -73,6 +73,12 @@ def _retention(
     )
 
 
+def snapshot_retention(properties: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return the age at which snapshots expire, and how many stay however old, if the table's owner
+    asks for it."""
+    return _retention(properties)
+
+
 def _kept_snapshots(
     line: list[Snapshot], asked: tuple[int, int] | None, now_ms: int
 ) -> Iterator[Snapshot]:

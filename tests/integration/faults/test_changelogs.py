@@ -33,6 +33,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.wide]
 LIES = ("drop-before", "drop-after", "503-after", "502-before", "twice")
 DISTURBANCES = ("kill", "pause", "lie", "rewrite", "leader")
 UNAVAILABLE = "__debezium_unavailable_value"
+MARK = "marked"
 Row = dict[str, Any]
 Entry = tuple[int, Row | None] | None
 """A key's new row, or that it goes; ``None``: nothing comes of the record."""
@@ -46,6 +47,7 @@ class EveryKind:
     topic: str
     seed: int
     keys: int
+    marking: bool = False
     logs: dict[int, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     live: dict[int, Row] = field(default_factory=dict)
 
@@ -71,9 +73,10 @@ class EveryKind:
         for partition, offset in offsets.items():
             for entry in filter(None, self.logs[partition][:offset]):
                 key, row = entry
-                rows.pop(key, None)
                 if row is not None:
                     rows[key] = row
+                elif not self.marking:
+                    rows.pop(key, None)
         return [rows[key] for key in sorted(rows)]
 
     def _put(self, key: int) -> None:
@@ -88,15 +91,20 @@ class EveryKind:
     def _delete(self, key: int) -> None:
         """By its row before, by the message's key, or by a tombstone alone; also what is absent."""
         before, gone = self.live.pop(key, None), (key, None)
-        match self._dice.randrange(3):
+        match self._dice.randrange(2 if self.marking else 3):
             case 0:
                 known = before or {"id": key, "name": None, "n": None}
-                self._say(key, {"before": known, "after": None, "op": "d"}, gone)
+                self._say(key, {"before": known, "after": None, "op": "d"}, self._gone(known))
                 self._say(key, None, gone)
             case 1:
-                self._say(key, {"before": None, "after": None, "op": "d"}, gone)
+                said = {"before": None, "after": None, "op": "d"}
+                self._say(key, said, self._gone({"id": key, "name": None, "n": None}))
             case _:
                 self._say(key, None, gone)
+
+    def _gone(self, before: Row) -> Entry:
+        """What a record that deletes is to a table."""
+        return before["id"], (before | {MARK: True} if self.marking else None)
 
     def _move(self, key: int) -> None:
         """A changed key: a delete, its tombstone, a create; in two partitions, if it falls so."""
@@ -104,7 +112,7 @@ class EveryKind:
         if key not in self.live or to in self.live:
             return
         row = self.live.pop(key)
-        self._say(key, {"before": row, "after": None, "op": "d"}, (key, None))
+        self._say(key, {"before": row, "after": None, "op": "d"}, self._gone(row))
         self._say(key, None, (key, None))
         self.live[to] = row | {"id": to}
         self._say(to, {"before": None, "after": self.live[to], "op": "c"}, (to, self.live[to]))
@@ -134,6 +142,12 @@ class EveryKind:
         self._producer.poll(0)
 
 
+def _shown(row: Row) -> Row:
+    """A row as the fold has it: of a mark, only that it is there."""
+    marked = {MARK: True} if row.get("deleted_at") else {}
+    return {name: row[name] for name in ("id", "name", "n")} | marked
+
+
 @dataclass
 class Amid:
     """The deployment, and whoever disturbs it."""
@@ -159,9 +173,10 @@ class Amid:
                 number: record.offsets.get(TopicPartition(events.topic, number), 0)
                 for number in range(self.sink.partitions)
             }
-            rows = read_with_duckdb(table.metadata_location).select(["id", "name", "n"])
+            rows = read_with_duckdb(table.metadata_location).to_pylist()
+            there = sorted(map(_shown, rows), key=lambda row: row["id"])
             expected = events.fold(offsets)
-            assert sorted(rows.to_pylist(), key=lambda row: row["id"]) == expected, (name, offsets)
+            assert there == expected, (name, offsets)
             self.looks += bool(expected)
 
     def disturb(self) -> None:
@@ -193,6 +208,7 @@ class Amid:
 
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("atomic", [pytest.param(False, marks=pytest.mark.wide), True])
+@pytest.mark.parametrize("marking", [False, True])
 @pytest.mark.parametrize(
     ("keys", "changes", "rounds"),
     [(400, 300, len(DISTURBANCES)), pytest.param(100_000, 40_000, 24, marks=pytest.mark.soak)],
@@ -208,6 +224,7 @@ def test_judged_whenever_it_is_looked_at_each_table_is_the_fold_of_its_topic(
     rounds: int,
     *,
     atomic: bool,
+    marking: bool,
 ) -> None:
     space = unique_name.replace("-", "_")
     sink = keyed_routes(deploy)
@@ -238,7 +255,11 @@ def test_judged_whenever_it_is_looked_at_each_table_is_the_fold_of_its_topic(
                 },
                 {"match": f"{space}.trips", "columns": rows},
             ],
-            "changes": {"envelope": "debezium", "on_truncate": "skip"},
+            "changes": {
+                "envelope": "debezium",
+                "on_truncate": "skip",
+                "on_delete": "mark" if marking else "remove",
+            },
             "quarantine": {
                 "policy": "quarantine",
                 "per_thousand_max": 1_000,
@@ -247,8 +268,8 @@ def test_judged_whenever_it_is_looked_at_each_table_is_the_fold_of_its_topic(
         }
     )
     topics = {
-        f"{space}.orders": EveryKind(sink, first, 1, keys),
-        f"{space}.users": EveryKind(sink, second, 2, keys),
+        f"{space}.orders": EveryKind(sink, first, 1, keys, marking),
+        f"{space}.users": EveryKind(sink, second, 2, keys, marking),
     }
     uri = f"http://127.0.0.1:{rest_port}"
     amid = Amid(sink, lying_proxy, iceberg_spark, uri, topics, random.Random(f"{keys}{atomic}"))

@@ -26,6 +26,7 @@ from headgate.config.sections import (
     WriterKind,
 )
 from headgate.config.setting_types import Properties
+from headgate.config.shape_settings import ShapeSettings
 from headgate.config.shared_configuration import agreed_settings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declared_table
@@ -39,12 +40,13 @@ from headgate.control_protocol.errors import HeadgateError, KeyUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
-from headgate.data_plane.cdc.policy import Envelope, Tombstones
+from headgate.data_plane.cdc.policy import Envelope, OnDelete, Tombstones
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
 
 EVOLVE, LEAVE_OUT = UnknownFields.EVOLVE, Incompatible.IGNORE
 DEBEZIUM = ChangesSettings(envelope=Envelope.DEBEZIUM)
 KEPT = ChangesSettings(tombstones=Tombstones.FAIL)
+MARKING = ChangesSettings(on_delete=OnDelete.MARK)
 SKIP, HASH = Disposal.SKIP, Distribution.HASH
 
 COLUMNS = (
@@ -54,6 +56,9 @@ COLUMNS = (
     ColumnSettings(name="tip", type="long"),
     ColumnSettings(name="who", type="struct<name: string>", required=True),
 )
+OPTIONAL = tuple(replace(each, required=each.name == "id") for each in COLUMNS)
+DELETED_AT_NUMBER = ColumnSettings(name="deleted_at", type="long")
+DELETED_AT_READ = ColumnSettings(name="deleted_at", type="timestamptz", path="gone.at")
 DAY = ColumnSettings(name="day", type="int", required=True, default=1)
 PLACES = RecordColumns(partition="kafka_partition", offset="kafka_offset")
 
@@ -123,6 +128,25 @@ def test_the_keys_columns_become_the_identifier_fields() -> None:
         (lambda: settings("id", quarantine=QuarantineSettings(tombstones=SKIP)), "tombstones"),
         (lambda: settings("id", spark=SparkSettings(distribution=HASH)), "distribution"),
         (lambda: settings("id", "zone"), "how message keys are read"),
+        (lambda: settings("id", columns=COLUMNS, changes=MARKING), "'zone' is required"),
+        (
+            lambda: settings("id", columns=(*OPTIONAL, DELETED_AT_NUMBER), changes=MARKING),
+            "is int64, and deletes cannot mark",
+        ),
+        (
+            lambda: settings("id", columns=(*OPTIONAL, DELETED_AT_READ), changes=MARKING),
+            "marks rows that were deleted, and has a rule",
+        ),
+        (
+            lambda: settings(
+                "id", columns=OPTIONAL, changes=MARKING, shape=ShapeSettings(where="id > 1")
+            ),
+            "together with shape.where",
+        ),
+        (
+            lambda: settings("id", changes=ChangesSettings(deleted_at="gone_at")),
+            "deletes mark no rows",
+        ),
         (
             lambda: settings("zone", format=values_of("connect-json")),
             "keys of connect-json records",
@@ -349,3 +373,18 @@ def test_only_records_that_change_rows_may_be_passed_over() -> None:
         DEBEZIUM,
     ):
         assert settings("id", changes=changes).limits.may_skip
+
+
+def test_key_13_the_column_of_the_marks_is_declared_with_the_others_and_members_agree_on_it() -> (
+    None
+):
+    marking = settings("id", columns=OPTIONAL, changes=MARKING)
+    assert marking.table.columns[-1] == ColumnSettings(name="deleted_at", type="timestamptz")
+    named = replace(MARKING, deleted_at="gone_at")
+    own = ColumnSettings(name="gone_at", type="timestamp", doc="ours")
+    declared = settings("id", columns=(own, *OPTIONAL), changes=named)
+    assert declared.table.columns == (own, *OPTIONAL)
+    assert settings("id", columns=(), changes=MARKING).table.columns == ()
+    assert "mark in deleted_at" in agreed_settings(marking)["changes"]
+    assert "mark in gone_at" in agreed_settings(declared)["changes"]
+    assert "mark" not in agreed_settings(settings("id"))["changes"]

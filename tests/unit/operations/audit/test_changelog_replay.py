@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyiceberg.types import StringType
+from pyiceberg.types import StringType, TimestamptzType
 from pyroaring import BitMap64
 from support.keyed_world import NAME, SINK, Event, KeyedWorld
 from support.local_catalog import LocalCatalog, local_catalog
@@ -361,3 +362,67 @@ def test_values_are_compared_one_by_one(
     one: list[Any], other: list[Any], kind: pa.DataType, places: list[int]
 ) -> None:
     assert find_differences(pa.array(one, kind), pa.array(other, kind)) == places
+
+
+MARK = '[changes]\non_delete = "mark"\n'
+
+
+def marked(told: Told, key: int, offset: int, at_ms: int = 0) -> None:
+    """What a sink whose deletes mark rows makes of the log's newest record."""
+    table = told.world.loaded()
+    if table.scan(f"id = {key}").count():
+        table.delete(f"id = {key}")
+    row = {"id": key, "from_partition": 0, "from_offset": offset}
+    row |= {"deleted_at": dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)}
+    table.append(pa.Table.from_pylist([row], table.schema().as_arrow()))
+
+
+@pytest.fixture
+def marking(told: Told) -> Told:
+    with told.world.loaded().update_schema() as update:
+        update.add_column("deleted_at", TimestamptzType())
+        update.make_column_optional("name")
+    told.commit(*(put(n) for n in range(9)))
+    told.produce(gone(1))
+    marked(told, 1, 9)
+    return told
+
+
+def test_key_13_a_key_whose_last_record_deletes_has_one_row_and_that_is_marked(
+    marking: Told,
+) -> None:
+    evidence = marking.folded(more=MARK)
+    assert counts(evidence) == {}
+    assert (evidence.faults.rows, evidence.faults.marked) == (9, 1)
+    assert counts(marking.folded()) == {Fault.INVENTED: 1}
+    marking.produce(gone(2), gone(77))
+    assert counts(marking.folded(more=MARK)) == {Fault.OUTDATED: 1, Fault.LOST: 1}
+    marked(marking, 2, 10, at_ms=1)
+    assert counts(marking.folded(more=MARK)) == {Fault.VALUE: 1, Fault.LOST: 1}
+    marked(marking, 77, 11)
+    marked(marking, 2, 10)
+    assert counts(marking.folded(more=MARK)) == {}
+    marking.produce(put(1))
+    assert counts(marking.folded(more=MARK)) == {Fault.OUTDATED: 1}
+
+
+@pytest.mark.parametrize("before", ['{"topic": {"0": 10}}', "null"])
+def test_key_13_what_was_deleted_before_the_choice_changed_may_be_marked_or_gone(
+    marking: Told, before: str
+) -> None:
+    marking.produce(gone(2))
+    marking.world.loaded().delete("id = 2")
+    assert counts(marking.folded(more=MARK)) == {Fault.LOST: 1}
+    choice = f'{{"marks": 9, "before": {before}}}'
+    with marking.world.loaded().transaction() as changed:
+        changed.set_properties({f"headgate.{SINK}.on-delete": choice})
+    everywhere = before == "null"
+    expected = Fault.FORMER_DELETE if everywhere else Fault.LOST
+    evidence = marking.folded(more=MARK)
+    assert counts(evidence) == {expected: 1}
+    assert (
+        any("before changes.on_delete" in t for t in evidence.describe_unproven({})) == everywhere
+    )
+    assert counts(marking.folded()) == {Fault.FORMER_DELETE: 1}
+    marking.produce(put(1))
+    assert counts(marking.folded()) == {Fault.OUTDATED: 1}

@@ -34,7 +34,7 @@ from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.cli.main import main
 from headgate.operations.control import delete_rows
 from headgate.operations.control.delete_rows import Deleted, RowDeletion, carry_out, plan
-from headgate.operations.control.maintain import STEPS, maintain
+from headgate.operations.control.maintain import maintain
 from headgate.operations.control.operator_claim import acting_as_operator
 from headgate.operations.control.rollback import find_removed_snapshots
 from headgate.tables.iceberg import row_deletion
@@ -151,7 +151,7 @@ def test_compaction_takes_the_bytes_too(make: Make) -> None:
     sink.commits(2)
     deleted(sink, "offset = 3")
 
-    (done,) = maintain(sink.settings, (), STEPS[:1], dry_run=False, on_progress=lambda *_: None)
+    (done,) = maintain(sink.settings, (), ("compact",), dry_run=False, on_progress=lambda *_: None)
 
     assert done.compacted_files == 1
     assert all(row["offset"] != 3 for path in sink.live() for row in sink.rows_in(path))

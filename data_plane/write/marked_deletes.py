@@ -1,0 +1,123 @@
+"""Makes marked rows of records that delete, in tables that keep what was deleted (KEY-13).
+
+The row before the change is only ever taken from the record itself: the table's own row is not
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.control_protocol.errors import KeyUnfit
+from headgate.control_protocol.ports import Batch
+from headgate.data_plane.batch.metadata_columns import RecordColumns
+from headgate.data_plane.batch.writer_task_plan import SourcePlan
+from headgate.data_plane.cdc.envelope_reader import Columns
+from headgate.data_plane.cdc.policy import Changes, Envelope
+from headgate.data_plane.cdc.unavailable_values import placeholder_of
+from headgate.data_plane.cdc.unwrap import BeforeImages
+from headgate.kafka.record_fetch import Chunk
+from headgate.native.kernels import Flags
+
+
+class MarkedDeletes:
+    """Makes the marked rows of one table. Serves one thread.
+
+    Raises ``KeyUnfit`` for a table that cannot keep them. ``columns``: how values are read.
+    """
+
+    def __init__(
+        self, source: SourcePlan, schema: pa.Schema, columns: Columns, batch: Batch
+    ) -> None:
+        changes = source.changes
+        assert changes is not None, "chosen for it"
+        beside = source.record_columns.values()
+        require_markable(batch.table.table, schema, changes, beside)
+        self.column = changes.deleted_at
+        self._changes = changes
+        self._images = BeforeImages(changes.envelope, columns)
+        of_time = replace(source, record_columns={"timestamp": self.column})
+        self._times = RecordColumns(of_time, schema, list(batch.ranges))
+
+    def with_rows_before(
+        self, rows: pa.RecordBatch, opened: pa.RecordBatch, records: Chunk, deletes: Flags
+    ) -> pa.RecordBatch:
+        """Return the rows with those that the ``deletes`` among the records had, as far as these
+        say. ``opened``: the rows that stand in the records' own place.
+
+        What cannot be read there is null: a delete goes by its key.
+        """
+        beside = opened.filter(pa.array(deletes))
+        image = self._images.read(records.where(deletes).values)
+        if image is None:
+            image = beside
+        if self._changes.envelope in (Envelope.DEBEZIUM, Envelope.FLATTENED):
+            placeholder = placeholder_of(self._changes.unavailable_placeholder)
+            image, _ = placeholder.replace_with_nulls(image)
+            beside, _ = placeholder.replace_with_nulls(beside)
+        at, count = np.flatnonzero(deletes), rows.num_rows
+        places, numbers = np.arange(count), np.arange(len(at))
+        columns = []
+        for name in rows.schema.names:
+            parts = [rows.column(name), image.column(name), beside.column(name)]
+            unknown = np.asarray(parts[1].is_null())
+            places[at] = count + numbers + np.where(unknown, len(at), 0)
+            columns.append(pa.concat_arrays(parts).take(pa.array(places)))
+        return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+    def times(self, records: Chunk, deletes: Flags) -> tuple[pa.Array, Mapping[int, str]]:
+        """Return the marks, null where nothing is deleted, and which deletes have no time for one.
+
+        A delete without a mark would be a row that lives: its record is bad.
+        """
+        built, reasons = self._times.build_columns(records)
+        reasons = dict(reasons)
+        for row in np.flatnonzero(records.timestamps < 0).tolist():
+            reasons[row] = f"{self.column}: the record has no time, and deletes a row"
+        places = pa.array(np.arange(len(deletes)), mask=~deletes)
+        return built[self.column].take(places), {
+            row: reason for row, reason in reasons.items() if deletes[row]
+        }
+
+
+def keys_of_marked(rows: pa.Array, deleted: pa.Array, deletes: Flags) -> pa.Array:
+    """Return a column of the key: in ``deletes`` that of the deleted rows."""
+    places = np.arange(len(rows)) + np.where(deletes, len(rows), 0)
+    return pa.concat_arrays([rows, deleted]).take(pa.array(places))
+
+
+def require_markable(
+    table: str, schema: pa.Schema, changes: Changes, record_columns: Collection[str]
+) -> None:
+    """Raise ``KeyUnfit`` for a table that cannot keep what was deleted, marked (KEY-13)."""
+    name = changes.deleted_at
+    if name not in schema.names:
+        raise KeyUnfit(
+            f"{table} has no column {name!r}, in which deletes would mark rows",
+            "add it as timestamptz, or name another one in changes.deleted_at",
+        )
+    column = schema.field(name)
+    if not pa.types.is_timestamp(column.type) or not column.nullable:
+        is_required = "" if column.nullable else "required, "
+        raise KeyUnfit(
+            f"{table}: the column {name!r} is {is_required}{column.type}, and deletes cannot mark "
+            "rows in it",
+            "it must be an optional timestamptz: rows that live have null there",
+        )
+    if name in (*changes.key, *record_columns):
+        raise KeyUnfit(
+            f"{table}: the column {name!r} has another purpose: deletes cannot mark rows in it",
+            "name a column of its own in changes.deleted_at",
+        )
+    known = {*changes.key, *record_columns}
+    required = [each.name for each in schema if not each.nullable and each.name not in known]
+    if required:
+        raise KeyUnfit(
+            f"{table}: the column {required[0]!r} is required, and a record that deletes need not "
+            'have a value for it: changes.on_delete = "mark" could not keep the row',
+            "make it optional, or leave changes.on_delete out",
+        )

@@ -1,0 +1,335 @@
+"""Removes rows that are older than their owner wants to keep them, beside a sink (EXPIRY-1 to
+EXPIRY-3).
+
+A file that holds nothing younger goes by its metadata alone. Of others the due rows are marked as
+dead, once that is worth it. What no reader shows any more goes from storage as everything else
+does: with expired snapshots, and with worn files.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import cast
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.conversions import from_bytes
+from pyiceberg.expressions import BooleanExpression, LessThan, Reference
+from pyiceberg.expressions.literals import literal
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
+from pyiceberg.table.update import SetPropertiesUpdate, TableUpdate
+from pyiceberg.types import (
+    DateType,
+    NestedField,
+    PrimitiveType,
+    TimestampType,
+    TimestamptzType,
+)
+from pyroaring import BitMap64
+
+from headgate.control_protocol.commit_record_codec import (
+    expired_before_ms,
+    expired_before_property,
+    expired_rows,
+    expired_rows_property,
+    maintenance_property,
+)
+from headgate.control_protocol.errors import RowExpiryUnfit
+from headgate.control_protocol.identifiers import SinkName
+from headgate.tables.iceberg.commit_request import next_snapshot, snapshot_counts
+from headgate.tables.iceberg.maintenance.compaction_plan import live_entries, sinks_folder
+from headgate.tables.iceberg.maintenance.maintenance_commit import MaintenanceCommit, Settled
+from headgate.tables.iceberg.manifests import SnapshotFiles, is_writable_spec
+from headgate.tables.iceberg.row_deletion import MatchingRows
+from headgate.tables.iceberg.tag_lineage import properties_of
+from headgate.tables.iceberg.upsert.delete_files import delete_files
+from headgate.tables.iceberg.upsert.delete_manifests import Deletions
+from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
+from headgate.tables.storage.file_io import read_whole
+
+ROW_EXPIRY = "row-expiry"
+DAY_MS = 24 * 3_600_000
+WAIT_MS = DAY_MS
+"""So long a few due rows of a file wait for more of them: marking is a file and a commit."""
+
+HOUR_MS = 3_600_000
+"""The limit is of whole hours."""
+
+_TIMES = (DateType, TimestampType, TimestamptzType)
+_NO_BOUNDS = frozenset({"none", "counts"})
+
+
+def expiry_limit_ms(now_ms: int, updated_ms: int, age_ms: int) -> int:
+    """EXPIRY-1: return the time below which rows are due, of whole hours.
+
+    ``updated_ms``: when the table's metadata last changed, as its catalog or whoever committed has
+    it: a clock that is ahead here must not make rows die early.
+    """
+    return (min(now_ms, updated_ms) - age_ms) // HOUR_MS * HOUR_MS
+
+
+def describe_limit(limit_ms: int) -> str:
+    """Return the limit as people read it."""
+    return dt.datetime.fromtimestamp(limit_ms // 1_000, dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def require_expirable(name: str, schema: Schema, column: str) -> NestedField:
+    """Return the column of the rows' times. Raises ``RowExpiryUnfit``."""
+    found = next((each for each in schema.fields if each.name == column), None)
+    if found is None:
+        raise RowExpiryUnfit(
+            f"{name} has no column {column!r} by which rows would expire",
+            "correct maintenance.rows_by, or leave maintenance.rows_after_ms out",
+        )
+    if not isinstance(found.field_type, _TIMES):
+        raise RowExpiryUnfit(
+            f"{name}: the column {column!r} is {found.field_type}, and rows expire by a time",
+            "name a date, timestamp or timestamptz in maintenance.rows_by",
+        )
+    return found
+
+
+def require_bounds(name: str, properties: Mapping[str, str], column: str) -> None:
+    """Raise ``RowExpiryUnfit`` where files would not say what is in the column."""
+    default = properties.get("write.metadata.metrics.default", "")
+    mode = properties.get(f"write.metadata.metrics.column.{column}", default)
+    if mode in _NO_BOUNDS:
+        raise RowExpiryUnfit(
+            f"{name}: files keep no bounds of the column {column!r} (metrics mode {mode}), so each "
+            "would be read again and again to expire rows by it",
+            f"set write.metadata.metrics.column.{column} = full for the table",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DueRows:
+    """What is due on one head: whole files, and positions of live rows in others.
+
+    ``rows``: live ones, of both; ``dead``: all positions of the others that are dead then.
+    ``waiting``: due rows that are not worth it yet; ``timeless``: rows without a value.
+    """
+
+    head: Head
+    whole: dict[str, DataFile] = field(default_factory=dict)
+    parts: dict[str, DataFile] = field(default_factory=dict)
+    dead: dict[str, BitMap64] = field(default_factory=dict)
+    rows: int = 0
+    waiting: int = 0
+    timeless: int = 0
+    left: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> int:
+        return len(self.whole) + len(self.parts)
+
+
+class RowExpiry(MaintenanceCommit):
+    """Removes rows of one table whose ``column`` is below a limit (epoch milliseconds).
+
+    ``dead_per_thousand``: with more due rows than this a file is marked at once. Raises
+    ``RowExpiryUnfit``, and what loading a table and storage raise.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        identifier: str,
+        of: tuple[SinkName, str],
+        *,
+        column: str,
+        limit_ms: int,
+        dead_per_thousand: int,
+        calling: AbstractContextManager[object] | None = None,
+    ) -> None:
+        super().__init__(catalog, identifier, of, calling)
+        self._column, self._limit_ms = column, limit_ms
+        self._dead_per_thousand = dead_per_thousand
+        self._matching: dict[int, MatchingRows] = {}
+        self._dead_rows = DeadRows()
+        self._sent: dict[int, DueRows] = {}
+        self.done: DueRows | None = None
+
+    def find_due(self) -> DueRows | None:
+        """Return what is due now; ``None`` without the sink's tag."""
+        table = self._catalog.load_table(self._identifier)
+        parent = self._head(table.metadata)
+        return None if parent is None else self._find_due(table, parent)
+
+    def try_commit(self) -> Settled:
+        """Try once, on the current head."""
+        table = self._catalog.load_table(self._identifier)
+        metadata = table.metadata
+        for snapshot_id, sent in self._sent.items():
+            if metadata.snapshot_by_id(snapshot_id) is not None:
+                self.done = sent
+                return Settled.LANDED
+        parent = self._head(metadata)
+        if parent is None:
+            return Settled.GONE
+        due = self._find_due(table, parent)
+        if not due.rows:
+            self.done = due
+            return Settled.LANDED
+        deletions = self._deletions(table, due)
+        snapshot_id = metadata.new_snapshot_id()
+        manifests = SnapshotFiles(table, snapshot_id)
+        try:
+            listed = manifests.write_replacement(
+                frozenset(due.whole),
+                [],
+                parent,
+                metadata.next_sequence_number(),
+                deletions=deletions,
+            )
+        except BaseException:
+            manifests.take_back()
+            raise
+        summary = self._summary(metadata, parent, deletions, due)
+        snapshot = next_snapshot(metadata, parent, listed, snapshot_id=snapshot_id, summary=summary)
+        self._sent[snapshot_id] = due
+        outcome = self._call(table, snapshot, manifests)
+        if outcome is Settled.LANDED:
+            self.done = due
+        return outcome
+
+    # ------------------------------------------------------------------------------- what is due
+
+    def _find_due(self, table: Table, parent: Snapshot) -> DueRows:
+        of = require_expirable(self._identifier, table.schema(), self._column)
+        data, head = live_entries(table, parent)
+        files = [entry.data_file for entry in data]
+        io = read_whole(table.io)
+        whole, others = dict[str, DataFile](), list[DataFile]()
+        for file in files:
+            if self._is_due_as_a_whole(file, of) and is_writable_spec(
+                table, table.specs()[file.spec_id]
+            ):
+                whole[file.file_path] = file
+            else:
+                others.append(file)
+        due = self._below(self._limit_ms, of).of(table, others)
+        dead = {path: self._dead_rows.of(io, head, path) for path in (*whole, *due)}
+        alive = {path: rows - dead[path] for path, rows in due.items() if rows - dead[path]}
+        by_path = {file.file_path: file for file in others}
+        parts, left = self._worth_marking(table, alive, by_path, of)
+        return DueRows(
+            head,
+            whole,
+            {path: by_path[path] for path in parts},
+            {path: dead[path] | alive[path] for path in parts},
+            rows=sum(file.record_count - len(dead[path]) for path, file in whole.items())
+            + sum(len(alive[path]) for path in parts),
+            waiting=sum(len(rows) for path, rows in alive.items() if path not in parts),
+            timeless=sum((file.null_value_counts or {}).get(of.field_id, 0) for file in files),
+            left=left,
+        )
+
+    def _is_due_as_a_whole(self, file: DataFile, of: NestedField) -> bool:
+        """EXPIRY-2: return whether metadata alone says that each row has a time, below the limit.
+
+        An unknown number of nulls is not none.
+        """
+        upper = (file.upper_bounds or {}).get(of.field_id)
+        nulls = (file.null_value_counts or {}).get(of.field_id)
+        if nulls != 0 or upper is None or len(upper) != _bound_bytes(of):
+            return False
+        kind = cast("PrimitiveType", of.field_type)
+        return cast("int", from_bytes(kind, upper)) < _in_units(self._limit_ms, of)
+
+    def _worth_marking(
+        self,
+        table: Table,
+        alive: Mapping[str, BitMap64],
+        files: Mapping[str, DataFile],
+        of: NestedField,
+    ) -> tuple[set[str], tuple[str, ...]]:
+        """EXPIRY-2: return the files with more due rows than wait, or with some that have waited.
+
+        Also returns why others stay as they are.
+        """
+        if alive and table.properties.get("write.delete.mode") == "copy-on-write":
+            count = sum(map(len, alive.values()))
+            return set(), (f"{count} due rows in files with others: the table is copy-on-write",)
+        many = {
+            path
+            for path, rows in alive.items()
+            if len(rows) * 1_000 > self._dead_per_thousand * files[path].record_count
+        }
+        few = [files[path] for path in alive if path not in many]
+        waited = self._below(self._limit_ms - WAIT_MS, of).of(table, few)
+        return many | {path for path, rows in waited.items() if rows & alive[path]}, ()
+
+    def _below(self, limit_ms: int, of: NestedField) -> MatchingRows:
+        """Return what finds the rows below this limit: each file is read once for it."""
+        if limit_ms not in self._matching:
+            self._matching[limit_ms] = MatchingRows(_predicate(self._column, limit_ms, of))
+        return self._matching[limit_ms]
+
+    # ---------------------------------------------------------------------------------- the call
+
+    def _deletions(self, table: Table, due: DueRows) -> Deletions:
+        head = due.head
+        folder = f"{sinks_folder(table, self._sink)}/expired"
+        targets = [(head.data[path], bits) for path, bits in sorted(due.dead.items())]
+        made = delete_files(table.metadata.format_version, folder, targets)
+        retired = [
+            entry
+            for path in sorted({*due.whole, *due.parts})
+            for entry in head.deletes.get(path, ())
+        ]
+        return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed)
+
+    def _summary(
+        self, metadata: TableMetadata, parent: Snapshot, deletions: Deletions, due: DueRows
+    ) -> Summary:
+        retired: Iterable[DataFile] = (entry.data_file for entry in deletions.retired)
+        removed = [*due.whole.values(), *retired]
+        counts = snapshot_counts(metadata, deletions.added, removed)
+        marked = {
+            maintenance_property(self._sink): ROW_EXPIRY,
+            expired_before_property(self._sink): str(self._limit_ms),
+            expired_rows_property(self._sink): str(due.rows),
+        }
+        summary = Summary(Operation.DELETE, **counts, **marked)
+        return update_snapshot_summaries(summary, properties_of(parent))
+
+    def _updates(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+        """EXPIRY-1: the limit that the table stores never goes back; the rows add up."""
+        properties, sink = metadata.properties, self._sink
+        due = self._sent[snapshot.snapshot_id]
+        limit = max(self._limit_ms, expired_before_ms(sink, properties) or self._limit_ms)
+        total = expired_rows(sink, properties) + due.rows
+        stored = {
+            expired_before_property(sink): str(limit),
+            expired_rows_property(sink): str(total),
+        }
+        return (*super()._updates(metadata, snapshot), SetPropertiesUpdate(updates=stored))
+
+
+def _bound_bytes(of: NestedField) -> int:
+    """Return how long a bound of the column is: files of a former type may have others."""
+    return 4 if isinstance(of.field_type, DateType) else 8
+
+
+def _in_units(limit_ms: int, of: NestedField) -> int:
+    """Return the limit as the column counts; a day is due when it is over."""
+    return limit_ms // DAY_MS if isinstance(of.field_type, DateType) else limit_ms * 1_000
+
+
+def limit_text(limit_ms: int, of: NestedField) -> str:
+    """Return the limit as a condition on the column has it."""
+    moment = dt.datetime.fromtimestamp(limit_ms // 1_000, dt.UTC)
+    if isinstance(of.field_type, DateType):
+        return moment.date().isoformat()
+    zoned = isinstance(of.field_type, TimestamptzType)
+    return (moment if zoned else moment.replace(tzinfo=None)).isoformat()
+
+
+def _predicate(column: str, limit_ms: int, of: NestedField) -> BooleanExpression:
+    return LessThan(term=Reference(name=column), value=literal(limit_text(limit_ms, of)))

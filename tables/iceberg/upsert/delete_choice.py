@@ -1,0 +1,105 @@
+"""What deletes do to the rows of a keyed table, as its first claim stored it (rule KEY-13)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from pyiceberg.schema import Schema
+
+from headgate.control_protocol.errors import ConfigurationError, DeletesChanged
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import Offsets
+
+_CHARS_MAX = 3_500
+"""Older Hive metastores hold 4,000 characters of a property."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteChoice:
+    """``column``: the id of the one in which deletes mark rows; ``None``: they remove them.
+
+    ``before``: deletes below these offsets may have followed another choice; ``None``: any may.
+    """
+
+    column: int | None = None
+    before: Offsets | None = field(default_factory=Offsets)
+
+    @classmethod
+    def of(cls, text: str | None) -> DeleteChoice:
+        """Read the table property; no table had one before there was a choice."""
+        if text is None:
+            return cls()
+        stored = json.loads(text)
+        before = stored.get("before", {})
+        return cls(stored["marks"], None if before is None else _offsets_of(before))
+
+    @property
+    def text(self) -> str:
+        """Return the table property; with more offsets than it holds, any delete is doubtful."""
+        known = None if self.before is None else _by_topic(self.before)
+        text = self._text_with(known)
+        return text if len(text) <= _CHARS_MAX else self._text_with(None)
+
+    def _text_with(self, before: dict[str, dict[str, int]] | None) -> str:
+        return json.dumps({"marks": self.column, **({"before": before} if before != {} else {})})
+
+    def changed_to(self, column: int | None, offsets: Offsets) -> DeleteChoice:
+        """Return the choice for the records from these offsets on."""
+        if self.before is None:
+            return DeleteChoice(column, None)
+        higher = {at: max(offset, offsets.get(at, 0)) for at, offset in self.before.items()}
+        return DeleteChoice(column, Offsets({**offsets, **higher}))
+
+
+def column_of_marks(schema: Schema, name: str) -> int | None:
+    """Return the id of the column in which deletes mark rows; ``None`` for no name."""
+    if not name:
+        return None
+    return next((each.field_id for each in schema.fields if each.name == name), -1)
+
+
+def require_same_choice(
+    table: str, schema: Schema, stored: DeleteChoice, column: int | None, *, filled: bool
+) -> None:
+    """Raise ``DeletesChanged`` if deletes did something else to a ``filled`` table so far."""
+    if filled and stored.column != column:
+        word = "remove" if column is None else "mark"
+        raise DeletesChanged(
+            f"in table {table} deletes {_shown(schema, stored.column)} so far; as the settings "
+            f"say, they would {_shown(schema, column)}",
+            f"put changes.on_delete back; or accept that: headgate resume SINK --accept "
+            f"HG-297={word}. Rows that were deleted before stay as they are",
+        )
+
+
+def require_other_choice(table: str, stored: DeleteChoice, column: int | None) -> None:
+    """Raise ``ConfigurationError`` if there is nothing to accept."""
+    if stored.column == column:
+        raise ConfigurationError(
+            f"deletes do to rows of table {table} what the settings say; nothing was changed",
+            "accept only what the sink's own error names",
+        )
+
+
+def _shown(schema: Schema, column: int | None) -> str:
+    if column is None:
+        return "remove rows"
+    return f"mark rows in the column {schema.find_column_name(column) or column}"
+
+
+def _by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
+    result: dict[str, dict[str, int]] = {}
+    for at, offset in sorted(offsets.items()):
+        result.setdefault(at.topic, {})[str(at.partition)] = offset
+    return result
+
+
+def _offsets_of(stored: dict[str, dict[str, int]]) -> Offsets:
+    return Offsets(
+        {
+            TopicPartition(topic, int(partition)): offset
+            for topic, some in stored.items()
+            for partition, offset in some.items()
+        }
+    )
