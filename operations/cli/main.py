@@ -20,12 +20,14 @@ import click
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, LogUnreadable
 from headgate.control_protocol.redaction import printable
 from headgate.operations.cli.delete_rows import delete
+from headgate.operations.cli.fleet import fleet
 from headgate.operations.cli.options import (
     as_json_option,
     deleted_back_option,
     echo_positions,
     load_all_settings,
     load_settings,
+    load_worker_settings,
     sink_file,
     sink_files,
     worst_exit_code,
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
 
 GROUPS = {
-    "Begin": ("demo", "kafka", "init", "check", "run", "worker"),
+    "Begin": ("demo", "kafka", "init", "check", "run", "worker", "fleet"),
     "Look": ("status", "audit", "events", "offsets", "tables", "wait", "serve"),
     "Act": ("pause", "resume", "stop", "start", "restart", "rollback", "delete", "maintain"),
     "Set up": ("rights", "import", "takeover"),
@@ -431,9 +433,9 @@ def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
 
 
 @main.command()
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--folder",
-    required=True,
     type=click.Path(path_type=Path),
     help="Run the sink of each *.toml in it; files that come, change or go are followed.",
 )
@@ -441,7 +443,7 @@ def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
     "--memory-mib",
     type=click.IntRange(min=0),
     default=1_024,
-    help="Private memory that a sink's process may take (1,024); 0: any.",
+    help="With --folder: private memory that a sink's process may take (1,024); 0: any.",
 )
 @click.option(
     "--state",
@@ -454,23 +456,36 @@ def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
 @click.pass_context
 def worker(
     ctx: click.Context,
-    folder: Path,
+    file: Path | None,
     *,
+    folder: Path | None,
     memory_mib: int,
     state_file: Path | None,
     lists: bool,
     as_json: bool,
 ) -> None:
-    """Run the sinks of a folder, each in a process (docs/guides/workers.md).
+    """Run the sinks of a folder, or of a fleet, each in a process.
 
-    A sink that fails is tried again, later each time, and delays no other.
+    FILE is that of a fleet's workers (docs/guides/fleet.md); --folder needs none
+    (docs/guides/workers.md). A sink that fails is tried again, later each time, and delays no
+    other.
     """
+    if (file is None) is (folder is None):
+        raise click.UsageError("name a fleet's FILE, or a --folder")
+    verbose = bool(ctx.find_root().params["verbose"])
+    if folder is None:
+        if lists:
+            raise click.UsageError("headgate fleet list shows the sinks of a fleet")
+        settings = load_worker_settings(ctx, cast("Path", file))
+        from headgate.operations.cli.worker import run_fleet_worker
+
+        run_fleet_worker(settings, verbose=verbose)
+        return
     from headgate.operations.cli.worker import list_sinks, run_worker
 
     if lists:
         early_signals.restore_signals()
         ctx.exit(list_sinks(folder, state_file, as_json=as_json))
-    verbose = bool(ctx.find_root().params["verbose"])
     run_worker(folder, memory_mib=memory_mib, state_file=state_file, verbose=verbose)
 
 
@@ -632,5 +647,5 @@ def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
     ctx.exit(maintain_and_report(settings, **asked))
 
 
-for command in (status, stop, start, restart, delete):
+for command in (status, stop, start, restart, delete, fleet):
     main.add_command(command)

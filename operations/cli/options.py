@@ -14,6 +14,7 @@ from headgate.control_protocol.errors import SinksClash
 
 if TYPE_CHECKING:
     from headgate.config.sink_settings import SinkSettings
+    from headgate.config.worker_settings import WorkerSettings
     from headgate.control_protocol.commit_record import CommitRecord
 
 sink_file = click.argument("sink", type=click.Path(dir_okay=False, path_type=Path))
@@ -42,6 +43,16 @@ def load_settings(ctx: click.Context, sink: Path) -> SinkSettings:
 
         ctx.find_root().obj = load(sink)
     settings: SinkSettings = ctx.find_root().obj
+    return settings
+
+
+def load_worker_settings(ctx: click.Context, file: Path) -> WorkerSettings:
+    """As ``load_settings``, the file of a fleet's workers."""
+    with without_garbage_collection():
+        from headgate.config.load import load_worker
+
+        ctx.find_root().obj = load_worker(file)
+    settings: WorkerSettings = ctx.find_root().obj
     return settings
 
 

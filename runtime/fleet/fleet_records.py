@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from headgate.control_protocol.event_codec import record_codec
@@ -24,19 +23,11 @@ from headgate.control_protocol.message_encoding import (
     undecodable,
 )
 from headgate.control_protocol.signatures import Keys, split_signed
-from headgate.runtime.fleet.sink_life import LifeState
+from headgate.runtime.fleet.sink_life import LifeState, WantedState
 from headgate.schemas import fleet_schemas
 
 RECORDS_VERSION = 1
 REVISION_CHARACTERS = 12
-
-
-class WantedState(StrEnum):
-    """What a person wants of a sink."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +68,30 @@ class Removal:
     number: int
     actor: str = ""
     time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """A worker shall give its slots to the others, in this start of it; said in each slot it has.
+
+    The next start takes slots again, so nothing has to be undone after the maintenance.
+    """
+
+    version: int = RECORDS_VERSION
+    worker: str
+    incarnation: str
+    slot: int
+    number: int
+    actor: str = ""
+    time_ms: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"{_WORKER}{self.worker}"
+
+
+Wished = Wish | Removal | Drain
+"""What a person says on the fleet's topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +179,7 @@ _MESSAGES = AvroMessages(fleet_schemas(), RECORDS_VERSION)
 _NAMES: dict[type, str] = {
     Wish: "wish",
     Removal: "removal",
+    Drain: "drain",
     ObservedSink: "sink",
     ObservedWorker: "worker",
 }
@@ -201,13 +217,13 @@ class WishWire:
     keys: Keys = field(default_factory=Keys)
     topic_id: TopicId = _NO_ID
 
-    def encode(self, value: Wish | Removal) -> bytes | None:
+    def encode(self, value: Wished) -> bytes | None:
         """Return the record's value. A removal that nobody can sign is Kafka's tombstone."""
         if isinstance(value, Removal) and not self.keys:
             return None
         return self.keys.sign_message(_encode(value), SinkName(value.key), self.topic_id)
 
-    def decode(self, key: str, slot: int, message: bytes | None) -> Wish | Removal | Skipped:
+    def decode(self, key: str, slot: int, message: bytes | None) -> Wished | Skipped:
         """Return what a record says, or why it is not believed; raises nothing."""
         if message is None:
             if self.keys:
@@ -220,12 +236,12 @@ class WishWire:
             return Skipped(SkipReason.SIGNED, "fleet.key is not set here")
         if sealed and not self.keys.is_genuine(sealed, SinkName(key), self.topic_id):
             return Skipped(SkipReason.WRONGLY_SIGNED)
-        found: Wish | Removal | ObservedSink | ObservedWorker | Skipped = _decode(
+        found: Wished | ObservedSink | ObservedWorker | Skipped = _decode(
             sealed.message if sealed else message
         )
         if isinstance(found, Skipped):
             return found
-        if not isinstance(found, Wish | Removal):
+        if not isinstance(found, Wished):
             return Skipped(SkipReason.NOT_OURS, "a state among wishes")
         if (found.key, found.slot) != (key, slot):
             return Skipped(SkipReason.OTHER_SINK, f"it is of {found.key} in slot {found.slot}")
@@ -239,8 +255,8 @@ def encode_observed(value: ObservedSink | ObservedWorker) -> bytes:
 
 def decode_observed(key: str, message: bytes) -> ObservedSink | ObservedWorker | Skipped:
     """Return what a worker says under this key of the state topic; raises nothing."""
-    found: Wish | Removal | ObservedSink | ObservedWorker | Skipped = _decode(message)
-    if isinstance(found, Wish | Removal):
+    found: Wished | ObservedSink | ObservedWorker | Skipped = _decode(message)
+    if isinstance(found, Wished):
         return Skipped(SkipReason.NOT_OURS, "a wish among states")
     if not isinstance(found, Skipped) and state_key(found) != key:
         return Skipped(SkipReason.OTHER_SINK, f"it is of {state_key(found)}")

@@ -14,13 +14,14 @@ from enum import StrEnum
 from headgate.control_protocol.message_encoding import Skipped, SkipReason
 from headgate.runtime.fleet.fleet_records import (
     UNSIGNED_TOMBSTONE,
+    Drain,
     ObservedSink,
     ObservedWorker,
     Removal,
-    WantedState,
     Wish,
+    Wished,
 )
-from headgate.runtime.fleet.sink_life import LOST_AFTER_MS, LifeState
+from headgate.runtime.fleet.sink_life import LOST_AFTER_MS, LifeState, WantedState
 
 # --------------------------------------------------------------------------------------- records
 
@@ -36,7 +37,7 @@ class WishRecord:
     slot: int
     offset: int
     time_ms: int
-    value: Wish | Removal | Skipped
+    value: Wished | Skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class FleetRecords:
     """Those that are believed; a removal takes a wish away."""
     refused: dict[Place, WishRecord] = field(default_factory=dict)
     """Those behind the last one that is believed, which are not: a person should hear of them."""
+    drains: dict[Place, Drain] = field(default_factory=dict)
     observed: dict[str, ObservedRecord] = field(default_factory=dict)
     highest_number: int = 0
     """Of all wishes and removals: the next change counts on from it."""
@@ -81,6 +83,11 @@ class FleetRecords:
             case Removal(number=number):
                 self.highest_number = max(self.highest_number, number)
                 self.wishes.pop(place, None)
+                self.drains.pop(place, None)
+                self.refused.pop(place, None)
+            case Drain(number=number) as drain:
+                self.highest_number = max(self.highest_number, number)
+                self.drains[place] = drain
                 self.refused.pop(place, None)
             case Wish(number=number):
                 self.highest_number = max(self.highest_number, number)
@@ -95,7 +102,7 @@ class FleetRecords:
 
     def forget_slot(self, slot: int) -> None:
         """Forget a slot whose records are read from the beginning again."""
-        for some in (self.wishes, self.refused):
+        for some in (self.wishes, self.refused, self.drains):
             for place in [place for place in some if place[0] == slot]:
                 del some[place]
 
@@ -289,7 +296,7 @@ def _sink_view(
         told_ms=here.told_ms if here else 0,
         since_ms=since_ms,
         next_try_ms=_next_try_ms(here),
-        refused=_refusal(refused),
+        refused=describe_refusal(refused),
         elsewhere=tuple(each.value for each in told if each is not here),
     )
 
@@ -343,10 +350,32 @@ _REFUSALS = {
 }
 
 
-def _refusal(record: WishRecord | None) -> str:
+def describe_refusal(record: WishRecord | None) -> str:
     """Return why the newest record of a key is not followed; empty: it is."""
     if record is None or not isinstance(record.value, Skipped):
         return ""
     why = _REFUSALS.get(record.value.reason, "it cannot be read")
     detail = f" ({record.value.detail})" if record.value.detail else ""
     return f"the wish at {record.slot}@{record.offset} is not followed: {why}{detail}"
+
+
+STALE_MS = 60_000
+"""After so long nobody waits any longer for what was told of a sink where it is not placed."""
+WORKER_GONE_MS = 3_600_000
+"""A worker that is lost is shown for so long."""
+
+
+def find_stale_keys(records: FleetRecords, fleet: FleetView, now_ms: int) -> list[str]:
+    """Return keys of the state topic that nobody will ever take back: of workers that are gone."""
+    stale = []
+    for key, record in records.observed.items():
+        value = record.value
+        if isinstance(value, ObservedWorker) and now_ms - record.time_ms >= WORKER_GONE_MS:
+            stale.append(key)
+        if isinstance(value, ObservedSink):
+            sink = fleet.sinks[value.key]
+            misplaced = sink.wish is None or sink.slot != value.slot
+            told_ms = _told_ms(record, value, fleet.workers)
+            if misplaced and now_ms - told_ms >= STALE_MS:
+                stale.append(key)
+    return stale

@@ -29,6 +29,7 @@ GOLDEN: dict[str, str] = json.loads(
 FROZEN = {
     "wish": "be1ad852006934ab",
     "removal": "ceaf7e5566ccd03a",
+    "drain": "1a3c56f8699461fb",
     "sink": "216e000b09ef853a",
     "worker": "88a7b8069fdeb7cc",
 }

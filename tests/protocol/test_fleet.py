@@ -17,7 +17,6 @@ from headgate.runtime.fleet.fleet_records import (
     ObservedSink,
     ObservedWorker,
     Removal,
-    WantedState,
     Wish,
     WishWire,
     decode_observed,
@@ -35,7 +34,7 @@ from headgate.runtime.fleet.fleet_view import (
     outdated_places,
     view,
 )
-from headgate.runtime.fleet.sink_life import LifeState
+from headgate.runtime.fleet.sink_life import LifeState, WantedState
 
 PLAIN = WishWire()
 SIGNED = WishWire(Keys(("k" * 32,)), TopicId("topic-1"))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from headgate.runtime.fleet.fleet_records import (
+    Drain,
     ObservedSink,
     ObservedWorker,
     Removal,
-    WantedState,
     Wish,
+    state_key,
 )
-from headgate.runtime.fleet.sink_life import LifeState
+from headgate.runtime.fleet.fleet_view import FleetRecords, ObservedRecord, WishRecord
+from headgate.runtime.fleet.sink_life import LifeState, WantedState
 
 FILE = 'name = "trips"\n[source]\ntopics = ["trips"]\n'
 
@@ -28,6 +32,14 @@ EXAMPLES = {
         time_ms=1_700_000_000_001,
     ),
     "removal": Removal(key="trips", slot=0, number=7, actor="bob", time_ms=1_700_000_000_002),
+    "drain": Drain(
+        worker="worker-0",
+        incarnation="4f1d",
+        slot=63,
+        number=8,
+        actor="carol",
+        time_ms=1_700_000_000_003,
+    ),
     "sink": ObservedSink(
         key="trips",
         slot=5,
@@ -64,3 +76,20 @@ EXAMPLES = {
         refused=1,
     ),
 }
+
+
+def fleet_of(
+    wishes: Sequence[Wish],
+    workers: Mapping[str, Sequence[int]] | None = None,
+    observed: Sequence[ObservedSink] = (),
+) -> FleetRecords:
+    """Records of these wishes and workers, whose first start is ``NAME-1``, told at 1,000 ms."""
+    records = FleetRecords()
+    for offset, wish in enumerate(wishes):
+        records.take(WishRecord(wish.key, wish.slot, offset, 1_000, wish))
+    values: list[ObservedSink | ObservedWorker] = [*observed]
+    for name, slots in (workers or {}).items():
+        values.append(ObservedWorker(worker=name, incarnation=f"{name}-1", slots=tuple(slots)))
+    for offset, value in enumerate(values):
+        records.take(ObservedRecord(state_key(value), offset, 1_000, value))
+    return records
