@@ -264,62 +264,14 @@ def _show(found: FleetView, *, workers: bool, as_json: bool) -> None:
     show_sink: Callable[[Any], str] = _sink_line
     some: Mapping[str, Any] = found.workers if workers else found.sinks
     if as_json:
-        document = _worker_document if workers else sink_document
-        print_json([document(name, each) for name, each in some.items()])
+        from headgate.operations.status.fleet_documents import sink_document, worker_document
+
+        document: Callable[[Any], Any] = worker_document if workers else sink_document
+        print_json([document(each) for each in some.values()])
         return
     show_one = _worker_line if workers else show_sink
     for each in some.values():
         click.echo(printable(show_one(each)))
-
-
-def sink_document(key: str, sink: SinkView) -> dict[str, Any]:
-    """Return what is told of a sink of the fleet, for scripts."""
-    wish, observed = sink.wish, sink.observed
-    return {
-        "sink": key,
-        "state": sink.state.value,
-        "wanted": wish.state.value if wish else None,
-        "worker": observed.worker if observed else sink.worker or None,
-        "slot": sink.slot,
-        "drift": sink.drift.value,
-        "since_ms": sink.since_ms,
-        "told_ms": sink.told_ms,
-        "code": sink.code,
-        "text": sink.text,
-        "tries": observed.tries if observed else 0,
-        "next_try_ms": sink.next_try_ms,
-        "refused": sink.refused,
-        "pid": observed.pid if observed else 0,
-        "doing": observed.doing if observed else "",
-        "leads": observed.leads if observed else None,
-        "partitions": observed.partitions if observed else None,
-        "lag_records": observed.lag_records if observed else None,
-        "memory_bytes": observed.memory_bytes if observed else None,
-        "cpu_permille": observed.cpu_permille if observed else None,
-        "wanted_revision": wish.revision if wish else None,
-        "revision": observed.revision if observed else "",
-        "number": wish.number if wish else None,
-        "pinned": wish.pinned if wish else False,
-        "actor": wish.actor if wish else "",
-        "elsewhere": [
-            {"worker": each.worker, "slot": each.slot, "state": each.state.value}
-            for each in sink.elsewhere
-        ],
-    }
-
-
-def _worker_document(name: str, worker: WorkerView) -> dict[str, Any]:
-    observed = worker.observed
-    return {
-        "worker": name,
-        "lost": worker.lost,
-        "leaving": observed.leaving,
-        "slots": list(observed.slots),
-        "processes": observed.processes,
-        "release": observed.release,
-        "told_ms": worker.told_ms,
-        "refused": observed.refused,
-    }
 
 
 def _sink_line(sink: SinkView) -> str:

@@ -25,9 +25,11 @@ from headgate.operations.cli.options import (
     as_json_option,
     deleted_back_option,
     echo_positions,
+    fleet_file_option,
     load_all_settings,
     load_settings,
     load_worker_settings,
+    require_sinks_or_fleet,
     sink_file,
     sink_files,
     worst_exit_code,
@@ -233,11 +235,26 @@ def check(
 
 
 @main.command()
-@sink_files
+@click.argument("sinks", nargs=-1, type=click.Path(dir_okay=False, path_type=Path))
+@fleet_file_option
 @click.option("--listen", default="", metavar="HOST:PORT", help="Else http.listen, or port 8080.")
 @click.pass_context
-def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
-    """Serve a status page and metrics over HTTP (docs/guides/http.md)."""
+def serve(
+    ctx: click.Context, sinks: tuple[Path, ...], fleet_file: Path | None, listen: str
+) -> None:
+    """Serve a status page and metrics over HTTP (docs/guides/http.md).
+
+    Of sink files, or with --fleet of all sinks of a fleet.
+    """
+    require_sinks_or_fleet(sinks, fleet_file)
+    if fleet_file is not None:
+        settings = load_worker_settings(ctx, fleet_file)
+        from headgate.operations.http.app import serve_fleet
+        from headgate.runtime.console_log import log_to_stderr
+
+        log_to_stderr([])
+        serve_fleet(settings, listen)
+        return
     every = load_all_settings(ctx, sinks)
     from headgate.operations.http.app import serve as serve_all
     from headgate.runtime.console_log import log_to_stderr
@@ -570,19 +587,41 @@ def resume(
 
 
 @main.command()
-@sink_file
-@click.option("--role", default="sink", show_default=True, type=_ROLES)
+@click.argument("sink", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@fleet_file_option
+@click.option(
+    "--role",
+    type=click.Choice(["sink", "worker", "operator", "viewer"]),
+    help="sink (without --fleet), worker (with it), operator or viewer; default: the first.",
+)
 @click.option("--principal", default="PRINCIPAL", help="Kafka's user, and the database's.")
 @click.pass_context
-def rights(ctx: click.Context, sink: Path, role: str, principal: str) -> None:
+def rights(
+    ctx: click.Context,
+    sink: Path | None,
+    fleet_file: Path | None,
+    *,
+    role: str | None,
+    principal: str,
+) -> None:
     """Print the rights that a role needs (docs/guides/security.md).
 
-    They are commands to paste.
+    They are commands to paste: for a sink file, or with --fleet for a fleet's topics.
     """
-    settings = load_settings(ctx, sink)
-    from headgate.operations.check.required_grants import Role, grant_commands
+    require_sinks_or_fleet([sink] if sink else [], fleet_file)
+    if role == ("sink" if fleet_file else "worker"):
+        raise click.UsageError(f"--role {role} is for {'a sink file' if fleet_file else '--fleet'}")
+    if fleet_file is not None:
+        of_fleet = load_worker_settings(ctx, fleet_file)
+        from headgate.operations.check.required_grants import FleetRole, fleet_grant_commands
 
-    click.echo(grant_commands(settings, Role(role), principal), nl=False)
+        commands = fleet_grant_commands(of_fleet, FleetRole(role or "worker"), principal)
+    else:
+        settings = load_settings(ctx, cast("Path", sink))
+        from headgate.operations.check.required_grants import Role, grant_commands
+
+        commands = grant_commands(settings, Role(role or "sink"), principal)
+    click.echo(commands, nl=False)
 
 
 @main.command()

@@ -69,6 +69,11 @@ def read_sink_file(path: Path) -> tuple[SinkName, str]:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from None
+    return check_sink_file(path, text), text
+
+
+def check_sink_file(path: Path, text: str) -> SinkName:
+    """Return the sink that a file of this text names. Raises ``ConfigurationError``."""
     if len(text.encode()) > FILE_BYTES_MAX:
         raise ConfigurationError(
             f"{path}: is longer than {FILE_BYTES_MAX // 1024} KiB", "a wish has no more room"
@@ -81,7 +86,7 @@ def read_sink_file(path: Path) -> tuple[SinkName, str]:
             "fleet's topic would read",
             "write ${file:PATH} or ${env:NAME}",
         )
-    return settings.name, text
+    return settings.name
 
 
 # ---------------------------------------------------------------------------------- control topic
