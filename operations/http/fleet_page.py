@@ -90,7 +90,7 @@ def fleet_sink_page(known: Known, sink: SinkView) -> str:
         f'<p>{_badge(sink)} <span class="pale">{_place(sink)}</span></p>',
         _staleness(known),
         *(f'<p class="error">{text}</p>' for text in _complaints(sink, now_ms)),
-        render_facts(dict(_facts(sink, now_ms))),
+        render_facts({name: _shortened(value) for name, value in _facts(sink, now_ms)}),
     ]
     if sink.wish is not None:
         status = f"/sinks/{_in_path(sink.key)}/status"
@@ -289,7 +289,7 @@ def worker_loads(fleet: FleetView) -> Mapping[str, float]:
 def _complaints(sink: SinkView, now_ms: int) -> Iterable[str]:
     if sink.code or sink.text:
         again = f"; next try {_next_try(sink, now_ms)}" if sink.next_try_ms is not None else ""
-        yield f"<b>{escape_text(sink.code)}</b> {escape_text(sink.text + again)}"
+        yield f"<b>{escape_text(sink.code)}</b> {escape_text(_shortened(sink.text, 4_000) + again)}"
     if sink.drift:
         yield f"<b>Drift</b>: it {_DRIFTS[sink.drift]}"
     if sink.refused:
@@ -361,8 +361,8 @@ def _bytes(amount: int | None) -> str:
     return "" if amount is None else f"{amount / (1 << 20):,.0f} MiB"
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= _TEXT_SHOWN else f"{text[:_TEXT_SHOWN]}…"
+def _shortened(text: str, characters: int = _TEXT_SHOWN) -> str:
+    return text if len(text) <= characters else f"{text[:characters]}…"
 
 
 def _in_path(key: str) -> str:
