@@ -22,7 +22,7 @@ from headgate.runtime.fleet.fleet_view import FleetView, view
 
 _log = redacted_logger("headgate.http")
 
-KEPT_S = 1.0
+KEPT_S = 0.25
 """What is folded from the records is shown for so long."""
 TURN_S = 0.2
 LOOK_S = 5.0

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from integration.conftest import Deploy
 from support.fleet_records import EXAMPLES
+from support.fleet_scene import Fleet
 from unit.config.test_load import MINIMAL
 from unit.operations.http.conftest import GUARDED, OPERATOR, VIEWER, Client
 
@@ -225,3 +231,50 @@ def test_a_topic_that_is_gone_or_made_anew_is_said_and_read_again(
         until(lambda: is_ready(client), lambda: client.get("/readyz").body)
         shown = json.loads(client.get(FLEET, VIEWER).body)["sinks"]
         assert [each["sink"] for each in shown] == ["zones"]
+
+
+def test_a_worker_s_sink_is_seen_in_each_of_its_states(
+    deploy: Deploy,
+    tmp_path: Path,
+    bootstrap: str,
+    unique_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sink = deploy({"name": "trips"})
+    with Fleet(tmp_path, bootstrap, f"{unique_name}-fleet", slots=2) as fleet:
+        fleet.start("w0")
+        settings = replace(fleet.settings, http=GUARDED)
+        with served(settings, monkeypatch) as client:
+
+            def seen() -> dict[str, Any]:
+                got = client.get(TRIPS, VIEWER)
+                return json.loads(got.body) if got.status == 200 else {}
+
+            def until_seen(state: str) -> dict[str, Any]:
+                until(lambda: seen().get("state") == state, lambda: f"{seen()} {fleet.logs()}")
+                assert f">{state}<" in client.get("/sinks/trips", VIEWER).body
+                return seen()
+
+            put = client.ask("PUT", TRIPS, OPERATOR, sink.sink_file.read_text())
+            assert put.status == 200, put.body
+            runs = until_seen("running")
+            sink.produce(200)
+            sink.wait_until_lag_zero()
+            until(lambda: seen()["lag_records"] == 0, seen)
+            status = client.get("/sinks/trips/status", VIEWER)
+            assert (status.status, "Last commits" in status.body) == (200, True)
+
+            os.kill(runs["pid"], signal.SIGSEGV)
+            counted = 'restarts_total{code="HG-108"'
+            until(lambda: counted in client.get("/metrics", VIEWER).body, seen)
+            until(lambda: seen()["pid"] not in (0, runs["pid"]), seen)
+            until_seen("running")
+
+            for move, state in (("pause", "paused"), ("stop", "stopped"), ("start", "running")):
+                assert client.ask("PUT", f"{TRIPS}/{move}", OPERATOR).status == 200
+                until_seen(state)
+            fleet.kill("w0")
+            until_seen("lost")
+            lost = f'headgate_fleet_sinks{{fleet="{settings.fleet.name}",state="lost"}} 1.0'
+            until(lambda: lost in client.get("/metrics", VIEWER).body, seen)
+    sink.judge()
