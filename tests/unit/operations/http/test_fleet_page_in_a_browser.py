@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 
 from support.made_up_fleet import MadeUpFleet, made_up_fleet
 from unit.operations.http.conftest import Client
-from unit.operations.http.test_fleet import MadeUpServed
-from unit.operations.http.test_fleet import serve as serve_fleet
+from unit.operations.http.test_fleet_routes import MadeUpServed
+from unit.operations.http.test_fleet_routes import serve as serve_fleet
 from unit.operations.http.test_server import NASTY
 from unit.operations.http.test_status_page_in_a_browser import Seen, chromium, seen
 

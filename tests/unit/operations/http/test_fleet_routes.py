@@ -22,6 +22,7 @@ from headgate.config.setting_types import Properties, Secret
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import FleetChangedMeanwhile
 from headgate.control_protocol.message_encoding import Skipped, SkipReason
+from headgate.operations.http import fleet_knowledge
 from headgate.operations.http.fleet_knowledge import FollowedFleet, Known
 from headgate.operations.http.fleet_page import ROWS_PER_PAGE, Choice, fleet_page, fleet_sink_page
 from headgate.operations.http.fleet_routes import Asked, ServedFleet
@@ -180,6 +181,13 @@ def test_before_anything_is_known_that_is_what_is_said(serve: Serve) -> None:
         assert client.get("/api/v1/fleet", VIEWER).status == 503
         assert client.get("/api/v1/fleet/sinks/busy", VIEWER).status == 503
     assert "nothing is known yet" in str(served.followed.find_problem())
+
+
+def test_a_reader_that_makes_no_turn_is_to_be_started_again(served: MadeUpServed) -> None:
+    followed = served.followed
+    assert followed.find_hang() is None
+    followed._turned_s -= 2 * fleet_knowledge.TURN_S_MAX
+    assert "made no turn for 240 s" in str(followed.find_hang())
 
 
 # ------------------------------------------------------------------------------------- one sink
