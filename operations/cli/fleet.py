@@ -128,6 +128,19 @@ def remove(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None
 
 
 @fleet.command()
+@click.argument("sink")
+@click.argument("participants", type=click.IntRange(min=1, max=1_000))
+@_dry_run
+@click.pass_context
+def scale(ctx: click.Context, sink: str, *, participants: int, dry_run: bool) -> None:
+    """Let so many processes share the partitions of a sink, on different workers if there are."""
+    settings = _settings(ctx)
+    from headgate.runtime.fleet.fleet_changes import plan_scale
+
+    _say(settings, plan_scale(sink, participants), dry_run=dry_run)
+
+
+@fleet.command()
 @_sinks
 @click.option("--to", "worker", required=True, help="The worker that shall have them.")
 @_dry_run

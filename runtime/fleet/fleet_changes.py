@@ -16,6 +16,7 @@ from headgate.runtime.fleet.fleet_records import (
     Removal,
     Wish,
     Wished,
+    key_of_participant,
     sink_of_key,
 )
 from headgate.runtime.fleet.fleet_view import (
@@ -124,6 +125,25 @@ def plan_remove(keys: Sequence[str]) -> PlanChange:
         making = _Making(records, occasion)
         for wish in making.find(keys):
             making.remove(wish)
+        return making.plan()
+
+    return plan
+
+
+def plan_scale(sink: str, participants: int) -> PlanChange:
+    """Plan that so many processes share a sink's partitions, on different workers if there are."""
+
+    def plan(records: FleetRecords, occasion: Occasion) -> Plan:
+        making = _Making(records, occasion)
+        first, *others = sorted(making.find([sink]), key=lambda wish: wish.key)
+        name = sink_of_key(first.key)
+        keys = [key_of_participant(name, number) for number in range(1, participants + 1)]
+        for wish in (first, *others):
+            if wish.key not in keys:
+                making.remove(wish)
+        for key in keys:
+            if key not in making.wishes:
+                making.add(replace(first, key=key, pinned=False, moved_ms=0, restarts=0))
         return making.plan()
 
     return plan

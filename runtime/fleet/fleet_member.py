@@ -89,10 +89,12 @@ class FleetMember:
         self._wishes: Mapping[str, Wish] = {}
         self._owned: frozenset[int] = frozenset()
         self._refused: frozenset[str] = frozenset()
-        self._written: dict[str, str] = {}
+        self._written: dict[str, tuple[str, HeadgateError | None]] = {}
+        """The revision of each key's file, and why that is refused."""
         self._revisions: dict[str, str] = {}
         """Wished revisions by those of the files that were written for them."""
         self._told: dict[str, tuple[ObservedSink, float]] = {}
+        self._placed: dict[str, ObservedSink] = {}
         self._alive_s = 0.0
         self._alive = ObservedWorker(worker=self._name, incarnation=self._incarnation)
         self._trouble = ""
@@ -115,29 +117,34 @@ class FleetMember:
 
     def _wanted(self, key: str, wish: Wish) -> WantedSink:
         path = self._folder / f"{key}.toml"
-        wanted = Wanted(wish.revision, wish.state, wish.restarts, wish.number)
-        try:
-            _require_file_of(key, wish)
-            if self._written.get(key) != wish.revision:
-                draft = path.with_suffix(".new")
-                text = with_own_control_topic(wish.file, sink_of_key(key))
-                draft.write_text(text)
-                self._revisions[revision_of(text.encode())] = wish.revision
-                draft.replace(path)
-                self._written[key] = wish.revision
-        except ConfigurationError as error:
-            return WantedSink(path, wanted, refused=error)
-        except OSError as error:
-            text = f"{path} cannot be written: {error.strerror}"
-            refused = ConfigurationError(text, "correct worker.folder")
-            return WantedSink(path, wanted, refused=refused)
-        return WantedSink(path, wanted, wish.memory_mib or None)
+        revision, refused = self._written.get(key, ("", None))
+        if revision != wish.revision or (refused and refused.code == ConfigurationError.code):
+            revision, refused = wish.revision, None
+            try:
+                self._write_file(key, wish, path)
+            except HeadgateError as error:
+                refused = error
+            except OSError as error:
+                text = f"{path} cannot be written: {error.strerror}"
+                refused = ConfigurationError(text, "correct worker.folder")
+            self._written[key] = (revision, refused)
+        wanted = Wanted(revision, wish.state, wish.restarts, wish.number)
+        return WantedSink(path, wanted, wish.memory_mib or None, refused)
+
+    def _write_file(self, key: str, wish: Wish, path: Path) -> None:
+        _require_file_of(key, wish)
+        text = with_own_control_topic(wish.file, sink_of_key(key))
+        draft = path.with_suffix(".new")
+        draft.write_text(text)
+        draft.replace(path)
+        self._revisions[revision_of(text.encode())] = wish.revision
 
     def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Tell what has changed at once, figures now and then, and that somebody is here."""
         now_s = time.monotonic()
         with self._lock:
             wishes = self._wishes
+        self._placed = {observed.key: observed for observed, _ in self._told.values()}
         seen: dict[str, tuple[ObservedSink, float]] = {}
         for each in told:
             observed = self._observed(each, wishes, now_ms)
@@ -156,7 +163,7 @@ class FleetMember:
 
     def _observed(self, told: ToldSink, wishes: Mapping[str, Wish], now_ms: int) -> ObservedSink:
         wish, life = wishes.get(told.name), told.life
-        before = next((o for o, _ in self._told.values() if o.key == told.name), None)
+        before = self._placed.get(told.name)
         slot = wish.slot if wish else before.slot if before else 0
         number = wish.number if wish else before.number if before else 0
         base = ObservedSink(

@@ -68,6 +68,9 @@ _log = redacted_logger("headgate.worker")
 
 STARTS_PER_CORE = 2
 TURN_S = 0.5
+GATHER_S = 0.05
+"""Lines of a hundred sinks come a hundred times a second: they are taken some at a time."""
+TELL_S = 0.5
 LOOK_S = 1.0
 WATCH_S = 2.0
 AWAY_MS = 10_000
@@ -132,7 +135,7 @@ class Worker:
         self._reports: dict[str, Report] = {}
         self._asking: dict[int, str] = {}
         """Processes that make a request to a sink's table, by the sink's name."""
-        self._looked_s = self._watched_s = 0.0
+        self._looked_s = self._watched_s = self._told_s = 0.0
         self._leave_by_s: float | None = None
         self._source: WishSource = _NOTHING
         self._lines = b""
@@ -152,6 +155,7 @@ class Worker:
                 while not self._ends or self._lives:
                     self._turn()
                     if events.select(TURN_S):
+                        time.sleep(GATHER_S)
                         self._read_events()
         finally:
             for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
@@ -351,6 +355,10 @@ class Worker:
             _log.info("sink %s: %s", name, after.state.value, extra=log_extra(LogEvent.SINK_STATE))
 
     def _tell(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._told_s < TELL_S:
+            return
+        self._told_s = now_s
         names = sorted(self._lives.keys() | self._wishes.keys())
         told = [
             ToldSink(

@@ -23,6 +23,7 @@ from headgate.runtime.fleet.fleet_changes import (
     plan_moves,
     plan_remove,
     plan_restart,
+    plan_scale,
     plan_state,
 )
 from headgate.runtime.fleet.fleet_records import Drain, Removal, Wish, revision_of
@@ -141,6 +142,14 @@ def test_fleet_6_all_participants_of_a_sink_follow_its_file_and_its_name() -> No
     assert {each.key for each in changed} == {"a", "a#2"}
     stopped = planned(records, plan_state(["a"], WantedState.STOPPED)).changes
     assert {each.key for each in stopped} == {"a", "a#2"}
+
+
+def test_fleet_6_a_sink_that_is_scaled_has_participants_on_different_workers() -> None:
+    records = fleet_of([wish("a", 0)], {"w0": (0, 1), "w1": (2, 3), "w2": (4,)})
+    assert planned(records, plan_scale("a", 3)).lines == ("+ a#2 on w2", "+ a#3 on w1")
+    after(records, planned(records, plan_scale("a", 3)))
+    assert planned(records, plan_scale("a", 3)) == Plan()
+    assert planned(records, plan_scale("a", 1)).lines == ("- a#2", "- a#3")
 
 
 GOOD = """
