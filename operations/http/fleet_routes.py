@@ -36,6 +36,7 @@ from headgate.runtime.fleet.fleet_changes import (
     plan_move,
     plan_remove,
     plan_restart,
+    plan_scale,
     plan_state,
 )
 from headgate.runtime.fleet.fleet_records import sink_of_key
@@ -49,6 +50,7 @@ _SINKS_API = "/api/v1/sinks"
 _ASKED_MAX = 16
 """Sinks that somebody asked for, whose last answers are kept."""
 _CHANGED_WITHIN_S = 30.0
+PARTICIPANTS_MAX = 1_000
 
 Given = Mapping[str, Any]
 
@@ -374,6 +376,17 @@ def _plan_move(name: str, given: Given) -> PlanChange:
     return _of_known_sink(name, plan_move([name], given["to"]))
 
 
+def _plan_scale(name: str, given: Given) -> PlanChange:
+    """Take ``{"participants": 3}``."""
+    _require_known_keys(given, participants=int)
+    participants = given.get("participants") or 0
+    if not 1 <= participants <= PARTICIPANTS_MAX:
+        raise ConfigurationError(
+            f"participants is {participants}", f"use 1 to {PARTICIPANTS_MAX:,}"
+        )
+    return _of_known_sink(name, plan_scale(name, participants))
+
+
 def _plan_drain(worker: str, given: Given) -> PlanChange:
     _require_known_keys(given)
     return plan_drain(worker)
@@ -394,6 +407,7 @@ _MOVES: Mapping[str, MakePlan] = {
     "start": _planning_state(WantedState.RUNNING),
     "restart": _plan_restart,
     "move": _plan_move,
+    "scale": _plan_scale,
 }
 
 

@@ -36,6 +36,7 @@ _TEXT_BYTES_MAX = 2_000
 """Longer texts are cut: lines of several writers stay whole below PIPE_BUF, 4,096 on Linux."""
 _TURN_S = 1.0
 _LAST_WORDS_S = 2.0
+_ENDS = (signal.SIGINT, signal.SIGTERM)
 BUG_EXIT_CODE = 70
 
 _WARM = (
@@ -145,7 +146,7 @@ def serve_forks(run_sink: RunSink, ask_sink: AskSink) -> None:
     """Fork a process per request on standard input, until that ends. Returns in no child."""
     # A service manager asks all processes of the unit to end: the sinks leave in order, and end
     # at once with this one. The end of its input ends it.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ENDS:
         signal.signal(number, signal.SIG_IGN)
     events = os.dup(1)
     os.dup2(2, 1)  # whatever else prints goes to the log
@@ -212,12 +213,16 @@ class _WarmParent:
 
     def _fork(self, asked: Mapping[str, str]) -> None:
         parent, name, request = os.getpid(), asked["sink"], asked.get("ask", "")
+        # The child ignores these, as this process does, until it has set them itself: a request to
+        # leave that comes before would be lost, and the sink killed 30 s later. Blocked ones wait.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
         pid = os.fork()
         if pid == 0:
             file = Path(asked["file" if request else "start"])
             report = TurnReport(self._events, file, name)
             act = partial(self._ask_sink, file, request) if request else None
             self._be_child(act or partial(self._run_sink, file, report), name, parent)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
         self._say({"asks" if request else "started": pid, "sink": name})
 
     def _be_child(self, act: Callable[[], None], name: str, parent: int) -> NoReturn:
@@ -225,8 +230,9 @@ class _WarmParent:
         code = BUG_EXIT_CODE
         try:
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGCHLD, *_ENDS):
                 signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
             os.setpgid(0, 0)
             die_with_parent(parent)
             be_killed_first()

@@ -284,7 +284,7 @@ WRITES = [
     ("DELETE", "/api/v1/fleet/sinks/busy"),
     *(
         ("PUT", f"/api/v1/fleet/sinks/busy/{move}")
-        for move in ("pause", "resume", "stop", "start", "restart", "move")
+        for move in ("pause", "resume", "stop", "start", "restart", "move", "scale")
     ),
     ("PUT", "/api/v1/fleet/workers/worker-0/drain"),
 ]
@@ -431,6 +431,7 @@ def test_every_wish_is_one_of_the_commands_wishes(serve: Serve, served: MadeUpSe
             ("PUT", f"{base}/poison/restart", ""),
             ("PUT", f"{base}/quiet/move", '{"to": "worker-1"}'),
             ("DELETE", f"{base}/busy", ""),
+            ("PUT", f"{base}/off/scale", '{"participants": 3}'),
             ("PUT", "/api/v1/fleet/workers/worker-0/drain", ""),
         ):
             got = client.ask(method, path, OPERATOR, body)
@@ -439,7 +440,16 @@ def test_every_wish_is_one_of_the_commands_wishes(serve: Serve, served: MadeUpSe
     assert changes[:3] == [["Wish"]] * 3
     assert changes[3][:2] == ["Removal", "Wish"]
     assert changes[4] == ["Removal"]
-    assert {*changes[5]} == {"Drain"}
+    assert changes[5] == ["Wish"] * 2
+    assert {*changes[6]} == {"Drain"}
+
+
+@pytest.mark.parametrize("body", ["", '{"participants": 0}', '{"participants": "3"}'])
+def test_a_scale_without_a_number_is_refused(serve: Serve, served: MadeUpServed, body: str) -> None:
+    with serve(served) as client:
+        got = client.ask("PUT", "/api/v1/fleet/sinks/busy/scale", OPERATOR, body)
+        assert (got.status, "participants" in json.loads(got.body)["error"]) == (400, True)
+    assert served.written == []
 
 
 def test_a_worker_that_is_not_there_gets_nothing(serve: Serve, served: MadeUpServed) -> None:
