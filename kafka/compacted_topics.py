@@ -344,8 +344,9 @@ class CompactedProducer:
             "delivery.timeout.ms": 30_000,
             "error_cb": _hear,
         }
-        self._failed: list[kafka.KafkaError] = []
-        self._producer: kafka.Producer = _made(kafka_config, lambda: new_producer(config))
+        self._open = lambda: _made(kafka_config, lambda: new_producer(config))
+        self._failed: list[str] = []
+        self._producer: kafka.Producer = self._open()
 
     def write(self, record: KeyedValue) -> bool:
         """Return whether the client took it; it does not while its queue is full."""
@@ -357,22 +358,42 @@ class CompactedProducer:
                 partition=record.partition,
                 on_delivery=self._on_delivery,
             )
-        except (BufferError, kafka.KafkaException):
+        except BufferError:
+            return False
+        except kafka.KafkaException as error:
+            self._on_error(error)
             return False
         return True
 
     def failures(self) -> Sequence[str]:
         """Return why records were not written since the last call, once each."""
-        self._producer.poll(0)
+        self._turn(lambda: self._producer.poll(0))
         failed, self._failed = self._failed, []
-        return sorted({error.str() for error in failed})
+        return sorted({*failed})
 
     def flush(self, timeout_s: float) -> None:
-        self._producer.flush(timeout_s)
+        self._turn(lambda: self._producer.flush(timeout_s))
+
+    def _turn(self, act: Callable[[], object]) -> None:
+        """Let the client work. It raises what is fatal to it, also out of our callback."""
+        try:
+            act()
+        except kafka.KafkaException as error:
+            self._on_error(error)
+        except SystemError as error:
+            self._on_error(error.__cause__ or error)
+
+    def _on_error(self, error: BaseException) -> None:
+        """Begin anew after a fatal error, such as a missing right: it writes nothing any more."""
+        cause = error.args[0] if error.args else error
+        is_known = isinstance(cause, kafka.KafkaError)
+        self._failed.append(cause.str() if is_known else str(error))
+        if not is_known or cause.fatal():
+            self._producer = self._open()
 
     def _on_delivery(self, error: kafka.KafkaError | None, _: kafka.Message) -> None:
         if error is not None:
-            self._failed.append(error)
+            self._failed.append(error.str())
 
 
 def error_of_topic(topic: str, error: kafka.KafkaException) -> HeadgateError:

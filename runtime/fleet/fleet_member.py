@@ -88,6 +88,8 @@ class FleetMember:
         self._held = HeldSlots()
         self._wishes: Mapping[str, Wish] = {}
         self._owned: frozenset[int] = frozenset()
+        self._here: frozenset[int] = frozenset()
+        """Slots that nobody else is known to have: also those that were lost and are kept."""
         self._refused: frozenset[str] = frozenset()
         self._written: dict[str, tuple[str, HeadgateError | None]] = {}
         """The revision of each key's file, and why that is refused."""
@@ -140,10 +142,14 @@ class FleetMember:
         self._revisions[revision_of(text.encode())] = wish.revision
 
     def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
-        """Tell what has changed at once, figures now and then, and that somebody is here."""
+        """Tell what has changed at once, figures now and then, and that somebody is here.
+
+        Of a slot that was given away its new owner tells: a process that still leaves here would
+        take its word back, under the same key.
+        """
         now_s = time.monotonic()
         with self._lock:
-            wishes = self._wishes
+            wishes, here = self._wishes, self._here
         self._placed = {observed.key: observed for observed, _ in self._told.values()}
         seen: dict[str, tuple[ObservedSink, float]] = {}
         for each in told:
@@ -151,12 +157,13 @@ class FleetMember:
             key = state_key(observed)
             before, told_s = self._told.get(key, (None, 0.0))
             is_due = before is None or _is_news(before, observed) or now_s - told_s >= TELL_S
+            is_due = is_due and (each.name in wishes or observed.slot in here)
             if is_due and self._write(key, encode_observed(observed)):
                 before, told_s = observed, now_s
             if before is not None:
                 seen[key] = (before, told_s)
         for key in self._told.keys() - seen.keys():
-            if not self._write(key, None):
+            if self._told[key][0].slot in here and not self._write(key, None):
                 seen[key] = self._told[key]
         self._told = seen
         self._tell_of_itself(now_s, sum(bool(t.life and t.life.has_process) for t in told))
@@ -236,8 +243,11 @@ class FleetMember:
     def close(self) -> None:
         self._ends.set()
         self._balancer.close()
-        for key in self._told:
-            self._write(key, None)
+        with self._lock:
+            here = self._here
+        for key, (observed, _) in self._told.items():
+            if observed.slot in here:
+                self._write(key, None)
         self._write(state_key(self._alive), None)
         self._producer.flush(FLUSH_S)
         self._thread.join(FLUSH_S)
@@ -360,11 +370,12 @@ class FleetMember:
         wishes = self._held.wishes()
         with self._lock:
             self._wishes, self._owned = wishes, self._held.owned
+            self._here = frozenset(self._held.slots)
             self._refused = frozenset(refused)
 
     def _on_left(self) -> None:
         with self._lock:
-            self._wishes, self._owned = {}, frozenset()
+            self._wishes, self._owned, self._here = {}, frozenset(), frozenset()
         self._held = HeldSlots()
         self._left.set()
 

@@ -161,9 +161,36 @@ def test_who_may_only_look_changes_nothing(kafka: FleetKafka) -> None:
         write_wish(settings)
     with pytest.raises(MissingRights):
         take_slots(settings)
-    assert not {AclOperation.WRITE, AclOperation.CREATE} & {
-        operation for *_, operation in rights_of(FleetRole.VIEWER)
-    }
+    with pytest.raises(MissingRights, match=r"authorization failed"):
+        tell(settings)
+
+
+def test_a_worker_that_gets_its_right_late_tells_then(kafka: FleetKafka) -> None:
+    """What is fatal to a client ends no worker, and holds only until the right is there."""
+    rules = Rules(kafka.bootstrap)
+    user = USERS[FleetRole.VIEWER]
+    settings = settings_of(guarded(kafka, user))
+    producer = CompactedProducer(settings.kafka)
+    record = KeyedValue(settings.fleet.state_topic, 0, "worker/late", b"x")
+    right = (ResourceType.TOPIC, settings.fleet.state_topic, AclOperation.WRITE)
+    failed: list[str] = []
+    until_s = time.monotonic() + PATIENCE_S
+    while not failed:
+        producer.write(record)
+        failed += producer.failures()
+        assert time.monotonic() < until_s
+        time.sleep(0.1)
+    rules.allow(user, right)
+    try:
+        while True:
+            taken = producer.write(record)
+            producer.flush(PATIENCE_S)
+            if taken and not producer.failures():
+                break
+            assert time.monotonic() < until_s + PATIENCE_S
+            time.sleep(0.2)
+    finally:
+        rules.take(user, right)
 
 
 @pytest.mark.wide
