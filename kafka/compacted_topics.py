@@ -344,7 +344,9 @@ class CompactedProducer:
             "delivery.timeout.ms": 30_000,
             "error_cb": _hear,
         }
-        self._open = lambda: _made(kafka_config, lambda: new_producer(config))
+        self._open: Callable[[], kafka.Producer] = lambda: _made(
+            kafka_config, lambda: new_producer(config)
+        )
         self._failed: list[str] = []
         self._producer: kafka.Producer = self._open()
 
@@ -385,7 +387,7 @@ class CompactedProducer:
 
     def _on_error(self, error: BaseException) -> None:
         """Begin anew after a fatal error, such as a missing right: it writes nothing any more."""
-        cause = error.args[0] if error.args else error
+        cause: Any = error.args[0] if error.args else None
         is_known = isinstance(cause, kafka.KafkaError)
         self._failed.append(cause.str() if is_known else str(error))
         if not is_known or cause.fatal():
