@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from headgate.config.setting_types import Properties, SecretReference, Text
@@ -15,9 +15,6 @@ from headgate.control_protocol.errors import AuthenticationUnfit
 from headgate.control_protocol.secret_references import REFERENCE
 from headgate.kafka.authentication import AUTH, require_kerberos
 from headgate.kafka.token_providers import is_loopback, region_of
-
-if TYPE_CHECKING:
-    from headgate.config.sections import SinkSections
 
 _EXTENSION = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
@@ -128,18 +125,19 @@ _NEEDS: dict[AuthType, tuple[str, ...]] = {
 }
 
 
-def require_valid_auth(settings: SinkSections) -> None:
+def require_valid_auth(
+    kafka: Mapping[str, str], auth: KafkaAuthSettings, *, on_executors: bool
+) -> None:
     """Raises ``AuthenticationUnfit``, ``KerberosMissing``. It asks nobody."""
-    auth = settings.kafka_auth
     require_keys_of_type(auth, "kafka.auth", _TAKES[auth.type], _NEEDS.get(auth.type, ()))
     if not auth:
         return
-    _require_no_other_auth(settings)
+    _require_no_other_auth(kafka)
     if auth.type is AuthType.OIDC:
         require_safe_url(auth.token_url)
     if auth.type in (AuthType.OIDC, AuthType.AZURE):
-        _require_client_credential(settings)
-    region = auth.region or region_of(settings.kafka.get("bootstrap.servers", ""))
+        _require_client_credential(auth, on_executors=on_executors)
+    region = auth.region or region_of(kafka.get("bootstrap.servers", ""))
     if auth.type is AuthType.AWS_MSK_IAM and not region:
         _raise_unfit(
             "kafka.auth.region is missing, and the brokers' name does not say it",
@@ -185,12 +183,12 @@ def require_keys_of_type(
             _raise_unfit(f"{section}.{name} is missing", f'type "{auth.type}" needs it')
 
 
-def _require_no_other_auth(settings: SinkSections) -> None:
-    both = sorted(_OWN_MECHANISM & settings.kafka.keys())
+def _require_no_other_auth(kafka: Mapping[str, str]) -> None:
+    both = sorted(_OWN_MECHANISM & kafka.keys())
     if both:
         _raise_unfit(f'kafka."{both[0]}" and [kafka.auth] are both set', "keep one of them")
-    protocol = settings.kafka.get("security.protocol", "SASL_SSL").upper()
-    servers = settings.kafka.get("bootstrap.servers", "").split(",")
+    protocol = kafka.get("security.protocol", "SASL_SSL").upper()
+    servers = kafka.get("bootstrap.servers", "").split(",")
     inside = all(is_loopback(at.strip().rpartition(":")[0].rpartition("//")[2]) for at in servers)
     if protocol != "SASL_SSL" and not (protocol == "SASL_PLAINTEXT" and inside):
         _raise_unfit(
@@ -211,10 +209,9 @@ def require_safe_url(url: str, section: str = "kafka.auth") -> None:
         )
 
 
-def _require_client_credential(settings: SinkSections) -> None:
-    auth = settings.kafka_auth
+def _require_client_credential(auth: KafkaAuthSettings, *, on_executors: bool) -> None:
     needed = auth.type is AuthType.OIDC
-    require_client(auth, "kafka.auth", needed=needed, on_executors=settings.spark.is_writer)
+    require_client(auth, "kafka.auth", needed=needed, on_executors=on_executors)
     if auth.client_secret and auth.type is AuthType.AZURE and not (auth.tenant and auth.client_id):
         _raise_unfit("kafka.auth.client_secret needs tenant and client_id", "write both")
 

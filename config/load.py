@@ -1,4 +1,4 @@
-"""Loads a sink file (TOML) into ``SinkSettings``. An error names file, line, key and remedy."""
+"""Loads a sink file, or a worker's (TOML). An error names file, line, key and remedy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -19,6 +19,7 @@ from headgate.config.section_schema import Key, keys_of
 from headgate.config.setting_types import Properties, ReferenceRefused, WrongType
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.toml_positions import locate
+from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats.column_options import Constant
 from headgate.kafka import client_settings as kafka_keys
@@ -37,27 +38,56 @@ _VERY_CLOSE = 0.85
 """From here on a key is misspelt, rather than one that stands in the wrong section."""
 
 
+_Settings = TypeVar("_Settings", SinkSettings, WorkerSettings)
+
+
 def load(path: str | Path) -> SinkSettings:
     """Read the file, resolve references and check it. Raises ``ConfigurationError``."""
-    path = Path(path)
-    text = ""
+    return _load(Path(path), SinkSettings, "headgate init NAME writes a sink file")
+
+
+def load_worker(path: str | Path) -> WorkerSettings:
+    """As ``load``, the file that a fleet's workers and commands share."""
+    return _load(Path(path), WorkerSettings, "docs/guides/fleet.md has an example")
+
+
+def parse(text: str) -> SinkSettings:
+    """Return the settings in a sink file's text. Raises ``ConfigurationError``."""
+    return _parse(text, SinkSettings)
+
+
+def parse_worker(text: str) -> WorkerSettings:
+    """As ``parse``, the text of a worker's file."""
+    return _parse(text, WorkerSettings)
+
+
+def parse_at(path: Path, text: str) -> SinkSettings:
+    """As ``parse``; an error names the file and its line."""
+    return _parse_at(path, text, SinkSettings)
+
+
+def _load(path: Path, kind: type[_Settings], no_file_hint: str) -> _Settings:
     try:
         text = path.read_text(encoding="utf-8-sig")
-        return parse(text)
     except OSError as error:
         raise ConfigurationError(
-            f"{path}: cannot be read: {error.strerror}", "headgate init NAME writes a sink file"
+            f"{path}: cannot be read: {error.strerror}", no_file_hint
         ) from None
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from None
+    return _parse_at(path, text, kind)
+
+
+def _parse_at(path: Path, text: str, kind: type[_Settings]) -> _Settings:
+    try:
+        return _parse(text, kind)
     except ConfigurationError as error:
         found = locate(text, error.message)
         at = f"{path}:{found[0]}:{found[1]}" if found else str(path)
         raise type(error)(f"{at}: {_shorten(error.message)}", _shorten(error.hint)) from None
 
 
-def parse(text: str) -> SinkSettings:
-    """Return the settings in a sink file's text. Raises ``ConfigurationError``."""
+def _parse(text: str, kind: type[_Settings]) -> _Settings:
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also of numbers and lists that are too long
@@ -66,19 +96,20 @@ def parse(text: str) -> SinkSettings:
     if isinstance(kafka, dict):
         if isinstance(kafka.get("auth"), dict):
             document["kafka.auth"] = kafka.pop("auth")
-        _require_quoted_kafka_keys(kafka)
+        _require_quoted_kafka_keys(kafka, kind)
     source = document.get("source")
     if isinstance(source, dict) and isinstance(source.get("start_at"), datetime):
         source["start_at"] = source["start_at"].isoformat()
     try:
+        adapter = _adapter(typing.cast("Any", kind))
         # As JSON: only there does a strict check take lists for tuples, and texts for choices.
-        plain = json.dumps(_as_json(document, SinkSettings))
-        return _settings_adapter().validate_json(plain, strict=True)
+        plain = json.dumps(_as_json(document, kind))
+        return typing.cast("_Settings", adapter.validate_json(plain, strict=True))
     except ValidationError as error:
-        raise _first_error(error, document) from None
+        raise _first_error(error, document, kind) from None
 
 
-def _require_quoted_kafka_keys(kafka: Mapping[str, Any]) -> None:
+def _require_quoted_kafka_keys(kafka: Mapping[str, Any], kind_of_file: type) -> None:
     for key, value in kafka.items():
         if isinstance(value, dict):
             raise ConfigurationError(
@@ -87,7 +118,7 @@ def _require_quoted_kafka_keys(kafka: Mapping[str, Any]) -> None:
                 f'"{_dotted_key(key, value)}" = ...',
             )
         if kafka_keys.refusal_of_key(key) == "":
-            raise _unknown_key_error(f'kafka."{key}"', key, kafka_keys.ALLOWED)
+            raise _unknown_key_error(f'kafka."{key}"', key, kafka_keys.ALLOWED, kind_of_file)
 
 
 def _dotted_key(key: str, value: Any) -> str:
@@ -106,12 +137,12 @@ def _shorten(text: str) -> str:
 
 
 @functools.cache
-def _settings_adapter() -> TypeAdapter[SinkSettings]:
+def _adapter(kind: type) -> TypeAdapter[Any]:
     """Return what builds the settings, made once: a waiting command loads its file often."""
-    for section in {SinkSettings, *_sections(SinkSettings)}:
+    for section in {kind, *_sections(kind)}:
         forbid = ConfigDict(extra="forbid", hide_input_in_errors=True)
         section.__pydantic_config__ = forbid  # type: ignore[attr-defined]
-    return TypeAdapter(SinkSettings)
+    return TypeAdapter(kind)
 
 
 def _sections(section: type) -> Iterator[type]:
@@ -138,7 +169,9 @@ def _as_json(value: Any, hint: Any) -> Any:
     return value if isinstance(value, str | int | float) else None
 
 
-def _first_error(error: ValidationError, document: Mapping[str, Any]) -> Exception:
+def _first_error(
+    error: ValidationError, document: Mapping[str, Any], kind_of_file: type
+) -> Exception:
     """Return the first mistake in our words. Pydantic's show values, which may be secrets."""
     every = error.errors(include_url=False, include_input=False)
     first = min(every, key=lambda each: _error_sort_key(each, document))
@@ -149,10 +182,10 @@ def _first_error(error: ValidationError, document: Mapping[str, Any]) -> Excepti
     value: Any = document
     for part in parents:
         value = value[part]
-    keys = _keys_at(parents)
+    keys = _keys_at(parents, kind_of_file)
     at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)[1:]
     if kind == "unexpected_keyword_argument":
-        return _unknown_key_error(at, str(last), keys)
+        return _unknown_key_error(at, str(last), keys, kind_of_file)
     if kind.startswith("missing"):
         return ConfigurationError(f"{at} is missing", keys[str(last)].description)
     value = value[last]
@@ -178,9 +211,9 @@ def _error_sort_key(error: Mapping[str, Any], document: Mapping[str, Any]) -> li
     return [*found[:-1], (0, found[-1][1])] if error["type"].startswith("unexpected") else found
 
 
-def _keys_at(where: Iterable[str | int]) -> Mapping[str, Key]:
+def _keys_at(where: Iterable[str | int], kind_of_file: type) -> Mapping[str, Key]:
     """Return the keys of the section at this place of the file."""
-    section: Any = SinkSettings
+    section: Any = kind_of_file
     for part in where:
         section = keys_of(section)[part].inner_section if isinstance(part, str) else section
     return keys_of(section) if section else {}
@@ -193,8 +226,10 @@ def _not_a_choice(at: str, value: Any, choices: Sequence[str]) -> ConfigurationE
     )
 
 
-def _unknown_key_error(at: str, key: str, known: Collection[str]) -> ConfigurationError:
-    homes = " or ".join(f"[{section}]" for section in _sections_with(key))
+def _unknown_key_error(
+    at: str, key: str, known: Collection[str], kind_of_file: type
+) -> ConfigurationError:
+    homes = " or ".join(f"[{section}]" for section in _sections_with(key, kind_of_file))
     close = difflib.get_close_matches(key, known, n=1, cutoff=_VERY_CLOSE)
     hint = (
         f"{key} stands in {homes}"
@@ -204,9 +239,9 @@ def _unknown_key_error(at: str, key: str, known: Collection[str]) -> Configurati
     return ConfigurationError(f"{at} is not a known key", hint or "see docs/reference/settings.md")
 
 
-def _sections_with(key: str) -> list[str]:
+def _sections_with(key: str, kind_of_file: type) -> list[str]:
     """Return the sections with a key of this name, in case it stands in the wrong one."""
-    sections = keys_of(SinkSettings).values()
+    sections = keys_of(kind_of_file).values()
     return [s.name for s in sections if s.inner_section and key in keys_of(s.inner_section)]
 
 

@@ -1,4 +1,4 @@
-"""Generates the sink file's reference from the settings: ``python -m
+"""Generates the reference of both files from their settings: ``python -m
 headgate.config.reference_page``.
 """
 
@@ -10,9 +10,12 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
+from headgate.config.http_settings import HttpSettings
+from headgate.config.kafka_auth_settings import KafkaAuthSettings
 from headgate.config.section_schema import Key, keys_of
 from headgate.config.setting_types import Properties, Secret
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.worker_settings import WorkerSettings
 from headgate.data_plane.formats.column_options import Constant
 from headgate.kafka import client_settings as kafka_keys
 
@@ -27,6 +30,14 @@ Any text may refer to a secret instead of holding it: `${env:NAME}` is the envir
 `${file:PATH}` the content of the file, `${base64:PATH}` its bytes in base64. What sections of
 properties and keys for secrets take from a reference is never printed
 ([where secrets go](../guides/security.md#where-secrets-go)).
+"""
+
+_WORKERS_HEAD = """\
+# The worker's file
+
+One TOML file for `headgate worker`, `headgate fleet` and `headgate serve --fleet`
+([guide](../guides/fleet.md)). Its sections `[kafka]`, `[kafka.auth]` and `[http]` are those of a
+sink file.
 """
 
 _KAFKA = """\
@@ -44,13 +55,26 @@ def render() -> str:
     """Return the whole page, in Markdown."""
     lines = [_HEAD, "## Top of the file", ""]
     lines += _table(SinkSettings)
-    for name, kind, sentence in _sections(SinkSettings, ""):
-        lines += ["", f"## {name}", "", sentence, ""]
+    lines += _render_sections(SinkSettings)
+    lines += ["", _WORKERS_HEAD.rstrip("\n"), *_render_sections(WorkerSettings, below="Worker: ")]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _render_sections(kind_of_file: type, below: str = "") -> list[str]:
+    lines = []
+    for name, kind, sentence in _sections(kind_of_file, ""):
+        if below and kind in _OF_BOTH:
+            continue
+        lines += ["", f"## {below}{name}", "", sentence, ""]
         if kind is Properties:
             lines.append(_kafka_keys())
         else:
             lines += _table(kind)
-    return "\n".join(lines).rstrip("\n") + "\n"
+    return lines
+
+
+_OF_BOTH = (Properties, KafkaAuthSettings, HttpSettings)
+"""Sections that both files have: described once."""
 
 
 def _sections(kind: type, at: str) -> Iterator[tuple[str, type, str]]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, PlainValidator
@@ -50,9 +52,25 @@ def resolve_references(text: str, *, key: str | None = None) -> str:
     try:
         return REFERENCE.sub(lambda match: read_reference(*match.groups()), text)
     except ReferenceUnreadable as error:
+        if (stand_in := _STAND_IN.get()) is not None:
+            return REFERENCE.sub(stand_in, text)
         raise ReferenceRefused(
             f"refers to {error.what}, which {error.why}", error.hint, key=key
         ) from None
+
+
+_STAND_IN: ContextVar[str | None] = ContextVar("stand_in", default=None)
+_STAND_IN_TEXT = "x" * 64
+
+
+@contextmanager
+def absent_references_allowed() -> Iterator[None]:
+    """Take any text for what a reference names that is not here: another machine has it."""
+    token = _STAND_IN.set(_STAND_IN_TEXT)
+    try:
+        yield
+    finally:
+        _STAND_IN.reset(token)
 
 
 def withhold_variables(text: str) -> None:
@@ -71,6 +89,11 @@ _PAIR_NAME = re.compile(r"credential$|user\.info$")
 """Properties of the form ``user:password``."""
 
 NEVER_SECRET = frozenset({"bootstrap.servers"})
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a property of this name is a secret, whatever it holds."""
+    return bool(_SECRET_NAME.search(name)) and name not in NEVER_SECRET
 
 
 class WrongType(ValueError):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate.config.catalog_settings import Backend
 from headgate.config.column_rule_checks import require_valid_rules
 from headgate.config.http_settings import require_valid_http
-from headgate.config.kafka_auth_settings import require_valid_auth
+from headgate.config.kafka_auth_settings import KafkaAuthSettings, require_valid_auth
 from headgate.config.keyed_table_checks import require_valid_keyed_tables
 from headgate.config.maintenance_settings import require_valid_maintenance
 from headgate.config.registry_auth_settings import require_valid_registry_auth
 from headgate.config.report_settings import require_valid_reports
 from headgate.config.route_checks import require_valid_tables
+from headgate.config.setting_types import Secret
 from headgate.config.shape_checks import require_valid_shape
 from headgate.config.table_declaration import (
     parse_declared_schema,
@@ -203,8 +204,9 @@ def require_valid_sink(settings: SinkSections) -> None:
 
 def _require_valid_structure(settings: SinkSections) -> None:
     _require_valid_names(settings)
-    _require_valid_signing_keys(settings)
-    _require_valid_kafka(settings)
+    require_valid_keys("control", settings.control.key, settings.control.accepted_key)
+    on_executors = settings.spark.is_writer
+    require_valid_kafka(settings.kafka, settings.kafka_auth, on_executors=on_executors)
     _require_valid_table(settings.table)
     require_no_reserved_columns(settings)
     _require_numbers_in_range(settings)
@@ -295,16 +297,16 @@ def _require_valid_names(settings: SinkSections) -> None:
         assert source.start_at_ms is not None  # the property raises for an invalid time
 
 
-def _require_valid_signing_keys(settings: SinkSections) -> None:
-    control = settings.control
-    if control.accepted_key and not control.key:
+def require_valid_keys(section: str, key: Secret, accepted: Secret) -> None:
+    """Raise ``ConfigurationError`` for signing keys that are too short, or a second one alone."""
+    if accepted and not key:
         _raise_wrong_setting(
-            "control.accepted_key is set without control.key", "set control.key as well"
+            f"{section}.accepted_key is set without {section}.key", f"set {section}.key as well"
         )
-    for name, key in (("key", control.key), ("accepted_key", control.accepted_key)):
-        if key and len(key.text) < KEY_CHARACTERS_MIN:
+    for name, each in (("key", key), ("accepted_key", accepted)):
+        if each and len(each.text) < KEY_CHARACTERS_MIN:
             _raise_wrong_setting(
-                f"control.{name} has {len(key.text)} characters",
+                f"{section}.{name} has {len(each.text)} characters",
                 f"use at least {KEY_CHARACTERS_MIN}, such as openssl rand -hex 32 prints",
             )
 
@@ -317,12 +319,15 @@ def _is_pattern(text: str) -> bool:
     return True
 
 
-def _require_valid_kafka(settings: SinkSections) -> None:
-    if not settings.kafka.get("bootstrap.servers"):
+def require_valid_kafka(
+    kafka: Mapping[str, str], auth: KafkaAuthSettings, *, on_executors: bool
+) -> None:
+    """Raise ``ConfigurationError`` for client settings that no client of headgate may have."""
+    if not kafka.get("bootstrap.servers"):
         _raise_wrong_setting(
             'kafka."bootstrap.servers" is missing', 'write "bootstrap.servers" = "host:port"'
         )
-    for key in settings.kafka:
+    for key in kafka:
         if key == AUTH:
             continue
         reason = kafka_keys.refusal_of_key(key)
@@ -330,17 +335,17 @@ def _require_valid_kafka(settings: SinkSections) -> None:
             _raise_wrong_setting(
                 f'kafka."{key}" may not be set', reason or "headgate does not know this key"
             )
-        if settings.kafka[key] != "" and not settings.kafka[key].strip():
+        if kafka[key] != "" and not kafka[key].strip():
             _raise_wrong_setting(f'kafka."{key}" is blank', "write its value, or remove the key")
-    protocol = settings.kafka.get("security.protocol", "").lower()
-    mechanisms = {"sasl.mechanism", "sasl.mechanisms"} & {*settings.kafka}
-    if protocol.startswith("sasl") and not mechanisms and not settings.kafka_auth:
+    protocol = kafka.get("security.protocol", "").lower()
+    mechanisms = {"sasl.mechanism", "sasl.mechanisms"} & {*kafka}
+    if protocol.startswith("sasl") and not mechanisms and not auth:
         _raise_wrong_setting(
             f'kafka."security.protocol" is {protocol}, and kafka."sasl.mechanism" is not set',
             'set it to what the brokers offer, such as "SCRAM-SHA-512" or "PLAIN", or write '
             "[kafka.auth]",
         )
-    require_valid_auth(settings)
+    require_valid_auth(kafka, auth, on_executors=on_executors)
 
 
 def _require_valid_row_expiry(settings: SinkSections) -> None:

@@ -180,6 +180,30 @@ class NotAtomic(ConfigurationError):
     code = "HG-121"
 
 
+class SecretInClear(ConfigurationError):
+    """A secret stands in clear text in the sink file of a fleet, whose wishes many may read."""
+
+    code = "HG-122"
+
+
+class FleetFilesUnfit(ConfigurationError):
+    """Some of the sink files that a fleet should follow are wrong, so none of them is."""
+
+    code = "HG-123"
+
+
+class FleetTopicUnfit(ConfigurationError):
+    """A topic of the fleet is missing, or cannot be one."""
+
+    code = "HG-124"
+
+
+class WishNotBelieved(ConfigurationError):
+    """A wish on the fleet's topic is not signed as it should be, or cannot be read."""
+
+    code = "HG-125"
+
+
 class CreationUnfit(ConfigurationError):
     """Tables are to be created from types that the records' format does not carry."""
 
@@ -760,6 +784,12 @@ class LogDiscontinuity(StepDown):
     code = "HG-301"
 
 
+class FleetChangedMeanwhile(StepDown):
+    """Somebody else changed the fleet at the same time; this change did not happen."""
+
+    code = "HG-302"
+
+
 # -------------------------------------------------------------------------- HG-4..: try again later
 
 
@@ -840,6 +870,12 @@ class ClockDiffers(AppendUnconfirmed):
     """This machine's clock is not that of the brokers, which refuse events for their time."""
 
     code = "HG-410"
+
+
+class WorkersSilent(RetryLater):
+    """No worker of the fleet has told of itself lately, or took up what it was asked."""
+
+    code = "HG-411"
 
 
 # ---------------------------------------------------------------- errors of other libraries, quoted

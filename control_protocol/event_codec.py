@@ -74,7 +74,7 @@ _ANY_NUMBER = frozenset(
 _Value = TypeVar("_Value")
 
 
-class _Codec(NamedTuple):
+class Codec(NamedTuple):
     """``write`` returns the form of a value, ``read`` the value of a form."""
 
     write: Callable[[Any], Any]
@@ -83,16 +83,16 @@ class _Codec(NamedTuple):
 
 def to_form(envelope: Envelope) -> tuple[str, Form]:
     """Return the name of the event's schema, and the record to write with it."""
-    form: Form = _record_codec(Envelope).write(envelope)
+    form: Form = record_codec(Envelope).write(envelope)
     event = form.pop("event")
     kind: Any = type(event)
-    return _SCHEMA_NAMES[kind], form | _record_codec(kind).write(event)
+    return _SCHEMA_NAMES[kind], form | record_codec(kind).write(event)
 
 
 def from_form(schema_name: str, form: Form) -> Envelope:
     """Return the envelope of a record read with the named schema; ``ValueError`` if absurd."""
-    event: Event = _record_codec(_EVENTS[schema_name]).read(form)
-    envelope: Envelope = _record_codec(Envelope).read({**form, "event": event})
+    event: Event = record_codec(_EVENTS[schema_name]).read(form)
+    envelope: Envelope = record_codec(Envelope).read({**form, "event": event})
     _require_plausible(envelope.sender, event)
     return envelope
 
@@ -123,14 +123,14 @@ def _identity(value: Any) -> Any:
     return value
 
 
-_SAME = _Codec(_identity, _identity)
+_SAME = Codec(_identity, _identity)
 
 
 @cache
-def _record_codec(kind: Any) -> _Codec:
+def record_codec(kind: Any) -> Codec:
     """Return the codec of a dataclass; built once, from the declared types of its fields."""
     hints = get_type_hints(kind)
-    inline = [(name, _record_codec(hint)) for name, hint in hints.items() if hint in _INLINE]
+    inline = [(name, record_codec(hint)) for name, hint in hints.items() if hint in _INLINE]
     own = [
         (name, _WIRE_NAMES.get(name, name), *_field_codec(name, hint))
         for name, hint in hints.items()
@@ -156,37 +156,37 @@ def _record_codec(kind: Any) -> _Codec:
             values[name] = codec.read(form)
         return kind(**values)
 
-    return _Codec(write, read)
+    return Codec(write, read)
 
 
-def _field_codec(name: str, hint: Any) -> _Codec:
+def _field_codec(name: str, hint: Any) -> Codec:
     return _SAME if name in _ANY_NUMBER or name == "event" else _type_codec(hint)
 
 
-def _type_codec(hint: Any) -> _Codec:
+def _type_codec(hint: Any) -> Codec:
     hint = getattr(hint, "__supertype__", hint)
     origin, args = get_origin(hint), get_args(hint)
     if origin in (UnionType, Union):  # that of a NewType is the older one
         write, read = _type_codec(next(each for each in args if each is not NoneType))
-        return _Codec(_optional(write), _optional(read))
+        return Codec(_optional(write), _optional(read))
     if origin is tuple:
         write, read = _type_codec(args[0])
-        return _Codec(lambda values: [*map(write, values)], lambda forms: tuple(map(read, forms)))
+        return Codec(lambda values: [*map(write, values)], lambda forms: tuple(map(read, forms)))
     if origin is frozenset:
-        return _Codec(_partitions_form, _partitions_of)
+        return Codec(_partitions_form, _partitions_of)
     if origin is Mapping:
         return (
-            _partition_map_codec(args[1]) if args[0] is TopicPartition else _Codec(dict, _identity)
+            _partition_map_codec(args[1]) if args[0] is TopicPartition else Codec(dict, _identity)
         )
     if issubclass(hint, Enum):
-        return _Codec(lambda value: value.value, hint)
+        return Codec(lambda value: value.value, hint)
     known = {
         **dict.fromkeys((str, bool, bytes), _SAME),
-        int: _Codec(_identity, _natural),
-        Offsets: _Codec(_offsets_form, _offsets_of),
-        Struct: _Codec(to_json, from_json),
+        int: Codec(_identity, _natural),
+        Offsets: Codec(_offsets_form, _offsets_of),
+        Struct: Codec(to_json, from_json),
     }
-    return known.get(hint) or _record_codec(hint)
+    return known.get(hint) or record_codec(hint)
 
 
 def _optional(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -227,8 +227,8 @@ def _dict_of_unique(pairs: Iterable[tuple[TopicPartition, _Value]]) -> dict[Topi
     return values
 
 
-def _partition_map_codec(kind: Any) -> _Codec:
-    (write, read), list_name = _record_codec(kind), _LIST_NAMES[kind]
+def _partition_map_codec(kind: Any) -> Codec:
+    (write, read), list_name = record_codec(kind), _LIST_NAMES[kind]
 
     def form_of(values: Mapping[TopicPartition, Any]) -> list[Form]:
         return [
@@ -243,7 +243,7 @@ def _partition_map_codec(kind: Any) -> _Codec:
             for form in topic[list_name]
         )
 
-    return _Codec(form_of, values_of)
+    return Codec(form_of, values_of)
 
 
 def _offsets_form(offsets: Offsets) -> list[Form]:

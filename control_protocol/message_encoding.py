@@ -1,4 +1,4 @@
-"""Envelopes as messages of the control topic: Avro single-object encoding; the only fastavro here.
+"""Messages in Avro's single-object encoding: envelopes of the control topic, and others' records.
 
 ``C3 01``, the schema's fingerprint (8 bytes, CRC-64-AVRO), the body. Schemas come from this
 package, never from a message. Every array item of our schemas takes at least one byte and no schema
@@ -8,6 +8,7 @@ one can cost.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from io import BytesIO
@@ -18,17 +19,13 @@ from headgate.control_protocol.event_codec import Form, from_form, to_form
 from headgate.control_protocol.events import PROTOCOL_VERSION, Envelope
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicId
 from headgate.control_protocol.signatures import Keys, split_signed
-from headgate.schemas import control_schemas
+from headgate.schemas import MessageSchema, control_schemas
 
 MESSAGE_BYTES_MAX = 900 * 1024
 """Below the 1 MiB that a broker accepts by default, with room for its own framing."""
 
 _MAGIC = b"\xc3\x01"
 _HEADER_BYTES = 10
-_SCHEMAS = {
-    schema.name: (_MAGIC + schema.fingerprint, fastavro.parse_schema(schema.definition))
-    for schema in control_schemas()
-}
 _BEGINNING_BYTES_MAX = 1024
 _BEGINNING = fastavro.parse_schema(
     {
@@ -51,8 +48,6 @@ _UP_TO_SENDER = fastavro.parse_schema(
         ],
     }
 )
-_STATUS = _SCHEMAS["write-status"][0]
-_BY_HEADER = {header: (name, schema) for name, (header, schema) in _SCHEMAS.items()}
 
 
 class SkipReason(StrEnum):
@@ -78,6 +73,64 @@ class Skipped:
     detail: str = ""
 
 
+class AvroMessages:
+    """Messages of some schemas, each with the field ``version``: headers and bodies."""
+
+    def __init__(self, schemas: Iterable[MessageSchema], version: int) -> None:
+        self._version = version
+        self._by_name = {
+            schema.name: (_MAGIC + schema.fingerprint, fastavro.parse_schema(schema.definition))
+            for schema in schemas
+        }
+        self._by_header = {header: (name, s) for name, (header, s) in self._by_name.items()}
+
+    def header_of(self, name: str) -> bytes:
+        """Return the first bytes of each message of this schema."""
+        return self._by_name[name][0]
+
+    def serialize(self, name: str, form: Form) -> bytes:
+        header, schema = self._by_name[name]
+        body = BytesIO()
+        body.write(header)
+        fastavro.schemaless_writer(body, schema, form)
+        return body.getvalue()
+
+    def parse(self, message: bytes) -> tuple[str, Form] | Skipped:
+        """Return the schema's name and the record; never raises, whatever the bytes."""
+        if len(message) > MESSAGE_BYTES_MAX:
+            return Skipped(SkipReason.TOO_LONG, f"{len(message)} bytes")
+        if message[:2] != _MAGIC:
+            return Skipped(SkipReason.NOT_OURS)
+        known = self._by_header.get(message[:_HEADER_BYTES])
+        if known is None:
+            return Skipped(SkipReason.UNKNOWN_SCHEMA, message[2:_HEADER_BYTES].hex())
+        name, schema = known
+        body = BytesIO(message[_HEADER_BYTES:])
+        try:
+            form = fastavro.schemaless_reader(body, schema, None)
+        except UNREADABLE as problem:
+            return undecodable(name, problem)
+        if form["version"] != self._version:
+            return Skipped(SkipReason.OTHER_VERSION, f"protocol version {form['version']}")
+        if body.read(1):
+            return Skipped(SkipReason.UNDECODABLE, f"{name}: more bytes than its schema has")
+        return name, form
+
+
+UNREADABLE = (EOFError, IndexError, OverflowError, ValueError)
+"""What fastavro raises on foreign bytes: an early end, no such branch, invalid text; and our own
+checks of what a record holds."""
+
+
+def undecodable(name: str, problem: Exception) -> Skipped:
+    """Return that a message of this schema holds nothing that can be."""
+    return Skipped(SkipReason.UNDECODABLE, f"{name}: {type(problem).__name__} {problem}")
+
+
+_EVENTS = AvroMessages(control_schemas(), PROTOCOL_VERSION)
+_STATUS = _EVENTS.header_of("write-status")
+
+
 def encode(envelope: Envelope) -> bytes:
     """Return the envelope as one message.
 
@@ -87,7 +140,7 @@ def encode(envelope: Envelope) -> bytes:
     """
     name, form = to_form(envelope)
     from_form(name, form)
-    message = _serialize(name, form)
+    message = _EVENTS.serialize(name, form)
     if len(message) > MESSAGE_BYTES_MAX:
         raise ValueError(
             f"sink {envelope.sink}: a {name} of {len(message)} bytes does not fit into a control"
@@ -98,27 +151,18 @@ def encode(envelope: Envelope) -> bytes:
 
 def encoded_bytes(envelope: Envelope) -> int:
     """Return the length of its message; unlike ``encode``, accept any content."""
-    return len(_serialize(*to_form(envelope)))
-
-
-def _serialize(name: str, form: Form) -> bytes:
-    header, schema = _SCHEMAS[name]
-    body = BytesIO()
-    body.write(header)
-    fastavro.schemaless_writer(body, schema, form)
-    return body.getvalue()
+    return len(_EVENTS.serialize(*to_form(envelope)))
 
 
 def decode(message: bytes) -> Envelope | Skipped:
     """Return the envelope in a message, or why there is none; never raises, whatever the bytes."""
-    if len(message) > MESSAGE_BYTES_MAX:
-        return Skipped(SkipReason.TOO_LONG, f"{len(message)} bytes")
-    if message[:2] != _MAGIC:
-        return Skipped(SkipReason.NOT_OURS)
-    known = _BY_HEADER.get(message[:_HEADER_BYTES])
-    if known is None:
-        return Skipped(SkipReason.UNKNOWN_SCHEMA, message[2:_HEADER_BYTES].hex())
-    return _decode_body(known[0], known[1], BytesIO(message[_HEADER_BYTES:]))
+    parsed = _EVENTS.parse(message)
+    if isinstance(parsed, Skipped):
+        return parsed
+    try:
+        return from_form(*parsed)
+    except UNREADABLE as problem:
+        return undecodable(parsed[0], problem)
 
 
 def sink_in_message(message: bytes) -> str | None:
@@ -131,22 +175,9 @@ def sink_in_message(message: bytes) -> str | None:
     beginning = BytesIO(message[_HEADER_BYTES : _HEADER_BYTES + _BEGINNING_BYTES_MAX])
     try:
         form = fastavro.schemaless_reader(beginning, _BEGINNING, None)
-    except (EOFError, IndexError, OverflowError, ValueError):
+    except UNREADABLE:
         return None
     return str(form["sink"])
-
-
-def _decode_body(name: str, schema: fastavro.types.Schema, body: BytesIO) -> Envelope | Skipped:
-    try:
-        form = fastavro.schemaless_reader(body, schema, None)
-        if form["version"] != PROTOCOL_VERSION:
-            return Skipped(SkipReason.OTHER_VERSION, f"protocol version {form['version']}")
-        if body.read(1):
-            return Skipped(SkipReason.UNDECODABLE, f"{name}: more bytes than its schema has")
-        return from_form(name, form)
-    # what fastavro raises on foreign bytes: an early end, no such branch, invalid text
-    except (EOFError, IndexError, OverflowError, ValueError) as problem:
-        return Skipped(SkipReason.UNDECODABLE, f"{name}: {type(problem).__name__} {problem}")
 
 
 # Writes one sink's events as messages of the control topic, and reads them again (rule LOG-4).
@@ -207,7 +238,7 @@ def _is_status_of_other(message: bytes, sender: Sender) -> bool:
     beginning = BytesIO(message[_HEADER_BYTES : _HEADER_BYTES + _BEGINNING_BYTES_MAX])
     try:
         form = fastavro.schemaless_reader(beginning, _UP_TO_SENDER, None)
-    except (EOFError, IndexError, OverflowError, ValueError):
+    except UNREADABLE:
         return False  # decoding it says what is wrong with it
     return (form["member"], form["incarnation"]) != (sender.member, sender.incarnation)
 

@@ -128,10 +128,12 @@ Measuring = Callable[[SinkSettings], AbstractContextManager[SinkMeters | None]]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a run reports to its observer: the participant's state, and whether it leads."""
+    """What a run reports to its observer: the participant's state, whether it leads, and by which
+    settings."""
 
     participant: State
     leads: bool
+    settings: SinkSettings
 
 
 def run(
@@ -327,7 +329,7 @@ def _run_turns(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings 
         first.look(sink.state)
         turn.report_turn("coordinates" if sink.leads else "takes part")
         if turn.process.on_progress:
-            turn.process.on_progress(Progress(sink.state, sink.leads))
+            turn.process.on_progress(Progress(sink.state, sink.leads, settings))
         read = turn.reload_settings(settings, sink.state.sender)
         if read and not can_apply_live(settings, read):
             return read

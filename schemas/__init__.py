@@ -1,4 +1,4 @@
-"""The Avro schemas of the control events and their frozen fingerprints, and of files' details.
+"""The Avro schemas of control events and a fleet's records, with fingerprints; of files' details.
 
 A schema file never changes once released: a fingerprint names it on the wire, and readers of an
 older release know it by that. What must change becomes ``v2`` beside ``v1``, read by both.
@@ -11,26 +11,34 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-_CONTROL_V1 = files(__name__).joinpath("control", "v1")
-
 
 @dataclass(frozen=True, slots=True)
-class ControlSchema:
-    """One event's schema: parsed JSON, and its CRC-64-AVRO fingerprint as it is on the wire."""
+class MessageSchema:
+    """One message's schema: parsed JSON, and its CRC-64-AVRO fingerprint as it is on the wire."""
 
     name: str
     fingerprint: bytes
     definition: dict[str, Any]
 
 
-def control_schemas() -> list[ControlSchema]:
+def control_schemas() -> list[MessageSchema]:
     """Every control event's schema, under the names that ``fingerprints.json`` gives."""
-    frozen = json.loads(_CONTROL_V1.joinpath("fingerprints.json").read_text("utf-8"))
+    return _schemas_in("control")
+
+
+def fleet_schemas() -> list[MessageSchema]:
+    """The schemas of what stands on a fleet's two topics."""
+    return _schemas_in("fleet")
+
+
+def _schemas_in(folder: str) -> list[MessageSchema]:
+    v1 = files(__name__).joinpath(folder, "v1")
+    frozen = json.loads(v1.joinpath("fingerprints.json").read_text("utf-8"))
     return [
-        ControlSchema(
+        MessageSchema(
             name,
             bytes.fromhex(fingerprint),
-            json.loads(_CONTROL_V1.joinpath(f"{name}.avsc").read_text("utf-8")),
+            json.loads(v1.joinpath(f"{name}.avsc").read_text("utf-8")),
         )
         for name, fingerprint in frozen.items()
     ]

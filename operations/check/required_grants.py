@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from headgate.config.catalog_settings import CatalogSettings
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.worker_settings import WorkerSettings
 
 
 class Role(StrEnum):
@@ -78,6 +79,62 @@ def _report_commands(settings: SinkSettings, principal: str) -> list[str]:
             group = f"{settings.source.group_id}-{section}"
             lines.append(_acl_command(principal, ("read", "describe"), "group", group))
     return lines
+
+
+class FleetRole(StrEnum):
+    """Who uses the file of a fleet's workers: a worker, an operator, or a viewer (the page)."""
+
+    WORKER = "worker"
+    OPERATOR = "operator"
+    VIEWER = "viewer"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRights:
+    """As ``Rights``, on a fleet's topics, its group, and its transactional id."""
+
+    fleet: tuple[str, ...]
+    state: tuple[str, ...]
+    group: tuple[str, ...]
+    transactional_id: tuple[str, ...]
+
+
+FLEET_RIGHTS: Mapping[FleetRole, FleetRights] = {
+    FleetRole.WORKER: FleetRights(
+        ("read", "write", "describe"),
+        ("read", "write", "describe"),
+        ("read", "describe"),
+        ("write", "describe"),
+    ),
+    FleetRole.OPERATOR: FleetRights(
+        ("read", "write", "describe", "describe_configs"),
+        ("read", "describe", "describe_configs"),
+        ("describe",),
+        ("write", "describe"),
+    ),
+    FleetRole.VIEWER: FleetRights(("read", "describe"), ("read", "describe"), ("describe",), ()),
+}
+
+
+def fleet_grant_commands(settings: WorkerSettings, role: FleetRole, principal: str) -> str:
+    """Return what an administrator pastes into a shell. Each sink's own rights come on top."""
+    rights, fleet = FLEET_RIGHTS[role], settings.fleet
+    lines = [f"# {role.value} of fleet {fleet.name}; B holds the bootstrap servers"]
+    if role is FleetRole.OPERATOR:
+        topics = f"{fleet.name} and {fleet.state_topic}"
+        lines.append(f"# the first apply creates {topics}: it needs Create on both as well")
+    if role is FleetRole.WORKER:
+        lines.append(
+            "# a worker runs sinks with the credentials in their files: headgate rights SINK.toml"
+        )
+    lines.append(_acl_command(principal, rights.fleet, "topic", fleet.name))
+    lines.append(_acl_command(principal, rights.state, "topic", fleet.state_topic))
+    lines.append(_acl_command(principal, rights.group, "group", fleet.name))
+    if rights.transactional_id:
+        lines.append(
+            _acl_command(principal, rights.transactional_id, "transactional-id", fleet.name)
+        )
+    return "\n".join([*lines, ""])
 
 
 def _acl_command(principal: str, operations: tuple[str, ...], kind: str, name: str) -> str:

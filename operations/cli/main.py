@@ -20,12 +20,16 @@ import click
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, LogUnreadable
 from headgate.control_protocol.redaction import printable
 from headgate.operations.cli.delete_rows import delete
+from headgate.operations.cli.fleet import fleet
 from headgate.operations.cli.options import (
     as_json_option,
     deleted_back_option,
     echo_positions,
+    fleet_file_option,
     load_all_settings,
     load_settings,
+    load_worker_settings,
+    require_sinks_or_fleet,
     sink_file,
     sink_files,
     worst_exit_code,
@@ -41,7 +45,7 @@ if TYPE_CHECKING:
 
 
 GROUPS = {
-    "Begin": ("demo", "kafka", "init", "check", "run", "worker"),
+    "Begin": ("demo", "kafka", "init", "check", "run", "worker", "fleet"),
     "Look": ("status", "audit", "events", "offsets", "tables", "wait", "serve"),
     "Act": ("pause", "resume", "stop", "start", "restart", "rollback", "delete", "maintain"),
     "Set up": ("rights", "import", "takeover"),
@@ -231,11 +235,26 @@ def check(
 
 
 @main.command()
-@sink_files
+@click.argument("sinks", nargs=-1, type=click.Path(dir_okay=False, path_type=Path))
+@fleet_file_option
 @click.option("--listen", default="", metavar="HOST:PORT", help="Else http.listen, or port 8080.")
 @click.pass_context
-def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
-    """Serve a status page and metrics over HTTP (docs/guides/http.md)."""
+def serve(
+    ctx: click.Context, sinks: tuple[Path, ...], fleet_file: Path | None, listen: str
+) -> None:
+    """Serve a status page and metrics over HTTP (docs/guides/http.md).
+
+    Of sink files, or with --fleet of all sinks of a fleet.
+    """
+    require_sinks_or_fleet(sinks, fleet_file)
+    if fleet_file is not None:
+        settings = load_worker_settings(ctx, fleet_file)
+        from headgate.operations.http.app import serve_fleet
+        from headgate.runtime.console_log import log_to_stderr
+
+        log_to_stderr([])
+        serve_fleet(settings, listen)
+        return
     every = load_all_settings(ctx, sinks)
     from headgate.operations.http.app import serve as serve_all
     from headgate.runtime.console_log import log_to_stderr
@@ -431,9 +450,9 @@ def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
 
 
 @main.command()
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--folder",
-    required=True,
     type=click.Path(path_type=Path),
     help="Run the sink of each *.toml in it; files that come, change or go are followed.",
 )
@@ -441,7 +460,7 @@ def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
     "--memory-mib",
     type=click.IntRange(min=0),
     default=1_024,
-    help="Private memory that a sink's process may take (1,024); 0: any.",
+    help="With --folder: private memory that a sink's process may take (1,024); 0: any.",
 )
 @click.option(
     "--state",
@@ -454,23 +473,36 @@ def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
 @click.pass_context
 def worker(
     ctx: click.Context,
-    folder: Path,
+    file: Path | None,
     *,
+    folder: Path | None,
     memory_mib: int,
     state_file: Path | None,
     lists: bool,
     as_json: bool,
 ) -> None:
-    """Run the sinks of a folder, each in a process (docs/guides/workers.md).
+    """Run the sinks of a folder, or of a fleet, each in a process.
 
-    A sink that fails is tried again, later each time, and delays no other.
+    FILE is that of a fleet's workers (docs/guides/fleet.md); --folder needs none
+    (docs/guides/workers.md). A sink that fails is tried again, later each time, and delays no
+    other.
     """
+    if (file is None) is (folder is None):
+        raise click.UsageError("name a fleet's FILE, or a --folder")
+    verbose = bool(ctx.find_root().params["verbose"])
+    if folder is None:
+        if lists:
+            raise click.UsageError("headgate fleet list shows the sinks of a fleet")
+        settings = load_worker_settings(ctx, cast("Path", file))
+        from headgate.operations.cli.worker import run_fleet_worker
+
+        run_fleet_worker(settings, verbose=verbose)
+        return
     from headgate.operations.cli.worker import list_sinks, run_worker
 
     if lists:
         early_signals.restore_signals()
         ctx.exit(list_sinks(folder, state_file, as_json=as_json))
-    verbose = bool(ctx.find_root().params["verbose"])
     run_worker(folder, memory_mib=memory_mib, state_file=state_file, verbose=verbose)
 
 
@@ -555,19 +587,41 @@ def resume(
 
 
 @main.command()
-@sink_file
-@click.option("--role", default="sink", show_default=True, type=_ROLES)
+@click.argument("sink", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@fleet_file_option
+@click.option(
+    "--role",
+    type=click.Choice(["sink", "worker", "operator", "viewer"]),
+    help="sink (without --fleet), worker (with it), operator or viewer; default: the first.",
+)
 @click.option("--principal", default="PRINCIPAL", help="Kafka's user, and the database's.")
 @click.pass_context
-def rights(ctx: click.Context, sink: Path, role: str, principal: str) -> None:
+def rights(
+    ctx: click.Context,
+    sink: Path | None,
+    fleet_file: Path | None,
+    *,
+    role: str | None,
+    principal: str,
+) -> None:
     """Print the rights that a role needs (docs/guides/security.md).
 
-    They are commands to paste.
+    They are commands to paste: for a sink file, or with --fleet for a fleet's topics.
     """
-    settings = load_settings(ctx, sink)
-    from headgate.operations.check.required_grants import Role, grant_commands
+    require_sinks_or_fleet([sink] if sink else [], fleet_file)
+    if role == ("sink" if fleet_file else "worker"):
+        raise click.UsageError(f"--role {role} is for {'a sink file' if fleet_file else '--fleet'}")
+    if fleet_file is not None:
+        of_fleet = load_worker_settings(ctx, fleet_file)
+        from headgate.operations.check.required_grants import FleetRole, fleet_grant_commands
 
-    click.echo(grant_commands(settings, Role(role), principal), nl=False)
+        commands = fleet_grant_commands(of_fleet, FleetRole(role or "worker"), principal)
+    else:
+        settings = load_settings(ctx, cast("Path", sink))
+        from headgate.operations.check.required_grants import Role, grant_commands
+
+        commands = grant_commands(settings, Role(role or "sink"), principal)
+    click.echo(commands, nl=False)
 
 
 @main.command()
@@ -632,5 +686,5 @@ def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
     ctx.exit(maintain_and_report(settings, **asked))
 
 
-for command in (status, stop, start, restart, delete):
+for command in (status, stop, start, restart, delete, fleet):
     main.add_command(command)

@@ -14,6 +14,7 @@ from headgate.control_protocol.errors import SinksClash
 
 if TYPE_CHECKING:
     from headgate.config.sink_settings import SinkSettings
+    from headgate.config.worker_settings import WorkerSettings
     from headgate.control_protocol.commit_record import CommitRecord
 
 sink_file = click.argument("sink", type=click.Path(dir_okay=False, path_type=Path))
@@ -24,12 +25,26 @@ as_json_option = click.option(
     "--json", "as_json", is_flag=True, help="One JSON document for scripts."
 )
 
+fleet_file_option = click.option(
+    "--fleet",
+    "fleet_file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file that a fleet's workers have.",
+)
+
 deleted_back_option = click.option(
     "--bring-back-deleted",
     "deleted_back",
     is_flag=True,
     help="Even if rows that people deleted come back (HG-246).",
 )
+
+
+def require_sinks_or_fleet(sinks: Sequence[Path], fleet_file: Path | None) -> None:
+    """Raise ``UsageError`` unless either is named, and not both."""
+    if bool(sinks) is bool(fleet_file):
+        raise click.UsageError("name sink files, or --fleet FILE")
 
 
 def load_settings(ctx: click.Context, sink: Path) -> SinkSettings:
@@ -42,6 +57,16 @@ def load_settings(ctx: click.Context, sink: Path) -> SinkSettings:
 
         ctx.find_root().obj = load(sink)
     settings: SinkSettings = ctx.find_root().obj
+    return settings
+
+
+def load_worker_settings(ctx: click.Context, file: Path) -> WorkerSettings:
+    """As ``load_settings``, the file of a fleet's workers."""
+    with without_garbage_collection():
+        from headgate.config.load import load_worker
+
+        ctx.find_root().obj = load_worker(file)
+    settings: WorkerSettings = ctx.find_root().obj
     return settings
 
 

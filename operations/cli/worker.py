@@ -1,21 +1,25 @@
-"""Runs the sinks of a folder, and lists what their worker tells of them."""
+"""Runs a worker of a folder or of a fleet, and lists what a folder's worker tells."""
 
 from __future__ import annotations
 
 import json
 import time
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
 
+from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.redaction import printable
 from headgate.operations.terminal import print_json
 from headgate.runtime.console_log import log_to_stderr
+from headgate.runtime.fleet.fleet_member import FleetMember
+from headgate.runtime.fleet.folder import STATE_FILE, Folder
 from headgate.runtime.fleet.sink_life import LifeState, shown_state
-from headgate.runtime.fleet.worker import STATE_FILE, Limits, Worker, warm_parent_command
+from headgate.runtime.fleet.worker import Limits, Worker, warm_parent_command
 
 _WARM_PARENT = "headgate.operations.cli.warm_parent"
 
@@ -24,7 +28,16 @@ def run_worker(folder: Path, *, memory_mib: int, state_file: Path | None, verbos
     """Block until SIGINT or SIGTERM. Raises ``ConfigurationError``, ``WorkerEnded``."""
     log_to_stderr([], verbose=verbose)
     command = warm_parent_command(_WARM_PARENT, *(["--verbose"] if verbose else []))
-    Worker(folder, command, Limits(memory_mib), state_file).run()
+    Folder(folder)  # a mistake is told before processes are started
+    Worker(lambda: Folder(folder, state_file), command, Limits(memory_mib)).run()
+
+
+def run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
+    """As ``run_worker``, the sinks that fall to this worker of a fleet."""
+    log_to_stderr([], verbose=verbose)
+    command = warm_parent_command(_WARM_PARENT, *(["--verbose"] if verbose else []))
+    limits = Limits(settings.worker.memory_mib)
+    Worker(lambda: FleetMember(settings, version("headgate")), command, limits).run()
 
 
 def list_sinks(folder: Path, state_file: Path | None, *, as_json: bool) -> int:

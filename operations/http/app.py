@@ -9,15 +9,21 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from headgate.config.http_settings import HttpSettings
+from headgate.config.http_settings import HttpSettings, TelemetrySettings
 from headgate.config.reload import LOOKED_AT_S, Reload
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
+from headgate.operations.http.fleet_knowledge import FollowedFleet, following_fleet
+from headgate.operations.http.fleet_metrics import fleet_gauges
+from headgate.operations.http.fleet_routes import ServedFleet
 from headgate.operations.http.routes import Face
 from headgate.operations.http.sink_views import ServedSink, gauges, watching_sink
 from headgate.runtime.early_signals import take_over_signals
+from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.metering import open_meters
+from headgate.runtime.telemetry.meters import Gauge
 from headgate.runtime.telemetry.opentelemetry import CONTENT_TYPE, OpenTelemetry
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
@@ -59,6 +65,44 @@ def serve(
             if threading.current_thread() is threading.main_thread():
                 take_over_signals(lambda *_: stop.set())
             follow_sink_files(followed, stop)
+    finally:
+        telemetry.close()
+
+
+def serve_fleet(settings: WorkerSettings, listen: str, stop: threading.Event | None = None) -> None:
+    """Serve a fleet until ``stop``, SIGINT or SIGTERM. Raises ``ConfigurationError``."""
+    stop = stop or threading.Event()
+    telemetry = OpenTelemetry(TelemetrySettings())
+
+    def count_restart(sink: str, code: str, amount: int) -> None:
+        labels = {"fleet": settings.fleet.name, "sink": sink, "code": code}
+        telemetry.count(names.FLEET_RESTARTS, amount, labels)
+
+    followed = FollowedFleet(settings, count_restart)
+
+    def gauges_of_fleet() -> list[Gauge]:
+        known = followed.known()
+        return fleet_gauges(known) if known else []
+
+    telemetry.register_gauges(gauges_of_fleet)
+    face = Face(
+        {},
+        settings.http,
+        ServedFleet(followed),
+        metrics=lambda: (telemetry.prometheus_text(), CONTENT_TYPE),
+        not_live=followed.find_hang,
+        not_ready=followed.find_problem,
+    )
+    try:
+        with (
+            redacting(settings.redaction),
+            following_fleet(followed),
+            _serving_http(listen or settings.http.listen or DEFAULT, settings.http, face) as url,
+        ):
+            _log.info("serves fleet %s at %s", settings.fleet.name, url)
+            if threading.current_thread() is threading.main_thread():
+                take_over_signals(lambda *_: stop.set())
+            stop.wait()
     finally:
         telemetry.close()
 

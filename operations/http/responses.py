@@ -52,6 +52,12 @@ def refusal(status: int, error: str, hint: str = "") -> Answer:
     return json_answer(status, {"error": error, "hint": hint})
 
 
+def not_allowed(*methods: str) -> Answer:
+    """Refuse a method, and name those that the path takes."""
+    answer = refusal(405, "that method is not for this path", f"use {', '.join(methods)}")
+    return Answer(answer.status, answer.body, answer.kind, {"Allow": ", ".join(methods)})
+
+
 def error_answer(error: HeadgateError) -> Answer:
     """Answer with an error's code: 503 to try again, 404 for a missing table, else 409."""
     status = 409

@@ -16,11 +16,19 @@ from headgate.config.http_settings import HttpSettings, is_loopback
 from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.operations.control.operator_claim import acting_as_operator
 from headgate.operations.http import operator_actions, status_page
+from headgate.operations.http.fleet_routes import (
+    Asked,
+    ServedFleet,
+    answer_about_fleet,
+    path_parts,
+)
+from headgate.operations.http.page_parts import POLICY
 from headgate.operations.http.responses import (
     HTML,
     Answer,
     error_answer,
     json_answer,
+    not_allowed,
     refusal,
     text_answer,
 )
@@ -110,6 +118,7 @@ class Face:
 
     sinks: Mapping[str, ServedSink]
     http: HttpSettings
+    fleet: ServedFleet | None = None
     metrics: Callable[[], tuple[bytes, str]] | None = None
     not_live: Why = _report_no_problem
     not_ready: Why = _report_no_problem
@@ -153,12 +162,17 @@ def _answer_by_path(
 ) -> Answer:
     role, query = who_and_what
     if path == "/metrics":
-        return _metrics(face) if request.method == "GET" else _not_allowed("GET")
+        return _metrics(face) if request.method == "GET" else not_allowed("GET")
+    if face.fleet is not None:
+        refused = _refuse_act(role, face.http, "the worker's file")
+        parts, actor = path_parts(path), _actor(request)
+        asked = Asked(request.method, parts, query, request.body, actor, refused)
+        return answer_about_fleet(face.fleet, asked)
     if path == "/" or path.startswith("/sinks/"):
-        return _pages(face, path) if request.method == "GET" else _not_allowed("GET")
+        return _pages(face, path) if request.method == "GET" else not_allowed("GET")
     if path == _API:
         return (
-            json_answer(200, sorted(face.sinks)) if request.method == "GET" else _not_allowed("GET")
+            json_answer(200, sorted(face.sinks)) if request.method == "GET" else not_allowed("GET")
         )
     if path.startswith(f"{_API}/"):
         name, _, what = path.removeprefix(f"{_API}/").partition("/")
@@ -167,6 +181,19 @@ def _answer_by_path(
             return refusal(404, "there is no such sink here", f"GET {_API} lists them")
         return _api(sink, request, what, role, dry_run=_is_flag_set(query, "dry_run"))
     return refusal(404, "there is nothing at this path")
+
+
+def _refuse_act(role: Role, http: HttpSettings, file: str) -> Answer | None:
+    if role is Role.OPERATOR:
+        return None
+    hint = "send Authorization: Bearer with http.operator_token"
+    if not http.operator_token:
+        hint = f"set http.operator_token in {file}"
+    return refusal(403, "only an operator may do that", hint)
+
+
+def _actor(request: Request) -> str:
+    return f"http {request.peer}".rstrip()
 
 
 def _is_flag_set(query: Mapping[str, list[str]], name: str) -> bool:
@@ -207,7 +234,7 @@ def _report_or_error(sink: ServedSink) -> StatusReport | str:
 
 
 def _html(status: int, shown: str) -> Answer:
-    return Answer(status, shown.encode(), HTML, {"Content-Security-Policy": status_page.POLICY})
+    return Answer(status, shown.encode(), HTML, {"Content-Security-Policy": POLICY})
 
 
 def _api(sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: bool) -> Answer:
@@ -220,12 +247,9 @@ def _api(sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: 
         known = sorted(
             method for method, name in {*operator_actions.MOVES, *_LOOKS} if name == what
         )
-        return _not_allowed(*known) if known else refusal(404, "a sink has nothing of that name")
-    if role is not Role.OPERATOR:
-        hint = "send Authorization: Bearer with http.operator_token"
-        if not sink.settings.http.operator_token:
-            hint = "set http.operator_token in the sink file"
-        return refusal(403, "only an operator may do that", hint)
+        return not_allowed(*known) if known else refusal(404, "a sink has nothing of that name")
+    if refused := _refuse_act(role, sink.settings.http, "the sink file"):
+        return refused
     try:
         given = json.loads(request.body) if request.body.strip() else {}
     except ValueError:
@@ -233,15 +257,10 @@ def _api(sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: 
     if not isinstance(given, dict):
         return refusal(400, "the body is not a JSON object")
     try:
-        with acting_as_operator(f"http {request.peer}".rstrip()):
+        with acting_as_operator(_actor(request)):
             return json_answer(200, move(sink.settings, given, dry_run))
     finally:
         sink.forget()
 
 
 _LOOKS = {("GET", ""), ("GET", "offsets")}
-
-
-def _not_allowed(*methods: str) -> Answer:
-    answer = refusal(405, "that method is not for this path", f"use {', '.join(methods)}")
-    return Answer(answer.status, answer.body, answer.kind, {"Allow": ", ".join(methods)})

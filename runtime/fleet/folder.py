@@ -1,45 +1,51 @@
-"""Reads which sinks are wanted from a folder: each of its sink files is one."""
+"""Wishes from a folder: each of its sink files is one; states are told in a file."""
 
 from __future__ import annotations
 
-import hashlib
+import json
+import os
+import time
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, SinksClash
+from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.runtime.fleet.fleet_records import revision_of
+from headgate.runtime.fleet.sink_life import Life, LifeState, Wanted
+from headgate.runtime.fleet.wish_source import ToldSink, WantedSink
+
+_log = redacted_logger("headgate.worker")
 
 GONE_AFTER_LOOKS = 2
 """A file is gone once so many looks in a row have missed it: an editor may take it away briefly."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """A sink that is wanted: its file, and the revision of what stands there.
-
-    ``clashes_with``: another file names the same sink; this one is not started.
-    """
-
-    file: Path
-    revision: str
-    clashes_with: Path | None = None
+TELL_S = 5.0
+"""How often the state file is written although nothing changed: its age shows that somebody is."""
+STATE_FILE = ".headgate-worker.json"
 
 
 class Folder:
-    """Looks at a folder's sink files, ``*.toml``, again and again."""
+    """Implements ``WishSource``: looks at a folder's sink files, ``*.toml``, again and again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, state_file: Path | None = None) -> None:
         self._folder = folder
+        self._state_file = state_file or folder / STATE_FILE
         self._known: dict[Path, tuple[str, str]] = {}
         self._missed: dict[Path, int] = {}
+        self._told, self._told_s = "", 0.0
+        self._state_refused = False
         if not folder.is_dir():
             raise ConfigurationError(
                 f"{folder} is no folder", "name the folder that holds the sink files"
             )
 
-    def wishes(self) -> Mapping[str, Wish]:
-        """Return what is wanted now, by the file's name. What cannot be read now is as before."""
+    def look(self) -> Mapping[str, WantedSink]:
+        """Return what is wanted now, by the file's name. What cannot be read now is as before.
+
+        Of two files that name one sink the first one by name runs, the other is refused.
+        """
         seen = {path for path in self._folder.glob("*.toml") if not path.name.startswith(".")}
         for path in seen:
             self._missed.pop(path, None)
@@ -49,7 +55,7 @@ class Folder:
                 if path in self._known:
                     continue
                 text = b""  # its process says why it cannot be read
-            self._known[path] = (hashlib.sha256(text).hexdigest()[:12], _sink_name(text))
+            self._known[path] = (revision_of(text), _sink_name(text))
         for path in self._known.keys() - seen:
             self._missed[path] = self._missed.get(path, 0) + 1
             if self._missed[path] >= GONE_AFTER_LOOKS:
@@ -58,8 +64,35 @@ class Folder:
         wishes = {}
         for path, (revision, name) in sorted(self._known.items()):
             owner = first.setdefault(name, path) if name else path
-            wishes[path.stem] = Wish(path, revision, None if owner == path else owner)
+            refused = None if owner == path else _clash(path, owner)
+            wishes[path.stem] = WantedSink(path, Wanted(revision), refused=refused)
         return wishes
+
+    def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
+        """Write the state file when something changed, and now and then: its age counts."""
+        wall_ms, now_s = time.time_ns() // 1_000_000, time.monotonic()
+        shown = [*_shown(told, wall_ms - now_ms)]
+        digest = json.dumps([{**one, "doing": ""} for one in shown])
+        if digest == self._told and now_s - self._told_s < TELL_S:
+            return
+        self._told, self._told_s = digest, now_s
+        state = {"time_ms": wall_ms, "pid": os.getpid(), "sinks": shown}
+        try:
+            draft = self._state_file.with_suffix(".new")
+            draft.write_text(json.dumps(state))
+            draft.replace(self._state_file)
+        except OSError as error:
+            if not self._state_refused:
+                _log.warning("%s cannot be written: %s", self._state_file, error)
+            self._state_refused = True
+
+    def leave(self) -> bool:
+        """Return at once: a folder is nobody's."""
+        return True
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._state_file.unlink(missing_ok=True)
 
 
 def _sink_name(text: bytes) -> str:
@@ -69,3 +102,36 @@ def _sink_name(text: bytes) -> str:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError):
         return ""
     return name if isinstance(name, str) else ""
+
+
+def _clash(file: Path, other: Path) -> SinksClash:
+    return SinksClash(f"{file.name} and {other.name} name the same sink", "give each sink one file")
+
+
+def _shown(told: Iterable[ToldSink], to_wall_ms: int) -> Iterable[Mapping[str, Any]]:
+    for each in told:
+        refused = each.wanted.refused if each.wanted else None
+        if each.life is not None:
+            yield shown_life(each.name, each.life, to_wall_ms)
+        elif refused is not None:
+            yield {
+                "sink": each.name,
+                "state": LifeState.ERROR.value,
+                "code": refused.code,
+                "text": f"{refused.message} ({refused.hint})",
+            }
+
+
+def shown_life(name: str, life: Life, to_wall_ms: int) -> Mapping[str, Any]:
+    """Return what is told of a sink. Times are of the wall clock."""
+    shown: dict[str, Any] = {
+        "sink": name,
+        "state": life.state.value,
+        "since_ms": life.since_ms + to_wall_ms,
+        "pid": life.pid,
+        "doing": life.doing,
+    }
+    if life.state is LifeState.ERROR:
+        shown |= {"code": life.code, "text": life.text, "tries": life.tries}
+        shown |= {"next_try_ms": (life.due_ms + to_wall_ms) // 1_000 * 1_000}
+    return shown

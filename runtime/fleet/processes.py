@@ -41,6 +41,16 @@ def private_bytes(pid: int) -> int | None:
     return sum(1024 * int(words[1]) for words in sizes if words[0] in _PRIVATE)
 
 
+def cpu_ms(pid: int) -> int | None:
+    """Return the processor time that a process has taken; ``None`` where nobody says."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    user, system = stat.rpartition(")")[2].split()[11:13]  # the name before may hold anything
+    return (int(user) + int(system)) * 1_000 // os.sysconf("SC_CLK_TCK")
+
+
 _PRIVATE = frozenset({"Private_Clean:", "Private_Dirty:", "Swap:"})
 
 

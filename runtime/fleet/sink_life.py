@@ -33,7 +33,7 @@ class LifeState(StrEnum):
     STOPPING = "stopping"
     """It was asked to leave in order."""
     STOPPED = "stopped"
-    """A person stopped it in its table; its process waits for the start."""
+    """A person stopped it: by a wish, then it has no process; or in its table, then that waits."""
     ERROR = "error"
     """Its process ended unasked; ``due_ms`` is the next try."""
     LOST = "lost"
@@ -49,7 +49,9 @@ class LifeEvent(StrEnum):
     TURNED_STOPPED = "turn, stopped"
     ASKED = "asked to leave"
     ENDED = "process ended"
-    WISHED = "file changed"
+    WISHED = "wish changed"
+    STOP_WISHED = "stop wished"
+    START_WISHED = "start wished"
 
 
 _S, _E = LifeState, LifeEvent
@@ -60,6 +62,9 @@ TRANSITIONS: Mapping[tuple[LifeState, LifeEvent], LifeState] = MappingProxyType(
         (_S.IDLE, _E.STARTED): _S.STARTING,
         (_S.ERROR, _E.STARTED): _S.STARTING,
         (_S.ERROR, _E.WISHED): _S.IDLE,
+        (_S.IDLE, _E.STOP_WISHED): _S.STOPPED,
+        (_S.ERROR, _E.STOP_WISHED): _S.STOPPED,
+        (_S.STOPPED, _E.START_WISHED): _S.IDLE,
         (_S.STOPPING, _E.ENDED): _S.IDLE,
         **{(state, _E.TURNED): _S.RUNNING for state in _TURNING},
         **{(state, _E.TURNED_PAUSED): _S.PAUSED for state in _TURNING},
@@ -84,6 +89,10 @@ OPENING_MS_MAX = 300_000
 """So long may a process take until its first turn; it asks brokers, catalog and store meanwhile."""
 LEAVING_MS_MAX = 30_000
 """So long may a process take to leave in order; then it is killed, which harms nothing."""
+DISAGREES_MS = 5_000
+"""So long must a table disagree with the wish before it is asked: the first turns do not tell."""
+ASKED_AGAIN_MS = 30_000
+"""So long after a request to its table, which may take a commit to land, the next one comes."""
 HOLDS_START_MS = 10_000
 """So long does a process that has made no turn count as one that starts (``may_start``)."""
 LOST_AFTER_MS = 30_000
@@ -91,11 +100,26 @@ LOST_AFTER_MS = 30_000
 # --------------------------------------------------------------------------------------- inputs
 
 
+class WantedState(StrEnum):
+    """What a person wants of a sink."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Somebody wants it to run, as in this revision of its file."""
+    """Somebody wants it, as in this revision of its file.
+
+    Without a ``state`` its table alone says whether it is paused or stopped. ``restarts`` counts up
+    with each start anew that a person wants, ``number`` with each wish.
+    """
 
     revision: str
+    state: WantedState | None = None
+    restarts: int = 0
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +208,22 @@ class Kill:
     pid: int
 
 
-LifeAction = Start | AskToLeave | Kill
+class Request(StrEnum):
+    """What its table is asked for, so that it agrees with the wish (FLEET-7)."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    START = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Make this request to the sink, as the command of that name does; nobody waits for it."""
+
+    request: Request
+
+
+LifeAction = Start | AskToLeave | Kill | Ask
 
 # ---------------------------------------------------------------------------------------- state
 
@@ -193,10 +232,11 @@ LifeAction = Start | AskToLeave | Kill
 class Life:
     """One sink here. Times are monotonic milliseconds."""
 
-    revision: str
+    wish: Wanted
     since_ms: int
     state: LifeState = LifeState.IDLE
     wanted: bool = True
+    """Whether the wish still stands; if not, it leaves."""
     pid: int = 0
     asked_start: bool = False
     """A start was asked for and not answered yet."""
@@ -211,6 +251,10 @@ class Life:
     """Errors since it last worked well; 0: none."""
     due_ms: int = 0
     """When the next try is; counts in ``ERROR``."""
+    restarts: int = 0
+    """Processes that ended unasked."""
+    asked_ms: int | None = None
+    """When its table was last asked to agree with the wish."""
 
     @property
     def has_process(self) -> bool:
@@ -234,8 +278,8 @@ def step(life: Life, given: Given, now_ms: int) -> Step:
     if pid != life.pid and not isinstance(given, Started):
         return life, ()  # of a process before this one
     match given:
-        case Wanted(revision):
-            return _on_wanted(life, revision, now_ms), ()
+        case Wanted():
+            return _on_wanted(life, given, now_ms)
         case Unwanted():
             return _on_unwanted(life, now_ms)
         case Started():
@@ -258,12 +302,20 @@ def _moved(life: Life, event: LifeEvent, now_ms: int) -> Life:
     return life if after is life.state else replace(life, state=after, since_ms=now_ms)
 
 
-def _on_wanted(life: Life, revision: str, now_ms: int) -> Life:
-    """A changed file is a new try; a process that works follows its file by itself."""
-    if life.wanted and life.revision == revision:
-        return life
-    wanted = replace(life, wanted=True, revision=revision)
-    return _moved(replace(wanted, tries=0), LifeEvent.WISHED, now_ms)
+def _on_wanted(life: Life, wish: Wanted, now_ms: int) -> Step:
+    """A changed wish is a new try; a process that works follows its file by itself."""
+    if life.wanted and life.wish == wish:
+        return life, ()
+    anew = life.has_process and wish.restarts != life.wish.restarts
+    changed = replace(life, wanted=True, wish=wish, tries=0, asked_ms=None)
+    changed = _moved(changed, LifeEvent.WISHED, now_ms)
+    if wish.state is WantedState.STOPPED:
+        if not changed.has_process and not changed.asked_start:
+            return _moved(changed, LifeEvent.STOP_WISHED, now_ms), ()
+        return _asked_to_leave(changed, now_ms) if changed.has_process else (changed, ())
+    if not changed.has_process:
+        return _moved(changed, LifeEvent.START_WISHED, now_ms), ()
+    return _asked_to_leave(changed, now_ms) if anew else (changed, ())
 
 
 def _on_unwanted(life: Life, now_ms: int) -> Step:
@@ -285,7 +337,11 @@ def _on_started(life: Life, given: Started, now_ms: int) -> Step:
     started = replace(
         started, pid=given.pid, asked_start=False, turned_ms=now_ms, killed=False, doing=""
     )
-    return (started, ()) if started.wanted else _asked_to_leave(started, now_ms)
+    return (started, ()) if _may_have_process(started) else _asked_to_leave(started, now_ms)
+
+
+def _may_have_process(life: Life) -> bool:
+    return life.wanted and life.wish.state is not WantedState.STOPPED
 
 
 def _on_turned(life: Life, given: Turned, now_ms: int) -> Life:
@@ -310,7 +366,9 @@ def _on_ended(life: Life, given: Ended, now_ms: int) -> Step:
     if not ended.wanted:
         return None, ()
     if ended.state is not LifeState.ERROR:
-        return replace(ended, code="", text="", tries=0), ()
+        ended = replace(ended, code="", text="", tries=0)
+        is_stopped = ended.wish.state is WantedState.STOPPED
+        return _moved(ended, LifeEvent.STOP_WISHED, now_ms) if is_stopped else ended, ()
     first_ms = PERSONS_PAUSE_MS if ended.needs_person else FIRST_PAUSE_MS
     pause_ms = backoff_ms(ended.tries, first_ms, PAUSE_MS_MAX)
     return (
@@ -319,6 +377,7 @@ def _on_ended(life: Life, given: Ended, now_ms: int) -> Step:
             code=ended.code or given.code,
             text=ended.text or given.why,
             tries=ended.tries + 1,
+            restarts=ended.restarts + 1,
             due_ms=now_ms + round(pause_ms * (1 + 0.2 * given.draw)),
         ),
         (),
@@ -341,8 +400,27 @@ def _on_passed(life: Life, now_ms: int, *, may_start: bool) -> Step:
             now_ms - life.turned_ms >= SILENT_MS_MAX
         ):
             return _killed(life, SinkHangs.code, hangs_text(SILENT_MS_MAX))
+        case LifeState.RUNNING | LifeState.PAUSED | LifeState.STOPPED if life.has_process:
+            return _on_disagreement(life, now_ms)
         case _:
             return life, ()
+
+
+def _on_disagreement(life: Life, now_ms: int) -> Step:
+    """Ask the table to agree with the wish: a level, for nobody knows what was heard (FLEET-7)."""
+    request = life.wish.state and _REQUESTS.get((life.wish.state, life.state))
+    asked_lately = life.asked_ms is not None and now_ms - life.asked_ms < ASKED_AGAIN_MS
+    if not request or asked_lately or now_ms - life.since_ms < DISAGREES_MS:
+        return life, ()
+    return replace(life, asked_ms=now_ms), (Ask(request),)
+
+
+_REQUESTS = {
+    (WantedState.RUNNING, LifeState.PAUSED): Request.RESUME,
+    (WantedState.RUNNING, LifeState.STOPPED): Request.START,
+    (WantedState.PAUSED, LifeState.RUNNING): Request.PAUSE,
+    (WantedState.PAUSED, LifeState.STOPPED): Request.START,
+}
 
 
 def hangs_text(silent_ms: int) -> str:

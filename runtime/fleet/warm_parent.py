@@ -2,7 +2,8 @@
 
 Imports are paid once, and their pages are shared. It has no thread, no client and no JVM, so that
 forking is safe, and it runs nothing of a sink itself. One JSON line per request on its input
-(``{"start": FILE}``); one per event on its output: ``warm``, ``started``, ``ended``, and what its
+(``{"start": FILE, "sink": NAME}``, or ``{"ask": REQUEST, ...}`` for a process that makes a request
+to the sink); one per event on its output: ``warm``, ``started``, ``asks``, ``ended``, and what its
 children write there themselves: ``turned`` and ``failed``. A line is below PIPE_BUF, so that lines
 of several processes never mix.
 """
@@ -19,10 +20,14 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, StopSink
+from headgate.runtime.fleet.fleet_records import revision_of
 from headgate.runtime.fleet.processes import be_killed_first, die_with_parent
 from headgate.runtime.fleet.sink_life import LifeState
 from headgate.runtime.process import STOPPED_BY_PERSON, Progress
@@ -31,6 +36,7 @@ _TEXT_BYTES_MAX = 2_000
 """Longer texts are cut: lines of several writers stay whole below PIPE_BUF, 4,096 on Linux."""
 _TURN_S = 1.0
 _LAST_WORDS_S = 2.0
+_ENDS = (signal.SIGINT, signal.SIGTERM)
 BUG_EXIT_CODE = 70
 
 _WARM = (
@@ -43,6 +49,8 @@ _WARM = (
 
 RunSink = Callable[[Path, "TurnReport"], None]
 """Runs the sink of a file until SIGTERM. Raises the ``HeadgateError`` that ends it."""
+AskSink = Callable[[Path, str], None]
+"""Makes a request to the sink of a file, such as ``pause``. Raises why that was not heard."""
 
 
 class TurnReport:
@@ -52,32 +60,54 @@ class TurnReport:
     the pipe is dropped.
     """
 
-    def __init__(self, events: int, file: Path) -> None:
-        self._events, self._file = events, file
+    def __init__(self, events: int, file: Path, name: str) -> None:
+        self._events, self._file, self._name = events, file, name
         self._due_s = 0.0
-        self._paused = False
+        self._progress: Progress | None = None
+        self._settings: SinkSettings | None = None
+        self._revision = ""
 
     def on_progress(self, progress: Progress) -> None:
-        """Note whether the sink is paused; the next turn reports it."""
-        self._paused = progress.participant.term.paused
+        """Keep how the sink is; the next turn reports it."""
+        self._progress = progress
+        if progress.settings is not self._settings:
+            # It has just been read. If it has changed again, the next reading will tell.
+            self._settings = progress.settings
+            with suppress(OSError):
+                self._revision = revision_of(self._file.read_bytes())
 
     def on_turn(self, status: str) -> None:
         now_s = time.monotonic()
         if now_s < self._due_s:
             return
         self._due_s = now_s + _TURN_S
-        state = LifeState.PAUSED if self._paused else LifeState.RUNNING
+        progress = self._progress
+        paused = progress is not None and progress.participant.term.paused
+        state = LifeState.PAUSED if paused else LifeState.RUNNING
         state = LifeState.STOPPED if status == STOPPED_BY_PERSON else state
         said = {
             "turned": os.getpid(),
-            "file": str(self._file),
+            "sink": self._name,
             "state": state.value,
             "doing": status,
+            "report": {"revision": self._revision, **_report(progress)},
         }
         write_line(self._events, said)
 
     def on_stopping(self) -> None:
         """Report nothing: the worker knows."""
+
+
+def _report(progress: Progress | None) -> Mapping[str, Any]:
+    if progress is None:
+        return {}
+    positions, ends = progress.participant.work.positions, progress.participant.source.ends
+    behind = [max(0, ends[at] - next_) for at, next_ in positions.items() if at in ends]
+    return {
+        "leads": progress.leads,
+        "partitions": len(progress.participant.work.owned),
+        "lag_records": sum(behind),
+    }
 
 
 def write_line(events: int, said: Mapping[str, Any], patience_s: float = 0.0) -> bool:
@@ -98,7 +128,7 @@ def write_line(events: int, said: Mapping[str, Any], patience_s: float = 0.0) ->
             return True
 
 
-def failure_line(error: BaseException, file: Path) -> dict[str, Any]:
+def failure_line(error: BaseException, name: str) -> dict[str, Any]:
     """Return what a process says of the error that ends it, short enough for a line."""
     if isinstance(error, HeadgateError):
         text = f"{error.message} ({error.hint})" if error.hint else error.message
@@ -108,15 +138,15 @@ def failure_line(error: BaseException, file: Path) -> dict[str, Any]:
     while len(json.dumps(text)) > _TEXT_BYTES_MAX:
         text = text[: len(text) * 3 // 4]
     person = isinstance(error, ConfigurationError | StopSink)
-    said = {"failed": os.getpid(), "file": str(file), "code": code, "text": text}
+    said = {"failed": os.getpid(), "sink": name, "code": code, "text": text}
     return {**said, "needs_person": person}
 
 
-def serve_forks(run_sink: RunSink) -> None:
+def serve_forks(run_sink: RunSink, ask_sink: AskSink) -> None:
     """Fork a process per request on standard input, until that ends. Returns in no child."""
     # A service manager asks all processes of the unit to end: the sinks leave in order, and end
     # at once with this one. The end of its input ends it.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ENDS:
         signal.signal(number, signal.SIG_IGN)
     events = os.dup(1)
     os.dup2(2, 1)  # whatever else prints goes to the log
@@ -128,13 +158,14 @@ def serve_forks(run_sink: RunSink) -> None:
             continue
     gc.collect()
     gc.freeze()
-    _WarmParent(events, run_sink).serve()
+    _WarmParent(events, run_sink, ask_sink).serve()
 
 
 class _WarmParent:
-    def __init__(self, events: int, run_sink: RunSink) -> None:
+    def __init__(self, events: int, run_sink: RunSink, ask_sink: AskSink) -> None:
         self._events = events
         self._run_sink = run_sink
+        self._ask_sink = ask_sink
         self._waiting: deque[Mapping[str, Any]] = deque()
         self._woken, self._waker = os.pipe()
         os.set_blocking(self._woken, False)
@@ -159,7 +190,7 @@ class _WarmParent:
                 return
             *lines, asked = (asked + got).split(b"\n")
             for line in lines:
-                self._fork(json.loads(line)["start"])
+                self._fork(json.loads(line))
 
     def _say(self, said: Mapping[str, Any]) -> None:
         """An event of the parent is never dropped: it waits until the worker reads."""
@@ -180,20 +211,28 @@ class _WarmParent:
                 return
             self._say({"ended": pid, "status": status})
 
-    def _fork(self, file: str) -> None:
-        parent = os.getpid()
+    def _fork(self, asked: Mapping[str, str]) -> None:
+        parent, name, request = os.getpid(), asked["sink"], asked.get("ask", "")
+        # The child ignores these, as this process does, until it has set them itself: a request to
+        # leave that comes before would be lost, and the sink killed 30 s later. Blocked ones wait.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
         pid = os.fork()
         if pid == 0:
-            self._be_sink(Path(file), parent)
-        self._say({"started": pid, "file": file})
+            file = Path(asked["file" if request else "start"])
+            report = TurnReport(self._events, file, name)
+            act = partial(self._ask_sink, file, request) if request else None
+            self._be_child(act or partial(self._run_sink, file, report), name, parent)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
+        self._say({"asks" if request else "started": pid, "sink": name})
 
-    def _be_sink(self, file: Path, parent: int) -> NoReturn:
-        """Be the sink's process; nothing of the parent's loop goes on in it."""
+    def _be_child(self, act: Callable[[], None], name: str, parent: int) -> NoReturn:
+        """Be the process of a sink, or of a request; nothing of the parent's loop goes on in it."""
         code = BUG_EXIT_CODE
         try:
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGCHLD, *_ENDS):
                 signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
             os.setpgid(0, 0)
             die_with_parent(parent)
             be_killed_first()
@@ -201,10 +240,10 @@ class _WarmParent:
             os.dup2(nothing, 0)
             for fd in (nothing, self._woken, self._waker):
                 os.close(fd)
-            self._run_sink(file, TurnReport(self._events, file))
+            act()
             code = 0
         except BaseException as error:  # noqa: BLE001 - the last words of a process
-            write_line(self._events, failure_line(error, file), _LAST_WORDS_S)
+            write_line(self._events, failure_line(error, name), _LAST_WORDS_S)
             if isinstance(error, HeadgateError):
                 code = error.exit_code
             else:

@@ -1,7 +1,7 @@
-"""A worker: runs a process for each sink of a folder, and watches them.
+"""A worker: runs a process for each sink that is wanted here, and watches them.
 
-It runs no sink itself, so no sink can end it, and it has no client of any system. It holds nothing
-that a restart would miss: what is wanted stands in the folder, what was done in the tables.
+It runs no sink itself, so no sink can end it. It holds nothing that a restart would miss: what is
+wanted stands in a folder or on a fleet's topic, what was done in the tables.
 """
 
 from __future__ import annotations
@@ -14,32 +14,31 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from headgate.control_protocol.errors import (
     HeadgateError,
     SinkLeftUnasked,
     SinkProcessKilled,
-    SinksClash,
     SinkTakesTooMuchMemory,
     WorkerEnded,
 )
 from headgate.control_protocol.log_event_names import LogEvent, log_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.runtime import early_signals
-from headgate.runtime.fleet.folder import Folder, Wish
 from headgate.runtime.fleet.processes import (
     ask_to_end,
+    cpu_ms,
     die_with_parent,
     kill_group,
     kill_process,
     private_bytes,
 )
 from headgate.runtime.fleet.sink_life import (
+    Ask,
     AskToLeave,
     Ended,
     Failed,
@@ -54,8 +53,14 @@ from headgate.runtime.fleet.sink_life import (
     TakesTooMuch,
     Turned,
     Unwanted,
-    Wanted,
     step,
+)
+from headgate.runtime.fleet.wish_source import (
+    Report,
+    ToldSink,
+    Usage,
+    WantedSink,
+    WishSource,
 )
 from headgate.runtime.systemd import ServiceManager
 
@@ -63,17 +68,19 @@ _log = redacted_logger("headgate.worker")
 
 STARTS_PER_CORE = 2
 TURN_S = 0.5
+GATHER_S = 0.05
+"""Lines of a hundred sinks come a hundred times a second: they are taken some at a time."""
+TELL_S = 0.5
 LOOK_S = 1.0
 WATCH_S = 2.0
 AWAY_MS = 10_000
 """A worker that makes no turn for longer was itself stopped, and its sinks were not."""
-TELL_S = 5.0
-"""How often the state file is written although nothing changed: its age shows that somebody is."""
+LEAVE_S = 10.0
+"""So long may it take to leave a fleet's group before sinks are asked to leave all the same."""
 MIB = 1024 * 1024
 MEMORY_MIB = 1_024
-STATE_FILE = ".headgate-worker.json"
 
-_PIDS = ("started", "turned", "failed", "ended")
+_PIDS = ("started", "asks", "turned", "failed", "ended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,33 +91,57 @@ class Limits:
     starts: int = STARTS_PER_CORE * (os.cpu_count() or 1)
 
 
+class _Nothing:
+    """Wants nothing: until the source is opened."""
+
+    def look(self) -> Mapping[str, WantedSink]:
+        return {}
+
+    def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
+        """Tell nobody."""
+
+    def leave(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+_NOTHING = _Nothing()
+
+
 class Worker:
-    """Runs the sinks of a folder until ``stop``. ``command`` starts its warm parent."""
+    """Runs the sinks that ``open_source`` says until SIGTERM. ``command`` starts its warm parent.
+
+    The source is opened once the warm parent has been started: it may have threads.
+    """
 
     def __init__(
         self,
-        folder: Path,
+        open_source: Callable[[], WishSource],
         command: Sequence[str],
         limits: Limits,
-        state_file: Path | None = None,
         *,
         draw: Callable[[], float] = lambda: random.uniform(-1, 1),
     ) -> None:
-        self._folder = Folder(folder)
+        self._open_source = open_source
         self._command = command
         self._limits = limits
-        self._state_file = state_file or folder / STATE_FILE
         self._draw = draw
-        self._wishes: Mapping[str, Wish] = {}
+        self._wishes: Mapping[str, WantedSink] = {}
         self._lives: dict[str, Life] = {}
         self._names: dict[int, str] = {}
-        self._told = ""
-        self._told_s = self._looked_s = self._watched_s = 0.0
+        self._usage: dict[str, Usage] = {}
+        self._reports: dict[str, Report] = {}
+        self._asking: dict[int, str] = {}
+        """Processes that make a request to a sink's table, by the sink's name."""
+        self._looked_s = self._watched_s = self._told_s = 0.0
+        self._leave_by_s: float | None = None
+        self._source: WishSource = _NOTHING
         self._lines = b""
         self._turned_ms = _now_ms()
         self._ends = False
         self._manager = ServiceManager()
-        self._state_refused = False
 
     def run(self) -> None:
         """Run until SIGINT or SIGTERM, then let all leave in order. Raises ``WorkerEnded``."""
@@ -118,18 +149,19 @@ class Worker:
         early_signals.take_over_signals(self._on_signal)
         self._parent = self._start_warm_parent()
         try:
+            self._source = self._open_source()
             with selectors.DefaultSelector() as events:
                 events.register(self._output, selectors.EVENT_READ)
                 while not self._ends or self._lives:
                     self._turn()
                     if events.select(TURN_S):
+                        time.sleep(GATHER_S)
                         self._read_events()
         finally:
             for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
                 signal.signal(number, handler)
             self._end_warm_parent()
-            with suppress(OSError):
-                self._state_file.unlink(missing_ok=True)
+            self._source.close()
 
     # ---------------------------------------------------------------------- the warm parent
 
@@ -180,13 +212,17 @@ class Worker:
 
     def _on_event(self, said: Mapping[str, Any]) -> None:
         pid = next((said[key] for key in _PIDS if key in said), 0)
-        if pid not in self._names and "file" in said:
+        if self._is_of_request(pid, said):
+            return
+        if pid not in self._names and "sink" in said:
             # Its own first words may come before those of the parent that forked it.
-            self._names[pid] = Path(said["file"]).stem
-            self._feed(self._names[pid], Started(pid))
+            self._names[pid] = said["sink"]
+            self._reports.pop(said["sink"], None)
+            self._feed(said["sink"], Started(pid))
         if (name := self._names.get(pid, "")) not in self._lives or "started" in said:
             return
         if "turned" in said:
+            self._reports[name] = Report(**said["report"])
             self._feed(name, Turned(pid, LifeState(said["state"]), said["doing"]))
         elif "failed" in said:
             self._feed(name, Failed(pid, said["code"], said["text"], said["needs_person"]))
@@ -195,34 +231,51 @@ class Worker:
             kill_group(pid)  # what the process has left behind, such as its JVM
             self._feed(name, Ended(pid, *cause_of(said["status"]), self._draw()))
 
+    def _is_of_request(self, pid: int, said: Mapping[str, Any]) -> bool:
+        """Take what is said of a process that makes a request; return whether it is."""
+        if "asks" in said:
+            self._asking[pid] = said["sink"]
+        if pid not in self._asking:
+            return False
+        if "failed" in said:
+            text = f"sink {self._asking[pid]}: {said['code']} {said['text']}; asked again"
+            _log.warning("%s", text, extra=log_extra(LogEvent.SINK_STATE))
+        if "ended" in said:
+            del self._asking[pid]
+            kill_group(pid)
+        return True
+
     # -------------------------------------------------------------------------------- turns
 
     def _turn(self) -> None:
         """Compare what is wanted with what is here: a level, whatever was seen or missed."""
         now_s = time.monotonic()
         if self._ends:
-            self._wishes = {}
+            # Others begin at once: for a moment a sink is in two places, which is harmless.
+            self._leave_by_s = self._leave_by_s or now_s + LEAVE_S
+            if self._source.leave() or now_s >= self._leave_by_s:
+                self._wishes = {}
         elif now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s
-            self._wishes = self._folder.wishes()
+            self._wishes = self._source.look()
         for name, wish in self._wishes.items():
-            if wish.clashes_with:
+            if wish.refused:
                 continue
             if name not in self._lives:
-                self._lives[name] = Life(wish.revision, _now_ms())
-            self._feed(name, Wanted(wish.revision))
+                self._lives[name] = Life(wish.wanted, _now_ms())
+            self._feed(name, wish.wanted)
         for name in [*self._lives]:
             found = self._wishes.get(name)
-            if found is None or found.clashes_with:
+            if found is None or found.refused:
                 self._feed(name, Unwanted())
         if now_s - self._watched_s >= WATCH_S:
+            self._watch(now_s - self._watched_s)
             self._watched_s = now_s
-            self._watch_memory()
         away_ms, self._turned_ms = _now_ms() - self._turned_ms, _now_ms()
         away_ms = away_ms if away_ms > AWAY_MS else 0
         for name in sorted(self._lives, key=lambda name: self._lives[name].due_ms):
             self._feed(name, Passed(self._may_start(), away_ms))
-        self._tell(now_s)
+        self._tell()
         self._manager.on_turn(f"{sum(life.has_process for life in self._lives.values())} sinks")
 
     def _may_start(self) -> bool:
@@ -230,15 +283,25 @@ class Worker:
         starting = sum(life.holds_start(now_ms) for life in self._lives.values())
         return not self._ends and starting < self._limits.starts
 
-    def _watch_memory(self) -> None:
-        if not self._limits.memory_mib:
-            return
+    def _watch(self, since_s: float) -> None:
+        """Look what each process takes, and kill who takes too much memory."""
         for name, life in [*self._lives.items()]:
-            taken = private_bytes(life.pid) if life.has_process else None
-            if taken is not None and taken > self._limits.memory_mib * MIB:
+            if not life.has_process:
+                self._usage.pop(name, None)
+                continue
+            taken, spent_ms = private_bytes(life.pid), cpu_ms(life.pid)
+            before_ms = self._usage.get(name, Usage()).cpu_ms
+            lately = None
+            if before_ms is not None and spent_ms is not None and spent_ms >= before_ms:
+                lately = round((spent_ms - before_ms) / since_s)
+            self._usage[name] = Usage(taken, spent_ms, lately)
+            wish = self._wishes.get(name)
+            may_mib = self._limits.memory_mib if wish is None else wish.memory_mib
+            may_mib = self._limits.memory_mib if may_mib is None else may_mib
+            if taken is not None and may_mib and taken > may_mib * MIB:
                 text = (
                     f"its process took {taken // MIB} MiB of memory, more than the "
-                    f"{self._limits.memory_mib} MiB that it may; it was killed"
+                    f"{may_mib} MiB that it may; it was killed"
                 )
                 self._feed(name, TakesTooMuch(life.pid, SinkTakesTooMuchMemory.code, text))
 
@@ -248,6 +311,8 @@ class Worker:
         after, actions = step(before, given, _now_ms())
         if after is None:
             del self._lives[name]
+            self._usage.pop(name, None)
+            self._reports.pop(name, None)
             _log.info(
                 "sink %s: is no longer wanted here", name, extra=log_extra(LogEvent.SINK_STATE)
             )
@@ -260,15 +325,22 @@ class Worker:
     def _execute(self, name: str, action: LifeAction) -> None:
         match action:
             case Start():
-                asked = json.dumps({"start": str(self._wishes[name].file)}).encode() + b"\n"
-                assert self._parent.stdin is not None
-                with suppress(BrokenPipeError):  # its end is read from the other pipe
-                    self._parent.stdin.write(asked)
-                    self._parent.stdin.flush()
+                self._request_process({"start": str(self._wishes[name].file), "sink": name})
+            case Ask(request) if name not in self._asking.values():
+                text = f"sink {name}: its table is asked to {request}, as is wished"
+                _log.info("%s", text, extra=log_extra(LogEvent.SINK_STATE))
+                file = str(self._wishes[name].file)
+                self._request_process({"ask": request.value, "file": file, "sink": name})
             case AskToLeave(pid):
                 ask_to_end(pid)
             case Kill(pid):
                 kill_process(pid)
+
+    def _request_process(self, asked: Mapping[str, str]) -> None:
+        assert self._parent.stdin is not None
+        with suppress(BrokenPipeError):  # its end is read from the other pipe
+            self._parent.stdin.write(json.dumps(asked).encode() + b"\n")
+            self._parent.stdin.flush()
 
     # ------------------------------------------------------------------------- what is told
 
@@ -282,56 +354,23 @@ class Worker:
         else:
             _log.info("sink %s: %s", name, after.state.value, extra=log_extra(LogEvent.SINK_STATE))
 
-    def _tell(self, now_s: float) -> None:
-        """Write the state file when something changed, and now and then: its age counts."""
-        now_ms, wall_ms = _now_ms(), time.time_ns() // 1_000_000
-        shown = [*self._shown(wall_ms - now_ms)]
-        digest = json.dumps([{**one, "doing": ""} for one in shown])
-        if digest == self._told and now_s - self._told_s < TELL_S:
+    def _tell(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._told_s < TELL_S:
             return
-        self._told, self._told_s = digest, now_s
-        told = {"time_ms": wall_ms, "pid": os.getpid(), "sinks": shown}
-        try:
-            draft = self._state_file.with_suffix(".new")
-            draft.write_text(json.dumps(told))
-            draft.replace(self._state_file)
-        except OSError as error:
-            if not self._state_refused:
-                _log.warning("%s cannot be written: %s", self._state_file, error)
-            self._state_refused = True
-
-    def _shown(self, to_wall_ms: int) -> Iterable[Mapping[str, Any]]:
-        names = self._lives.keys() | self._wishes.keys()
-        for name in sorted(names):
-            wish, life = self._wishes.get(name), self._lives.get(name)
-            if life is not None:
-                yield shown_life(name, life, to_wall_ms)
-            elif wish is not None and wish.clashes_with:
-                error = SinksClash(
-                    f"{wish.file.name} and {wish.clashes_with.name} name the same sink",
-                    "give each sink one file",
-                )
-                yield {
-                    "sink": name,
-                    "state": LifeState.ERROR.value,
-                    "code": error.code,
-                    "text": f"{error.message} ({error.hint})",
-                }
-
-
-def shown_life(name: str, life: Life, to_wall_ms: int) -> Mapping[str, Any]:
-    """Return what is told of a sink. Times are of the wall clock."""
-    shown: dict[str, Any] = {
-        "sink": name,
-        "state": life.state.value,
-        "since_ms": life.since_ms + to_wall_ms,
-        "pid": life.pid,
-        "doing": life.doing,
-    }
-    if life.state is LifeState.ERROR:
-        shown |= {"code": life.code, "text": life.text, "tries": life.tries}
-        shown |= {"next_try_ms": (life.due_ms + to_wall_ms) // 1_000 * 1_000}
-    return shown
+        self._told_s = now_s
+        names = sorted(self._lives.keys() | self._wishes.keys())
+        told = [
+            ToldSink(
+                name,
+                self._wishes.get(name),
+                self._lives.get(name),
+                self._usage.get(name, Usage()),
+                self._reports.get(name, Report()),
+            )
+            for name in names
+        ]
+        self._source.tell(told, _now_ms())
 
 
 def cause_of(status: int) -> tuple[str, str]:

@@ -15,11 +15,19 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """One metric. Each of its series carries ``sink`` and these ``labels``."""
+    """One metric. Each of its series carries ``sink`` (``fleet``, if it is a fleet's) and these.
+
+    ``sampled``: a counter that somebody else counts; its value is asked for as a gauge's is.
+    """
 
     kind: Kind
     labels: tuple[str, ...]
     about: str
+    sampled: bool = False
+
+    @property
+    def is_asked_for(self) -> bool:
+        return self.sampled or self.kind is Kind.GAUGE
 
 
 BUILD_INFO = "headgate_build_info"
@@ -69,6 +77,21 @@ LINEAGE_EVENTS = "headgate_lineage_events_total"
 LINEAGE_DROPPED = "headgate_lineage_dropped_total"
 SIGNALS = "headgate_signals_total"
 SIGNAL_FAILURES = "headgate_signal_failures_total"
+FLEET_READ = "headgate_fleet_read_timestamp_seconds"
+FLEET_SINKS = "headgate_fleet_sinks"
+FLEET_WANTED = "headgate_fleet_wanted"
+FLEET_WORKERS = "headgate_fleet_workers"
+FLEET_SLOTS = "headgate_fleet_slots"
+FLEET_UNOWNED_SLOTS = "headgate_fleet_unowned_slots"
+FLEET_LOAD = "headgate_fleet_load"
+FLEET_REFUSED = "headgate_fleet_refused_wishes"
+FLEET_STATE = "headgate_fleet_state"
+FLEET_DRIFT = "headgate_fleet_drift"
+FLEET_RESTARTS = "headgate_fleet_restarts_total"
+FLEET_NEXT_TRY = "headgate_fleet_next_try_timestamp_seconds"
+FLEET_LAG = "headgate_fleet_lag_records"
+FLEET_MEMORY = "headgate_fleet_memory_bytes"
+FLEET_CPU = "headgate_fleet_cpu_seconds_total"
 
 _OF_PROCESS: Mapping[str, Instrument] = {
     BUILD_INFO: Instrument(Kind.GAUGE, ("version",), "Always 1; the label is the running release."),
@@ -222,4 +245,55 @@ _OF_SINK: Mapping[str, Instrument] = {
 }
 """Reported by the process that coordinates. Take their maximum by sink."""
 
-INSTRUMENTS: Mapping[str, Instrument] = {**_OF_PROCESS, **_OF_SINK}
+OF_FLEET: Mapping[str, Instrument] = {
+    FLEET_READ: Instrument(
+        Kind.GAUGE, (), "When the fleet's topics were last read to their ends; all else is of then."
+    ),
+    FLEET_SINKS: Instrument(
+        Kind.GAUGE, ("state",), "Sinks in each state (docs/guides/workers.md), lost among them."
+    ),
+    FLEET_WANTED: Instrument(
+        Kind.GAUGE, ("state",), "Sinks that people want running, paused or stopped."
+    ),
+    FLEET_WORKERS: Instrument(
+        Kind.GAUGE, ("state", "release"), "Workers that work, leave, or are lost."
+    ),
+    FLEET_SLOTS: Instrument(Kind.GAUGE, ("worker",), "Slots that a worker owns."),
+    FLEET_UNOWNED_SLOTS: Instrument(
+        Kind.GAUGE, (), "Slots that no worker owns: nobody starts the sinks in them."
+    ),
+    FLEET_LOAD: Instrument(
+        Kind.GAUGE,
+        ("worker",),
+        "What a worker carries: one for each sink, and fifty for each core used lately.",
+    ),
+    FLEET_REFUSED: Instrument(
+        Kind.GAUGE, (), "Sinks whose newest wish is not believed (HG-125), or cannot be read."
+    ),
+    FLEET_STATE: Instrument(
+        Kind.GAUGE, ("sink", "state"), "Always 1; the label is the sink's state now."
+    ),
+    FLEET_DRIFT: Instrument(
+        Kind.GAUGE,
+        ("sink", "kind"),
+        "1 while a sink works with another file, is in another state, or is wanted by nobody.",
+    ),
+    FLEET_RESTARTS: Instrument(
+        Kind.COUNTER,
+        ("sink", "code"),
+        "Processes of a sink that ended unasked, by the error's code, since this server began.",
+    ),
+    FLEET_NEXT_TRY: Instrument(
+        Kind.GAUGE, ("sink",), "When a sink in error is started again; passed: now."
+    ),
+    FLEET_LAG: Instrument(
+        Kind.GAUGE, ("sink",), "Lag that the sink's coordinator told its worker last."
+    ),
+    FLEET_MEMORY: Instrument(Kind.GAUGE, ("sink", "worker"), "Private memory of a sink's process."),
+    FLEET_CPU: Instrument(
+        Kind.COUNTER, ("sink", "worker"), "Processor time of a sink's process.", sampled=True
+    ),
+}
+"""Reported by ``headgate serve --fleet``, which reads what workers tell."""
+
+INSTRUMENTS: Mapping[str, Instrument] = {**_OF_PROCESS, **_OF_SINK, **OF_FLEET}

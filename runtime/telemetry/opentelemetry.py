@@ -98,6 +98,10 @@ class OpenTelemetry:
         made: dict[str, Any] = {}
         for name, instrument in INSTRUMENTS.items():
             match instrument.kind:
+                case Kind.COUNTER if instrument.sampled:
+                    made[name] = meter.create_observable_counter(
+                        name, [self._callback(name)], description=instrument.about
+                    )
                 case Kind.COUNTER:
                     made[name] = meter.create_counter(name, description=instrument.about)
                 case Kind.HISTOGRAM:
@@ -137,7 +141,7 @@ class OpenTelemetry:
         return kept.get(name, [])
 
 
-_FIRST_GAUGE = next(name for name, of in INSTRUMENTS.items() if of.kind is Kind.GAUGE)
+_FIRST_GAUGE = next(name for name, of in INSTRUMENTS.items() if of.is_asked_for)
 
 
 def _otlp_reader(settings: TelemetrySettings) -> Any:

@@ -14,7 +14,7 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from support.control_envelopes import EXAMPLES, envelope
 
 from headgate.control_protocol import message_encoding
-from headgate.schemas import ControlSchema, control_schemas
+from headgate.schemas import MessageSchema, control_schemas
 
 GOLDEN: dict[str, str] = json.loads(
     (Path(__file__).parent / "control_messages_v1.json").read_text("utf-8")
@@ -39,7 +39,7 @@ def test_the_fingerprints_are_the_released_ones() -> None:
 
 
 @pytest.mark.parametrize("schema", control_schemas(), ids=lambda schema: schema.name)
-def test_a_fingerprint_is_its_schemas(schema: ControlSchema) -> None:
+def test_a_fingerprint_is_its_schemas(schema: MessageSchema) -> None:
     canonical = to_parsing_canonical_form(schema.definition)
     assert fingerprint(canonical, "CRC-64-AVRO") == schema.fingerprint.hex()
 

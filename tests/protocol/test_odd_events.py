@@ -69,7 +69,7 @@ def forged(dice: random.Random, place: int, epoch: int) -> LogRecord | None:
     body = ("version", "sink", "epoch", "transaction", "member", "incarnation", "sequence")
     mutated = {key: form[key] if key in body else odd(form[key], dice) for key in form}
     try:
-        message = message_encoding._serialize(name, mutated)
+        message = message_encoding._EVENTS.serialize(name, mutated)
     except (ValueError, OverflowError, TypeError):  # not even Avro bears it
         return None
     read = message_encoding.decode(message)

@@ -14,7 +14,7 @@ import click
 import pytest
 from repository.tree import ROOT
 
-from headgate.config.load import parse
+from headgate.config.load import parse, parse_worker
 from headgate.control_protocol.errors import HeadgateError
 
 DOCUMENTS = (
@@ -82,6 +82,9 @@ def load(snippet: Snippet, monkeypatch: pytest.MonkeyPatch) -> None:
         text = text.replace(reference, f"${{env:SECRET_{number}}}")
     said = tomllib.loads(text)
     if snippet.mark in ("fragment", "edit") or snippet.at.startswith(LOADED_ELSEWHERE):
+        return
+    if snippet.mark == "worker":
+        parse_worker(text)
         return
     parse(completed(text, said) if snippet.mark == "part" else text)
 

@@ -68,6 +68,7 @@ ADAPTERS = {
         "headgate.config.sections",
         "headgate.config.setting_types",
         "headgate.config.table_settings",
+        "headgate.config.worker_settings",
     },
     "uvicorn": {
         "headgate.operations.http.server",

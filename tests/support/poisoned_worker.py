@@ -15,6 +15,7 @@ from pathlib import Path
 
 from headgate.control_protocol.errors import StopSink
 from headgate.runtime.fleet import sink_life, worker
+from headgate.runtime.fleet.folder import Folder
 from headgate.runtime.fleet.warm_parent import TurnReport, serve_forks
 
 MEMORY_MIB = 400
@@ -49,6 +50,10 @@ def run_sink(file: Path, report: TurnReport) -> None:
             run_real_sink(file, report)
 
 
+def ask_sink(file: Path, request: str) -> None:
+    """Hear nothing: a folder makes no requests."""
+
+
 def _eat(report: TurnReport) -> None:
     taken = []
     while True:
@@ -59,12 +64,14 @@ def _eat(report: TurnReport) -> None:
 
 def main() -> None:
     if sys.argv[1] == "--parent":
-        serve_forks(run_sink)
+        serve_forks(run_sink, ask_sink)
         return
     sink_life.OPENING_MS_MAX = OPENING_MS_MAX
     sink_life.LEAVING_MS_MAX = 2_000
     limits = worker.Limits(memory_mib=MEMORY_MIB)
-    worker.Worker(Path(sys.argv[1]), [sys.executable, __file__, "--parent"], limits).run()
+    folder = Path(sys.argv[1])
+    command = [sys.executable, __file__, "--parent"]
+    worker.Worker(lambda: Folder(folder), command, limits).run()
 
 
 if __name__ == "__main__":

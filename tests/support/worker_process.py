@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import psutil
 
-from headgate.runtime.fleet.worker import STATE_FILE
+from headgate.runtime.fleet.folder import STATE_FILE
 
 _SCRIPT = Path(__file__).with_name("poisoned_worker.py")
 PATIENCE_S = 120.0

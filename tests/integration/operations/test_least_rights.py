@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -69,6 +69,8 @@ ASKED = {SOURCE: "source topics", CONTROL: "control topic", MEMBERS: "consumer g
 class GuardedKafka(EmbeddedKafka):
     """Clients of the plain listener may do all; on the other one rules and passwords count."""
 
+    users: Sequence[str] = ROLES
+
     def __init__(self, home: Path, jars: Path) -> None:
         super().__init__(home, jars)
         self.guarded = f"127.0.0.1:{free_port()}"
@@ -80,7 +82,7 @@ class GuardedKafka(EmbeddedKafka):
         for key in ("listeners", "advertised.listeners"):
             text = text.replace(f"\n{key}=PLAIN", f"\n{key}=GUARDED://{self.guarded},PLAIN")
         text = text.replace(":PLAINTEXT\n", ":PLAINTEXT,GUARDED:SASL_SSL\n")
-        users = " ".join(f'user_{user}="{user}-password"' for user in ROLES)
+        users = " ".join(f'user_{user}="{user}-password"' for user in self.users)
         login = f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
         config.write_text(
             f"{text}sasl.enabled.mechanisms=PLAIN\n"

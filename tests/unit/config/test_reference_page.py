@@ -8,6 +8,7 @@ from pathlib import Path
 from headgate.config.reference_page import render
 from headgate.config.section_schema import Key, keys_of
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.worker_settings import WorkerSettings
 from headgate.kafka import client_settings as kafka_keys
 
 PAGE = Path(__file__).parents[3] / "docs/reference/settings.md"
@@ -27,7 +28,7 @@ def test_the_committed_page_is_what_the_code_generates() -> None:
 
 
 def test_every_key_has_a_sentence_and_a_unit_where_its_name_says_one() -> None:
-    for key in every_key(SinkSettings):
+    for key in (*every_key(SinkSettings), *every_key(WorkerSettings)):
         where = f"{key.section.__name__}.{key.name}"
         assert key.description.endswith("."), where
         assert bool(key.unit) == (key.hint is int), where

@@ -15,7 +15,7 @@ from repository.tree import ROOT
 from headgate.runtime.telemetry.metric_catalog import INSTRUMENTS, Kind
 
 ALERTS = ROOT / "deploy/alerts.yaml"
-DASHBOARD = ROOT / "deploy/dashboard.json"
+DASHBOARDS = [ROOT / "deploy/dashboard.json", ROOT / "deploy/dashboard-fleet.json"]
 EXPRESSIONS = {
     path: [
         rule["expr"]
@@ -24,11 +24,12 @@ EXPRESSIONS = {
     ]
     for path in [ALERTS]
 } | {
-    DASHBOARD: [
+    path: [
         target["expr"]
-        for panel in json.loads(DASHBOARD.read_text())["panels"]
+        for panel in json.loads(path.read_text())["panels"]
         for target in panel["targets"]
     ]
+    for path in DASHBOARDS
 }
 
 
@@ -46,7 +47,7 @@ def test_only_metrics_that_exist_are_asked_for(path: Path) -> None:
 @pytest.mark.parametrize("path", EXPRESSIONS, ids=lambda path: path.name)
 def test_only_labels_that_they_have_are_asked_for(path: Path) -> None:
     for expression in EXPRESSIONS[path]:
-        known = {"sink", "instance", "le"}.union(
+        known = {"sink", "fleet", "instance", "le"}.union(
             *(of.labels for name, of in INSTRUMENTS.items() if name in expression)
         )
         grouped = re.findall(r"by \(([^)]*)\)", expression)
@@ -65,7 +66,7 @@ def test_promtool_accepts_the_rules_and_their_tests() -> None:
 
 
 def test_every_alert_has_a_test() -> None:
-    rules = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
+    groups = yaml.safe_load(ALERTS.read_text())["groups"]
     cases = yaml.safe_load((ROOT / "deploy/alerts_test.yaml").read_text())["tests"]
     raised = {
         case["alertname"]
@@ -73,11 +74,12 @@ def test_every_alert_has_a_test() -> None:
         for case in test["alert_rule_test"]
         if case["exp_alerts"]
     }
-    assert raised == {rule["alert"] for rule in rules}
+    assert raised == {rule["alert"] for group in groups for rule in group["rules"]}
 
 
-def test_panels_do_not_overlap_and_have_ids_of_their_own() -> None:
-    panels = json.loads(DASHBOARD.read_text())["panels"]
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)
+def test_panels_do_not_overlap_and_have_ids_of_their_own(path: Path) -> None:
+    panels = json.loads(path.read_text())["panels"]
     places = [
         (x, y)
         for panel in panels

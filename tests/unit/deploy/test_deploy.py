@@ -28,7 +28,7 @@ def test_the_base_names_what_is_there() -> None:
     base = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())
     assert base["resources"] == [f"{name}.yaml" for name in MANIFESTS]
     named = {*base["resources"], *base["configMapGenerator"][0]["files"], "kustomization.yaml"}
-    assert named == {path.name for path in KUBERNETES.iterdir()}
+    assert named == {path.name for path in KUBERNETES.iterdir() if path.is_file()}
     assert all(manifest(name)["metadata"]["name"] == "headgate" for name in MANIFESTS)
 
 
@@ -68,6 +68,8 @@ def test_the_example_is_a_sink_file_that_listens_where_the_pod_says(
     [
         ("headgate@.service", "headgate@trips.service"),
         ("headgate-worker.service", "headgate-worker.service"),
+        ("headgate-fleet-worker.service", "headgate-fleet-worker.service"),
+        ("headgate-fleet-page.service", "headgate-fleet-page.service"),
     ],
 )
 def test_systemd_takes_the_unit(tmp_path: Path, file: str, name: str) -> None:

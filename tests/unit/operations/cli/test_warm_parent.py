@@ -28,14 +28,14 @@ def test_no_secret_is_among_the_last_words(
 
     monkeypatch.setattr(warm_parent, "run", fails)
     with pytest.raises(HeadgateError) as caught:
-        warm_parent.run_sink(file, TurnReport(-1, file))
-    said = json.dumps(failure_line(caught.value, file))
+        warm_parent.run_sink(file, TurnReport(-1, file, "sink"))
+    said = json.dumps(failure_line(caught.value, "trips"))
     assert SECRET not in said
     assert "no ***" in said
 
 
 def test_last_words_fit_into_a_line_that_is_never_torn() -> None:
-    said = failure_line(StopSink(5_000 * "\N{SNOWMAN}"), Path("/sinks/trips.toml"))
+    said = failure_line(StopSink(5_000 * "\N{SNOWMAN}"), "trips")
     assert len(json.dumps(said)) < 4_096
     assert said["needs_person"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, SinksClash
 from headgate.runtime.fleet.folder import Folder
 
 
@@ -15,38 +15,38 @@ def test_each_sink_file_is_a_wish_and_its_revision_is_its_content(tmp_path: Path
     (tmp_path / "notes.txt").write_text("no sink")
     (tmp_path / ".hidden.toml").write_text("an editor's")
     folder = Folder(tmp_path)
-    before = folder.wishes()
+    before = folder.look()
     assert list(before) == ["trips"]
-    assert folder.wishes() == before
+    assert folder.look() == before
     (tmp_path / "trips.toml").write_text('name = "trips" # changed\n')
-    assert folder.wishes()["trips"].revision != before["trips"].revision
+    assert folder.look()["trips"].wanted != before["trips"].wanted
 
 
 def test_a_file_is_gone_once_two_looks_have_missed_it(tmp_path: Path) -> None:
     file = tmp_path / "trips.toml"
     file.write_text("")
     folder = Folder(tmp_path)
-    assert "trips" in folder.wishes()
+    assert "trips" in folder.look()
     file.unlink()
-    assert "trips" in folder.wishes()
+    assert "trips" in folder.look()
     file.write_text("")
-    assert "trips" in folder.wishes()
+    assert "trips" in folder.look()
     file.unlink()
-    folder.wishes()
-    assert folder.wishes() == {}
+    folder.look()
+    assert folder.look() == {}
 
 
 def test_what_is_no_toml_is_wanted_all_the_same_and_its_process_says_why(tmp_path: Path) -> None:
     (tmp_path / "broken.toml").write_bytes(b"\xff = [")
-    assert list(Folder(tmp_path).wishes()) == ["broken"]
+    assert list(Folder(tmp_path).look()) == ["broken"]
 
 
 def test_of_two_files_that_name_one_sink_the_first_is_run(tmp_path: Path) -> None:
     for file in ("b", "a"):
         (tmp_path / f"{file}.toml").write_text('name = "trips"\n')
-    wishes = Folder(tmp_path).wishes()
-    assert wishes["a"].clashes_with is None
-    assert wishes["b"].clashes_with == tmp_path / "a.toml"
+    wishes = Folder(tmp_path).look()
+    assert wishes["a"].refused is None
+    assert isinstance(wishes["b"].refused, SinksClash)
 
 
 def test_a_folder_that_is_none_is_an_error(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from repository.tree import ROOT
 
 from headgate.runtime.fleet.sink_life import (
+    ASKED_AGAIN_MS,
+    DISAGREES_MS,
     FIRST_PAUSE_MS,
     GOOD_MS,
     HOLDS_START_MS,
@@ -20,6 +22,7 @@ from headgate.runtime.fleet.sink_life import (
     PERSONS_PAUSE_MS,
     SILENT_MS_MAX,
     TRANSITIONS,
+    Ask,
     AskToLeave,
     Ended,
     Failed,
@@ -29,17 +32,20 @@ from headgate.runtime.fleet.sink_life import (
     LifeAction,
     LifeState,
     Passed,
+    Request,
     Start,
     Started,
     TakesTooMuch,
     Turned,
     Unwanted,
     Wanted,
+    WantedState,
     shown_state,
     step,
 )
 
 PID = 7
+RUNNING, STOPPED = WantedState.RUNNING, WantedState.STOPPED
 DIES = Ended(PID, "HG-108", "its process was killed by SIGSEGV")
 
 
@@ -48,7 +54,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000
-        self.life: Life | None = Life("one", self.now_ms)
+        self.life: Life | None = Life(Wanted("one"), self.now_ms)
         self.actions: tuple[LifeAction, ...] = ()
 
     @property
@@ -180,6 +186,65 @@ def test_a_process_that_was_on_its_way_when_nobody_wanted_it_any_more_is_asked_t
     assert sink.given(Started(PID)).actions == (AskToLeave(PID),)
 
 
+def test_a_stop_that_is_wished_costs_no_process_and_a_start_begins_anew() -> None:
+    stop, start = (Wanted("one", state, number=n) for n, state in enumerate((STOPPED, RUNNING)))
+    sink = Sink().runs().given(stop)
+    assert sink.actions == (AskToLeave(PID),)
+    sink.given(Ended(PID, "HG-111", "in order"))
+    assert (sink.alive.state, sink.alive.has_process) == (LifeState.STOPPED, False)
+    assert sink.waits(1).actions == ()
+    sink.given(start).starts(8)
+
+
+def test_a_stop_that_is_wished_before_the_process_is_there_asks_it_to_leave() -> None:
+    sink = Sink().given(Passed(may_start=True), Wanted("one", STOPPED))
+    assert sink.actions == ()
+    assert sink.given(Started(PID)).actions == (AskToLeave(PID),)
+
+
+def test_a_stop_ends_the_tries_of_what_is_in_error() -> None:
+    sink = Sink().starts().given(DIES, Wanted("one", STOPPED))
+    assert sink.alive.state is LifeState.STOPPED
+    assert sink.waits(PAUSE_MS_MAX).actions == ()
+
+
+def test_a_restart_that_is_wished_leaves_in_order_and_comes_again_at_once() -> None:
+    sink = Sink().runs().given(Wanted("one", RUNNING, restarts=1))
+    assert sink.actions == (AskToLeave(PID),)
+    sink.given(Ended(PID, "HG-111", "in order")).starts(8).given(Wanted("one", RUNNING, restarts=1))
+    assert sink.actions == ()
+
+
+def test_any_new_wish_is_a_new_try_at_once() -> None:
+    sink = Sink().given(Wanted("one", RUNNING, number=1)).starts()
+    sink.given(Failed(PID, "HG-207", "bad", needs_person=True), DIES)
+    sink.given(Wanted("one", RUNNING, number=2)).starts(8)
+
+
+@pytest.mark.parametrize(
+    ("wished", "seen", "request_"),
+    [
+        ("paused", LifeState.RUNNING, Request.PAUSE),
+        ("running", LifeState.PAUSED, Request.RESUME),
+        ("running", LifeState.STOPPED, Request.START),
+        ("paused", LifeState.STOPPED, Request.START),
+    ],
+)
+def test_a_table_that_disagrees_with_the_wish_is_asked_now_and_then(
+    wished: str, seen: LifeState, request_: Request
+) -> None:
+    sink = Sink().given(Wanted("one", WantedState(wished))).runs().given(Turned(PID, seen))
+    assert sink.waits(DISAGREES_MS - 1).actions == ()
+    assert sink.waits(1).actions == (Ask(request_),)
+    assert sink.waits(ASKED_AGAIN_MS - 1).actions == ()
+    assert sink.waits(1).actions == (Ask(request_),)
+
+
+def test_a_folder_lets_the_table_say_whether_it_is_paused() -> None:
+    for seen in (LifeState.RUNNING, LifeState.PAUSED, LifeState.STOPPED):
+        assert Sink().runs().given(Turned(PID, seen)).waits(60_000).actions == ()
+
+
 def test_a_reader_calls_lost_what_nobody_has_told_of() -> None:
     assert shown_state(LifeState.RUNNING, 0, LOST_AFTER_MS - 1) is LifeState.RUNNING
     assert shown_state(LifeState.RUNNING, 0, LOST_AFTER_MS) is LifeState.LOST
@@ -204,7 +269,16 @@ def test_every_state_is_left(state: LifeState) -> None:
 
 PIDS = st.sampled_from([PID, 8])
 INPUTS = st.one_of(
-    st.sampled_from([Wanted("one"), Wanted("two"), Unwanted(), Passed(), Passed(may_start=True)]),
+    st.sampled_from(
+        [
+            Wanted("one"),
+            Wanted("two"),
+            Wanted("two", STOPPED),
+            Unwanted(),
+            Passed(),
+            Passed(may_start=True),
+        ]
+    ),
     st.builds(Turned, PIDS, st.sampled_from([LifeState.RUNNING, LifeState.PAUSED])),
     st.builds(Failed, PIDS, st.just("HG-207"), st.just("bad"), st.booleans()),
     st.builds(TakesTooMuch, PIDS, st.just("HG-109"), st.just("much")),

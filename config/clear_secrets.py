@@ -1,0 +1,64 @@
+"""Finds secrets that stand in a sink file as they are, where a reference is possible.
+
+A sink file on a machine is protected as a file is; one that travels over a topic is read by all who
+may read that. Keys that take nothing but references are none of this module's business.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headgate.config.section_schema import keys_of
+from headgate.config.setting_types import Properties, is_secret_name
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.redaction import without_url_password
+from headgate.control_protocol.secret_references import REFERENCE
+
+_REMOTE_TOKEN = re.compile(r";token=[^;]")
+"""Where the address of a Spark Connect server holds a secret."""
+
+
+def find_clear_secrets(text: str) -> list[str]:
+    """Return the keys of a valid sink file that hold a secret as it is; their values are not."""
+    document = tomllib.loads(text)
+    kafka = document.get("kafka")
+    if isinstance(kafka, dict) and isinstance(kafka.get("auth"), dict):
+        document["kafka.auth"] = kafka.pop("auth")
+    return [*_in_section(document, SinkSettings, "")]
+
+
+def _in_section(section: Mapping[str, Any], kind: type, at: str) -> Iterator[str]:
+    keys = keys_of(kind)
+    for name, value in section.items():
+        key, where = keys.get(name), f"{at}.{name}" if at else name
+        if key is None:
+            continue
+        inner = key.inner_section
+        if inner and isinstance(value, dict):
+            yield from _in_section(value, inner, where)
+        elif inner and isinstance(value, list):
+            for number, each in enumerate(value):
+                yield from _in_section(each, inner, f"{where}[{number}]")
+        elif isinstance(value, dict):
+            is_properties = key.hint is Properties or typing.get_origin(key.hint) is Mapping
+            for each, text in value.items() if is_properties else ():
+                if _is_clear(text) if is_secret_name(each) else _has_clear_password(text):
+                    yield f'{where}."{each}"'
+        elif _has_clear_password(value):
+            yield where
+
+
+def _is_clear(value: Any) -> bool:
+    return bool(value) and not (isinstance(value, str) and REFERENCE.search(value))
+
+
+def _has_clear_password(value: Any) -> bool:
+    """Return whether an address holds a password, or a token, that is no reference."""
+    if not isinstance(value, str):
+        return False
+    left = REFERENCE.sub("", value)
+    return without_url_password(left) != left or bool(_REMOTE_TOKEN.search(left))

@@ -1,0 +1,428 @@
+"""Reads and writes compacted topics, whose newest record of a key counts: those of a fleet.
+
+A reader takes committed records only, of all partitions, without joining a group. A writer writes
+several records at once, or none: who begins to write with an id ends whoever began before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import confluent_kafka as kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headgate.control_protocol.errors import (
+    FleetChangedMeanwhile,
+    FleetTopicUnfit,
+    HeadgateError,
+    MissingRights,
+    RetryLater,
+    Unreachable,
+)
+from headgate.control_protocol.identifiers import TopicId
+from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.kafka.client_settings import (
+    settings_error,
+    settings_for_offset_queries,
+    with_quiet_log,
+    without_consumer_settings,
+)
+from headgate.kafka.clients import new_admin, new_consumer, new_producer
+from headgate.kafka.control_log import PRODUCER
+from headgate.kafka.control_topic import APPEND_TIME
+
+log = redacted_logger(__name__)
+
+REQUEST_TIMEOUT_S = 10.0
+TRANSACTION_TIMEOUT_MS = 60_000
+RECORDS_PER_READ_MAX = 2_000
+_BROKER_DEFAULT = -1
+SETTINGS = {
+    "cleanup.policy": "compact",
+    "max.message.bytes": str(1024 * 1024),
+    "message.timestamp.type": APPEND_TIME,  # readers compare brokers' times, never workers'
+    # A topic of some megabytes that is read from its beginning: compacted early.
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.ms": str(10 * 60 * 1000),
+}
+_READER: dict[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "earliest",
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    # An empty partition tells its end only after this: what a command waits for.
+    "fetch.wait.max.ms": 100,
+    "fetch.error.backoff.ms": 100,
+}
+_NO_RIGHTS = {
+    kafka.KafkaError.GROUP_AUTHORIZATION_FAILED,
+    kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_NO_TOPIC = {
+    kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+    kafka.KafkaError.UNKNOWN_TOPIC_ID,
+    kafka.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - the client's own way to name local errors
+    kafka.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+}
+_FENCED = {
+    kafka.KafkaError._FENCED,  # noqa: SLF001
+    kafka.KafkaError.INVALID_PRODUCER_EPOCH,
+    kafka.KafkaError.PRODUCER_FENCED,
+    kafka.KafkaError.INVALID_TXN_STATE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedRecord:
+    """A record as it stands in its partition; ``time_ms`` is the broker's."""
+
+    topic: str
+    partition: int
+    offset: int
+    time_ms: int
+    key: str
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedValue:
+    """What is to be written: a value, or a tombstone, under a key of a partition."""
+
+    topic: str
+    partition: int
+    key: str
+    value: bytes | None
+
+
+def record_of(message: kafka.Message) -> CompactedRecord:
+    """Return a message without an error as a record; a key that is no text becomes one."""
+    return CompactedRecord(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.timestamp()[1],
+        (message.key() or b"").decode("utf-8", "replace"),
+        message.value(),
+    )
+
+
+# ------------------------------------------------------------------------------- topics themselves
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What a cluster says of a topic. One that is created anew has another id."""
+
+    topic_id: TopicId
+    partitions: int
+
+
+class TopicAdmin:
+    """Asks for topics, and creates them. Use from one thread."""
+
+    def __init__(
+        self, kafka_config: Mapping[str, str], timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._admin: AdminClient = _made(
+            kafka_config, lambda: new_admin(settings_for_offset_queries(kafka_config))
+        )
+
+    def describe(self, topic: str) -> TopicFacts | None:
+        """Return what is known of a topic; ``None`` if it does not exist.
+
+        Raises ``Unreachable``, ``MissingRights``.
+        """
+        asked = kafka.TopicCollection([topic])
+        answer = self._admin.describe_topics(asked, request_timeout=self._timeout_s)[topic]
+        try:
+            found = answer.result()
+        except kafka.KafkaException as error:
+            if error.args[0].code() in _NO_TOPIC:
+                return None
+            raise error_of_topic(topic, error) from error
+        return TopicFacts(TopicId(str(found.topic_id)), len(found.partitions))
+
+    def ensure(self, topic: str, partitions: int) -> TopicFacts:
+        """Return what is known of the topic, which is created if it is missing.
+
+        Raises ``FleetTopicUnfit``, ``Unreachable``, ``MissingRights``.
+        """
+        if found := self.describe(topic):
+            return found
+        new = NewTopic(topic, partitions, _BROKER_DEFAULT, config=SETTINGS)
+        try:
+            self._admin.create_topics([new], request_timeout=self._timeout_s)[topic].result()
+        except kafka.KafkaException as error:
+            cause = error.args[0]
+            if cause.code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+                if cause.retriable() or cause.code() < 0:
+                    raise error_of_topic(topic, error) from error
+                raise FleetTopicUnfit(
+                    f"topic {topic} is missing and cannot be created: {cause.str()}",
+                    f"create it with {partitions} partitions and cleanup.policy=compact, or allow "
+                    "the principal to create it",
+                ) from error
+        deadline_s = time.monotonic() + self._timeout_s
+        while (found := self.describe(topic)) is None:  # brokers learn of it one after the other
+            if time.monotonic() > deadline_s:
+                raise Unreachable(f"topic {topic} was created but does not show up")
+            time.sleep(0.05)
+        return found
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+class CompactedReader:
+    """Reads all partitions of some topics from their beginning, and goes on as records come.
+
+    ``group_id`` is not joined; brokers are asked for its coordinator all the same. Use from one
+    thread.
+    """
+
+    def __init__(
+        self, kafka_config: Mapping[str, str], group_id: str, partitions: Mapping[str, int]
+    ) -> None:
+        config = {
+            **with_quiet_log(kafka_config),
+            **_READER,
+            "group.id": group_id,
+            "error_cb": _hear,
+        }
+        self._consumer: kafka.Consumer = _made(kafka_config, lambda: new_consumer(config))
+        places = [
+            kafka.TopicPartition(topic, number, kafka.OFFSET_BEGINNING)
+            for topic, count in partitions.items()
+            for number in range(count)
+        ]
+        self._behind = {(at.topic, at.partition) for at in places}
+        self._consumer.assign(places)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Return whether each partition has been read to where it ended once."""
+        return not self._behind
+
+    def read(self, timeout_s: float) -> list[CompactedRecord]:
+        """Return the next records, in the order of each partition; none after this time.
+
+        Raises ``MissingRights``, ``Unreachable`` if a topic is gone.
+        """
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return []
+        more = self._consumer.consume(RECORDS_PER_READ_MAX, timeout=0)
+        return [record for message in (first, *more) if (record := self._heard(message))]
+
+    def read_to_end(self, patience_s: float) -> list[CompactedRecord]:
+        """Return all records up to the topics' ends. Raises ``Unreachable`` after this time."""
+        until_s = time.monotonic() + patience_s
+        found: list[CompactedRecord] = []
+        while self._behind:
+            found += self.read(0.2)
+            if self._behind and time.monotonic() > until_s:
+                topic = min(topic for topic, _ in self._behind)
+                raise Unreachable(
+                    f"topic {topic} could not be read to its end within {patience_s:g} s",
+                    "check bootstrap.servers and that the brokers run",
+                )
+        return found
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _heard(self, message: kafka.Message) -> CompactedRecord | None:
+        error = message.error()
+        if error is None:
+            return record_of(message)
+        if error.code() == kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001
+            self._behind.discard((message.topic(), message.partition()))
+        elif error.code() in _NO_RIGHTS | _NO_TOPIC:
+            raise error_of_topic(message.topic() or "of the fleet", kafka.KafkaException(error))
+        return None
+
+
+# ---------------------------------------------------------------------------------------- writing
+
+
+class TransactionalWriter:
+    """Writes several records at once, or none. Beginning it ends whoever began before (FLEET-5).
+
+    So what is read after ``begin`` is what the next ``write`` changes: if somebody else begins in
+    between, the write fails, and has changed nothing.
+    """
+
+    def __init__(
+        self,
+        kafka_config: Mapping[str, str],
+        transactional_id: str,
+        timeout_s: float = 3 * REQUEST_TIMEOUT_S,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._id = transactional_id
+        config = {
+            **without_consumer_settings(with_quiet_log(kafka_config)),
+            **PRODUCER,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            "linger.ms": 20,  # thousands of wishes in few requests
+            "error_cb": _hear,
+        }
+        # The client wants it below the transaction's own limit.
+        config["delivery.timeout.ms"] = int(timeout_s * 1000)
+        self._producer: kafka.Producer = _made(kafka_config, lambda: new_producer(config))
+
+    def begin(self) -> None:
+        """End whoever began before, and wait for what they had under way.
+
+        Raises ``Unreachable``, ``MissingRights``.
+        """
+        try:
+            self._producer.init_transactions(self._timeout_s)
+        except kafka.KafkaException as error:
+            raise self._error(error) from error
+
+    def write(self, records: Iterable[KeyedValue]) -> None:
+        """Write all of them, or none.
+
+        Raises ``FleetChangedMeanwhile`` if somebody else began (nothing is written), and
+        ``RetryLater`` if nobody knows whether it is.
+        """
+        try:
+            self._producer.begin_transaction()
+            for record in records:
+                self._produce(record)
+            self._producer.commit_transaction(self._timeout_s)
+        except kafka.KafkaException as error:
+            raise self._error(error) from error
+
+    def _produce(self, record: KeyedValue) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic, record.value, record.key.encode(), partition=record.partition
+                )
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                return
+
+    def _error(self, error: kafka.KafkaException) -> HeadgateError:
+        cause = error.args[0]
+        if cause.code() in _FENCED or "fenced" in cause.str():
+            return FleetChangedMeanwhile(
+                f"somebody else changes the fleet {self._id} at the same time; nothing was changed",
+                "run the command again: it begins with what the fleet is now",
+            )
+        if cause.code() in _NO_RIGHTS:
+            return MissingRights(
+                f"the cluster refuses this client to write as {self._id}: {cause.str()}",
+                "allow the principal to write to the fleet's topic, and that transactional id",
+            )
+        return RetryLater(
+            f"the brokers did not confirm the change of the fleet {self._id}: {cause.str()}",
+            "run the command again: it begins with what the fleet is now",
+        )
+
+
+class CompactedProducer:
+    """Writes single records, and waits for none: the next one of a key says more. Use from one
+    thread."""
+
+    def __init__(self, kafka_config: Mapping[str, str]) -> None:
+        config = {
+            **without_consumer_settings(with_quiet_log(kafka_config)),
+            **PRODUCER,
+            "linger.ms": 50,
+            "delivery.timeout.ms": 30_000,
+            "error_cb": _hear,
+        }
+        self._open: Callable[[], kafka.Producer] = lambda: _made(
+            kafka_config, lambda: new_producer(config)
+        )
+        self._failed: list[str] = []
+        self._producer: kafka.Producer = self._open()
+
+    def write(self, record: KeyedValue) -> bool:
+        """Return whether the client took it; it does not while its queue is full."""
+        try:
+            self._producer.produce(
+                record.topic,
+                record.value,
+                record.key.encode(),
+                partition=record.partition,
+                on_delivery=self._on_delivery,
+            )
+        except BufferError:
+            return False
+        except kafka.KafkaException as error:
+            self._on_error(error)
+            return False
+        return True
+
+    def failures(self) -> Sequence[str]:
+        """Return why records were not written since the last call, once each."""
+        self._turn(lambda: self._producer.poll(0))
+        failed, self._failed = self._failed, []
+        return sorted({*failed})
+
+    def flush(self, timeout_s: float) -> None:
+        self._turn(lambda: self._producer.flush(timeout_s))
+
+    def _turn(self, act: Callable[[], object]) -> None:
+        """Let the client work. It raises what is fatal to it, also out of our callback."""
+        try:
+            act()
+        except kafka.KafkaException as error:
+            self._on_error(error)
+        except SystemError as error:
+            self._on_error(error.__cause__ or error)
+
+    def _on_error(self, error: BaseException) -> None:
+        """Begin anew after a fatal error, such as a missing right: it writes nothing any more."""
+        cause: Any = error.args[0] if error.args else None
+        is_known = isinstance(cause, kafka.KafkaError)
+        self._failed.append(cause.str() if is_known else str(error))
+        if not is_known or cause.fatal():
+            self._producer = self._open()
+
+    def _on_delivery(self, error: kafka.KafkaError | None, _: kafka.Message) -> None:
+        if error is not None:
+            self._failed.append(error.str())
+
+
+def error_of_topic(topic: str, error: kafka.KafkaException) -> HeadgateError:
+    """Translate a failed request about a fleet's topic."""
+    cause = error.args[0]
+    if cause.code() in _NO_RIGHTS:
+        return MissingRights(
+            f"topic {topic}: the cluster refuses this client: {cause.str()}",
+            "allow the principal to describe, read and write it",
+        )
+    if cause.code() in _NO_TOPIC:
+        return FleetTopicUnfit(
+            f"topic {topic} does not exist",
+            "headgate fleet apply creates it; or correct fleet.name",
+        )
+    return Unreachable(
+        f"topic {topic}: the Kafka cluster did not answer: {cause.str()}",
+        "check bootstrap.servers and that the brokers run",
+    )
+
+
+def _made(kafka_config: Mapping[str, str], make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except (kafka.KafkaException, ValueError, TypeError) as error:
+        raise settings_error(error, kafka_config) from error
+
+
+def _hear(error: kafka.KafkaError) -> None:
+    log.debug("fleet: %s", error.str())

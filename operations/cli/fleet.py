@@ -1,0 +1,320 @@
+"""Defines ``headgate fleet``: commands that say what is wanted of many sinks, and show what is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headgate.control_protocol.redaction import printable
+from headgate.operations.cli.options import as_json_option, load_worker_settings
+from headgate.operations.terminal import print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.config.worker_settings import WorkerSettings
+    from headgate.runtime.fleet.fleet_changes import PlanChange
+    from headgate.runtime.fleet.fleet_view import FleetView, SinkView, WorkerView
+
+WATCH_S = 2.0
+_LINES_MAX = 40
+
+_dry_run = click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
+_sinks = click.argument("sinks", nargs=-1, required=True)
+
+
+@click.group()
+@click.option(
+    "--fleet",
+    "file",
+    default="worker.toml",
+    envvar="HEADGATE_FLEET",
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file that the fleet's workers have; or set HEADGATE_FLEET.",
+)
+@click.pass_context
+def fleet(ctx: click.Context, file: Path) -> None:
+    """Say what is wanted of many sinks on many workers, and see what is.
+
+    Wishes are stored on a topic of Kafka, and followed by `headgate worker FILE`
+    (docs/guides/fleet.md). Each command changes all that it names, or nothing.
+    """
+    ctx.obj = file
+
+
+def _settings(ctx: click.Context) -> WorkerSettings:
+    return load_worker_settings(ctx, ctx.obj)
+
+
+@fleet.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--prune", is_flag=True, help="Remove sinks that the folder does not name.")
+@click.option(
+    "--memory-mib",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Private memory that each sink's process may take; 0: as its worker says.",
+)
+@_dry_run
+@click.pass_context
+def apply(ctx: click.Context, folder: Path, *, prune: bool, memory_mib: int, dry_run: bool) -> None:
+    """Let the fleet follow the sink files of a folder: all of them, or none.
+
+    A sink that is there keeps its place and its state; one that is new goes to the least loaded
+    worker. Creates the fleet's topics if they are missing.
+    """
+    settings = _settings(ctx)
+    from headgate.runtime.fleet.fleet_changes import Wanting, plan_apply
+    from headgate.runtime.fleet.sink_files import read_sink_files
+
+    files = read_sink_files(folder)
+    wanted = {name: Wanting(text, memory_mib) for name, text in files.items()}
+    lines = _change(settings, plan_apply(wanted, prune=prune), dry_run=dry_run, creates=True)
+    counts = [sum(line.startswith(sign) for line in lines) for sign in "+~-"]
+    changed = "{} added, {} changed, {} removed".format(*counts)
+    click.echo(f"{len(files)} files: {changed}{' (dry run)' if dry_run else ''}")
+
+
+def _command_of_state(name: str, state: str, text: str) -> click.Command:
+    @fleet.command(name, help=text)
+    @_sinks
+    @_dry_run
+    @click.pass_context
+    def command(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None:
+        settings = _settings(ctx)
+        from headgate.runtime.fleet.fleet_changes import plan_state
+        from headgate.runtime.fleet.sink_life import WantedState
+
+        _say(settings, plan_state(sinks, WantedState(state)), dry_run=dry_run)
+
+    return command
+
+
+_command_of_state("pause", "paused", "Let sinks fetch nothing until they are resumed.")
+_command_of_state("resume", "running", "Let paused sinks fetch again.")
+_command_of_state("stop", "stopped", "End the processes of sinks until they are started.")
+_command_of_state("start", "running", "Let stopped sinks work again.")
+
+
+@fleet.command()
+@_sinks
+@_dry_run
+@click.pass_context
+def restart(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None:
+    """Let the processes of sinks leave in order, and come again; an error is tried at once."""
+    settings = _settings(ctx)
+    from headgate.runtime.fleet.fleet_changes import plan_restart
+
+    _say(settings, plan_restart(sinks), dry_run=dry_run)
+
+
+@fleet.command()
+@_sinks
+@_dry_run
+@click.pass_context
+def remove(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None:
+    """Let sinks leave for good; their tables, groups and topics stay."""
+    settings = _settings(ctx)
+    from headgate.runtime.fleet.fleet_changes import plan_remove
+
+    _say(settings, plan_remove(sinks), dry_run=dry_run)
+
+
+@fleet.command()
+@click.argument("sink")
+@click.argument("participants", type=click.IntRange(min=1, max=1_000))
+@_dry_run
+@click.pass_context
+def scale(ctx: click.Context, sink: str, *, participants: int, dry_run: bool) -> None:
+    """Let so many processes share the partitions of a sink, on different workers if there are."""
+    settings = _settings(ctx)
+    from headgate.runtime.fleet.fleet_changes import plan_scale
+
+    _say(settings, plan_scale(sink, participants), dry_run=dry_run)
+
+
+@fleet.command()
+@_sinks
+@click.option("--to", "worker", required=True, help="The worker that shall have them.")
+@_dry_run
+@click.pass_context
+def move(ctx: click.Context, sinks: tuple[str, ...], *, worker: str, dry_run: bool) -> None:
+    """Let sinks go to another worker; the balancer leaves them there."""
+    settings = _settings(ctx)
+    from headgate.runtime.fleet.fleet_changes import plan_move
+
+    _say(settings, plan_move(sinks, worker), dry_run=dry_run)
+
+
+@fleet.command()
+@click.argument("worker")
+@click.option("--timeout", "timeout_s", default=120.0, show_default=True, help="Seconds to wait.")
+@_dry_run
+@click.pass_context
+def drain(ctx: click.Context, worker: str, *, timeout_s: float, dry_run: bool) -> None:
+    """Let all sinks of a worker go to the others, and wait for it: before a maintenance.
+
+    Once it is started again, it takes sinks again.
+    """
+    settings = _settings(ctx)
+    from headgate.runtime.fleet.fleet_changes import plan_drain
+
+    _say(settings, plan_drain(worker), dry_run=dry_run)
+    if not dry_run:
+        _wait_until_drained(settings, worker, timeout_s)
+        click.echo(f"worker {worker} runs no sink; end it when you like")
+
+
+@fleet.command("list")
+@click.option("--workers", is_flag=True, help="Show the workers instead of the sinks.")
+@click.option("--watch", is_flag=True, help="Show it again every two seconds.")
+@as_json_option
+@click.pass_context
+def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool) -> None:
+    """Show what is wanted beside what is: states, workers, errors, next tries.
+
+    Exit code 1: a sink is in error or lost, or a wish is not believed; 3: no worker tells anything.
+    """
+    settings = _settings(ctx)
+    from headgate.control_protocol.errors import WorkersSilent
+    from headgate.runtime.fleet.fleet_topics import FleetReader
+
+    with closing(FleetReader(settings)) as reader:
+        reader.read_to_end()
+        while True:
+            found = reader.view()
+            if watch:
+                click.clear()
+            _show(found, workers=workers, as_json=as_json)
+            if not watch:
+                break
+            until_s = time.monotonic() + WATCH_S
+            while (left_s := until_s - time.monotonic()) > 0:
+                reader.poll(left_s)
+    if found.sinks and all(worker.lost for worker in found.workers.values()):
+        raise WorkersSilent(
+            f"no worker of the fleet {settings.fleet.name} tells anything",
+            "start one with headgate worker FILE; sinks that still run go on",
+        )
+    ctx.exit(int(any(sink.needs_attention for sink in found.sinks.values())))
+
+
+@fleet.command()
+@click.argument("sink")
+@click.pass_context
+def show(ctx: click.Context, sink: str) -> None:
+    """Print a sink's file as its process reads it, for commands such as headgate status."""
+    settings = _settings(ctx)
+    from headgate.control_protocol.errors import ConfigurationError
+    from headgate.runtime.fleet.fleet_records import sink_of_key
+    from headgate.runtime.fleet.fleet_topics import FleetReader
+    from headgate.runtime.fleet.sink_files import with_own_control_topic
+
+    with closing(FleetReader(settings)) as reader:
+        reader.read_to_end()
+        found = reader.view().sinks.get(sink)
+    if found is None or found.wish is None:
+        raise ConfigurationError(f"the fleet has no sink {sink}", "headgate fleet list shows them")
+    click.echo(with_own_control_topic(found.wish.file, sink_of_key(sink)), nl=False)
+
+
+# -------------------------------------------------------------------------------------- changing
+
+
+def _change(
+    settings: WorkerSettings, plan_change: PlanChange, *, dry_run: bool, creates: bool = False
+) -> list[str]:
+    """Make the change, print how it differs, and return the lines."""
+    from headgate.operations.control.operator_claim import actor
+    from headgate.runtime.fleet.fleet_topics import change_fleet
+
+    plan = change_fleet(settings, plan_change, actor(), dry_run=dry_run, creates=creates)
+    shown = plan.lines if dry_run else [line for line in plan.lines if not line.startswith(" ")]
+    some = shown if dry_run else shown[:_LINES_MAX]
+    for line in some:
+        click.echo(printable(line))
+    if len(shown) > len(some):
+        click.echo(f"... and {len(shown) - len(some)} more")
+    return [*plan.lines]
+
+
+def _say(settings: WorkerSettings, plan_change: PlanChange, *, dry_run: bool) -> None:
+    if not _change(settings, plan_change, dry_run=dry_run):
+        click.echo("nothing to change: that is wished already")
+
+
+def _wait_until_drained(settings: WorkerSettings, worker: str, timeout_s: float) -> None:
+    from headgate.control_protocol.errors import WorkersSilent
+    from headgate.runtime.fleet.fleet_topics import FleetReader
+
+    def is_drained(found: FleetView) -> bool:
+        told = found.workers.get(worker)
+        return told is None or (told.observed.leaving and not told.observed.processes)
+
+    until_s = time.monotonic() + timeout_s
+    with closing(FleetReader(settings)) as reader:
+        reader.read_to_end()
+        while not is_drained(reader.view()):
+            if time.monotonic() > until_s:
+                raise WorkersSilent(
+                    f"worker {worker} has not given all its sinks away within {timeout_s:g} s",
+                    "the wish stays; headgate fleet list --workers shows how far it is",
+                )
+            reader.poll(0.5)
+
+
+# --------------------------------------------------------------------------------------- showing
+
+
+def _show(found: FleetView, *, workers: bool, as_json: bool) -> None:
+    show_sink: Callable[[Any], str] = _sink_line
+    some: Mapping[str, Any] = found.workers if workers else found.sinks
+    if as_json:
+        from headgate.operations.status.fleet_documents import sink_document, worker_document
+
+        document: Callable[[Any], Any] = worker_document if workers else sink_document
+        print_json([document(each) for each in some.values()])
+        return
+    show_one = _worker_line if workers else show_sink
+    for each in some.values():
+        click.echo(printable(show_one(each)))
+
+
+def _sink_line(sink: SinkView) -> str:
+    line = f"{sink.key:<30} {sink.state.value:<9} {_where(sink):<16}"
+    parts = [*_parts(sink)]
+    return " ".join([line, *parts]).rstrip()
+
+
+def _where(sink: SinkView) -> str:
+    return (sink.observed.worker if sink.observed else sink.worker) or "-"
+
+
+def _parts(sink: SinkView) -> Iterator[str]:
+    if sink.wish is None:
+        yield "unwanted"
+    elif sink.drift:
+        yield f"wanted {sink.wish.state.value}" if sink.drift == "state" else "runs another file"
+    if sink.next_try_ms is not None:
+        at = datetime.fromtimestamp(sink.next_try_ms / 1_000, UTC).strftime("%H:%M:%SZ")
+        yield f"next try {at if sink.next_try_ms > time.time_ns() // 1_000_000 else 'now'}"
+    if sink.code:
+        yield f"{sink.code} {sink.text}"
+    elif sink.observed:
+        yield sink.observed.doing
+    if sink.refused:
+        yield sink.refused
+
+
+def _worker_line(worker: WorkerView) -> str:
+    observed = worker.observed
+    state = "lost" if worker.lost else "leaving" if observed.leaving else "works"
+    counts = f"{observed.processes} sinks, {len(observed.slots)} slots, headgate {observed.release}"
+    return f"{observed.worker:<30} {state:<9} {counts}"

@@ -1,0 +1,68 @@
+"""Puts what is known of a fleet into gauges. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from headgate.operations.http.fleet_knowledge import Known
+from headgate.operations.http.fleet_page import worker_loads
+from headgate.runtime.fleet.fleet_view import FleetView, SinkView
+from headgate.runtime.fleet.sink_life import LifeState, WantedState
+from headgate.runtime.telemetry import metric_catalog as names
+from headgate.runtime.telemetry.meters import Gauge
+
+
+def fleet_gauges(known: Known) -> list[Gauge]:
+    """Return all series of a fleet; each has the label ``fleet``."""
+    series = [*_of_fleet(known)]
+    for sink in known.fleet.sinks.values():
+        series += _of_sink(sink)
+    return [Gauge(g.name, g.value, {"fleet": known.name, **g.labels}) for g in series]
+
+
+def _of_fleet(known: Known) -> Iterable[Gauge]:
+    fleet = known.fleet
+    yield Gauge(names.FLEET_READ, known.now_ms / 1_000)
+    states = Counter(sink.state for sink in fleet.sinks.values())
+    wanted = Counter(sink.wish.state for sink in fleet.sinks.values() if sink.wish)
+    for state in LifeState:
+        yield Gauge(names.FLEET_SINKS, states[state], {"state": state.value})
+    for wish in WantedState:
+        yield Gauge(names.FLEET_WANTED, wanted[wish], {"state": wish.value})
+    yield Gauge(names.FLEET_UNOWNED_SLOTS, len(known.unowned_slots))
+    yield Gauge(names.FLEET_REFUSED, sum(bool(sink.refused) for sink in fleet.sinks.values()))
+    yield from _of_workers(fleet)
+
+
+def _of_workers(fleet: FleetView) -> Iterable[Gauge]:
+    kinds = Counter(
+        ("lost" if w.lost else "leaves" if w.observed.leaving else "works", w.observed.release)
+        for w in fleet.workers.values()
+    )
+    for (state, release), count in sorted(kinds.items()):
+        yield Gauge(names.FLEET_WORKERS, count, {"state": state, "release": release})
+    for name, worker in fleet.workers.items():
+        if not worker.lost:
+            yield Gauge(names.FLEET_SLOTS, len(worker.observed.slots), {"worker": name})
+    for name, load in worker_loads(fleet).items():
+        yield Gauge(names.FLEET_LOAD, load, {"worker": name})
+
+
+def _of_sink(sink: SinkView) -> Iterable[Gauge]:
+    of_sink = {"sink": sink.key}
+    yield Gauge(names.FLEET_STATE, 1, {**of_sink, "state": sink.state.value})
+    if sink.drift:
+        yield Gauge(names.FLEET_DRIFT, 1, {**of_sink, "kind": sink.drift.value})
+    if sink.next_try_ms is not None:
+        yield Gauge(names.FLEET_NEXT_TRY, sink.next_try_ms / 1_000, of_sink)
+    told = sink.observed
+    if told is None:
+        return
+    if told.lag_records is not None:
+        yield Gauge(names.FLEET_LAG, told.lag_records, of_sink)
+    at = {**of_sink, "worker": told.worker}
+    if told.memory_bytes is not None:
+        yield Gauge(names.FLEET_MEMORY, told.memory_bytes, at)
+    if told.cpu_ms is not None:
+        yield Gauge(names.FLEET_CPU, told.cpu_ms / 1_000, at)

@@ -1,0 +1,369 @@
+"""Renders the pages of a fleet: all of its sinks and workers, and one sink. Pure.
+
+Nothing here asks a sink, a catalog or a group. Every text comes from records that others wrote, and
+is escaped where it is put into the page.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import quote, urlencode
+
+from headgate.operations.http.charts import draw_bar_chart, format_number
+from headgate.operations.http.fleet_knowledge import Known
+from headgate.operations.http.page_parts import (
+    describe_age,
+    describe_duration,
+    escape_text,
+    format_epoch_ms,
+    render_facts,
+    render_page,
+    render_table,
+)
+from headgate.runtime.fleet.fleet_view import Drift, FleetView, SinkView, WorkerView
+from headgate.runtime.fleet.placement import load_of
+from headgate.runtime.fleet.sink_life import LifeState, WantedState
+
+ROWS_PER_PAGE = 200
+_CHARTED = 12
+_TEXT_SHOWN = 400
+_COLOURS = {
+    LifeState.ERROR: " bad",
+    LifeState.LOST: " bad",
+    LifeState.IDLE: " unknown",
+    LifeState.STARTING: " unknown",
+    LifeState.STOPPING: " unknown",
+}
+_DRIFTS = {
+    Drift.FILE: "works with another file than the wanted one",
+    Drift.STATE: "is not as is wanted",
+    Drift.UNWANTED: "is wanted by nobody",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which sinks of the list somebody wants to see. ``kind``: a state, ``drift``, ``refused``."""
+
+    text: str = ""
+    kind: str = ""
+    number: int = 1
+
+    def link(self) -> str:
+        named = {"q": self.text, "show": self.kind, "page": str(self.number)}
+        told = {k: v for k, v in named.items() if v and (k, v) != ("page", "1")}
+        return escape_text(f"/?{urlencode(told)}" if told else "/")
+
+
+def fleet_page(known: Known, choice: Choice) -> str:
+    """Return the list of sinks, those that need somebody first, then the worst lag first."""
+    fleet = known.fleet
+    chosen = [sink for sink in ordered(fleet.sinks.values()) if _is_chosen(sink, choice)]
+    pages = max(1, -(-len(chosen) // ROWS_PER_PAGE))
+    number = min(max(1, choice.number), pages)
+    shown = chosen[(number - 1) * ROWS_PER_PAGE : number * ROWS_PER_PAGE]
+    alive = sum(not worker.lost for worker in fleet.workers.values())
+    body = [
+        f"<h1>Fleet {escape_text(known.name)}</h1>",
+        f'<p class="pale">{_count(len(fleet.sinks), "sink")} on {_count(alive, "worker")}</p>',
+        _staleness(known),
+        _unowned(known),
+        _choices(fleet, choice),
+        _search(choice),
+        _sinks(shown, known.now_ms),
+        _pages(len(chosen), len(fleet.sinks), pages, replace(choice, number=number)),
+        "<h2>Workers</h2>",
+        _workers(fleet, known.now_ms),
+        f'<h2>Load</h2><div class="pictures">{_charts(fleet)}</div>',
+    ]
+    return render_page(f"Fleet {known.name}", body, known.now_ms)
+
+
+def fleet_sink_page(known: Known, sink: SinkView) -> str:
+    """Return what is wanted of one sink, and what is seen of it."""
+    now_ms = known.now_ms
+    body = [
+        '<p class="pale"><a href="/">all sinks</a></p>',
+        f"<h1>{escape_text(sink.key)}</h1>",
+        f'<p>{_badge(sink)} <span class="pale">{_place(sink)}</span></p>',
+        _staleness(known),
+        *(f'<p class="error">{text}</p>' for text in _complaints(sink, now_ms)),
+        render_facts({name: _shortened(value) for name, value in _facts(sink, now_ms)}),
+    ]
+    if sink.wish is not None:
+        status = f"/sinks/{_in_path(sink.key)}/status"
+        body.append(f'<p><a href="{status}">offsets, commits, participants</a>: asks the sink</p>')
+    if sink.elsewhere:
+        rows = [
+            (escape_text(each.worker), str(each.slot), escape_text(each.state.value))
+            for each in sink.elsewhere
+        ]
+        body += [
+            "<h2>Told of it elsewhere</h2>",
+            render_table(("worker", "slot", "state"), rows, {1}),
+        ]
+    return render_page(f"{sink.key}: {sink.state.value}", body, now_ms)
+
+
+def unknown_fleet_page(name: str, problem: str, now_ms: int) -> str:
+    """Return the page of a fleet of which nothing was read yet."""
+    body = [
+        f"<h1>Fleet {escape_text(name)}</h1>",
+        f'<p class="error"><b>Nothing is known yet</b>: {escape_text(problem)}</p>',
+    ]
+    return render_page(f"Fleet {name}", body, now_ms)
+
+
+# -------------------------------------------------------------------------------------- the list
+
+
+def ordered(sinks: Iterable[SinkView]) -> list[SinkView]:
+    """Return those that need somebody first; then the largest lag first, what is unknown last."""
+
+    def rank(sink: SinkView) -> tuple[bool, int, str]:
+        lag = sink.observed.lag_records if sink.observed else None
+        return (not sink.needs_attention, 1 if lag is None else -lag, sink.key)
+
+    return sorted(sinks, key=rank)
+
+
+def _is_chosen(sink: SinkView, choice: Choice) -> bool:
+    if choice.kind and choice.kind not in _kinds(sink):
+        return False
+    words = choice.text.casefold().split()
+    if not words:
+        return True
+    told = sink.observed
+    said = (sink.key, sink.worker, told.worker if told else "", sink.code, sink.text, sink.refused)
+    text = "\n".join(said).casefold()
+    return all(word in text for word in words)
+
+
+def _kinds(sink: SinkView) -> set[str]:
+    kinds = {sink.state.value}
+    if sink.drift:
+        kinds.add("drift")
+    if sink.refused:
+        kinds.add("refused")
+    return kinds
+
+
+def _choices(fleet: FleetView, choice: Choice) -> str:
+    counts: Counter[str] = Counter()
+    for sink in fleet.sinks.values():
+        counts.update(_kinds(sink))
+    kinds = [*(state.value for state in LifeState), "drift", "refused"]
+    links = [_choice_link("all", len(fleet.sinks), "", choice)]
+    links += [
+        _choice_link(kind, counts[kind], kind, choice)
+        for kind in kinds
+        if counts[kind] or kind == choice.kind
+    ]
+    return f'<div class="choices">{"".join(links)}</div>'
+
+
+def _choice_link(label: str, count: int, kind: str, choice: Choice) -> str:
+    current = ' aria-current="true"' if kind == choice.kind else ""
+    link = replace(choice, kind=kind, number=1).link()
+    return f'<a href="{link}"{current}>{escape_text(label)} {count:,}</a>'
+
+
+def _search(choice: Choice) -> str:
+    kept = f'<input type="hidden" name="show" value="{escape_text(choice.kind)}">'
+    return (
+        '<form action="/" method="get">'
+        f'<input type="search" name="q" value="{escape_text(choice.text)}" maxlength="200" '
+        'placeholder="sink, worker, code or text" aria-label="Search">'
+        f"{kept if choice.kind else ''}<button>Search</button></form>"
+    )
+
+
+def _sinks(sinks: Sequence[SinkView], now_ms: int) -> str:
+    heads = ("sink", "state", "lag", "worker", "since", "next try", "error")
+    rows = ([*_sink_row(sink, now_ms)] for sink in sinks)
+    return render_table(heads, rows, {2}, {6}, cards=True)
+
+
+def _sink_row(sink: SinkView, now_ms: int) -> Iterable[str]:
+    yield f'<a href="/sinks/{_in_path(sink.key)}">{escape_text(sink.key)}</a>'
+    yield _badge(sink)
+    lag = sink.observed.lag_records if sink.observed else None
+    yield "" if lag is None else format_number(lag)
+    yield escape_text(_worker_of(sink))
+    yield describe_age(sink.since_ms, now_ms) if sink.since_ms else ""
+    yield _next_try(sink, now_ms)
+    said = f"{sink.code} {sink.text}".strip()
+    yield escape_text(_shortened("; ".join(filter(None, (said, sink.refused)))))
+
+
+def _badge(sink: SinkView) -> str:
+    state = f'<span class="state{_COLOURS.get(sink.state, "")}">{sink.state.value}</span>'
+    wish = sink.wish
+    if wish is None:
+        return f'{state} <span class="pale">not wanted</span>'
+    if sink.drift is Drift.FILE:
+        return f'{state} <span class="pale">another file</span>'
+    if sink.drift or WantedState.RUNNING != wish.state.value != sink.state.value:
+        return f'{state} <span class="pale">wanted {escape_text(wish.state.value)}</span>'
+    return state
+
+
+def _next_try(sink: SinkView, now_ms: int) -> str:
+    if sink.next_try_ms is None:
+        return ""
+    left_ms = sink.next_try_ms - now_ms
+    return "now" if left_ms <= 0 else f"in {describe_duration(left_ms / 1_000)}"
+
+
+def _worker_of(sink: SinkView) -> str:
+    return sink.observed.worker if sink.observed else sink.worker
+
+
+def _pages(matching: int, total: int, pages: int, choice: Choice) -> str:
+    said = f"{matching:,} of {total:,} sinks" if matching != total else _count(total, "sink")
+    if pages == 1:
+        return f'<p class="pale">{said}</p>'
+    links = []
+    for label, number in (("before", choice.number - 1), ("next", choice.number + 1)):
+        if 1 <= number <= pages:
+            links.append(f'<a href="{replace(choice, number=number).link()}">{label}</a>')
+    where = f'<span class="pale">{said}, page {choice.number} of {pages}</span>'
+    return f'<div class="choices">{where}{"".join(links)}</div>'
+
+
+# ------------------------------------------------------------------------------ workers and load
+
+
+def _workers(fleet: FleetView, now_ms: int) -> str:
+    heads = ("worker", "state", "sinks", "slots", "memory", "release", "told")
+    rows = ([*_worker_row(worker, now_ms)] for worker in fleet.workers.values())
+    return render_table(heads, rows, {2, 3, 4}, cards=True)
+
+
+def _worker_row(worker: WorkerView, now_ms: int) -> Iterable[str]:
+    told = worker.observed
+    state, colour = ("lost", " bad") if worker.lost else ("works", "")
+    if told.leaving and not worker.lost:
+        state, colour = "leaves", " unknown"
+    yield escape_text(told.worker)
+    yield f'<span class="state{colour}">{state}</span>'
+    yield str(told.processes)
+    yield str(len(told.slots))
+    yield _bytes(told.memory_bytes)
+    yield escape_text(told.release)
+    yield describe_age(worker.told_ms, now_ms)
+
+
+def _charts(fleet: FleetView) -> str:
+    lags = {
+        sink.key: float(sink.observed.lag_records)
+        for sink in fleet.sinks.values()
+        if sink.observed and sink.observed.lag_records
+    }
+    loads = worker_loads(fleet)
+    drawn = (
+        draw_bar_chart("Lag by sink", lags, " records", _CHARTED),
+        draw_bar_chart("Load by worker", loads, shown_max=_CHARTED),
+    )
+    return "".join(f'<div class="picture">{picture}</div>' for picture in drawn)
+
+
+def worker_loads(fleet: FleetView) -> Mapping[str, float]:
+    """Return what each worker that takes sinks carries, as placement counts it."""
+    loads = {
+        name: 0.0
+        for name, worker in fleet.workers.items()
+        if not worker.lost and not worker.observed.leaving
+    }
+    for sink in fleet.sinks.values():
+        if sink.worker in loads:
+            loads[sink.worker] += load_of(sink)
+    return loads
+
+
+# -------------------------------------------------------------------------------------- one sink
+
+
+def _complaints(sink: SinkView, now_ms: int) -> Iterable[str]:
+    if sink.code or sink.text:
+        again = f"; next try {_next_try(sink, now_ms)}" if sink.next_try_ms is not None else ""
+        yield f"<b>{escape_text(sink.code)}</b> {escape_text(_shortened(sink.text, 4_000) + again)}"
+    if sink.drift:
+        yield f"<b>Drift</b>: it {_DRIFTS[sink.drift]}"
+    if sink.refused:
+        yield f"<b>Refused</b>: {escape_text(sink.refused)}"
+
+
+def _facts(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
+    wish, told = sink.wish, sink.observed
+    yield "in this state since", describe_age(sink.since_ms, now_ms) if sink.since_ms else "-"
+    yield "told", describe_age(sink.told_ms, now_ms) if sink.told_ms else "never"
+    yield "next try", _next_try(sink, now_ms) or "-"
+    if told:
+        yield "tries, ends", f"{told.tries:,}, {told.restarts:,}"
+        if told.doing:
+            yield "doing", told.doing
+        yield "lag", "-" if told.lag_records is None else f"{told.lag_records:,} records"
+        yield "partitions", "-" if told.partitions is None else f"{told.partitions:,}"
+        yield "coordinates", {True: "yes", False: "no", None: "-"}[told.leads]
+        yield "memory", _bytes(told.memory_bytes) or "-"
+        used = told.cpu_permille
+        yield "processor, lately", "-" if used is None else f"{used / 10:.1f} % of a core"
+        yield "file that it works with", told.revision or "-"
+    if wish:
+        yield "wanted", wish.state.value
+        yield "wanted file", wish.revision
+        yield "wished by", wish.actor or "-"
+        yield "wished", describe_age(sink.wished_ms, now_ms)
+        yield "wish", f"number {wish.number}, slot {wish.slot}{', pinned' if wish.pinned else ''}"
+        if wish.memory_mib:
+            yield "memory that it may take", f"{wish.memory_mib:,} MiB"
+
+
+def _place(sink: SinkView) -> str:
+    worker, owner = _worker_of(sink), sink.worker
+    said = f"on {worker}" if worker else "on no worker"
+    if owner != worker:
+        said += f"; its slot {sink.slot} is {f'of {owner}' if owner else 'of nobody'}"
+    return escape_text(said)
+
+
+# ------------------------------------------------------------------------------------ said often
+
+
+def _staleness(known: Known) -> str:
+    """Say how old the knowledge is, where nothing newer can be had."""
+    if not known.problem:
+        return ""
+    age, at = describe_duration(known.age_ms / 1_000), format_epoch_ms(known.now_ms)
+    return (
+        f'<p class="error"><b>What stands here is {age} old</b>, of {at}, and nothing newer can be '
+        f"read: {escape_text(known.problem)}</p>"
+    )
+
+
+def _unowned(known: Known) -> str:
+    unowned = known.unowned_slots
+    if not unowned or not known.fleet.sinks:
+        return ""
+    waiting = sum(sink.slot in unowned for sink in known.fleet.sinks.values())
+    said = f"{_count(len(unowned), 'slot')} of {known.slots} without an owner"
+    return f'<p class="error"><b>{said}</b>: {_count(waiting, "sink")} in them</p>'
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _bytes(amount: int | None) -> str:
+    return "" if amount is None else f"{amount / (1 << 20):,.0f} MiB"
+
+
+def _shortened(text: str, characters: int = _TEXT_SHOWN) -> str:
+    return text if len(text) <= characters else f"{text[:characters]}…"
+
+
+def _in_path(key: str) -> str:
+    return escape_text(quote(key, safe=""))

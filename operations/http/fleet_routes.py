@@ -1,0 +1,416 @@
+"""Answers requests about a fleet: its pages, what is known of it as JSON, and wishes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from headgate.config.load import parse
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError, RetryLater
+from headgate.control_protocol.identifiers import SinkName
+from headgate.operations.http import fleet_page, status_page
+from headgate.operations.http.fleet_knowledge import FollowedFleet, Known
+from headgate.operations.http.page_parts import SEARCH_POLICY
+from headgate.operations.http.responses import (
+    HTML,
+    Answer,
+    json_answer,
+    not_allowed,
+    refusal,
+)
+from headgate.operations.http.sink_views import ServedSink
+from headgate.operations.status.fleet_documents import sink_document, worker_document
+from headgate.runtime.fleet.fleet_changes import (
+    Occasion,
+    Plan,
+    PlanChange,
+    Wanting,
+    plan_apply,
+    plan_drain,
+    plan_move,
+    plan_remove,
+    plan_restart,
+    plan_scale,
+    plan_state,
+)
+from headgate.runtime.fleet.fleet_records import sink_of_key
+from headgate.runtime.fleet.fleet_topics import change_fleet, wall_ms
+from headgate.runtime.fleet.fleet_view import FleetRecords, SinkView
+from headgate.runtime.fleet.sink_files import check_sink_file, with_own_control_topic
+from headgate.runtime.fleet.sink_life import WantedState
+
+API = "/api/v1/fleet"
+_SINKS_API = "/api/v1/sinks"
+_ASKED_MAX = 16
+"""Sinks that somebody asked for, whose last answers are kept."""
+_CHANGED_WITHIN_S = 30.0
+PARTICIPANTS_MAX = 1_000
+
+Given = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request by somebody who may look. ``refuse_act``: the answer if he may not act."""
+
+    method: str
+    parts: tuple[str, ...]
+    """Of the path, each as it is meant."""
+    query: Mapping[str, list[str]]
+    body: bytes
+    actor: str
+    refuse_act: Answer | None
+
+    @property
+    def is_dry_run(self) -> bool:
+        return self._last("dry_run", "false").lower() in ("true", "1", "")
+
+    @property
+    def choice(self) -> fleet_page.Choice:
+        number = self._last("page", "1")
+        return fleet_page.Choice(
+            self._last("q", "").strip()[:200],
+            self._last("show", ""),
+            int(number) if number.isdecimal() and len(number) < 9 else 1,
+        )
+
+    def _last(self, name: str, otherwise: str) -> str:
+        return self.query.get(name, [otherwise])[-1]
+
+
+class ServedFleet:
+    """A fleet that is shown and changed over HTTP."""
+
+    def __init__(self, followed: FollowedFleet) -> None:
+        self.followed = followed
+        self._sinks: dict[tuple[str, str], ServedSink] = {}
+        self._lock = threading.Lock()
+        self._changing = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return self.followed.settings.fleet.name
+
+    def sink(self, seen: SinkView) -> ServedSink:
+        """Return the sink itself, to be asked. Raises ``ConfigurationError`` for its file."""
+        if seen.wish is None:
+            raise ConfigurationError(f"nobody wants sink {seen.key}", "its file is not known")
+        at = (seen.key, seen.wish.revision)
+        with self._lock:
+            if at not in self._sinks:
+                while len(self._sinks) >= _ASKED_MAX:
+                    del self._sinks[next(iter(self._sinks))]
+                self._sinks[at] = ServedSink(_parse_wished(seen))
+            return self._sinks[at]
+
+    def change(self, plan_change: PlanChange, asked: Asked, *, creates: bool = False) -> Plan:
+        """Change the wishes, or show how; return once it is seen here, too.
+
+        One after the other: two of one server would end each other. Raises as ``change_fleet``.
+        """
+        settings = self.followed.settings
+        if not self._changing.acquire(timeout=_CHANGED_WITHIN_S):
+            raise RetryLater("others change the fleet over this server", "ask again")
+        try:
+            plan = change_fleet(
+                settings, plan_change, asked.actor, dry_run=asked.is_dry_run, creates=creates
+            )
+        except HeadgateError as error:
+            raise settings.redaction.redact_error(error) from None
+        finally:
+            self._changing.release()
+        if not asked.is_dry_run and plan.changes:
+            self.followed.wait_for(max(each.number for each in plan.changes))
+        return plan
+
+
+def _parse_wished(seen: SinkView) -> SinkSettings:
+    assert seen.wish is not None
+    return parse(with_own_control_topic(seen.wish.file, sink_of_key(seen.key)))
+
+
+def answer_about_fleet(fleet: ServedFleet, asked: Asked) -> Answer:
+    """Return the answer. Raises ``HeadgateError``."""
+    known = fleet.followed.known()
+    match asked.parts:
+        case ():
+            return _only_get(asked) or _front(fleet, known, asked)
+        case ("sinks", key):
+            return _only_get(asked) or _of_sink(fleet, known, key, _show_sink)
+        case ("sinks", key, "status"):
+            return _only_get(asked) or _of_sink(fleet, known, key, _ask_sink_page)
+        case ("api", "v1", "sinks"):
+            names = sorted({sink_of_key(key) for key in known.fleet.sinks} if known else ())
+            return _only_get(asked) or json_answer(200, names)
+        case ("api", "v1", "sinks", key):
+            return _only_get(asked) or _of_sink(fleet, known, key, _ask_sink)
+        case ("api", "v1", "sinks", key, "offsets"):
+            return _only_get(asked) or _of_sink(fleet, known, key, _ask_offsets)
+        case ("api", "v1", "sinks", _, _):
+            return refusal(404, "a fleet's sinks are changed by wishes", f"see {API}")
+        case ("api", "v1", "fleet"):
+            return _only_get(asked) or _list(fleet, known)
+        case ("api", "v1", "fleet", "sinks", key):
+            return _sink_api(fleet, known, asked, key)
+        case ("api", "v1", "fleet", "sinks", key, move):
+            return _wish(fleet, asked, _MOVES.get(move), key)
+        case ("api", "v1", "fleet", "workers", worker, "drain"):
+            return _wish(fleet, asked, _plan_drain, worker)
+    return refusal(404, "there is nothing at this path")
+
+
+def _only_get(asked: Asked) -> Answer | None:
+    return None if asked.method == "GET" else not_allowed("GET")
+
+
+# ----------------------------------------------------------------------------------- who looks
+
+
+def _front(fleet: ServedFleet, known: Known | None, asked: Asked) -> Answer:
+    if known is None:
+        problem = fleet.followed.find_problem() or "ask again"
+        return _html(503, fleet_page.unknown_fleet_page(fleet.name, problem, wall_ms()))
+    return _html(200, fleet_page.fleet_page(known, asked.choice))
+
+
+def _of_sink(
+    fleet: ServedFleet,
+    known: Known | None,
+    key: str,
+    show: Callable[[ServedFleet, Known, SinkView], Answer],
+) -> Answer:
+    if known is None:
+        return _unknown_yet(fleet)
+    if (seen := known.fleet.sinks.get(key)) is None:
+        return _no_such_sink()
+    return show(fleet, known, seen)
+
+
+def _unknown_yet(fleet: ServedFleet) -> Answer:
+    return refusal(503, "nothing is known yet", fleet.followed.find_problem() or "ask again")
+
+
+def _no_such_sink() -> Answer:
+    return refusal(404, "the fleet has no such sink", f"GET {API} lists them")
+
+
+def _show_sink(_: ServedFleet, known: Known, seen: SinkView) -> Answer:
+    return _html(200, fleet_page.fleet_sink_page(known, seen))
+
+
+def _ask_sink_page(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
+    now_ms = wall_ms()
+    try:
+        report = fleet.sink(seen).report()
+    except HeadgateError as error:
+        status = 503 if isinstance(error, RetryLater) else 500
+        return _html(status, status_page.index_page({seen.key: str(error)}, now_ms))
+    return _html(200, status_page.sink_page(report, now_ms))
+
+
+def _ask_sink(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
+    return json_answer(200, fleet.sink(seen).report().as_json())
+
+
+def _ask_offsets(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
+    return json_answer(200, [asdict(each) for each in fleet.sink(seen).report().partitions])
+
+
+def _list(fleet: ServedFleet, known: Known | None) -> Answer:
+    if known is None:
+        return _unknown_yet(fleet)
+    return json_answer(
+        200,
+        {
+            **_freshness(known),
+            "slots": known.slots,
+            "unowned_slots": sorted(known.unowned_slots),
+            "sinks": [sink_document(each) for each in known.fleet.sinks.values()],
+            "workers": [worker_document(each) for each in known.fleet.workers.values()],
+        },
+    )
+
+
+def _freshness(known: Known) -> Mapping[str, Any]:
+    return {
+        "fleet": known.name,
+        "as_of_ms": known.now_ms,
+        "age_ms": known.age_ms,
+        "problem": known.problem,
+    }
+
+
+def _sink_api(fleet: ServedFleet, known: Known | None, asked: Asked, key: str) -> Answer:
+    match asked.method:
+        case "GET":
+            return _of_sink(
+                fleet, known, key, lambda _, known, seen: _sink_answer(known, seen, asked)
+            )
+        case "PUT":
+            return _wish(fleet, asked, _plan_file, key)
+        case "DELETE":
+            return _wish(fleet, asked, _plan_remove, key)
+    return not_allowed("DELETE", "GET", "PUT")
+
+
+def _sink_answer(known: Known, seen: SinkView, asked: Asked) -> Answer:
+    """Show the file to operators only: who wrote it by hand may have put a secret into it."""
+    file = {"file": seen.wish.file} if seen.wish and asked.refuse_act is None else {}
+    return json_answer(200, {**_freshness(known), **sink_document(seen), **file})
+
+
+def _html(status: int, shown: str) -> Answer:
+    return Answer(status, shown.encode(), HTML, {"Content-Security-Policy": SEARCH_POLICY})
+
+
+# ----------------------------------------------------------------------------------- who acts
+
+MakePlan = Callable[[str, Given], PlanChange]
+
+
+def _wish(fleet: ServedFleet, asked: Asked, make: MakePlan | None, name: str) -> Answer:
+    if make is None:
+        return refusal(404, "a sink has nothing of that name", f"known are: {', '.join(_MOVES)}")
+    method = "DELETE" if make is _plan_remove else "PUT"
+    if asked.method != method:
+        return not_allowed(method)
+    if asked.refuse_act is not None:
+        return asked.refuse_act
+    try:
+        plan_change = make(name, _read_body(asked.body))
+    except ConfigurationError as error:  # also of a file: what was sent is wrong
+        return json_answer(400, {"code": error.code, "error": error.message, "hint": error.hint})
+    try:
+        plan = fleet.change(plan_change, asked, creates=make is _plan_file)
+    except _NoSuchSink:
+        return _no_such_sink()
+    return json_answer(
+        200,
+        {"dry_run": asked.is_dry_run, "changes": bool(plan.changes), "lines": list(plan.lines)},
+    )
+
+
+def _read_body(body: bytes) -> Given:
+    """Return a JSON object; what does not begin as one is a sink file.
+
+    Raises ``ConfigurationError``.
+    """
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigurationError("the body is not UTF-8 text") from None
+    if not text.strip():
+        return {}
+    if not text.lstrip().startswith("{"):
+        return {"file": text}
+    try:
+        given: Given = json.loads(text)
+    except ValueError:
+        raise ConfigurationError("the body is not JSON", "or send a sink file") from None
+    return given
+
+
+class _NoSuchSink(ConfigurationError):
+    """The fleet has no sink of this name."""
+
+
+def _require_known_keys(given: Given, **known: type) -> None:
+    if unknown := sorted(given.keys() - known.keys()):
+        raise ConfigurationError(
+            f"{unknown[0]!r} is not a known key", f"known are: {', '.join(sorted(known)) or 'none'}"
+        )
+    for name, kind in known.items():
+        value = given.get(name)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise ConfigurationError(
+                f"{name} is no {'number' if kind is int else 'text'}", "see docs/guides/http.md"
+            )
+
+
+def _plan_file(name: str, given: Given) -> PlanChange:
+    """Take a sink file, or ``{"file": TEXT, "memory_mib": 0}``. Raises as ``apply`` does."""
+    _require_known_keys(given, file=str, memory_mib=int)
+    file, memory_mib = given.get("file") or "", given.get("memory_mib") or 0
+    if not file:
+        raise ConfigurationError("no sink file is given", "send its text as the body")
+    if memory_mib < 0:
+        raise ConfigurationError(f"memory_mib is {memory_mib}", "0 means as its worker says")
+    named = check_sink_file(Path(f"{name}.toml"), file)
+    if named != name:
+        raise ConfigurationError(
+            f"the file names sink {named}, and the path sink {name}", "write one name in both"
+        )
+    return plan_apply({SinkName(name): Wanting(file, memory_mib)}, prune=False)
+
+
+def _of_known_sink(name: str, plan_change: PlanChange) -> PlanChange:
+    def plan(records: FleetRecords, occasion: Occasion) -> Plan:
+        if not any(name in (key, sink_of_key(key)) for _, key in records.wishes):
+            raise _NoSuchSink(f"the fleet has no sink {name}")
+        return plan_change(records, occasion)
+
+    return plan
+
+
+def _plan_remove(name: str, given: Given) -> PlanChange:
+    _require_known_keys(given)
+    return _of_known_sink(name, plan_remove([name]))
+
+
+def _plan_restart(name: str, given: Given) -> PlanChange:
+    _require_known_keys(given)
+    return _of_known_sink(name, plan_restart([name]))
+
+
+def _plan_move(name: str, given: Given) -> PlanChange:
+    """Take ``{"to": WORKER}``."""
+    _require_known_keys(given, to=str)
+    if not given.get("to"):
+        raise ConfigurationError("no worker is named", 'send {"to": "WORKER"}')
+    return _of_known_sink(name, plan_move([name], given["to"]))
+
+
+def _plan_scale(name: str, given: Given) -> PlanChange:
+    """Take ``{"participants": 3}``."""
+    _require_known_keys(given, participants=int)
+    participants = given.get("participants") or 0
+    if not 1 <= participants <= PARTICIPANTS_MAX:
+        raise ConfigurationError(
+            f"participants is {participants}", f"use 1 to {PARTICIPANTS_MAX:,}"
+        )
+    return _of_known_sink(name, plan_scale(name, participants))
+
+
+def _plan_drain(worker: str, given: Given) -> PlanChange:
+    _require_known_keys(given)
+    return plan_drain(worker)
+
+
+def _planning_state(state: WantedState) -> MakePlan:
+    def make(name: str, given: Given) -> PlanChange:
+        _require_known_keys(given)
+        return _of_known_sink(name, plan_state([name], state))
+
+    return make
+
+
+_MOVES: Mapping[str, MakePlan] = {
+    "pause": _planning_state(WantedState.PAUSED),
+    "resume": _planning_state(WantedState.RUNNING),
+    "stop": _planning_state(WantedState.STOPPED),
+    "start": _planning_state(WantedState.RUNNING),
+    "restart": _plan_restart,
+    "move": _plan_move,
+    "scale": _plan_scale,
+}
+
+
+def path_parts(path: str) -> tuple[str, ...]:
+    """Split a path; each part is unquoted afterwards, so that ``%2F`` does not split."""
+    return tuple(unquote(part) for part in path.split("/") if part)

@@ -1,0 +1,109 @@
+"""Moves sinks from loaded workers to others, in the worker that has slot 0 (FLEET-8).
+
+It is a level: two of them do no harm, and none leaves the fleet as it is. It also takes back what
+workers that are gone have left on the state topic.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing, suppress
+
+from headgate.config.worker_settings import WorkerSettings
+from headgate.control_protocol.errors import FleetChangedMeanwhile, HeadgateError
+from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.kafka.compacted_topics import CompactedProducer, KeyedValue
+from headgate.runtime.fleet.fleet_changes import plan_moves
+from headgate.runtime.fleet.fleet_topics import FleetReader, change_fleet, wall_ms
+from headgate.runtime.fleet.fleet_view import (
+    FleetRecords,
+    FleetView,
+    find_stale_keys,
+    outdated_places,
+)
+from headgate.runtime.fleet.placement import find_moves
+
+_log = redacted_logger("headgate.worker")
+
+EVERY_S = 10.0
+RESTS_S = 60.0
+"""After a worker came or went nothing is moved for so long: its sinks are being taken over."""
+
+
+class Balancer:
+    """Has a thread while this worker leads; ``turn`` says whether it does."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._ends = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def turn(self, *, leads: bool) -> None:
+        if not leads:
+            self._ends.set()
+        elif self._thread is None or not self._thread.is_alive():
+            self._ends = threading.Event()
+            self._thread = threading.Thread(
+                target=self._run, args=(self._ends,), name="headgate-balancer", daemon=True
+            )
+            self._thread.start()
+
+    def close(self) -> None:
+        self._ends.set()
+        if self._thread is not None:
+            self._thread.join(1.0)
+
+    def _run(self, ends: threading.Event) -> None:
+        complained = ""
+        while not ends.is_set():
+            try:
+                with closing(FleetReader(self._settings)) as reader:
+                    self._balance_until(ends, reader)
+            except HeadgateError as error:
+                text = self._settings.redacted(f"sinks are not balanced: {error.code} {error}")
+                if text != complained:
+                    complained = text
+                    _log.warning("%s", text)
+            except Exception:  # noqa: BLE001 - placement may be late; it must stop no sink
+                _log.exception("sinks are not balanced: a bug in headgate")
+            ends.wait(EVERY_S)
+
+    def _balance_until(self, ends: threading.Event, reader: FleetReader) -> None:
+        workers: frozenset[tuple[str, str]] = frozenset()
+        rests_until_s = due_s = time.monotonic() + EVERY_S
+        producer = CompactedProducer(self._settings.kafka)
+        while not ends.wait(0.2):
+            while reader.poll(0.0):
+                pass
+            now_s = time.monotonic()
+            if now_s < due_s or not reader.is_at_end:
+                continue
+            due_s = now_s + EVERY_S
+            fleet = reader.view()
+            present = _present(fleet)
+            if present != workers:
+                workers, rests_until_s = present, now_s + RESTS_S
+            for key in find_stale_keys(reader.records, fleet, wall_ms()):
+                producer.write(KeyedValue(self._settings.fleet.state_topic, 0, key, None))
+            if now_s >= rests_until_s:
+                self._balance(reader.records, fleet)
+        producer.flush(1.0)
+
+    def _balance(self, records: FleetRecords, fleet: FleetView) -> None:
+        moves = find_moves(fleet, wall_ms())
+        if not moves and not outdated_places(records):
+            return
+        with suppress(FleetChangedMeanwhile):  # a person's change goes first
+            actor = f"balancer of {self._settings.worker.name}"
+            plan = change_fleet(self._settings, plan_moves(moves), actor, tries=1)
+            for line in plan.lines:
+                _log.info("balances: %s", line.removeprefix("~ "))
+
+
+def _present(fleet: FleetView) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (name, worker.observed.incarnation)
+        for name, worker in fleet.workers.items()
+        if not worker.lost and not worker.observed.leaving
+    )

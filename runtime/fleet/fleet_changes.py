@@ -1,0 +1,293 @@
+"""What a command changes of a fleet: from records to wishes, and to lines that show it. Pure.
+
+Each plan is written at once, or not at all (FLEET-5); a dry run shows it and writes nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.identifiers import SinkName
+from headgate.runtime.fleet.fleet_records import (
+    Drain,
+    Removal,
+    Wish,
+    Wished,
+    key_of_participant,
+    sink_of_key,
+)
+from headgate.runtime.fleet.fleet_view import (
+    FleetRecords,
+    FleetView,
+    WorkerView,
+    outdated_places,
+    view,
+)
+from headgate.runtime.fleet.placement import Move, Placing, load_of
+from headgate.runtime.fleet.sink_life import WantedState
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be written, and how it differs from what is there, for people."""
+
+    changes: tuple[Wished, ...] = ()
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """Who changes a fleet of so many slots, and when, by the wall clock."""
+
+    actor: str
+    now_ms: int
+    slots: int
+
+
+PlanChange = Callable[[FleetRecords, Occasion], Plan]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanting:
+    """What ``apply`` wants of a sink: its file, and the memory that it may take, 0 for the
+    worker's own limit."""
+
+    file: str
+    memory_mib: int = 0
+
+
+def plan_apply(wanted: Mapping[SinkName, Wanting], *, prune: bool) -> PlanChange:
+    """Plan that the fleet follows these files, by their sinks' names.
+
+    A sink that is there keeps its slot and its state. With ``prune`` others are removed.
+    """
+
+    def plan(records: FleetRecords, occasion: Occasion) -> Plan:
+        making = _Making(records, occasion)
+        for key, wish in making.wishes.items():
+            want = wanted.get(sink_of_key(key))
+            if want is not None and (wish.file, wish.memory_mib) != (want.file, want.memory_mib):
+                changed = replace(wish, file=want.file, memory_mib=want.memory_mib)
+                making.change(changed, f"~ {key}", *_difference(wish, changed))
+            elif want is None and prune:
+                making.remove(wish)
+        there = {sink_of_key(key) for key in making.wishes}
+        for name, want in sorted(wanted.items()):
+            if name not in there:
+                making.add(
+                    Wish(
+                        key=name,
+                        slot=0,
+                        number=0,
+                        file=want.file,
+                        memory_mib=want.memory_mib,
+                    )
+                )
+        return making.plan()
+
+    return plan
+
+
+def plan_state(keys: Sequence[str], state: WantedState) -> PlanChange:
+    """Plan that these sinks run, are paused, or are stopped."""
+
+    def plan(records: FleetRecords, occasion: Occasion) -> Plan:
+        making = _Making(records, occasion)
+        for wish in making.find(keys):
+            if wish.state is not state:
+                text = f"~ {wish.key}: {wish.state.value} becomes {state.value}"
+                making.change(replace(wish, state=state), text)
+        return making.plan()
+
+    return plan
+
+
+def plan_restart(keys: Sequence[str]) -> PlanChange:
+    """Plan that these sinks leave in order, and come again."""
+
+    def plan(records: FleetRecords, occasion: Occasion) -> Plan:
+        making = _Making(records, occasion)
+        for wish in making.find(keys):
+            again = replace(wish, restarts=wish.restarts + 1)
+            making.change(again, f"~ {wish.key}: starts anew")
+        return making.plan()
+
+    return plan
+
+
+def plan_remove(keys: Sequence[str]) -> PlanChange:
+    """Plan that nobody wants these sinks any longer; tables, groups and topics stay."""
+
+    def plan(records: FleetRecords, occasion: Occasion) -> Plan:
+        making = _Making(records, occasion)
+        for wish in making.find(keys):
+            making.remove(wish)
+        return making.plan()
+
+    return plan
+
+
+def plan_scale(sink: str, participants: int) -> PlanChange:
+    """Plan that so many processes share a sink's partitions, on different workers if there are."""
+
+    def plan(records: FleetRecords, occasion: Occasion) -> Plan:
+        making = _Making(records, occasion)
+        first, *others = sorted(making.find([sink]), key=lambda wish: wish.key)
+        name = sink_of_key(first.key)
+        keys = [key_of_participant(name, number) for number in range(1, participants + 1)]
+        for wish in (first, *others):
+            if wish.key not in keys:
+                making.remove(wish)
+        for key in keys:
+            if key not in making.wishes:
+                making.add(replace(first, key=key, pinned=False, moved_ms=0, restarts=0))
+        return making.plan()
+
+    return plan
+
+
+def plan_move(keys: Sequence[str], worker: str) -> PlanChange:
+    """Plan that these sinks go to a worker, and that the balancer leaves them there."""
+
+    def plan(records: FleetRecords, occasion: Occasion) -> Plan:
+        making = _Making(records, occasion)
+        making.require_worker(worker)
+        if worker not in making.placing.owners.values():
+            raise ConfigurationError(
+                f"worker {worker} takes no sinks: it has no slot, or it leaves",
+                "headgate fleet list --workers shows who has slots",
+            )
+        for wish in making.find(keys):
+            if making.fleet.sinks[wish.key].worker != worker:
+                load = load_of(making.fleet.sinks[wish.key])
+                slot = making.placing.place(wish.key, load, worker)
+                making.move(replace(wish, pinned=True), slot)
+        return making.plan()
+
+    return plan
+
+
+def plan_moves(moves: Iterable[Move]) -> PlanChange:
+    """Plan the moves of the balancer, as far as these sinks are still there."""
+
+    def plan(records: FleetRecords, occasion: Occasion) -> Plan:
+        making = _Making(records, occasion)
+        for move in moves:
+            if (wish := making.wishes.get(move.key)) and wish.slot != move.slot:
+                making.move(wish, move.slot)
+        return making.plan(tidies=True)
+
+    return plan
+
+
+def plan_drain(worker: str) -> PlanChange:
+    """Plan that a worker gives its slots to the others, until it starts again."""
+
+    def plan(records: FleetRecords, occasion: Occasion) -> Plan:
+        making = _Making(records, occasion)
+        observed = making.require_worker(worker).observed
+        others = set(making.fleet.owners.values()) - {worker}
+        if not others:
+            raise ConfigurationError(
+                f"worker {worker} is the only one: nobody would take its sinks",
+                "start another one first; or stop its sinks",
+            )
+        for slot in observed.slots:
+            drain = Drain(worker=worker, incarnation=observed.incarnation, slot=slot, number=0)
+            making.change(drain)
+        moving = [sink.key for sink in making.fleet.sinks.values() if sink.worker == worker]
+        making.say(f"~ worker {worker}: gives {len(observed.slots)} slots to others")
+        making.say(*(f"~ {key}: leaves {worker}" for key in moving))
+        return making.plan()
+
+    return plan
+
+
+class _Making:
+    """A plan in the making. Each change gets the number behind the fleet's highest (FLEET-2)."""
+
+    def __init__(self, records: FleetRecords, occasion: Occasion) -> None:
+        self._occasion = occasion
+        self._number = records.highest_number + 1
+        self._changes: list[Wished] = []
+        self._lines: list[str] = []
+        self.fleet: FleetView = view(records, occasion.now_ms)
+        self.wishes = {key: s.wish for key, s in self.fleet.sinks.items() if s.wish is not None}
+        self.placing = Placing.of_fleet(self.fleet, occasion.slots)
+        self._tidy = [*_outdated(records, self.fleet)]
+
+    def find(self, keys: Sequence[str]) -> Iterator[Wish]:
+        """Yield the wishes that are named: a sink's name names all of its participants."""
+        for name in keys:
+            found = [w for key, w in self.wishes.items() if name in (key, sink_of_key(key))]
+            if not found:
+                close = difflib.get_close_matches(name, self.wishes, n=1)
+                raise ConfigurationError(
+                    f"the fleet has no sink {name}",
+                    f"did you mean {close[0]}?" if close else "headgate fleet list shows them",
+                )
+            yield from found
+
+    def require_worker(self, name: str) -> WorkerView:
+        found = self.fleet.workers.get(name)
+        if found is None or found.lost:
+            alive = [each for each, worker in self.fleet.workers.items() if not worker.lost]
+            raise ConfigurationError(
+                f"the fleet has no worker {name} now", f"there are: {', '.join(alive) or 'none'}"
+            )
+        return found
+
+    def add(self, wish: Wish) -> None:
+        placed = replace(wish, slot=self.placing.place(wish.key))
+        worker = self.placing.owners.get(placed.slot, "")
+        self.change(placed, f"+ {wish.key}{f' on {worker}' if worker else ''}")
+
+    def remove(self, wish: Wish) -> None:
+        self.change(Removal(key=wish.key, slot=wish.slot, number=0), f"- {wish.key}")
+
+    def move(self, wish: Wish, slot: int) -> None:
+        before, after = (self.fleet.owners.get(each, "nobody") for each in (wish.slot, slot))
+        self.change(Removal(key=wish.key, slot=wish.slot, number=0))
+        moved = replace(wish, slot=slot, moved_ms=self._occasion.now_ms)
+        self.change(moved, f"~ {wish.key}: {before} to {after}")
+
+    def change(self, value: Wished, *lines: str) -> None:
+        occasion = self._occasion
+        said = {"number": self._number, "actor": occasion.actor, "time_ms": occasion.now_ms}
+        self._changes.append(replace(value, **said))  # type: ignore[arg-type]
+        self.say(*lines)
+
+    def say(self, *lines: str) -> None:
+        self._lines += lines
+
+    def plan(self, *, tidies: bool = False) -> Plan:
+        """Return the plan; what nobody needs any more goes with whatever else is written."""
+        if self._changes or tidies:
+            changed = {(each.slot, each.key) for each in self._changes}
+            for each in self._tidy:
+                if (each.slot, each.key) not in changed:
+                    self.change(each)
+        return Plan(tuple(self._changes), tuple(self._lines))
+
+
+def _outdated(records: FleetRecords, fleet: FleetView) -> Iterator[Removal]:
+    """Yield the removal of wishes that do not count, and of drains of workers' earlier starts."""
+    for slot, key in outdated_places(records):
+        yield Removal(key=key, slot=slot, number=0)
+    for drain in records.drains.values():
+        worker = fleet.workers.get(drain.worker)
+        if worker is None or worker.observed.incarnation != drain.incarnation:
+            yield Removal(key=drain.key, slot=drain.slot, number=0)
+
+
+def _difference(before: Wish, after: Wish) -> Iterator[str]:
+    """Yield how two wishes differ, as ``diff -u`` shows files. Secrets are references (FLEET-6)."""
+    if before.memory_mib != after.memory_mib:
+        yield f"  memory_mib: {before.memory_mib} becomes {after.memory_mib}"
+    lines = difflib.unified_diff(
+        before.file.splitlines(), after.file.splitlines(), lineterm="", n=1
+    )
+    yield from (f"  {line}" for line in lines if not line.startswith(("---", "+++")))

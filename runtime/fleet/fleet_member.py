@@ -1,0 +1,421 @@
+"""Wishes from a fleet's topic, states to its state topic: a worker among others.
+
+A thread of its own has the group's seat, so that brokers which do not answer hold up no look at the
+sinks. What it follows is a level: the worker compares it with its processes on each turn.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+import tomllib
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from headgate.config.worker_settings import WorkerSettings
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    FleetTopicUnfit,
+    HeadgateError,
+    Unreachable,
+    WishNotBelieved,
+)
+from headgate.control_protocol.log_event_names import LogEvent, log_extra
+from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.kafka.compacted_topics import (
+    CompactedProducer,
+    CompactedRecord,
+    KeyedValue,
+    TopicAdmin,
+)
+from headgate.kafka.slot_member import (
+    SlotMember,
+    SlotRead,
+    SlotsGained,
+    SlotsLost,
+    SlotsRevoked,
+)
+from headgate.runtime.fleet.balancer import Balancer
+from headgate.runtime.fleet.fleet_records import (
+    ObservedSink,
+    ObservedWorker,
+    Wish,
+    WishWire,
+    encode_observed,
+    revision_of,
+    sink_of_key,
+    state_key,
+)
+from headgate.runtime.fleet.fleet_topics import FleetReader, missing_topic, wish_record
+from headgate.runtime.fleet.fleet_view import describe_refusal
+from headgate.runtime.fleet.held_slots import HeldSlots
+from headgate.runtime.fleet.processes import private_bytes
+from headgate.runtime.fleet.sink_files import with_own_control_topic
+from headgate.runtime.fleet.sink_life import LifeState, Wanted
+from headgate.runtime.fleet.wish_source import ToldSink, WantedSink
+
+_log = redacted_logger("headgate.worker")
+
+POLL_S = 0.2
+IDENTITY_S = 10.0
+"""How often it is asked whether the topic is still the same one."""
+AGAIN_S = 5.0
+"""After so long a fleet whose topic is gone, or whose brokers refuse, is asked again."""
+SIGN_OF_LIFE_S = 5.0
+TELL_S = 10.0
+"""How often a sink's figures are told that nothing depends on."""
+FLUSH_S = 5.0
+
+
+class FleetMember:
+    """Implements ``WishSource`` (FLEET-7, FLEET-10). ``close`` ends its thread."""
+
+    def __init__(self, settings: WorkerSettings, release: str) -> None:
+        self._settings = settings
+        self._name = settings.worker.name
+        self._release = release
+        self._incarnation = uuid.uuid4().hex[:12]
+        self._begun_s = time.monotonic()
+        self._own_folder = not settings.worker.folder
+        self._folder = _folder(settings.worker.folder)
+        self._lock = threading.Lock()
+        self._held = HeldSlots()
+        self._wishes: Mapping[str, Wish] = {}
+        self._owned: frozenset[int] = frozenset()
+        self._here: frozenset[int] = frozenset()
+        """Slots that nobody else is known to have: also those that were lost and are kept."""
+        self._refused: frozenset[str] = frozenset()
+        self._written: dict[str, tuple[str, HeadgateError | None]] = {}
+        """The revision of each key's file, and why that is refused."""
+        self._revisions: dict[str, str] = {}
+        """Wished revisions by those of the files that were written for them."""
+        self._told: dict[str, tuple[ObservedSink, float]] = {}
+        self._placed: dict[str, ObservedSink] = {}
+        self._alive_s = 0.0
+        self._alive = ObservedWorker(worker=self._name, incarnation=self._incarnation)
+        self._trouble = ""
+        self._complained: set[str] = set()
+        self._ends = threading.Event()
+        self._left = threading.Event()
+        self._producer = CompactedProducer(settings.kafka)
+        self._balancer = Balancer(settings)
+        self._thread = threading.Thread(target=self._run, name="headgate-fleet", daemon=True)
+        self._thread.start()
+
+    # --------------------------------------------------------------------- of the worker's thread
+
+    def look(self) -> Mapping[str, WantedSink]:
+        with self._lock:
+            wishes = self._wishes
+        for key in self._written.keys() - wishes.keys():
+            del self._written[key]  # its process may still read it: the file stays
+        return {key: self._wanted(key, wish) for key, wish in wishes.items()}
+
+    def _wanted(self, key: str, wish: Wish) -> WantedSink:
+        path = self._folder / f"{key}.toml"
+        revision, refused = self._written.get(key, ("", None))
+        if revision != wish.revision or (refused and refused.code == ConfigurationError.code):
+            revision, refused = wish.revision, None
+            try:
+                self._write_file(key, wish, path)
+            except HeadgateError as error:
+                refused = error
+            except OSError as error:
+                text = f"{path} cannot be written: {error.strerror}"
+                refused = ConfigurationError(text, "correct worker.folder")
+            self._written[key] = (revision, refused)
+        wanted = Wanted(revision, wish.state, wish.restarts, wish.number)
+        return WantedSink(path, wanted, wish.memory_mib or None, refused)
+
+    def _write_file(self, key: str, wish: Wish, path: Path) -> None:
+        _require_file_of(key, wish)
+        text = with_own_control_topic(wish.file, sink_of_key(key))
+        draft = path.with_suffix(".new")
+        draft.write_text(text)
+        draft.replace(path)
+        self._revisions[revision_of(text.encode())] = wish.revision
+
+    def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
+        """Tell what has changed at once, figures now and then, and that somebody is here.
+
+        Of a slot that was given away its new owner tells: a process that still leaves here would
+        take its word back, under the same key.
+        """
+        now_s = time.monotonic()
+        with self._lock:
+            wishes, here = self._wishes, self._here
+        self._placed = {observed.key: observed for observed, _ in self._told.values()}
+        seen: dict[str, tuple[ObservedSink, float]] = {}
+        for each in told:
+            observed = self._observed(each, wishes, now_ms)
+            key = state_key(observed)
+            before, told_s = self._told.get(key, (None, 0.0))
+            is_due = before is None or _is_news(before, observed) or now_s - told_s >= TELL_S
+            is_due = is_due and (each.name in wishes or observed.slot in here)
+            if is_due and self._write(key, encode_observed(observed)):
+                before, told_s = observed, now_s
+            if before is not None:
+                seen[key] = (before, told_s)
+        for key in self._told.keys() - seen.keys():
+            if self._told[key][0].slot in here and not self._write(key, None):
+                seen[key] = self._told[key]
+        self._told = seen
+        self._tell_of_itself(now_s, sum(bool(t.life and t.life.has_process) for t in told))
+
+    def _observed(self, told: ToldSink, wishes: Mapping[str, Wish], now_ms: int) -> ObservedSink:
+        wish, life = wishes.get(told.name), told.life
+        before = self._placed.get(told.name)
+        slot = wish.slot if wish else before.slot if before else 0
+        number = wish.number if wish else before.number if before else 0
+        base = ObservedSink(
+            key=told.name,
+            slot=slot,
+            number=number,
+            worker=self._name,
+            incarnation=self._incarnation,
+            state=LifeState.IDLE,
+        )
+        if life is None:
+            refused = told.wanted.refused if told.wanted else None
+            code, text = (refused.code, str(refused)) if refused else ("", "")
+            return replace(base, state=LifeState.ERROR, code=code, text=text)
+        failed = life.state is LifeState.ERROR
+        return replace(
+            base,
+            state=life.state,
+            for_ms=max(0, now_ms - life.since_ms),
+            revision=self._revisions.get(told.report.revision, told.report.revision)
+            if life.has_process
+            else "",
+            pid=life.pid,
+            doing=life.doing,
+            code=life.code if failed else "",
+            text=life.text if failed else "",
+            tries=life.tries,
+            next_try_in_ms=max(0, life.due_ms - now_ms) if failed else None,
+            restarts=life.restarts,
+            memory_bytes=told.usage.memory_bytes,
+            cpu_ms=told.usage.cpu_ms,
+            cpu_permille=told.usage.cpu_permille,
+            leads=told.report.leads,
+            partitions=told.report.partitions,
+            lag_records=told.report.lag_records,
+        )
+
+    def _tell_of_itself(self, now_s: float, processes: int) -> None:
+        with self._lock:
+            slots, refused = self._owned, len(self._refused)
+        alive = ObservedWorker(
+            worker=self._name,
+            incarnation=self._incarnation,
+            release=self._release,
+            slots=tuple(sorted(slots)),
+            for_ms=round((now_s - self._begun_s) * 1_000),
+            leaving=self._left.is_set() or self._ends.is_set(),
+            processes=processes,
+            cores=os.cpu_count() or 0,
+            memory_bytes=self._alive.memory_bytes,
+            refused=refused,
+        )
+        is_news = (alive.slots, alive.leaving) != (self._alive.slots, self._alive.leaving)
+        if not is_news and now_s - self._alive_s < SIGN_OF_LIFE_S:
+            return
+        self._alive = replace(alive, memory_bytes=private_bytes(os.getpid()))
+        self._alive_s = now_s
+        self._write(state_key(self._alive), encode_observed(self._alive))
+        for failure in self._producer.failures():
+            self._complain(f"states are not told: {failure}")
+
+    def _write(self, key: str, value: bytes | None) -> bool:
+        topic = self._settings.fleet.state_topic
+        return self._producer.write(KeyedValue(topic, 0, key, value))
+
+    def leave(self) -> bool:
+        self._ends.set()
+        return self._left.is_set()
+
+    def close(self) -> None:
+        self._ends.set()
+        self._balancer.close()
+        with self._lock:
+            here = self._here
+        for key, (observed, _) in self._told.items():
+            if observed.slot in here:
+                self._write(key, None)
+        self._write(state_key(self._alive), None)
+        self._producer.flush(FLUSH_S)
+        self._thread.join(FLUSH_S)
+        if self._own_folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    # ---------------------------------------------------------------------------- of its thread
+
+    def _run(self) -> None:
+        admin: TopicAdmin | None = None
+        while not self._ends.is_set() and not self._left.is_set():
+            try:
+                admin = admin or TopicAdmin(self._settings.kafka)
+                self._take_part(admin)
+                continue
+            except HeadgateError as error:
+                text = f"fleet {self._settings.fleet.name}: {error.code} {error}; sinks go on"
+                self._complain(self._settings.redacted(text))
+            except Exception:  # noqa: BLE001 - a bug here must stop no sink
+                _log.exception(
+                    "fleet %s: a bug in headgate; sinks go on", self._settings.fleet.name
+                )
+            self._ends.wait(AGAIN_S)
+        self._left.set()
+
+    def _take_part(self, admin: TopicAdmin) -> None:
+        """Hold a seat until asked to leave. Raises ``HeadgateError`` if the topic is gone."""
+        fleet, worker = self._settings.fleet, self._settings.worker
+        facts = admin.describe(fleet.name)
+        if facts is None:
+            raise missing_topic(fleet.name)
+        wire = WishWire(fleet.keys, facts.topic_id)
+        member = SlotMember(
+            self._settings.kafka,
+            fleet.name,
+            fleet.name,
+            session_timeout_ms=worker.session_timeout_ms,
+            instance_id=worker.name if worker.static_member else "",
+        )
+        self._held.on_lost()  # of a seat before this one
+        with closing(member):
+            looked_s = time.monotonic()
+            orphans_s = 0.0
+            while not self._ends.is_set() and not self._left.is_set():
+                self._poll(member, wire, admin, facts.topic_id)
+                now_s = time.monotonic()
+                if now_s - looked_s >= IDENTITY_S:
+                    looked_s = now_s
+                    self._require_same_topic(admin, facts.topic_id)
+                if self._held.orphans and now_s - orphans_s >= IDENTITY_S:
+                    orphans_s = now_s
+                    self._let_orphans_go()
+                self._balancer.turn(leads=0 in self._held.owned and not self._held.orphans)
+        self._on_left()
+
+    def _poll(self, member: SlotMember, wire: WishWire, admin: TopicAdmin, topic_id: str) -> None:
+        now_ms = time.monotonic_ns() // 1_000_000
+        events = member.poll(POLL_S)
+        for event in events:
+            match event:
+                case SlotsGained(slots):
+                    self._held.on_gained(slots, now_ms)
+                    self._log_slots("gained", slots)
+                case SlotsRevoked(slots):
+                    # A topic that is gone has no slots, and takes nothing back.
+                    self._require_same_topic(admin, topic_id)
+                    self._held.on_revoked(slots)
+                    self._log_slots("gave away", slots)
+                case SlotsLost(slots):
+                    self._held.on_lost(slots)
+                    self._log_slots("lost (its session has expired)", slots)
+                case SlotRead(slot):
+                    self._held.on_read(slot)
+                case CompactedRecord():
+                    self._held.on_record(wish_record(event, wire))
+        self._held.on_passed(now_ms)
+        self._publish()
+        if self._held.is_drained(self._name, self._incarnation):
+            _log.info(
+                "worker %s: gives its slots to others, as is wished",
+                self._name,
+                extra=log_extra(LogEvent.SINK_STATE),
+            )
+            self._left.set()
+
+    def _require_same_topic(self, admin: TopicAdmin, topic_id: str) -> None:
+        """Raise ``FleetTopicUnfit`` if the topic is gone, or another one. What cannot be asked is
+        as before."""
+        try:
+            found = admin.describe(self._settings.fleet.name)
+        except Unreachable:
+            return
+        if found is not None and found.topic_id == topic_id:
+            return
+        self._held.on_topic_gone()
+        self._publish()
+        if found is None:
+            raise missing_topic(self._settings.fleet.name)
+        raise FleetTopicUnfit(
+            f"topic {self._settings.fleet.name} was created anew, without the former wishes",
+            "apply the folder again: until then each worker goes on with the sinks that it has",
+        )
+
+    def _let_orphans_go(self) -> None:
+        """Look whether the fleet has wishes again of sinks whose topic was lost."""
+        with closing(FleetReader(self._settings)) as reader:
+            records = reader.read_to_end()
+        said = frozenset(key for _, key in records.wishes)
+        self._held.on_said_elsewhere(said & self._held.orphans.keys())
+        self._publish()
+
+    def _publish(self) -> None:
+        """Let the worker's thread see what is followed."""
+        refused = {
+            f"{record.key} ({WishNotBelieved.code}): {describe_refusal(record)}"
+            for record in self._held.refused()
+        }
+        for text in sorted(refused - self._refused):
+            _log.warning("sink %s", text, extra=log_extra(LogEvent.SINK_STATE))
+        wishes = self._held.wishes()
+        with self._lock:
+            self._wishes, self._owned = wishes, self._held.owned
+            self._here = frozenset(self._held.slots)
+            self._refused = frozenset(refused)
+
+    def _on_left(self) -> None:
+        with self._lock:
+            self._wishes, self._owned, self._here = {}, frozenset(), frozenset()
+        self._held = HeldSlots()
+        self._left.set()
+
+    def _log_slots(self, what: str, slots: frozenset[int]) -> None:
+        if slots:
+            some = ", ".join(map(str, sorted(slots)))
+            _log.info("worker %s: %s slots %s", self._name, what, some)
+
+    def _complain(self, text: str) -> None:
+        if text not in self._complained:
+            self._complained.add(text)
+            _log.warning("%s", text)
+
+
+def _is_news(before: ObservedSink, now: ObservedSink) -> bool:
+    """Return whether somebody waits for what has changed: not spans and figures alone."""
+    quiet = {"for_ms": 0, "next_try_in_ms": None, "doing": "", "memory_bytes": None}
+    quiet |= {"cpu_ms": None, "cpu_permille": None, "lag_records": None}
+    return replace(before, **quiet) != replace(now, **quiet)  # type: ignore[arg-type]
+
+
+def _folder(name: str) -> Path:
+    if not name:
+        return Path(tempfile.mkdtemp(prefix="headgate-worker-"))
+    path = Path(name)
+    with suppress(OSError):
+        path.mkdir(parents=True, exist_ok=True)
+    if not path.is_dir():
+        raise ConfigurationError(f"worker.folder {name} is no folder", "name one, or leave it out")
+    return path
+
+
+def _require_file_of(key: str, wish: Wish) -> None:
+    """Raise ``WishNotBelieved`` if the file is another sink's. What cannot be read, its process
+    tells."""
+    try:
+        name = tomllib.loads(wish.file).get("name")
+    except ValueError:
+        return
+    if isinstance(name, str) and "${" not in name and name != sink_of_key(key):
+        raise WishNotBelieved(
+            f"the wish for {key} holds the file of sink {name}", "apply the folder again"
+        )

@@ -1,0 +1,175 @@
+"""Reads a fleet's two topics, and changes the wishes on it: all that is asked for, or nothing."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable
+from contextlib import closing
+
+from headgate.config.worker_settings import WorkerSettings
+from headgate.control_protocol.errors import FleetChangedMeanwhile, FleetTopicUnfit
+from headgate.kafka.compacted_topics import (
+    CompactedReader,
+    CompactedRecord,
+    KeyedValue,
+    TopicAdmin,
+    TransactionalWriter,
+)
+from headgate.kafka.control_topic import described_settings
+from headgate.runtime.fleet.fleet_changes import Occasion, Plan, PlanChange
+from headgate.runtime.fleet.fleet_records import WishWire, decode_observed
+from headgate.runtime.fleet.fleet_view import (
+    FleetRecords,
+    FleetView,
+    ObservedRecord,
+    WishRecord,
+    view,
+)
+
+PATIENCE_S = 30.0
+TRIES = 3
+
+
+class FleetReader:
+    """Follows both topics of a fleet from their beginning. Use from one thread.
+
+    Raises ``FleetTopicUnfit`` if the fleet's topic does not exist; without a state topic nothing is
+    observed.
+    """
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        admin = TopicAdmin(settings.kafka)
+        wished = admin.describe(settings.fleet.name)
+        if wished is None:
+            raise missing_topic(settings.fleet.name)
+        states = admin.describe(settings.fleet.state_topic)
+        self.slots = wished.partitions
+        self.records = FleetRecords()
+        self.wire = WishWire(settings.fleet.keys, wished.topic_id)
+        partitions = {settings.fleet.name: wished.partitions}
+        partitions |= {settings.fleet.state_topic: states.partitions} if states else {}
+        self._reader = CompactedReader(settings.kafka, settings.fleet.name, partitions)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Return whether both topics have been read to where they ended once."""
+        return self._reader.is_at_end
+
+    def poll(self, timeout_s: float) -> bool:
+        """Take the records that come within this time into ``records``; return whether any came.
+
+        Raises ``FleetTopicUnfit`` if a topic is gone: then make a new reader.
+        """
+        found = self._reader.read(timeout_s)
+        self._take(found)
+        return bool(found)
+
+    def read_to_end(self, patience_s: float = PATIENCE_S) -> FleetRecords:
+        """Return the records up to the topics' ends now. Raises ``Unreachable`` after this time."""
+        self._take(self._reader.read_to_end(patience_s))
+        return self.records
+
+    def view(self) -> FleetView:
+        """Return what the records taken so far say now."""
+        return view(self.records, wall_ms())
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _take(self, some: Iterable[CompactedRecord]) -> None:
+        for record in some:
+            if record.topic == self._settings.fleet.name:
+                self.records.take(wish_record(record, self.wire))
+            else:
+                self.records.take(observed_record(record))
+
+
+def wish_record(record: CompactedRecord, wire: WishWire) -> WishRecord:
+    """Return what a record of the fleet's topic says."""
+    value = wire.decode(record.key, record.partition, record.value)
+    return WishRecord(record.key, record.partition, record.offset, record.time_ms, value)
+
+
+def observed_record(record: CompactedRecord) -> ObservedRecord:
+    """Return what a record of the state topic says."""
+    value = None if record.value is None else decode_observed(record.key, record.value)
+    return ObservedRecord(record.key, record.offset, record.time_ms, value)
+
+
+def change_fleet(
+    settings: WorkerSettings,
+    plan_change: PlanChange,
+    actor: str,
+    *,
+    dry_run: bool = False,
+    creates: bool = False,
+    tries: int = TRIES,
+) -> Plan:
+    """Change the wishes as planned, all of them or none, and return the plan (FLEET-5).
+
+    With ``creates`` the fleet's topics are created if they are missing; a dry run does not.
+
+    Raises ``FleetTopicUnfit``, ``FleetChangedMeanwhile``, ``Unreachable``, and what planning
+    raises; ``RetryLater`` if nobody knows whether the change was written.
+    """
+    if creates and not dry_run:
+        ensure_fleet_topics(settings)
+    if creates and dry_run and TopicAdmin(settings.kafka).describe(settings.fleet.name) is None:
+        return plan_change(FleetRecords(), Occasion(actor, wall_ms(), settings.fleet.slots))
+    for left in reversed(range(tries)):
+        try:
+            return _change_once(settings, plan_change, actor, dry_run=dry_run)
+        except FleetChangedMeanwhile:
+            if not left:
+                raise
+            time.sleep(random.uniform(0.2, 1.0))
+    raise AssertionError("there is at least one try")
+
+
+def _change_once(
+    settings: WorkerSettings, plan_change: PlanChange, actor: str, *, dry_run: bool
+) -> Plan:
+    writer = None
+    if not dry_run:
+        # Before it is read: whoever else begins from here on makes the write fail.
+        writer = TransactionalWriter(settings.kafka, settings.fleet.name)
+        writer.begin()
+    with closing(FleetReader(settings)) as reader:
+        records = reader.read_to_end()
+        plan = plan_change(records, Occasion(actor, wall_ms(), reader.slots))
+        if writer is not None and plan.changes:
+            writer.write(
+                KeyedValue(settings.fleet.name, each.slot, each.key, reader.wire.encode(each))
+                for each in plan.changes
+            )
+    return plan
+
+
+def ensure_fleet_topics(settings: WorkerSettings) -> None:
+    """Create both topics, where they are missing; else check them.
+
+    Raises ``FleetTopicUnfit``, ``MissingRights``, ``Unreachable``.
+    """
+    admin = TopicAdmin(settings.kafka)
+    fleet = settings.fleet
+    for topic, partitions in ((fleet.name, fleet.slots), (fleet.state_topic, 1)):
+        admin.ensure(topic, partitions)
+        found = described_settings(settings.kafka, topic) or {}
+        policy = found.get("cleanup.policy", "compact")
+        if policy != "compact":
+            raise FleetTopicUnfit(
+                f"topic {topic} has cleanup.policy={policy}: wishes would be gone after a while",
+                "set cleanup.policy=compact on it, or name another fleet",
+            )
+
+
+def missing_topic(topic: str) -> FleetTopicUnfit:
+    return FleetTopicUnfit(
+        f"topic {topic} does not exist", "headgate fleet apply creates it; or correct fleet.name"
+    )
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000

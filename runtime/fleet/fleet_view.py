@@ -1,0 +1,381 @@
+"""What a fleet's two topics say together: wanted beside observed, drift, next tries. Pure.
+
+``FleetRecords`` holds the newest record of each key; ``view`` folds them. A reader that stays keeps
+one, and takes records as they come; a command reads both topics to their ends first. Whoever folds
+the same records has the same view, in whatever order the partitions came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headgate.control_protocol.message_encoding import Skipped, SkipReason
+from headgate.runtime.fleet.fleet_records import (
+    UNSIGNED_TOMBSTONE,
+    Drain,
+    ObservedSink,
+    ObservedWorker,
+    Removal,
+    Wish,
+    Wished,
+)
+from headgate.runtime.fleet.sink_life import LOST_AFTER_MS, LifeState, WantedState
+
+# --------------------------------------------------------------------------------------- records
+
+
+@dataclass(frozen=True, slots=True)
+class WishRecord:
+    """A record of the fleet's topic. ``time_ms`` is the broker's.
+
+    ``value``: what it says, or why that is not believed here.
+    """
+
+    key: str
+    slot: int
+    offset: int
+    time_ms: int
+    value: Wished | Skipped
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedRecord:
+    """A record of the state topic; ``None``: a worker has taken back what it said."""
+
+    key: str
+    offset: int
+    time_ms: int
+    value: ObservedSink | ObservedWorker | Skipped | None
+
+
+Place = tuple[int, str]
+"""A slot and a key: where a wish stands."""
+
+
+@dataclass(slots=True)
+class FleetRecords:
+    """The newest record of each key of both topics; ``take`` those of a partition in order."""
+
+    wishes: dict[Place, WishRecord] = field(default_factory=dict)
+    """Those that are believed; a removal takes a wish away."""
+    refused: dict[Place, WishRecord] = field(default_factory=dict)
+    """Those behind the last one that is believed, which are not: a person should hear of them."""
+    drains: dict[Place, Drain] = field(default_factory=dict)
+    observed: dict[str, ObservedRecord] = field(default_factory=dict)
+    highest_number: int = 0
+    """Of all wishes and removals: the next change counts on from it."""
+
+    def take(self, record: WishRecord | ObservedRecord) -> None:
+        """Take the next record of its partition: the later offset counts, no clock (FLEET-2)."""
+        if isinstance(record, ObservedRecord):
+            self._take_observed(record)
+            return
+        place = (record.slot, record.key)
+        match record.value:
+            case Skipped() as skipped:
+                takes_nothing = skipped == UNSIGNED_TOMBSTONE or (
+                    skipped.reason is SkipReason.NOT_OURS
+                )
+                if place in self.wishes or not takes_nothing:
+                    self.refused[place] = record
+            case Removal(number=number):
+                self.highest_number = max(self.highest_number, number)
+                self.wishes.pop(place, None)
+                self.drains.pop(place, None)
+                self.refused.pop(place, None)
+            case Drain(number=number) as drain:
+                self.highest_number = max(self.highest_number, number)
+                self.drains[place] = drain
+                self.refused.pop(place, None)
+            case Wish(number=number):
+                self.highest_number = max(self.highest_number, number)
+                self.wishes[place] = record
+                self.refused.pop(place, None)
+
+    def _take_observed(self, record: ObservedRecord) -> None:
+        if record.value is None:
+            self.observed.pop(record.key, None)
+        elif not isinstance(record.value, Skipped):
+            self.observed[record.key] = record
+
+    def forget_slot(self, slot: int) -> None:
+        """Forget a slot whose records are read from the beginning again."""
+        for some in (self.wishes, self.refused, self.drains):
+            for place in [place for place in some if place[0] == slot]:
+                del some[place]
+
+
+# ------------------------------------------------------------------------------------------ view
+
+
+class Drift(StrEnum):
+    """How what a worker sees differs from what is wanted."""
+
+    NONE = ""
+    FILE = "file"
+    """Its process works with another file than the wanted one."""
+    STATE = "state"
+    """It runs where it should be paused or stopped, or the other way round."""
+    UNWANTED = "unwanted"
+    """A worker has it, and nobody wants it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkView:
+    """A key of the fleet: what is wanted of it beside what is seen. Times are the broker's.
+
+    ``worker``: who owns its slot now; empty: nobody. ``next_try_ms`` is a time: once it has passed,
+    say "now". ``elsewhere``: what workers tell of it in slots where it is not placed (any longer).
+    """
+
+    key: str
+    slot: int
+    state: LifeState
+    wish: Wish | None = None
+    observed: ObservedSink | None = None
+    worker: str = ""
+    drift: Drift = Drift.NONE
+    wished_ms: int = 0
+    told_ms: int = 0
+    since_ms: int = 0
+    next_try_ms: int | None = None
+    refused: str = ""
+    elsewhere: tuple[ObservedSink, ...] = ()
+
+    @property
+    def code(self) -> str:
+        return self.observed.code if self.observed else ""
+
+    @property
+    def text(self) -> str:
+        return self.observed.text if self.observed else ""
+
+    @property
+    def needs_attention(self) -> bool:
+        """Return whether a list of the fleet should end with exit code 1 for it."""
+        return self.state in (LifeState.ERROR, LifeState.LOST) or bool(self.refused)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView:
+    """A worker as it told last. ``lost``: it has told nothing for 30 s, and did not leave."""
+
+    observed: ObservedWorker
+    told_ms: int
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FleetView:
+    """All sinks by key, and all workers by name, each in the order of their names."""
+
+    sinks: Mapping[str, SinkView]
+    workers: Mapping[str, WorkerView]
+
+    @property
+    def owners(self) -> Mapping[int, str]:
+        """Return the worker of each slot that has one."""
+        return {
+            slot: name
+            for name, worker in self.workers.items()
+            if not worker.lost
+            for slot in worker.observed.slots
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    value: ObservedSink
+    record: ObservedRecord
+    told_ms: int
+
+
+def view(records: FleetRecords, now_ms: int) -> FleetView:
+    """Fold both topics (FLEET-4). ``now_ms`` is compared with the brokers' times."""
+    workers = _workers(records.observed.values(), now_ms)
+    told: dict[str, list[_Told]] = {}
+    for record in records.observed.values():
+        if isinstance(record.value, ObservedSink):
+            heard_ms = _told_ms(record, record.value, workers)
+            told.setdefault(record.value.key, []).append(_Told(record.value, record, heard_ms))
+    placed = _placed(records.wishes.values())
+    refused = {
+        each.key: each
+        for each in records.refused.values()
+        if each.key not in placed or placed[each.key].slot == each.slot
+    }
+    owners = FleetView({}, workers).owners
+    sinks = {
+        key: _sink_view(
+            placed.get(key) or refused.get(key),
+            refused.get(key),
+            told.get(key, []),
+            owners,
+            now_ms=now_ms,
+        )
+        for key in sorted(placed.keys() | told.keys() | refused.keys())
+    }
+    return FleetView(sinks, workers)
+
+
+def _workers(observed: Iterable[ObservedRecord], now_ms: int) -> Mapping[str, WorkerView]:
+    found = {
+        record.value.worker: WorkerView(
+            observed=record.value,
+            told_ms=record.time_ms,
+            lost=now_ms - record.time_ms >= LOST_AFTER_MS,
+        )
+        for record in observed
+        if isinstance(record.value, ObservedWorker)
+    }
+    return dict(sorted(found.items()))
+
+
+def _told_ms(record: ObservedRecord, value: ObservedSink, workers: Mapping[str, WorkerView]) -> int:
+    """Return when somebody last told of the sink: its worker's sign of life tells of all it has."""
+    worker = workers.get(value.worker)
+    if worker is None or worker.observed.incarnation != value.incarnation:
+        return record.time_ms
+    return max(record.time_ms, worker.told_ms)
+
+
+def _placed(wishes: Iterable[WishRecord]) -> Mapping[str, WishRecord]:
+    """Return the wish of each key that counts: in two slots, the higher number, else lower slot."""
+    found: dict[str, WishRecord] = {}
+    for record in wishes:
+        other = found.get(record.key)
+        if other is None or _rank(record) > _rank(other):
+            found[record.key] = record
+    return found
+
+
+def _rank(record: WishRecord) -> tuple[int, int]:
+    assert isinstance(record.value, Wish)
+    return record.value.number, -record.slot
+
+
+def outdated_places(records: FleetRecords) -> Mapping[Place, Wish]:
+    """Return wishes that do not count, for their key has a newer one in another slot (FLEET-2)."""
+    placed = _placed(records.wishes.values())
+    return {
+        place: record.value
+        for place, record in records.wishes.items()
+        if isinstance(record.value, Wish) and placed[record.key] is not record
+    }
+
+
+def _sink_view(
+    placed: WishRecord | None,
+    refused: WishRecord | None,
+    told: list[_Told],
+    owners: Mapping[int, str],
+    *,
+    now_ms: int,
+) -> SinkView:
+    """Put together what is known of one key. ``placed``: its wish, or one that is not believed."""
+    told = sorted(told, key=lambda each: each.record.offset)
+    if placed is None:
+        here = told[-1] if told else None
+    else:
+        here = next((each for each in told if each.value.slot == placed.slot), None)
+    wish = placed.value if placed and isinstance(placed.value, Wish) else None
+    slot = placed.slot if placed else told[-1].value.slot
+    key = placed.key if placed else told[-1].value.key
+    since_ms = here.record.time_ms - here.value.for_ms if here else placed.time_ms if placed else 0
+    return SinkView(
+        key=key,
+        slot=slot,
+        state=_shown_state(wish, placed, here, now_ms),
+        wish=wish,
+        observed=here.value if here else None,
+        worker=owners.get(slot, ""),
+        drift=_drift(wish, here.value if here else None),
+        wished_ms=placed.time_ms if placed and wish else 0,
+        told_ms=here.told_ms if here else 0,
+        since_ms=since_ms,
+        next_try_ms=_next_try_ms(here),
+        refused=describe_refusal(refused),
+        elsewhere=tuple(each.value for each in told if each is not here),
+    )
+
+
+def _shown_state(
+    wish: Wish | None, placed: WishRecord | None, here: _Told | None, now_ms: int
+) -> LifeState:
+    """Return the state that a reader shows: ``LOST`` where nobody tells (any longer)."""
+    if here is not None:
+        return LifeState.LOST if now_ms - here.told_ms >= LOST_AFTER_MS else here.value.state
+    if wish is not None and wish.state is WantedState.STOPPED:
+        return LifeState.STOPPED
+    waited_ms = now_ms - placed.time_ms if placed else 0
+    return LifeState.LOST if waited_ms >= LOST_AFTER_MS else LifeState.IDLE
+
+
+_AT_WORK = (LifeState.RUNNING, LifeState.PAUSED, LifeState.STOPPED)
+_SHOULD_BE = {
+    WantedState.RUNNING: (LifeState.RUNNING,),
+    WantedState.PAUSED: (LifeState.PAUSED,),
+    WantedState.STOPPED: (LifeState.STOPPED,),
+}
+
+
+def _drift(wish: Wish | None, observed: ObservedSink | None) -> Drift:
+    """Return how they differ; what starts, leaves or is in error is on its way, and no drift."""
+    if observed is None:
+        return Drift.NONE
+    if wish is None:
+        return Drift.UNWANTED
+    if observed.revision and observed.revision != wish.revision:
+        return Drift.FILE
+    if observed.state in _AT_WORK and observed.state not in _SHOULD_BE[wish.state]:
+        return Drift.STATE
+    return Drift.NONE
+
+
+def _next_try_ms(here: _Told | None) -> int | None:
+    if here is None or here.value.next_try_in_ms is None:
+        return None
+    return here.record.time_ms + here.value.next_try_in_ms
+
+
+_REFUSALS = {
+    SkipReason.UNSIGNED: "it is not signed",
+    SkipReason.WRONGLY_SIGNED: "it is signed with another key",
+    SkipReason.SIGNED: "it is signed, and fleet.key is not set here",
+    SkipReason.OTHER_SINK: "it belongs elsewhere",
+    SkipReason.UNKNOWN_SCHEMA: "another version of headgate wrote it: it needs a newer worker",
+    SkipReason.OTHER_VERSION: "another version of headgate wrote it: it needs a newer worker",
+}
+
+
+def describe_refusal(record: WishRecord | None) -> str:
+    """Return why the newest record of a key is not followed; empty: it is."""
+    if record is None or not isinstance(record.value, Skipped):
+        return ""
+    why = _REFUSALS.get(record.value.reason, "it cannot be read")
+    detail = f" ({record.value.detail})" if record.value.detail else ""
+    return f"the wish at {record.slot}@{record.offset} is not followed: {why}{detail}"
+
+
+STALE_MS = 60_000
+"""After so long nobody waits any longer for what was told of a sink where it is not placed."""
+WORKER_GONE_MS = 3_600_000
+"""A worker that is lost is shown for so long."""
+
+
+def find_stale_keys(records: FleetRecords, fleet: FleetView, now_ms: int) -> list[str]:
+    """Return keys of the state topic that nobody will ever take back: of workers that are gone."""
+    stale = []
+    for key, record in records.observed.items():
+        value = record.value
+        if isinstance(value, ObservedWorker) and now_ms - record.time_ms >= WORKER_GONE_MS:
+            stale.append(key)
+        if isinstance(value, ObservedSink):
+            sink = fleet.sinks[value.key]
+            misplaced = sink.wish is None or sink.slot != value.slot
+            told_ms = _told_ms(record, value, fleet.workers)
+            if misplaced and now_ms - told_ms >= STALE_MS:
+                stale.append(key)
+    return stale

@@ -1,0 +1,132 @@
+"""Which wishes a worker follows: of the slots that it has, and of those that nobody took. Pure.
+
+The group says which slots a worker has. What it does not say is acted on late: a session that has
+expired, or topics that are gone, stop no sink that could work (FLEET-9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headgate.control_protocol.message_encoding import Skipped
+from headgate.runtime.fleet.fleet_records import Drain, Wish
+from headgate.runtime.fleet.fleet_view import FleetRecords, WishRecord
+
+RETAINED_MS = 15_000
+"""So long after the group has answered again are slots kept that were lost and did not come back:
+in a cooperative group they come in two steps."""
+
+
+@dataclass(slots=True)
+class _Slot:
+    records: FleetRecords = field(default_factory=FleetRecords)
+    reading: FleetRecords | None = None
+    """What was read since the slot was gained; counts once its end is reached."""
+    owned: bool = True
+    drop_ms: int | None = None
+
+
+@dataclass(slots=True)
+class HeldSlots:
+    """The slots of a worker. Times are monotonic milliseconds."""
+
+    slots: dict[int, _Slot] = field(default_factory=dict)
+    orphans: dict[str, Wish] = field(default_factory=dict)
+    """Wishes of a topic that is gone: followed until the fleet says something of their keys."""
+    _lost: bool = False
+
+    @property
+    def owned(self) -> frozenset[int]:
+        """Return the slots that the group says this worker has, and that have been read."""
+        return frozenset(
+            number for number, slot in self.slots.items() if slot.owned and slot.reading is None
+        )
+
+    def on_gained(self, numbers: frozenset[int], now_ms: int) -> None:
+        """Read these from their beginning; what was known of them counts until that is done."""
+        for number in numbers:
+            slot = self.slots.setdefault(number, _Slot())
+            slot.owned, slot.drop_ms, slot.reading = True, None, FleetRecords()
+        if self._lost:
+            self._lost = False
+            for slot in self.slots.values():
+                if not slot.owned:
+                    slot.drop_ms = now_ms + RETAINED_MS
+
+    def on_revoked(self, numbers: frozenset[int]) -> None:
+        """Forget these: the group gives them to others."""
+        for number in numbers:
+            self.slots.pop(number, None)
+
+    def on_lost(self, numbers: frozenset[int] | None = None) -> None:
+        """Keep what was wished there, or everywhere, until the group answers again."""
+        for number in [*self.slots] if numbers is None else numbers & self.slots.keys():
+            slot = self.slots[number]
+            slot.owned, slot.reading = False, None
+        self._lost = True
+
+    def on_record(self, record: WishRecord) -> None:
+        """Take a record of a slot that this worker has; a late one of another slot says nothing."""
+        slot = self.slots.get(record.slot)
+        if slot is None:
+            return
+        (slot.records if slot.reading is None else slot.reading).take(record)
+        if not isinstance(record.value, Skipped):
+            self.orphans.pop(record.key, None)
+
+    def on_read(self, number: int) -> None:
+        """Follow what was read: the slot's end is reached."""
+        slot = self.slots.get(number)
+        if slot and slot.reading is not None:
+            slot.records, slot.reading = slot.reading, None
+
+    def on_topic_gone(self) -> None:
+        """Keep what is followed, without a slot: nobody has taken anything back."""
+        self.orphans = dict(self.wishes())
+        self.slots.clear()
+        self._lost = False
+
+    def on_said_elsewhere(self, keys: frozenset[str]) -> None:
+        """Let these go: the fleet has wishes of them again, and somebody follows those."""
+        for key in keys:
+            self.orphans.pop(key, None)
+
+    def on_passed(self, now_ms: int) -> None:
+        """Drop what was lost, and did not come back after the group had answered."""
+        for number, slot in [*self.slots.items()]:
+            if slot.drop_ms is not None and now_ms >= slot.drop_ms:
+                del self.slots[number]
+
+    def wishes(self) -> Mapping[str, Wish]:
+        """Return what is followed: of a key in two slots, the wish with the higher number."""
+        found: dict[str, Wish] = {}
+        for slot in self.slots.values():
+            for record in slot.records.wishes.values():
+                assert isinstance(record.value, Wish)
+                other = found.get(record.key)
+                if other is None or _rank(other) < _rank(record.value):
+                    found[record.key] = record.value
+        return {**self.orphans, **found}
+
+    def refused(self) -> list[WishRecord]:
+        """Return the records that are not believed, and are not followed."""
+        return [
+            record
+            for slot in self.slots.values()
+            for record in slot.records.refused.values()
+            if isinstance(record.value, Skipped)
+        ]
+
+    def is_drained(self, worker: str, incarnation: str) -> bool:
+        """Return whether somebody wants this start of this worker to give its slots away."""
+        return any(
+            (drain.worker, drain.incarnation) == (worker, incarnation)
+            for slot in self.slots.values()
+            for drain in slot.records.drains.values()
+            if isinstance(drain, Drain)
+        )
+
+
+def _rank(wish: Wish) -> tuple[int, int]:
+    return wish.number, -wish.slot

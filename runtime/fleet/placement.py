@@ -1,0 +1,162 @@
+"""Which slot a sink goes to, and which sinks move for the sake of balance (FLEET-8). Pure.
+
+The group shares out slots by number; these functions share out sinks by load. Placement gives
+no guarantee to anybody: a sink that is placed badly works all the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headgate.runtime.fleet.fleet_records import sink_of_key
+from headgate.runtime.fleet.fleet_view import FleetView, SinkView
+from headgate.runtime.fleet.sink_life import LifeState, WantedState
+
+CORE_WEIGHT = 50
+"""A core that is used counts as so many idle sinks."""
+EXCESS = 1.25
+"""Nothing moves unless the most loaded worker has so many times the load of the least."""
+PART = 0.1
+"""At most this part of all sinks is moved at a time: a sink that moves pauses for seconds."""
+STAYS_MS = 600_000
+"""A sink that was moved stays for so long."""
+
+
+def load_of(sink: SinkView) -> float:
+    """Return what a sink costs its worker: one, and what it takes of cores lately."""
+    if sink.wish is None or sink.wish.state is WantedState.STOPPED:
+        return 0.0
+    permille = sink.observed.cpu_permille if sink.observed else None
+    return 1 + CORE_WEIGHT * (permille or 0) / 1_000
+
+
+@dataclass(slots=True)
+class Placing:
+    """Chooses slots one after the other, and counts what it has placed."""
+
+    slots: int
+    owners: Mapping[int, str]
+    of_slot: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    of_worker: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    hosts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many participants of a sink a worker has."""
+
+    @classmethod
+    def of_fleet(cls, fleet: FleetView, slots: int, without: str = "") -> Placing:
+        """Count what is placed. ``without``: a worker that gets nothing."""
+        owners = {
+            slot: worker
+            for slot, worker in fleet.owners.items()
+            if worker != without and not fleet.workers[worker].observed.leaving
+        }
+        placing = cls(slots, owners)
+        for sink in fleet.sinks.values():
+            if sink.wish is not None:
+                placing._count(sink.key, sink.slot, load_of(sink))
+        return placing
+
+    def place(self, key: str, load: float = 1.0, worker: str = "") -> int:
+        """Return the least loaded slot of the least loaded worker, or of this one; count it there.
+
+        A worker that has a participant of the same sink comes last. While no worker is known, what
+        is placed is load of nobody, and goes to the least loaded slot.
+        """
+        sink = sink_of_key(key)
+        slots = [slot for slot, owner in self.owners.items() if not worker or owner == worker]
+        slot = min(
+            slots or range(self.slots),
+            key=lambda slot: (
+                self.hosts[sink, self.owners.get(slot, "")] if slots else 0,
+                self.of_worker[self.owners[slot]] if slots else 0.0,
+                self.of_slot[slot],
+                _spread(slot),
+            ),
+        )
+        self._count(key, slot, load)
+        return slot
+
+    def _count(self, key: str, slot: int, load: float) -> None:
+        self.of_slot[slot] += load
+        if owner := self.owners.get(slot):
+            self.of_worker[owner] += load
+            self.hosts[sink_of_key(key), owner] += 1
+
+
+def _spread(slot: int) -> int:
+    """Return a slot's place in an order in which neighbours are far apart: their bits reversed.
+
+    Groups give neighbouring slots to one worker, and the first sinks come before any worker.
+    """
+    return int(f"{slot:016b}"[::-1], 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A sink goes to another slot."""
+
+    key: str
+    slot: int
+
+
+def find_moves(fleet: FleetView, now_ms: int) -> list[Move]:
+    """Return the moves that bring the loads of workers together; few, and never back and forth.
+
+    A sink that is in error, was moved by a person, or was moved lately stays where it is.
+    ``now_ms`` is the wall clock that movers use.
+    """
+    slots: dict[str, list[int]] = defaultdict(list)
+    for slot, worker in sorted(fleet.owners.items()):
+        if not fleet.workers[worker].observed.leaving:
+            slots[worker].append(slot)
+    if len(slots) < 2:
+        return []
+    owner = {slot: worker for worker, some in slots.items() for slot in some}
+    of_worker = dict.fromkeys(slots, 0.0)
+    of_slot: dict[int, float] = defaultdict(float)
+    movable: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    hosts: Counter[tuple[str, str]] = Counter()
+    for sink in fleet.sinks.values():
+        if sink.slot not in owner or sink.wish is None:
+            continue
+        worker, load = owner[sink.slot], load_of(sink)
+        of_worker[worker] += load
+        of_slot[sink.slot] += load
+        hosts[sink_of_key(sink.key), worker] += 1
+        if load and _may_move(sink, now_ms):
+            movable[worker].append((load, sink.key))
+    found: list[Move] = []
+    at_once = max(1, int(PART * len(fleet.sinks)))
+    while len(found) < at_once:
+        most = max(of_worker, key=lambda worker: (of_worker[worker], worker))
+        least = min(of_worker, key=lambda worker: (of_worker[worker], worker))
+        gap = of_worker[most] - of_worker[least]
+        if of_worker[most] <= EXCESS * of_worker[least] or gap <= 1:
+            break
+        # The largest that still narrows the gap; half of it at best, for then both are even.
+        fitting = [
+            (load, key)
+            for load, key in movable[most]
+            if load < gap and not hosts[sink_of_key(key), least]
+        ]
+        if not fitting:
+            break
+        load, key = max(fitting, key=lambda each: (each[0] <= gap / 2, each))
+        slot = min(slots[least], key=lambda slot: (of_slot[slot], slot))
+        found.append(Move(key, slot))
+        movable[most].remove((load, key))
+        hosts[sink_of_key(key), least] += 1
+        hosts[sink_of_key(key), most] -= 1
+        of_worker[most] -= load
+        of_worker[least] += load
+        of_slot[slot] += load
+    return found
+
+
+def _may_move(sink: SinkView, now_ms: int) -> bool:
+    """Return whether it may be moved: an error would go with it, and blame another worker."""
+    assert sink.wish is not None
+    rests = sink.wish.moved_ms and now_ms - sink.wish.moved_ms < STAYS_MS
+    works = sink.state in (LifeState.RUNNING, LifeState.PAUSED)
+    return works and not sink.wish.pinned and not rests

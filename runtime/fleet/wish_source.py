@@ -1,0 +1,74 @@
+"""What a worker is told of wishes, and tells of its sinks: a folder, or a fleet's topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.runtime.fleet.sink_life import Life, Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class WantedSink:
+    """A sink that is wanted: its file, the wish, and the memory that it may take, 0 for any.
+
+    ``refused``: why it is not started. Without a ``memory_mib`` the worker's own limit counts.
+    """
+
+    file: Path
+    wanted: Wanted
+    memory_mib: int | None = None
+    refused: HeadgateError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a sink's process takes: private memory, processor time, and of a core lately."""
+
+    memory_bytes: int | None = None
+    cpu_ms: int | None = None
+    cpu_permille: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a sink's process says of itself with a turn; what it does not know is ``None``."""
+
+    revision: str = ""
+    leads: bool | None = None
+    partitions: int | None = None
+    lag_records: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToldSink:
+    """What a worker tells of one sink; without a ``life`` it was refused."""
+
+    name: str
+    wanted: WantedSink | None
+    life: Life | None
+    usage: Usage = Usage()
+    report: Report = Report()
+
+
+class WishSource(Protocol):
+    """Where wishes come from, and where what became of them is told. Nothing here waits."""
+
+    def look(self) -> Mapping[str, WantedSink]:
+        """Return what is wanted here now, by name. What cannot be read now is as before."""
+        ...
+
+    def tell(self, told: Sequence[ToldSink], now_ms: int) -> None:
+        """Tell what is seen; ``now_ms`` is the clock of the lives. Never raises."""
+        ...
+
+    def leave(self) -> bool:
+        """Take no wishes any longer, so that others may; return whether that is done."""
+        ...
+
+    def close(self) -> None:
+        """Tell that nobody is here any more."""
+        ...

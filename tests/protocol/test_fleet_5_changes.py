@@ -1,0 +1,243 @@
+"""FLEET-5, FLEET-6: plans of changes, and files that are applied as a whole."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fleet_records import FILE, fleet_of
+
+from headgate.control_protocol.errors import ConfigurationError, FleetFilesUnfit
+from headgate.control_protocol.identifiers import SinkName
+from headgate.runtime.fleet.fleet_changes import (
+    Occasion,
+    Plan,
+    PlanChange,
+    Wanting,
+    plan_apply,
+    plan_drain,
+    plan_move,
+    plan_moves,
+    plan_remove,
+    plan_restart,
+    plan_scale,
+    plan_state,
+)
+from headgate.runtime.fleet.fleet_records import Drain, Removal, Wish, revision_of
+from headgate.runtime.fleet.fleet_view import FleetRecords, WishRecord, view
+from headgate.runtime.fleet.placement import Move
+from headgate.runtime.fleet.sink_files import read_sink_files, with_own_control_topic
+from headgate.runtime.fleet.sink_life import WantedState
+
+OCCASION = Occasion("alice", 1_000, 8)
+A, B = SinkName("a"), SinkName("b")
+
+
+def planned(records: FleetRecords, change: PlanChange) -> Plan:
+    return change(records, OCCASION)
+
+
+def after(records: FleetRecords, plan: Plan) -> FleetRecords:
+    """The records once the plan has been written."""
+    for each in plan.changes:
+        records.take(WishRecord(each.key, each.slot, 10**6, 1_000, each))
+    return records
+
+
+def wish(key: str, slot: int, number: int = 1, **changes: Any) -> Wish:
+    return Wish(key=key, slot=slot, number=number, file=FILE, **changes)
+
+
+# -------------------------------------------------------------------------------------- FLEET-5
+
+
+def test_fleet_5_every_change_counts_up_and_names_who_asked() -> None:
+    records = fleet_of([wish("a", 0, 7), wish("b", 1, 9)])
+    plan = planned(records, plan_restart(["a", "b"]))
+    assert {(each.number, each.actor) for each in plan.changes} == {(10, "alice")}
+    again = planned(after(records, plan), plan_restart(["a"]))
+    assert [(each.number, each.restarts) for each in again.changes if isinstance(each, Wish)] == [
+        (11, 2)
+    ]
+
+
+def test_fleet_5_a_move_is_a_removal_and_a_wish_and_is_never_seen_halfway() -> None:
+    records = fleet_of([wish("a", 0)], {"w0": (0, 1), "w1": (2, 3)})
+    plan = planned(records, plan_move(["a"], "w1"))
+    removal, moved = plan.changes
+    assert isinstance(removal, Removal)
+    assert isinstance(moved, Wish)
+    assert (removal.slot, moved.slot, moved.pinned, moved.moved_ms) == (0, 2, True, 1_000)
+    assert plan.lines == ("~ a: w0 to w1",)
+    assert view(after(records, plan), 1_000).sinks["a"].worker == "w1"
+    assert planned(records, plan_move(["a"], "w1")) == Plan()
+
+
+def test_fleet_5_who_is_not_there_is_named_and_nothing_is_planned() -> None:
+    records = fleet_of([wish("trips", 0)], {"w0": (0,)})
+    with pytest.raises(ConfigurationError, match=r"no sink trip .*did you mean trips"):
+        planned(records, plan_state(["trips", "trip"], WantedState.PAUSED))
+    with pytest.raises(ConfigurationError, match=r"no worker w9 now .*there are: w0"):
+        planned(records, plan_move(["trips"], "w9"))
+    with pytest.raises(ConfigurationError, match="only one"):
+        planned(records, plan_drain("w0"))
+
+
+def test_fleet_5_what_is_wished_already_writes_nothing() -> None:
+    records = fleet_of([wish("a", 0, state=WantedState.PAUSED)])
+    assert planned(records, plan_state(["a"], WantedState.PAUSED)) == Plan()
+    assert planned(records, plan_apply({A: Wanting(FILE)}, prune=True)) == Plan()
+
+
+def test_fleet_5_a_drain_is_said_in_each_slot_of_this_start_of_the_worker() -> None:
+    records = fleet_of([wish("a", 0)], {"w0": (0, 1), "w1": (2,)})
+    drains = planned(records, plan_drain("w0")).changes
+    assert [(each.slot, each.key) for each in drains] == [(0, "worker/w0"), (1, "worker/w0")]
+    assert {each.incarnation for each in drains if isinstance(each, Drain)} == {"w0-1"}
+    # Once the worker has started again, the next change takes them away.
+    after(records, Plan(tuple(replace(each, incarnation="w0-0") for each in drains)))  # type: ignore[call-arg]
+    tidied = planned(records, plan_remove(["a"])).changes
+    assert {(type(each), each.key, each.slot) for each in tidied} == {
+        (Removal, "a", 0),
+        (Removal, "worker/w0", 0),
+        (Removal, "worker/w0", 1),
+    }
+
+
+def test_fleet_5_who_changes_the_fleet_removes_wishes_that_do_not_count() -> None:
+    records = fleet_of([wish("a", 0, 1), wish("a", 3, 2), wish("b", 1)])
+    assert planned(records, plan_moves([])).changes == (
+        Removal(key="a", slot=0, number=3, actor="alice", time_ms=1_000),
+    )
+
+
+def test_fleet_5_a_move_of_a_sink_that_is_gone_is_left_out() -> None:
+    assert planned(fleet_of([]), plan_moves([Move("a", 3)])) == Plan()
+
+
+# -------------------------------------------------------------------------------------- FLEET-6
+
+
+def test_fleet_6_apply_adds_changes_and_with_prune_removes() -> None:
+    records = fleet_of([wish("a", 0, state=WantedState.PAUSED), wish("gone", 1)])
+    wanted = {A: Wanting(FILE + "# new\n"), B: Wanting(FILE)}
+    plan = planned(records, plan_apply(wanted, prune=False))
+    assert [line for line in plan.lines if line[0] != " "] == ["~ a", "+ b"]
+    assert "  +# new" in plan.lines
+    (changed, _) = plan.changes
+    assert isinstance(changed, Wish)
+    assert (changed.state, changed.slot) == (WantedState.PAUSED, 0), "it keeps state and place"
+    pruned = planned(records, plan_apply(wanted, prune=True))
+    assert "- gone" in pruned.lines
+    assert set(view(after(records, pruned), 0).sinks) == {"a", "b"}
+    assert planned(records, plan_apply(wanted, prune=True)) == Plan(), "it is idempotent"
+
+
+def test_fleet_6_all_participants_of_a_sink_follow_its_file_and_its_name() -> None:
+    records = fleet_of([wish("a", 0), wish("a#2", 1)])
+    changed = planned(records, plan_apply({A: Wanting("name = 'a'\n")}, prune=True)).changes
+    assert {each.key for each in changed} == {"a", "a#2"}
+    stopped = planned(records, plan_state(["a"], WantedState.STOPPED)).changes
+    assert {each.key for each in stopped} == {"a", "a#2"}
+
+
+def test_fleet_6_a_sink_that_is_scaled_has_participants_on_different_workers() -> None:
+    records = fleet_of([wish("a", 0)], {"w0": (0, 1), "w1": (2, 3), "w2": (4,)})
+    assert planned(records, plan_scale("a", 3)).lines == ("+ a#2 on w2", "+ a#3 on w1")
+    after(records, planned(records, plan_scale("a", 3)))
+    assert planned(records, plan_scale("a", 3)) == Plan()
+    assert planned(records, plan_scale("a", 1)).lines == ("- a#2", "- a#3")
+
+
+GOOD = """
+name = "{name}"
+[source]
+topics = ["trips"]
+[kafka]
+"bootstrap.servers" = "127.0.0.1:9092"
+{kafka}
+[catalog.properties]
+type = "sql"
+uri = "{uri}"
+warehouse = "file:///tmp/lake"
+[table]
+identifier = "db.trips"
+create = true
+[[table.columns]]
+name = "id"
+type = "long"
+[spark]
+writer = "in-process"
+"""
+
+
+def write(
+    folder: Path, name: str, sink: str, *, uri: str = "sqlite:////tmp/c.db", kafka: str = ""
+) -> None:
+    (folder / name).write_text(GOOD.format(name=sink, uri=uri, kafka=kafka))
+
+
+def test_fleet_6_good_files_are_read_by_their_sinks(tmp_path: Path) -> None:
+    write(tmp_path, "one.toml", "a")
+    write(tmp_path, "two.toml", "b", kafka='"sasl.password" = "${file:/not/on/this/machine}"')
+    (tmp_path / ".hidden.toml").write_text("an editor's")
+    (tmp_path / "notes.txt").write_text("no sink")
+    assert [*read_sink_files(tmp_path)] == ["a", "b"]
+
+
+def test_fleet_6_each_wrong_file_is_named_and_none_is_taken(tmp_path: Path) -> None:
+    write(tmp_path, "good.toml", "a")
+    write(tmp_path, "twin.toml", "a")
+    write(tmp_path, "clear.toml", "b", kafka='"sasl.password" = "sesame-open"')
+    write(tmp_path, "url.toml", "c", uri="postgresql://me:sesame-open@db/lake")
+    write(tmp_path, "key.toml", "d", kafka='"sasl.pasword" = "x"')
+    (tmp_path / "torn.toml").write_bytes(b"\xff = [")
+    with pytest.raises(FleetFilesUnfit) as caught:
+        read_sink_files(tmp_path)
+    said = str(caught.value)
+    assert said.startswith("HG-123 5 of 6 sink files are wrong, so nothing was changed")
+    for expected in (
+        "HG-128 twin.toml and good.toml name the same sink",
+        'clear.toml: kafka."sasl.password" holds a secret in clear text',
+        'url.toml: catalog.properties."uri" holds a secret',
+        'key.toml:7:1: kafka."sasl.pasword" is not a known key',
+        "torn.toml: is not UTF-8 text",
+    ):
+        assert expected in said, expected
+    assert "sesame" not in said
+
+
+# ------------------------------------------------------------------------------------- FLEET-11
+
+
+@pytest.mark.parametrize(
+    "control",
+    [
+        "",
+        "[control]\n",
+        '[control] # ours\nkey = "${env:KEY}"\n',
+        'control = { key = "${env:KEY}" }\n',
+        'control.key = "${env:KEY}"\n',
+    ],
+)
+def test_fleet_11_a_sink_without_a_control_topic_gets_its_own(control: str) -> None:
+    head = f'name = "a"\n{control}' if not control.startswith("[") else 'name = "a"\n'
+    tail = '[source]\ntopics = ["a"]\n' + (control if control.startswith("[") else "")
+    text = head + tail
+    own = with_own_control_topic(text, A)
+    before, found = tomllib.loads(text), tomllib.loads(own)
+    if control.startswith("control = {"):
+        assert own == text, "an inline table takes no further key: it stays as it is"
+        return
+    assert found.pop("control")["topic"] == "headgate-control-a"
+    before.pop("control", None)
+    assert found == before
+
+
+def test_fleet_11_a_control_topic_that_is_named_stays() -> None:
+    text = 'name = "a"\n[control]\ntopic = "shared"\n'
+    assert with_own_control_topic(text, A) == text
+    assert revision_of(text.encode()) == revision_of(text.encode())

@@ -1,0 +1,152 @@
+"""FLEET-8: where sinks go, which ones move, and what becomes of a thousand of them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from support.fleet_records import FILE, fleet_of
+
+from headgate.control_protocol.identifiers import SinkName
+from headgate.runtime.fleet.fleet_changes import Occasion, Plan, Wanting, plan_apply, plan_moves
+from headgate.runtime.fleet.fleet_records import ObservedSink, Wish
+from headgate.runtime.fleet.fleet_view import FleetRecords, FleetView, WishRecord, view
+from headgate.runtime.fleet.placement import (
+    EXCESS,
+    PART,
+    STAYS_MS,
+    Placing,
+    find_moves,
+    load_of,
+)
+from headgate.runtime.fleet.sink_life import LifeState, WantedState
+
+SLOTS = 64
+NOW_MS = 1_000 + STAYS_MS
+
+
+def dealt(workers: int, slots: int = SLOTS) -> dict[str, tuple[int, ...]]:
+    """Slots as a group deals them out: neighbours to one worker."""
+    share = [
+        range(slots)[n * slots // workers : (n + 1) * slots // workers] for n in range(workers)
+    ]
+    return {f"w{n}": tuple(some) for n, some in enumerate(share)}
+
+
+def seen(wish: Wish, permille: int = 0, state: LifeState = LifeState.RUNNING) -> ObservedSink:
+    return ObservedSink(
+        key=wish.key,
+        slot=wish.slot,
+        worker="w",
+        incarnation="i",
+        state=state,
+        cpu_permille=permille,
+    )
+
+
+def apply(records: FleetRecords, names: Sequence[str]) -> None:
+    wanted = {SinkName(name): Wanting(FILE) for name in names}
+    write(records, plan_apply(wanted, prune=False)(records, Occasion("a", 1_000, SLOTS)))
+
+
+def write(records: FleetRecords, plan: Plan) -> None:
+    for each in plan.changes:
+        records.take(WishRecord(each.key, each.slot, 0, 1_000, each))
+
+
+def loads(fleet: FleetView) -> Mapping[str, float]:
+    found = dict.fromkeys(fleet.owners.values(), 0.0)
+    for sink in fleet.sinks.values():
+        found[sink.worker] += load_of(sink)
+    return found
+
+
+def test_fleet_8_a_thousand_sinks_are_placed_evenly() -> None:
+    records = fleet_of([], dealt(5))
+    apply(records, [f"s{n}" for n in range(1_000)])
+    spread = loads(view(records, 1_000)).values()
+    assert (min(spread), max(spread)) == (200, 200)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5, 10])
+def test_fleet_8_what_comes_before_any_worker_is_spread_over_slots(workers: int) -> None:
+    records = fleet_of([])
+    apply(records, [f"s{n}" for n in range(1_000)])
+    fleet = view(fleet_of([r.value for r in records.wishes.values()], dealt(workers)), 1_000)  # type: ignore[misc]
+    spread = loads(fleet).values()
+    assert max(spread) <= EXCESS * min(spread)
+
+
+def test_fleet_8_a_few_sinks_before_any_worker_do_not_all_fall_to_one() -> None:
+    records = fleet_of([])
+    apply(records, [f"s{n}" for n in range(6)])
+    wishes = [r.value for r in records.wishes.values() if isinstance(r.value, Wish)]
+    spread = loads(view(fleet_of(wishes, dealt(3)), 1_000))
+    assert sorted(spread.values()) == [1, 2, 3]
+
+
+def test_fleet_8_participants_of_one_sink_go_to_different_workers() -> None:
+    records = fleet_of([], dealt(3))
+    placing = Placing.of_fleet(view(records, 1_000), SLOTS)
+    slots = [placing.place(key) for key in ("a", "a#2", "a#3")]
+    assert {placing.owners[slot] for slot in slots} == {"w0", "w1", "w2"}
+
+
+def test_fleet_8_a_balanced_fleet_is_left_alone_and_so_is_one_with_a_single_worker() -> None:
+    wishes = [Wish(key=f"s{n}", slot=n, number=1, file=FILE) for n in range(SLOTS)]
+    observed = [seen(wish) for wish in wishes]
+    for workers in (1, 2, 4):
+        assert find_moves(view(fleet_of(wishes, dealt(workers), observed), 1_000), NOW_MS) == []
+
+
+def test_fleet_8_what_must_stay_stays() -> None:
+    def moves(change: Wish, state: LifeState = LifeState.RUNNING) -> int:
+        others = [Wish(key=f"s{n}", slot=0, number=1, file=FILE, pinned=True) for n in range(8)]
+        observed = [seen(change, state=state), *map(seen, others)]
+        fleet = view(fleet_of([change, *others], {"w0": (0,), "w1": (1,)}, observed), 1_000)
+        return len(find_moves(fleet, NOW_MS))
+
+    wish = Wish(key="a", slot=0, number=1, file=FILE)
+    assert moves(wish) == 1
+    assert moves(replace(wish, pinned=True)) == 0
+    assert moves(replace(wish, moved_ms=NOW_MS - STAYS_MS + 1)) == 0
+    assert moves(replace(wish, moved_ms=NOW_MS - STAYS_MS)) == 1
+    assert moves(wish, LifeState.ERROR) == 0
+    assert moves(wish, LifeState.STARTING) == 0
+    assert moves(replace(wish, state=WantedState.STOPPED), LifeState.STOPPED) == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fleet_8_a_thousand_sinks_of_any_load_come_within_a_quarter_of_even(seed: int) -> None:
+    """Three workers with all sinks, then five; loads from idle to half a core. Counted: rounds."""
+    draw = random.Random(seed)
+    wishes = [
+        Wish(key=f"s{n}", slot=draw.randrange(SLOTS), number=1, file=FILE) for n in range(1_000)
+    ]
+    permille = {
+        w.key: draw.choice([0, 0, 0, 2, 5, 20, 500 if draw.random() < 0.02 else 10]) for w in wishes
+    }
+    records = fleet_of(wishes, dealt(5), [seen(w, permille[w.key]) for w in wishes])
+    moved: Counter[str] = Counter()
+    rounds = 0
+    while True:
+        fleet = view(records, 1_000)
+        found = find_moves(fleet, NOW_MS)
+        assert len(found) <= PART * len(wishes)
+        if not found:
+            break
+        rounds += 1
+        moved.update(move.key for move in found)
+        plan = plan_moves(found)(records, Occasion("balancer", NOW_MS, SLOTS))
+        write(records, plan)
+        placed = [r.value for r in records.wishes.values() if isinstance(r.value, Wish)]
+        records = fleet_of(placed, dealt(5), [seen(w, permille[w.key]) for w in placed])
+    spread = loads(view(records, 1_000)).values()
+    even = sum(spread) / len(spread)
+    assert rounds < 12
+    assert max(moved.values(), default=0) <= 1, "never back and forth"
+    assert max(spread) <= 1.25 * even
+    assert min(spread) >= 0.75 * even

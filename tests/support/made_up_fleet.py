@@ -1,0 +1,100 @@
+"""A fleet for tests of what shows it: records of any number of sinks, without a broker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from headgate.operations.http.fleet_knowledge import Known
+from headgate.runtime.fleet.fleet_records import (
+    ObservedSink,
+    ObservedWorker,
+    Wish,
+    state_key,
+)
+from headgate.runtime.fleet.fleet_view import FleetRecords, ObservedRecord, WishRecord, view
+from headgate.runtime.fleet.sink_life import LifeState, WantedState
+
+NOW = 1_790_000_000_000
+SLOTS = 8
+
+
+class MadeUpFleet:
+    """Takes records as a reader does, in the order in which they are said."""
+
+    def __init__(self) -> None:
+        self.records = FleetRecords()
+        self._offset = 0
+
+    def wish(self, key: str, slot: int = 0, ago_ms: int = 60_000, **other: Any) -> Wish:
+        values: dict[str, Any] = {
+            "key": key,
+            "slot": slot,
+            "number": self._next(),
+            "file": f'name = "{key}"\n',
+            "state": WantedState.RUNNING,
+            "actor": "alice",
+        }
+        wish = Wish(**{**values, **other})
+        self.records.take(WishRecord(key, slot, self._offset, NOW - ago_ms, wish))
+        return wish
+
+    def tell(self, key: str, slot: int = 0, ago_ms: int = 1_000, **other: Any) -> None:
+        values: dict[str, Any] = {
+            "key": key,
+            "slot": slot,
+            "worker": "worker-0",
+            "incarnation": "a",
+            "state": LifeState.RUNNING,
+            "for_ms": 5_000,
+        }
+        self.told(ObservedSink(**{**values, **other}), ago_ms)
+
+    def worker(self, name: str, slots: tuple[int, ...], ago_ms: int = 1_000, **other: Any) -> None:
+        values: dict[str, Any] = {"incarnation": "a", "release": "0.1.0", "processes": 3}
+        self.told(ObservedWorker(worker=name, slots=slots, **{**values, **other}), ago_ms)
+
+    def told(self, value: ObservedSink | ObservedWorker, ago_ms: int) -> None:
+        self._next()
+        self.records.take(ObservedRecord(state_key(value), self._offset, NOW - ago_ms, value))
+
+    def runs(self, key: str, slot: int = 0, **other: Any) -> None:
+        """Say that a sink is wanted, and does what is wanted."""
+        wish = self.wish(key, slot)
+        self.tell(key, slot, **{"revision": wish.revision, **other})
+
+    def known(self, **other: Any) -> Known:
+        known = Known("city", view(self.records, NOW), SLOTS, NOW)
+        return replace(known, **other)
+
+    def _next(self) -> int:
+        self._offset += 1
+        return self._offset
+
+
+def made_up_fleet() -> MadeUpFleet:
+    """Two workers, and a sink in each state that a page has to show."""
+    fleet = MadeUpFleet()
+    fleet.worker("worker-0", (0, 1, 2), memory_bytes=18 << 20)
+    fleet.worker("worker-1", (3, 4, 5), release="0.2.0")
+    fleet.worker("worker-9", (), ago_ms=90_000)
+    fleet.runs("busy", 1, lag_records=1_234_567, memory_bytes=45 << 20, cpu_permille=40, leads=True)
+    fleet.runs("quiet", 1, lag_records=0, memory_bytes=44 << 20, cpu_ms=98_765, partitions=4)
+    fleet.runs("quiet#2", 3, worker="worker-1")
+    fleet.wish("poison", 2)
+    fleet.tell(
+        "poison",
+        2,
+        state=LifeState.ERROR,
+        code="HG-108",
+        text="its process was killed by SIGSEGV",
+        tries=5,
+        restarts=5,
+        next_try_in_ms=17_000,
+    )
+    fleet.wish("held", 2, state=WantedState.PAUSED)
+    fleet.tell("held", 2, state=LifeState.RUNNING)
+    fleet.wish("off", 2, state=WantedState.STOPPED)
+    fleet.wish("nobody", 7, ago_ms=300_000)
+    fleet.wish("new", 4, ago_ms=2_000)
+    return fleet
