@@ -23,6 +23,7 @@ from headgate.data_plane.batch.failure_classification import translate_write_err
 from headgate.data_plane.batch.routed_table import table_of_start
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.record_format import Faults
+from headgate.data_plane.spark.tasks import keep_worker_light
 from headgate.data_plane.transform.result_rows import fit_rows
 from headgate.data_plane.write.table_outlets import FileOutlets
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
@@ -73,6 +74,7 @@ class RowsWriter:
             outcome = error
         result = pa.array([pickle.dumps(outcome)], pa.binary())
         yield pa.RecordBatch.from_arrays([result], schema=OUTCOMES)
+        keep_worker_light()
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> RowsWritten:
         """Write the rows. Raises ``RowsUnfit``, ``WriteFailed``; then no file is left."""
