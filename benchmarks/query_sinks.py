@@ -155,7 +155,9 @@ def start_query(sink: str, home: Path, spark: Any, *, bootstrap: str, per_batch:
         key = _KEY if sink == "keyed" else ""
         text = SINK_FILE.format(name=home.name, home=home, bootstrap=bootstrap, key=key)
         file.write_text(text)
-        return headgate.spark.write(rows, file, checkpoint).trigger(availableNow=True).start()
+        handed = records if sink == "records" else rows
+        writer = headgate.spark.write(handed, file, checkpoint, records=sink == "records")
+        return writer.trigger(availableNow=True).start()
     writer = rows.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
     if sink == "noop":
         return writer.format("noop").start()
