@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import pickle
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,11 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.sink_of_thread import working_for_sink
 from headgate.control_protocol.spark_batch_decision import Done, ProposedBatch, source_offsets
 from headgate.coordinator.recovery import record_to_resume
+from headgate.data_plane.spark.query_records import (
+    RECORD_COLUMNS,
+    SOURCE_COLUMNS,
+    needed_columns,
+)
 from headgate.data_plane.spark.query_rows import DELETED, OUTCOME, RowsWritten
 from headgate.data_plane.spark.session import ship_once
 from headgate.kafka.source_topics import KafkaSourceTopics
@@ -50,14 +55,22 @@ _EARLIEST, _LATEST = -2, -1
 _log = redacted_logger(__name__)
 
 
-def write(frame: Any, sink: str | Path, checkpoint: str, *, stateful: bool = False) -> Any:
+def write(
+    frame: Any,
+    sink: str | Path,
+    checkpoint: str,
+    *,
+    stateful: bool = False,
+    records: bool = False,
+) -> Any:
     """Return a ``DataStreamWriter`` that fills the sink's table with the frame; ``start()`` it.
 
     ``stateful``: the query remembers earlier rows (aggregations, joins of streams, deduplication);
-    of a keyed table it updates rows. Raises ``ConfigurationError``, also for columns that the table
-    lacks.
+    of a keyed table it updates rows. ``records``: the frame has the columns of Spark's Kafka
+    source, and the sink file says how a record becomes a row. Raises ``ConfigurationError``, also
+    for columns that the table lacks.
     """
-    batches = Batches(sink, checkpoint, stateful=stateful)
+    batches = Batches(sink, checkpoint, stateful=stateful, records=records)
     batches.require_usable(frame)
     batches.session = frame.sparkSession
     writer = frame.writeStream.option("checkpointLocation", checkpoint)
@@ -116,7 +129,14 @@ class Batches:
     query has ended. It raises a ``HeadgateError`` that ends the query.
     """
 
-    def __init__(self, sink: str | Path, checkpoint: str, *, stateful: bool = False) -> None:
+    def __init__(
+        self,
+        sink: str | Path,
+        checkpoint: str,
+        *,
+        stateful: bool = False,
+        records: bool = False,
+    ) -> None:
         if pyspark_version() not in _SUPPORTED:
             known = " and ".join(".".join(map(str, version)) for version in _SUPPORTED)
             raise ConfigurationError(
@@ -124,10 +144,16 @@ class Batches:
                 "nobody has read its checkpoints yet",
                 f"install pyspark {known.split()[-1]}, or use headgate run",
             )
+        if stateful and records:
+            raise ConfigurationError(
+                "a query that hands records over cannot be stateful: its rows are those records",
+                "use one of stateful and records",
+            )
         self.settings = load(sink)
-        require_fit_for_query(self.settings)
+        require_fit_for_query(self.settings, records=records)
         self._checkpoint = checkpoint
         self._stateful = stateful
+        self._records = records
         self._run = uuid.uuid4().hex[:12]
         self._table: QueryTable | None = None
         self._sources: SourceTopics | None = None
@@ -142,6 +168,9 @@ class Batches:
                 "process of the server, which has neither the sink file nor its secrets",
                 "run the query in a classic session, as spark-submit starts one",
             )
+        if self._records:
+            _require_records(frame, RECORD_COLUMNS)
+            return
         declared = {column.name for column in self.settings.table.columns} | self._marks
         if self.settings.table.create and (unknown := sorted(set(frame.columns) - declared)):
             raise unknown_columns(self.settings.table.identifier, unknown)
@@ -182,10 +211,14 @@ class Batches:
                 compute_rows(frame)
             return
         planned = table.plan(proposed, now, found)
-        places = self._places(frame, planned)
-        table_columns = planned.plan.shape.arrow_schema().names
-        if unknown := sorted(set(frame.columns) - {*table_columns, *self._marks}):
-            raise unknown_columns(now.view.table, unknown)
+        places = None
+        if self._records:
+            frame = self._select_records(frame, planned)
+        else:
+            places = self._places(frame, planned)
+            table_columns = planned.plan.shape.arrow_schema().names
+            if unknown := sorted(set(frame.columns) - {*table_columns, *self._marks}):
+                raise unknown_columns(now.view.table, unknown)
         ship_once(frame.sparkSession)
         written = write_frame(frame, planned, places)
         if table.commit(planned, written) is None:
@@ -215,6 +248,18 @@ class Batches:
             raise InterruptedError(
                 f"sink {self.settings.name} is paused, and its query was stopped"
             )
+
+    def _select_records(self, frame: Any, planned: PlannedBatch) -> Any:
+        """Return the columns of records that tasks need. Raises ``ConfigurationError``."""
+        if planned.proposed.by_number:
+            raise ConfigurationError(
+                "the query reads something else than Kafka, or one partition twice, and hands over "
+                "what are to be Kafka's records",
+                "leave records out, and select the table's columns in the query",
+            )
+        needed = needed_columns(planned.plan)
+        _require_records(frame, needed)
+        return frame.select(*needed)
 
     def _places(self, frame: Any, planned: PlannedBatch) -> Mapping[str, str]:
         """Return the columns that say of which record a row is (QUERY-6, QUERY-21)."""
@@ -272,9 +317,27 @@ def unknown_columns(table: str, names: list[str]) -> RowsUnfit:
     )
 
 
-def write_frame(frame: Any, planned: PlannedBatch, places: Mapping[str, str]) -> RowsWritten:
-    """Write the frame in Spark's tasks. Raises the error of a task whose rows do not fit."""
-    writer = planned.rows_writer(places)
+def _require_records(frame: Any, needed: Sequence[str]) -> None:
+    """QUERY-26: raise ``ConfigurationError`` for a frame that is not one of Kafka's records."""
+    lacking = [name for name in needed if name not in frame.columns]
+    unknown = sorted(set(frame.columns) - SOURCE_COLUMNS)
+    if not lacking and not unknown:
+        return
+    named = [f"lacks {', '.join(lacking)}"] if lacking else []
+    named += [f"has {', '.join(unknown)}"] if unknown else []
+    raise ConfigurationError(
+        f"the query hands records over, and its frame {' and '.join(named)}",
+        "hand the columns of Spark's Kafka source over unchanged (headers: with the source's "
+        "option includeHeaders), or leave records out",
+    )
+
+
+def write_frame(frame: Any, planned: PlannedBatch, places: Mapping[str, str] | None) -> RowsWritten:
+    """Write the frame in Spark's tasks. Raises the error of a task whose rows do not fit.
+
+    ``places``: the columns that say of which record a row is; ``None``: it is that record.
+    """
+    writer = planned.records_writer() if places is None else planned.rows_writer(places)
     conf = frame.sparkSession.conf
     before = conf.get(_ARROW_SETTING)
     conf.set(_ARROW_SETTING, str(max(int(before), ARROW_ROWS)) if int(before) > 0 else before)

@@ -29,6 +29,7 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import (
     Sender,
     TopicId,
+    TopicPartition,
     TransactionId,
 )
 from headgate.control_protocol.offsets import OffsetRange
@@ -63,9 +64,10 @@ from headgate.coordinator.recovery import (
 )
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.files.format_choice import require_format_for_keys
+from headgate.data_plane.spark.query_records import RecordsWriter
 from headgate.data_plane.spark.query_rows import RowsWriter, RowsWritten
 from headgate.kafka.group_offsets import OffsetCopies
-from headgate.participant.settings import Distribution
+from headgate.participant.settings import Distribution, UnknownFields
 from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.write_planning import source_plan
 
@@ -105,14 +107,26 @@ class PlannedBatch:
 
     def rows_writer(self, places: Mapping[str, str]) -> RowsWriter:
         """Return what writes its rows, whose records the columns of ``places`` name."""
-        begin, end = self.proposed.begin, self.proposed.end
-        ranges = {at: OffsetRange(n, max(n, end[at])) for at, n in begin.items() if at in end}
+        ranges = self._ranges(self.proposed.begin)
         number = self.proposed.number if self.is_numbered else None
         return RowsWriter(self.plan, self.batch, self.take.trim, places, ranges, number)
 
+    def records_writer(self) -> RecordsWriter:
+        """Return what decodes and writes its records (QUERY-26)."""
+        begin, trim = self.proposed.begin, self.take.trim
+        ranges = self._ranges({at: max(n, trim.get(at, n)) for at, n in begin.items()})
+        return RecordsWriter(self.plan, replace(self.batch, ranges=ranges), begin)
 
-def require_fit_for_query(settings: SinkSettings) -> None:
-    """Raise ``ConfigurationError`` for what a query decides itself."""
+    def _ranges(self, begins: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetRange]:
+        end = self.proposed.end
+        return {at: OffsetRange(n, max(n, end[at])) for at, n in begins.items() if at in end}
+
+
+def require_fit_for_query(settings: SinkSettings, *, records: bool = False) -> None:
+    """Raise ``ConfigurationError`` for what a query decides itself, or cannot do.
+
+    ``records``: it hands records over, and the sink file says what a row is.
+    """
     if QUERY_TOPIC in settings.source.topics:
         raise ConfigurationError(
             f"sink {settings.name}: a topic cannot be called {QUERY_TOPIC} where a Spark query "
@@ -128,6 +142,12 @@ def require_fit_for_query(settings: SinkSettings) -> None:
         "spark.distribution": settings.spark.distribution
         in (Distribution.HASH, Distribution.RANGE),
     }
+    if records:
+        unfit['table.schema.unknown_fields = "evolve"'] = (
+            settings.table.schema.policy.unknown_fields is UnknownFields.EVOLVE
+        )
+    else:  # what is to be hidden would be written as the query gives it
+        unfit["shape (without records=True)"] = bool(settings.shape)
     if found := [name for name, used in unfit.items() if used]:
         raise ConfigurationError(
             f"sink {settings.name}: {', '.join(found)} cannot be used with a Spark query as writer",
@@ -151,7 +171,6 @@ class QueryTable:
         wait: Callable[[float], object] = time.sleep,
         may_wait: Callable[[], object] = lambda: None,
     ) -> None:
-        require_fit_for_query(settings)
         require_catalog_location(settings)
         self.settings = settings
         self._sources = sources

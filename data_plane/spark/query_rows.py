@@ -6,14 +6,19 @@ What a task finds wrong with its rows is a value: Spark would repeat a task that
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.control_protocol.errors import HeadgateError, RowsUnfit
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    RowsUnfit,
+    StopSink,
+)
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
@@ -23,6 +28,7 @@ from headgate.data_plane.batch.failure_classification import translate_write_err
 from headgate.data_plane.batch.routed_table import table_of_start
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.record_format import Faults
+from headgate.data_plane.spark.tasks import keep_worker_light
 from headgate.data_plane.transform.result_rows import fit_rows
 from headgate.data_plane.write.table_outlets import FileOutlets
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
@@ -67,12 +73,7 @@ class RowsWriter:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn rows into one row of ``OUTCOMES``."""
-        try:
-            outcome: RowsWritten | HeadgateError = self.write(batches)
-        except RowsUnfit as error:
-            outcome = error
-        result = pa.array([pickle.dumps(outcome)], pa.binary())
-        yield pa.RecordBatch.from_arrays([result], schema=OUTCOMES)
+        return outcome_of_task(self.write, batches)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> RowsWritten:
         """Write the rows. Raises ``RowsUnfit``, ``WriteFailed``; then no file is left."""
@@ -178,6 +179,19 @@ class RowsWriter:
             **{name: keys.column(name) for name in changes.key},
             **{ours[part]: keys.column(column) for part, column in self.places.items()},
         }
+
+
+def outcome_of_task(
+    write: Callable[[Iterator[pa.RecordBatch]], RowsWritten], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield one row of ``OUTCOMES``: what was written, or why it never can be."""
+    try:
+        outcome: RowsWritten | HeadgateError = write(batches)
+    except (StopSink, ConfigurationError) as error:
+        outcome = error
+    result = pa.array([pickle.dumps(outcome)], pa.binary())
+    yield pa.RecordBatch.from_arrays([result], schema=OUTCOMES)
+    keep_worker_light()
 
 
 def fit_table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

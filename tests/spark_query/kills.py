@@ -3,7 +3,9 @@
 On the way checkpoints are deleted, restored and copied, two queries run at once, one is stalled,
 and `headgate run` takes over and gives back. The same driver runs a second query with what most
 people write, a `foreachBatch` that appends: of its checkpoint nothing is ever lost, it is only
-killed. As a script, ``kills.py --kills 20 --seed 1``.
+killed. Each of both is also killed at its worst moment: its table has a batch that its checkpoint
+does not have yet. As a script, ``kills.py --kills 20 --seed 1``; with ``--cluster``, the queries
+run on a cluster, and executors are killed.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
 from integration.readers import read_with_duckdb
+from integration.spark.cluster import standalone_cluster
 from spark_query.spark_programs import PATIENCE_S, Programs, Running, running_below
 
 from headgate.config.load import load
@@ -42,7 +45,8 @@ PER_BATCH = 300
 WHILE_IT_RUNS_S = 8.0
 _ENDS = ("CONCURRENT_STREAM_LOG_UPDATE", "Python worker exited unexpectedly", "Connection reset")
 """How Spark ends a query whose checkpoint another one has, or whose Python process was killed."""
-APPENDED = "db.appended"
+FILLED, APPENDED = "db.trips", "db.appended"
+BETWEEN, BETWEEN_OF_APPEND = "between table and checkpoint", "so for the append"
 
 _READY, _MOVES = "the queries run", "a batch is done"
 _PROGRAM = f"""
@@ -97,9 +101,13 @@ for number in range(len(running)):
 class Kills:
     """One sequence of kills. ``told`` counts what happened, ``doubled`` the append's rows."""
 
-    def __init__(self, seed: int, folder: Path, bootstrap: str, topic: str) -> None:
+    def __init__(
+        self, seed: int, folder: Path, bootstrap: str, topic: str, *, master: str = ""
+    ) -> None:
         self.random = random.Random(seed)
         self.programs = Programs(folder, bootstrap, topic)
+        self._has_cluster = bool(master)
+        self.programs.master = master or self.programs.master
         self.told: Counter[str] = Counter()
         self.doubled = 0
         self.doubled_after: list[int] = []
@@ -120,14 +128,17 @@ class Kills:
         assert ended.returncode == 0, ended.stdout[-4000:]
         rows, self.doubled = self.judge()
         assert rows == self._produced, f"{rows} rows of {self._produced} records"
+        # Else those moments were not the worst, and what is proved of the query is nothing.
+        assert self.doubled or not self.told[BETWEEN_OF_APPEND], "the append should have doubled"
 
     # ----------------------------------------------------------------------------------- trouble
 
     def _strike(self) -> str:
         before = self._trouble_checkpoint()
-        kinds = ("one", "one", "one", "a worker", "two", "stalled", "headgate run")
+        kinds = ("one", "one", "one", "a worker", "headgate run", BETWEEN, BETWEEN_OF_APPEND)
+        if not self._has_cluster:  # there, a second driver would wait for the first one's cores
+            kinds = (*kinds, "two", "stalled")
         during = self.random.choice(kinds)
-        self.told[during] += 1
         self._kill_one(during)
         if during == "headgate run":
             self._run_headgate()
@@ -136,6 +147,13 @@ class Kills:
     def _kill_one(self, during: str) -> None:
         """Start the queries and kill them."""
         with self.programs.start(query=self._query()) as first:
+            if during in (BETWEEN, BETWEEN_OF_APPEND):
+                if self._stop_between(first, during):
+                    self.told[during] += 1
+                first.kill()
+                self._require_own_end(first)
+                return
+            self.told[during] += 1
             if not first.wait_for(_READY if self.random.random() < 0.2 else _MOVES):
                 self.told["ended by itself"] += 1
             elif during == "a worker":
@@ -190,9 +208,37 @@ class Kills:
             self._require_own_end(second)
         first.signal(signal.SIGCONT)
 
+    def _stop_between(self, running: Running, which: str) -> bool:
+        """Stop the driver where the table has a batch that the checkpoint does not have, and return
+        True; False where the driver ended, or has done all without being caught there."""
+        appends = which == BETWEEN_OF_APPEND
+        name = APPENDED if appends else FILLED
+        checkpoint = self._folder / "appends" if appends else self.programs.checkpoint
+        if not running.wait_for(_READY):
+            return False
+        known = _done_batches(checkpoint), self._locate(name)
+        deadline_s = time.monotonic() + PATIENCE_S / 4
+        while running.process.poll() is None and time.monotonic() < deadline_s:
+            done = _done_batches(checkpoint)
+            here = self._locate(name)
+            if done == known[0] and here != known[1] and _has_new_rows(here):
+                running.signal(signal.SIGSTOP)
+                if _done_batches(checkpoint) == done:
+                    return True
+                self.told["not caught in between"] += 1
+                running.signal(signal.SIGCONT)
+            known = done, here
+            time.sleep(0.001)
+        return False
+
     def _kill_a_worker(self, running: Running) -> None:
-        """Kill a Python process that writes rows: Spark has the task fail, and the batch."""
-        if workers := running_below(running.process.pid, "pyspark"):
+        """Kill a process that writes rows: Spark has the task fail, and without a cluster the
+        batch."""
+        if self._has_cluster:
+            workers = running_below(os.getpid(), "CoarseGrainedExecutorBackend")
+        else:
+            workers = running_below(running.process.pid, "pyspark")
+        if workers:
             self.random.choice(workers).kill()
 
     def _run_headgate(self) -> None:
@@ -256,7 +302,7 @@ class Kills:
         except TableMissing:
             return 0, doubled
         ends = {at.partition: at.next_offset or 0 for at in stored if at.topic == self._topic}
-        rows = self._read("db.trips")
+        rows = self._read(FILLED)
         twice = [row for row, times in Counter(rows).items() if times > 1]
         assert not twice, f"{len(twice)} rows are there twice, as {twice[:3]}"
         wanted = {
@@ -270,7 +316,16 @@ class Kills:
         return len(rows), doubled
 
     def _read(self, name: str) -> list[tuple[Any, ...]]:
-        with sqlite3.connect(self._folder / "catalog.db") as catalog:
+        found = self._locate(name)
+        if not found:
+            return []
+        table = read_with_duckdb(found)
+        columns = ("id", "kafka_partition", "kafka_offset")
+        return list(zip(*(table.column(each).to_pylist() for each in columns), strict=True))
+
+    def _locate(self, name: str) -> str:
+        """Return where the table's metadata is now; empty before anybody has made it."""
+        with closing(sqlite3.connect(self._folder / "catalog.db")) as catalog:
             try:
                 found = catalog.execute(
                     "select metadata_location from iceberg_tables"
@@ -278,12 +333,24 @@ class Kills:
                     (name,),
                 ).fetchone()
             except sqlite3.OperationalError:  # nobody has come so far
-                return []
-        if found is None:
-            return []
-        table = read_with_duckdb(str(found[0]))
-        columns = ("id", "kafka_partition", "kafka_offset")
-        return list(zip(*(table.column(each).to_pylist() for each in columns), strict=True))
+                return ""
+        return str(found[0]) if found else ""
+
+
+def _done_batches(checkpoint: Path) -> set[str]:
+    """Return which batches the checkpoint has as done."""
+    commits = checkpoint / "commits"
+    found = (each.name for each in commits.iterdir()) if commits.exists() else ()
+    return {name for name in found if name.isdigit()}
+
+
+def _has_new_rows(location: str) -> bool:
+    """Return whether the newest commit to the table brought rows: a claim brings none."""
+    metadata = json.loads(Path(location.removeprefix("file://")).read_text())
+    newest = {each["snapshot-id"]: each for each in metadata["snapshots"]}.get(
+        metadata.get("current-snapshot-id")
+    )
+    return bool(newest) and newest["summary"].get("added-records", "0") != "0"
 
 
 @contextmanager
@@ -296,12 +363,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cluster", action="store_true")
     asked = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-kills-")))
         bootstrap = stack.enter_context(_broker(folder))
         create_topic(bootstrap, "trips", partitions=PARTITIONS)
-        kills = Kills(asked.seed, folder, bootstrap, "trips")
+        master = stack.enter_context(standalone_cluster(folder, 2)) if asked.cluster else ""
+        kills = Kills(asked.seed, folder, bootstrap, "trips", master=master)
         begun = time.monotonic()
         try:
             kills.play(asked.kills)

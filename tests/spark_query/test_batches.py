@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import importlib
+import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -177,6 +180,20 @@ def test_query_19_arrow_batches_are_larger_while_the_batch_runs(history: History
     with closing(one_batch(history, 5)) as query, patch.object(rows, "collect", collected):
         query(rows, 0)
     assert (seen, rows.sparkSession.conf.get(name)) == (["32768"], "10000")
+
+
+def test_a_task_leaves_no_archive_to_its_worker_that_spark_has_read_again_before_each_task(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = history.folder / "library.zip"
+    with zipfile.ZipFile(archive, "w") as library:
+        library.writestr("in_an_archive.py", "")
+    monkeypatch.syspath_prepend(str(archive))
+    importlib.import_module("in_an_archive")
+    assert str(archive) in sys.path_importer_cache
+    with closing(one_batch(history, 5)) as query:
+        query(frame(0, 5), 0)
+    assert str(archive) not in sys.path_importer_cache
 
 
 def test_query_16_landed_offsets_are_copied_to_the_group(history: History) -> None:

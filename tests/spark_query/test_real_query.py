@@ -103,6 +103,28 @@ def test_query_12_a_driver_that_is_killed_neither_loses_nor_doubles(
     judge(programs)
 
 
+@pytest.mark.parametrize(
+    "programs", ["4.1", pytest.param("3.5", marks=pytest.mark.wide)], indirect=True
+)
+def test_query_26_a_driver_that_is_killed_in_records_mode_neither_loses_nor_doubles(
+    programs: Programs,
+) -> None:
+    before, _, after = programs.query.partition("trips = records.select(")
+    query = before + "query =" + after.partition("query =")[2]
+    query = query.replace("write(trips, ", "write(records, ").replace(
+        "CHECKPOINT).start()", "CHECKPOINT, records=True).start()"
+    )
+    assert "records=True" in query
+    killed = programs.run(dies("after the commit", 1), query)
+    assert killed.returncode == -signal.SIGKILL, killed.stdout[-4000:]
+    shutil.rmtree(programs.checkpoint)
+    programs.query = query.replace("500", "700")
+    end_of(programs)
+    judge(programs)
+    report = audit(load(programs.sink_file))
+    assert (report.findings, report.unproven) == ((), ()), report
+
+
 @pytest.mark.wide
 @pytest.mark.parametrize("programs", ["3.5"], indirect=True)
 def test_query_11_the_checkpoint_of_an_older_spark_is_read(programs: Programs) -> None:
