@@ -25,6 +25,7 @@ from headgate.operations.cli.options import (
     as_json_option,
     deleted_back_option,
     echo_positions,
+    echo_undone_by_fleet,
     load_all_settings,
     load_settings,
     load_worker_settings,
@@ -531,6 +532,7 @@ def pause(ctx: click.Context, sink: Path) -> None:
 
     record = ask(settings)
     click.echo("paused: nothing is fetched until headgate resume")
+    echo_undone_by_fleet(settings, "pause")
     echo_positions(record)
 
 
