@@ -25,6 +25,7 @@ from headgate.operations.cli.options import (
     as_json_option,
     deleted_back_option,
     echo_positions,
+    echo_undone_by_fleet,
     fleet_file_option,
     load_all_settings,
     load_settings,
@@ -548,6 +549,7 @@ def pause(ctx: click.Context, sink: Path) -> None:
 
     record = ask(settings)
     click.echo("paused: nothing is fetched until headgate resume")
+    echo_undone_by_fleet(settings, "pause")
     echo_positions(record)
 
 

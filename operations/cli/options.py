@@ -97,6 +97,14 @@ def worst_exit_code(codes: Iterable[int]) -> int:
     return 1 if 1 in distinct else max(distinct, default=0)
 
 
+def echo_undone_by_fleet(settings: SinkSettings, command: str) -> None:
+    """Say who may undo it, for a file whose control topic is that of a fleet's sink (FLEET-7)."""
+    from headgate.runtime.fleet.sink_files import control_topic_of
+
+    if settings.control.topic == control_topic_of(settings.name):
+        click.echo(f"if a fleet runs it, its worker undoes this: headgate fleet {command} lasts")
+
+
 def echo_positions(record: CommitRecord) -> None:
     for at, offset in sorted(record.offsets.items()):
         click.echo(f"{at}: next offset {offset}")

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.operations.cli.options import echo_positions, load_settings, sink_file
+from headgate.operations.cli.options import (
+    echo_positions,
+    echo_undone_by_fleet,
+    load_settings,
+    sink_file,
+)
 
 if TYPE_CHECKING:
     from headgate.operations.control.stop import StopResult
@@ -25,6 +30,7 @@ def stop(ctx: click.Context, sink: Path) -> None:
     from headgate.operations.control.stop import stop as ask
 
     _echo_stop_result(ask(settings), "stopped: no participant works until headgate start")
+    echo_undone_by_fleet(settings, "stop")
 
 
 @click.command()

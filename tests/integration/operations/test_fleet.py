@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 from integration.conftest import Deploy
@@ -14,6 +15,7 @@ from support.fleet_scene import KEY, Fleet, produce_raw, running, worker_of
 
 from headgate.control_protocol.errors import FleetChangedMeanwhile
 from headgate.kafka.compacted_topics import KeyedValue, TransactionalWriter
+from headgate.operations.local_kafka.broker import EmbeddedKafka
 from headgate.runtime.fleet.fleet_changes import plan_state
 from headgate.runtime.fleet.fleet_records import Wish, WishWire
 from headgate.runtime.fleet.fleet_topics import change_fleet
@@ -259,6 +261,58 @@ def test_fleet_9_sinks_go_on_without_the_fleets_topics_and_follow_them_again(
     assert after["b"].observed is not None
     assert before["b"].observed is not None
     fleet.command("start", "a")
+    commits_all(sinks)
+    for sink in sinks.values():
+        sink.judge()
+
+
+def test_fleet_9_sinks_go_on_while_the_brokers_of_the_fleet_are_away(
+    deploy: Deploy, tmp_path: Path, own_kafka: EmbeddedKafka, unique_name: str
+) -> None:
+    with Fleet(tmp_path, own_kafka.bootstrap, f"{unique_name}-fleet") as fleet:
+        sinks = sinks_of(deploy, fleet, "a", "b")
+        fleet.command("apply", fleet.folder)
+        fleet.start("w0")
+        before = fleet.wait_for(LifeState.RUNNING, "a", "b")
+        own_kafka.kill()
+        commits_all(sinks)
+        assert "HG-4" in fleet.command("pause", "a", code=3)
+        commits_all(sinks)
+        own_kafka.restart()
+        fleet.command("pause", "a")
+        after = fleet.wait_for(LifeState.PAUSED, "a")
+        after |= fleet.wait_for(LifeState.RUNNING, "b")
+        for name, sink in after.items():
+            assert sink.observed is not None
+            assert before[name].observed is not None
+            assert sink.observed.pid == before[name].observed.pid
+        for sink in sinks.values():
+            sink.judge()
+
+
+def test_fleet_9_a_worker_that_stands_still_is_replaced_and_gives_way(
+    deploy: Deploy, make_fleet: MakeFleet
+) -> None:
+    fleet = make_fleet()
+    sinks = sinks_of(deploy, fleet, "a", "b")
+    fleet.command("apply", fleet.folder)
+    fleet.start("w0")
+    fleet.wait_for(LifeState.RUNNING, "a", "b")
+    fleet.start("w1")
+    still = psutil.Process(fleet.workers["w0"].pid)
+    still.suspend()
+    fleet.wait_until(
+        lambda view: running(view, [*sinks]) and {*map(worker_of, view.sinks.values())} == {"w1"},
+        "taken over",
+    )
+    commits_all(sinks)
+    still.resume()
+    fleet.wait_until(
+        lambda view: (
+            running(view, [*sinks]) and not any(sink.elsewhere for sink in view.sinks.values())
+        ),
+        "one of each",
+    )
     commits_all(sinks)
     for sink in sinks.values():
         sink.judge()
