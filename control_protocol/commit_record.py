@@ -341,6 +341,20 @@ class CommitRecord:
             actor=None,
         )
 
+    def with_topics_begun(
+        self, begun: Mapping[TopicPartition, int], ids: Mapping[str, TopicId]
+    ) -> CommitRecord:
+        """Return it with other topics of these names, read from these offsets on (TAKEOVER-12)."""
+        topics = {at.topic for at in begun}
+        kept = {at: offset for at, offset in self.offsets.items() if at.topic not in topics}
+        return replace(
+            self,
+            offsets=Offsets({**kept, **begun}),
+            topic_ids={**self.topic_ids, **ids},
+            cohorts=cohorts_of_kept_topics(self.cohorts, self.topic_ids, ids),
+            valid_through_ms=None,
+        )
+
     def with_person_claim(
         self, coordinator: Sender, command: str, actor: str | None, **changes: Any
     ) -> CommitRecord:

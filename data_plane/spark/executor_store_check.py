@@ -18,6 +18,7 @@ from headgate.control_protocol.errors import (
 from headgate.data_plane.spark.session import OpenSession, error_text
 from headgate.kafka.authentication import token_keeper_for
 from headgate.kafka.token_keeper import keeper_of
+from headgate.tables.storage.object_stores import has_long_lived_keys
 from headgate.tables.storage.store_write_check import try_store
 
 _COLUMNS = "host string, code string, message string, hint string"
@@ -25,6 +26,10 @@ _SCHEMA = pa.schema([(name, pa.string()) for name in ("host", "code", "message",
 _AS_THE_DRIVER = (
     "executors have neither the environment nor the files of the driver: give them the role, or "
     "the keys as catalog.properties, or as spark.executorEnv.* in spark.conf"
+)
+_LONG_LIVED = (
+    "they get the sink file's own keys, which stay valid: a role of the machines, or keys that a "
+    "REST catalog vends, would spare them"
 )
 
 
@@ -36,7 +41,8 @@ def try_from_executors(session: OpenSession, properties: Mapping[str, str], loca
         try_store(own, location)
 
     count, hosts = _let_each_task(session, attempt)
-    return f"{count} tasks on {hosts} wrote, read and removed a file of a line each"
+    done = f"{count} tasks on {hosts} wrote, read and removed a file of a line each"
+    return f"{done}; {_LONG_LIVED}" if has_long_lived_keys(own) else done
 
 
 def ask_tokens_from_executors(

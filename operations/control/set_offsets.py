@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headgate.config.keyed_table_checks import find_added_partitions
 from headgate.config.sections import timestamp_ms
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import (
     CommitRecord,
-    cohorts_of_kept_topics,
     require_rollback_finished,
 )
 from headgate.control_protocol.errors import (
@@ -145,18 +144,7 @@ def _with_topics_of_now(
         if record.topic_ids.get(topic, state.topic_id) != state.topic_id
         for number, log in state.partitions.items()
     }
-    if not begun:
-        return record, begun
-    topics = {at.topic for at in begun}
-    kept = {at: offset for at, offset in record.offsets.items() if at.topic not in topics}
-    changed = replace(
-        record,
-        offsets=Offsets({**kept, **begun}),
-        topic_ids={**record.topic_ids, **ids},
-        cohorts=cohorts_of_kept_topics(record.cohorts, record.topic_ids, ids),
-        valid_through_ms=None,
-    )
-    return changed, begun
+    return (record.with_topics_begun(begun, ids) if begun else record), begun
 
 
 def _require_not_added_partitions(

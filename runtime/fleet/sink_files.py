@@ -29,7 +29,7 @@ def read_sink_files(folder: Path) -> Mapping[SinkName, str]:
     """Return the text of each file ``*.toml``, by the sink that it names (FLEET-6).
 
     References need not be readable here: workers read them. Raises ``FleetFilesUnfit``, which names
-    every file that is wrong.
+    every file that is wrong, also for a folder without any.
     """
     if not folder.is_dir():
         raise ConfigurationError(f"{folder} is no folder", "name the folder with the sink files")
@@ -57,6 +57,12 @@ def read_sink_files(folder: Path) -> Mapping[SinkName, str]:
             f"{len(wrong)} of {len(texts) + len(wrong)} sink files are wrong, so nothing was "
             "changed:\n" + "\n".join([*shown, *more]),
             "correct them, and apply again",
+        )
+    if not texts:
+        # A mistaken path, with --prune, would remove every sink of the fleet.
+        raise FleetFilesUnfit(
+            f"{folder} holds no sink file (*.toml), so nothing was changed",
+            "name the folder with the sink files; headgate fleet remove takes sinks away",
         )
     return texts
 

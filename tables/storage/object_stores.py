@@ -22,6 +22,13 @@ _BY_SCHEME: Mapping[str, tuple[str, ...]] = {
 _SIGNER = ("s3.signer", "s3.remote-signing-enabled")
 
 _TEMPORARY = ("s3.session-token", "client.session-token", "gcs.oauth2.token", "adls.sas-token")
+_LONG_LIVED = (
+    "s3.secret-access-key",
+    "client.secret-access-key",
+    "adls.account-key",
+    "adls.client-secret",
+    "adls.connection-string",
+)
 _ENDS = (
     "s3.session-token-expires-at-ms",
     "gcs.oauth2.token-expires-at",
@@ -134,6 +141,11 @@ def renewal_age_s(life_s: float) -> float:
 def has_temporary_keys(properties: Mapping[str, str]) -> bool:
     """Return whether the keys for files are temporary, so that new ones can be had."""
     return any(name.startswith(_TEMPORARY) for name in properties)
+
+
+def has_long_lived_keys(properties: Mapping[str, str]) -> bool:
+    """Return whether these are keys that stay valid: who reads an executor's memory has them."""
+    return not has_temporary_keys(properties) and any(name in properties for name in _LONG_LIVED)
 
 
 def key_lifetime_s(properties: Mapping[str, str], now_ms: int) -> float:

@@ -241,3 +241,9 @@ def test_fleet_11_a_control_topic_that_is_named_stays() -> None:
     text = 'name = "a"\n[control]\ntopic = "shared"\n'
     assert with_own_control_topic(text, A) == text
     assert revision_of(text.encode()) == revision_of(text.encode())
+
+
+def test_fleet_6_a_folder_without_files_removes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "trips.toml.old").write_text(FILE)
+    with pytest.raises(FleetFilesUnfit, match="holds no sink file"):
+        read_sink_files(tmp_path)

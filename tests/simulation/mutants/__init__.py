@@ -41,7 +41,7 @@ MUTANTS: dict[str, Mutant] = {
 
 UNSHOWN = {
     **dict.fromkeys(
-        (f"QUERY-{number}" for number in range(1, 26)),
+        (f"QUERY-{number}" for number in range(1, 27)),
         "no participants work there: spark_query/histories.py plays queries, and "
         "spark_query/mutants.py falsifies their rules",
     ),
@@ -53,6 +53,21 @@ UNSHOWN = {
     **dict.fromkeys(
         ("SHAPE-1", "SHAPE-2", "SHAPE-3", "SHAPE-4"),
         "records there have no contents: unit/data_plane/write/test_row_shape.py",
+    ),
+    "SHAPE-5": "as SHAPE-1: unit/data_plane/write/test_transformed_rows.py",
+    "KEY-13": "as SHAPE-1: unit/data_plane/write/test_marked_deletes.py",
+    **dict.fromkeys(
+        ("EXPIRY-1", "EXPIRY-2", "EXPIRY-3"),
+        "rows there have no times: protocol/test_expiry_1_row_expiry.py",
+    ),
+    **dict.fromkeys(
+        ("REPORT-1", "REPORT-2", "REPORT-3"),
+        "nobody listens there: unit/runtime/reports/, and integration/sink/test_reports.py kills",
+    ),
+    **dict.fromkeys(
+        (f"FLEET-{number}" for number in range(1, 12)),
+        "a fleet places sinks and promises nothing of rows: protocol/test_fleet.py and its "
+        "neighbours; integration/operations/test_fleet.py kills workers",
     ),
     "COMPACTION-1": "a snapshot's number and its sources fence it already: its mutants are planted "
     "where they show, in protocol/test_compaction_1_compaction.py",

@@ -6,7 +6,11 @@ import pytest
 
 from headgate.control_protocol.errors import MissingRights
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.storage.object_stores import file_properties, refused_operation
+from headgate.tables.storage.object_stores import (
+    file_properties,
+    has_long_lived_keys,
+    refused_operation,
+)
 
 DURING = "during HeadObject operation: No response body."
 
@@ -112,3 +116,20 @@ def test_the_keys_of_other_stores_stay_behind(location: str, kept: set[str]) -> 
     assert set(file_properties(own, location)) == set(file_properties(own)), (
         "their client may need any of them"
     )
+
+
+@pytest.mark.parametrize(
+    ("properties", "long_lived"),
+    [
+        ({"s3.access-key-id": "k", "s3.secret-access-key": "s"}, True),
+        ({"client.secret-access-key": "s"}, True),
+        ({"s3.secret-access-key": "s", "s3.session-token": "t"}, False),
+        ({"adls.account-name": "a", "adls.account-key": "k"}, True),
+        ({"adls.sas-token.lake": "t"}, False),
+        ({"s3.region": "eu-central-1"}, False),
+    ],
+)
+def test_keys_that_stay_valid_are_told_from_temporary_ones(
+    properties: dict[str, str], long_lived: bool
+) -> None:
+    assert has_long_lived_keys(properties) is long_lived
