@@ -28,7 +28,7 @@ from support.iceberg_files import write_files
 from support.object_store import ObjectStore
 
 from headgate.config.load import load
-from headgate.config.table_declaration import declaration
+from headgate.config.table_declaration import declared_table
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.testing.contract.world import record
@@ -54,9 +54,8 @@ def sink_file(home: Path, properties: Mapping[str, str]) -> Path:
 def fill(path: Path, commits: int) -> None:
     settings = load(path)
     with load_catalog(settings.catalog.name, settings.catalog.properties) as catalog:
-        declared, name = declaration(settings.table), settings.table.identifier
-        assert declared is not None
-        ensure_table(catalog, name, declared)
+        name = settings.table.identifier
+        ensure_table(catalog, name, declared_table(settings.table))
         table = IcebergTable(catalog, name, SinkName(settings.name))
         landed = table.commit(CommitAttempt(table.read(), record(1, 0), ()))
         loaded = catalog.load_table(name)
