@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 import tarfile
@@ -39,11 +40,16 @@ def _fetch(name: str, asked: list[str], into: str) -> Path:
         pytest.skip(f"only Maven resolves what {name} asks for: no mvn")
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = folder.with_name(f".{name}")
-    subprocess.run([maven, "-q", "-B", *asked, into.format(scratch)], check=True)
-    for archive in scratch.rglob("*.tar.gz"):
-        _unpack_jars(archive, scratch)
-    shutil.rmtree(scratch / "repository", ignore_errors=True)
-    scratch.rename(folder)
+    with folder.with_name(f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two workers may ask for it first at the same moment
+        if folder.is_dir():
+            return folder
+        shutil.rmtree(scratch, ignore_errors=True)
+        subprocess.run([maven, "-q", "-B", *asked, into.format(scratch)], check=True)
+        for archive in scratch.rglob("*.tar.gz"):
+            _unpack_jars(archive, scratch)
+        shutil.rmtree(scratch / "repository", ignore_errors=True)
+        scratch.rename(folder)
     return folder
 
 
