@@ -37,6 +37,7 @@ from headgate.kafka.control_topic import APPEND_TIME
 log = redacted_logger(__name__)
 
 REQUEST_TIMEOUT_S = 10.0
+CHANGE_TIMEOUT_S = 30.0
 TRANSACTION_TIMEOUT_MS = 60_000
 RECORDS_PER_READ_MAX = 2_000
 _BROKER_DEFAULT = -1
@@ -126,10 +127,7 @@ class TopicFacts:
 class TopicAdmin:
     """Asks for topics, and creates them. Use from one thread."""
 
-    def __init__(
-        self, kafka_config: Mapping[str, str], timeout_s: float = REQUEST_TIMEOUT_S
-    ) -> None:
-        self._timeout_s = timeout_s
+    def __init__(self, kafka_config: Mapping[str, str]) -> None:
         self._admin: AdminClient = _made(
             kafka_config, lambda: new_admin(settings_for_offset_queries(kafka_config))
         )
@@ -140,7 +138,7 @@ class TopicAdmin:
         Raises ``Unreachable``, ``MissingRights``.
         """
         asked = kafka.TopicCollection([topic])
-        answer = self._admin.describe_topics(asked, request_timeout=self._timeout_s)[topic]
+        answer = self._admin.describe_topics(asked, request_timeout=REQUEST_TIMEOUT_S)[topic]
         try:
             found = answer.result()
         except kafka.KafkaException as error:
@@ -158,7 +156,7 @@ class TopicAdmin:
             return found
         new = NewTopic(topic, partitions, _BROKER_DEFAULT, config=SETTINGS)
         try:
-            self._admin.create_topics([new], request_timeout=self._timeout_s)[topic].result()
+            self._admin.create_topics([new], request_timeout=REQUEST_TIMEOUT_S)[topic].result()
         except kafka.KafkaException as error:
             cause = error.args[0]
             if cause.code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
@@ -169,7 +167,7 @@ class TopicAdmin:
                     f"create it with {partitions} partitions and cleanup.policy=compact, or allow "
                     "the principal to create it",
                 ) from error
-        deadline_s = time.monotonic() + self._timeout_s
+        deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
         while (found := self.describe(topic)) is None:  # brokers learn of it one after the other
             if time.monotonic() > deadline_s:
                 raise Unreachable(f"topic {topic} was created but does not show up")
@@ -213,7 +211,7 @@ class CompactedReader:
     def read(self, timeout_s: float) -> list[CompactedRecord]:
         """Return the next records, in the order of each partition; none after this time.
 
-        Raises ``MissingRights``, ``Unreachable`` if a topic is gone.
+        Raises ``MissingRights``, ``FleetTopicUnfit`` if a topic is gone.
         """
         first = self._consumer.poll(timeout_s)
         if first is None:
@@ -263,9 +261,7 @@ class TransactionalWriter:
         self,
         kafka_config: Mapping[str, str],
         transactional_id: str,
-        timeout_s: float = 3 * REQUEST_TIMEOUT_S,
     ) -> None:
-        self._timeout_s = timeout_s
         self._id = transactional_id
         config = {
             **without_consumer_settings(with_quiet_log(kafka_config)),
@@ -276,7 +272,7 @@ class TransactionalWriter:
             "error_cb": _hear,
         }
         # The client wants it below the transaction's own limit.
-        config["delivery.timeout.ms"] = int(timeout_s * 1000)
+        config["delivery.timeout.ms"] = int(CHANGE_TIMEOUT_S * 1000)
         self._producer: kafka.Producer = _made(kafka_config, lambda: new_producer(config))
 
     def begin(self) -> None:
@@ -285,7 +281,7 @@ class TransactionalWriter:
         Raises ``Unreachable``, ``MissingRights``.
         """
         try:
-            self._producer.init_transactions(self._timeout_s)
+            self._producer.init_transactions(CHANGE_TIMEOUT_S)
         except kafka.KafkaException as error:
             raise self._error(error) from error
 
@@ -299,7 +295,7 @@ class TransactionalWriter:
             self._producer.begin_transaction()
             for record in records:
                 self._produce(record)
-            self._producer.commit_transaction(self._timeout_s)
+            self._producer.commit_transaction(CHANGE_TIMEOUT_S)
         except kafka.KafkaException as error:
             raise self._error(error) from error
 
@@ -391,7 +387,10 @@ class CompactedProducer:
         is_known = isinstance(cause, kafka.KafkaError)
         self._failed.append(cause.str() if is_known else str(error))
         if not is_known or cause.fatal():
-            self._producer = self._open()
+            try:
+                self._producer = self._open()
+            except HeadgateError as problem:  # the former one fails again: then this is tried again
+                self._failed.append(str(problem))
 
     def _on_delivery(self, error: kafka.KafkaError | None, _: kafka.Message) -> None:
         if error is not None:

@@ -7,19 +7,20 @@ import time
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.redaction import printable
 from headgate.operations.terminal import print_json
 from headgate.runtime.console_log import log_to_stderr
-from headgate.runtime.fleet.fleet_member import FleetMember
 from headgate.runtime.fleet.folder import STATE_FILE, Folder
 from headgate.runtime.fleet.sink_life import LifeState, shown_state
 from headgate.runtime.fleet.worker import Limits, Worker, warm_parent_command
+
+if TYPE_CHECKING:
+    from headgate.config.worker_settings import WorkerSettings
 
 _WARM_PARENT = "headgate.operations.cli.warm_parent"
 
@@ -34,6 +35,8 @@ def run_worker(folder: Path, *, memory_mib: int, state_file: Path | None, verbos
 
 def run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
     """As ``run_worker``, the sinks that fall to this worker of a fleet."""
+    from headgate.runtime.fleet.fleet_member import FleetMember  # a folder's worker has no client
+
     log_to_stderr([], verbose=verbose)
     command = warm_parent_command(_WARM_PARENT, *(["--verbose"] if verbose else []))
     limits = Limits(settings.worker.memory_mib)

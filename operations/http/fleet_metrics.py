@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from headgate.operations.http.fleet_knowledge import Known
-from headgate.operations.http.fleet_page import worker_loads
 from headgate.runtime.fleet.fleet_view import FleetView, SinkView
+from headgate.runtime.fleet.placement import worker_loads
 from headgate.runtime.fleet.sink_life import LifeState, WantedState
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.meters import Gauge

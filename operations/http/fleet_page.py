@@ -7,7 +7,7 @@ is escaped where it is put into the page.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote, urlencode
 
@@ -23,7 +23,7 @@ from headgate.operations.http.page_parts import (
     render_table,
 )
 from headgate.runtime.fleet.fleet_view import Drift, FleetView, SinkView, WorkerView
-from headgate.runtime.fleet.placement import load_of
+from headgate.runtime.fleet.placement import worker_loads
 from headgate.runtime.fleet.sink_life import LifeState, WantedState
 
 ROWS_PER_PAGE = 200
@@ -268,19 +268,6 @@ def _charts(fleet: FleetView) -> str:
         draw_bar_chart("Load by worker", loads, shown_max=_CHARTED),
     )
     return "".join(f'<div class="picture">{picture}</div>' for picture in drawn)
-
-
-def worker_loads(fleet: FleetView) -> Mapping[str, float]:
-    """Return what each worker that takes sinks carries, as placement counts it."""
-    loads = {
-        name: 0.0
-        for name, worker in fleet.workers.items()
-        if not worker.lost and not worker.observed.leaving
-    }
-    for sink in fleet.sinks.values():
-        if sink.worker in loads:
-            loads[sink.worker] += load_of(sink)
-    return loads
 
 
 # -------------------------------------------------------------------------------------- one sink

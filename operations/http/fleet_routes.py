@@ -18,8 +18,9 @@ from headgate.operations.http import fleet_page, status_page
 from headgate.operations.http.fleet_knowledge import FollowedFleet, Known
 from headgate.operations.http.page_parts import SEARCH_POLICY
 from headgate.operations.http.responses import (
-    HTML,
     Answer,
+    html_answer,
+    is_flag_set,
     json_answer,
     not_allowed,
     refusal,
@@ -69,7 +70,7 @@ class Asked:
 
     @property
     def is_dry_run(self) -> bool:
-        return self._last("dry_run", "false").lower() in ("true", "1", "")
+        return is_flag_set(self.query, "dry_run")
 
     @property
     def choice(self) -> fleet_page.Choice:
@@ -146,8 +147,7 @@ def answer_about_fleet(fleet: ServedFleet, asked: Asked) -> Answer:
         case ("sinks", key, "status"):
             return _only_get(asked) or _of_sink(fleet, known, key, _ask_sink_page)
         case ("api", "v1", "sinks"):
-            names = sorted({sink_of_key(key) for key in known.fleet.sinks} if known else ())
-            return _only_get(asked) or json_answer(200, names)
+            return _only_get(asked) or _list_names(fleet, known)
         case ("api", "v1", "sinks", key):
             return _only_get(asked) or _of_sink(fleet, known, key, _ask_sink)
         case ("api", "v1", "sinks", key, "offsets"):
@@ -175,8 +175,10 @@ def _only_get(asked: Asked) -> Answer | None:
 def _front(fleet: ServedFleet, known: Known | None, asked: Asked) -> Answer:
     if known is None:
         problem = fleet.followed.find_problem() or "ask again"
-        return _html(503, fleet_page.unknown_fleet_page(fleet.name, problem, wall_ms()))
-    return _html(200, fleet_page.fleet_page(known, asked.choice))
+        return html_answer(
+            503, fleet_page.unknown_fleet_page(fleet.name, problem, wall_ms()), SEARCH_POLICY
+        )
+    return html_answer(200, fleet_page.fleet_page(known, asked.choice), SEARCH_POLICY)
 
 
 def _of_sink(
@@ -201,7 +203,7 @@ def _no_such_sink() -> Answer:
 
 
 def _show_sink(_: ServedFleet, known: Known, seen: SinkView) -> Answer:
-    return _html(200, fleet_page.fleet_sink_page(known, seen))
+    return html_answer(200, fleet_page.fleet_sink_page(known, seen), SEARCH_POLICY)
 
 
 def _ask_sink_page(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
@@ -210,8 +212,10 @@ def _ask_sink_page(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
         report = fleet.sink(seen).report()
     except HeadgateError as error:
         status = 503 if isinstance(error, RetryLater) else 500
-        return _html(status, status_page.index_page({seen.key: str(error)}, now_ms))
-    return _html(200, status_page.sink_page(report, now_ms))
+        return html_answer(
+            status, status_page.index_page({seen.key: str(error)}, now_ms), SEARCH_POLICY
+        )
+    return html_answer(200, status_page.sink_page(report, now_ms), SEARCH_POLICY)
 
 
 def _ask_sink(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
@@ -220,6 +224,12 @@ def _ask_sink(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
 
 def _ask_offsets(fleet: ServedFleet, _: Known, seen: SinkView) -> Answer:
     return json_answer(200, [asdict(each) for each in fleet.sink(seen).report().partitions])
+
+
+def _list_names(fleet: ServedFleet, known: Known | None) -> Answer:
+    if known is None:
+        return _unknown_yet(fleet)
+    return json_answer(200, sorted({sink_of_key(key) for key in known.fleet.sinks}))
 
 
 def _list(fleet: ServedFleet, known: Known | None) -> Answer:
@@ -263,10 +273,6 @@ def _sink_answer(known: Known, seen: SinkView, asked: Asked) -> Answer:
     """Show the file to operators only: who wrote it by hand may have put a secret into it."""
     file = {"file": seen.wish.file} if seen.wish and asked.refuse_act is None else {}
     return json_answer(200, {**_freshness(known), **sink_document(seen), **file})
-
-
-def _html(status: int, shown: str) -> Answer:
-    return Answer(status, shown.encode(), HTML, {"Content-Security-Policy": SEARCH_POLICY})
 
 
 # ----------------------------------------------------------------------------------- who acts

@@ -47,6 +47,15 @@ def json_answer(status: int, content: Any) -> Answer:
     return Answer(status, json.dumps(content, indent=2, default=str).encode() + b"\n")
 
 
+def html_answer(status: int, shown: str, policy: str) -> Answer:
+    """Answer a page, with what its policy lets a browser do."""
+    return Answer(status, shown.encode(), HTML, {"Content-Security-Policy": policy})
+
+
+def is_flag_set(query: Mapping[str, list[str]], name: str) -> bool:
+    return query.get(name, ["false"])[-1].lower() in ("true", "1", "")
+
+
 def refusal(status: int, error: str, hint: str = "") -> Answer:
     """Answer an invalid request, in the same form as an error of headgate."""
     return json_answer(status, {"error": error, "hint": hint})

@@ -24,9 +24,10 @@ from headgate.operations.http.fleet_routes import (
 )
 from headgate.operations.http.page_parts import POLICY
 from headgate.operations.http.responses import (
-    HTML,
     Answer,
     error_answer,
+    html_answer,
+    is_flag_set,
     json_answer,
     not_allowed,
     refusal,
@@ -179,7 +180,7 @@ def _answer_by_path(
         sink = face.sinks.get(unquote(name))
         if sink is None:
             return refusal(404, "there is no such sink here", f"GET {_API} lists them")
-        return _api(sink, request, what, role, dry_run=_is_flag_set(query, "dry_run"))
+        return _api(sink, request, what, role, dry_run=is_flag_set(query, "dry_run"))
     return refusal(404, "there is nothing at this path")
 
 
@@ -196,10 +197,6 @@ def _actor(request: Request) -> str:
     return f"http {request.peer}".rstrip()
 
 
-def _is_flag_set(query: Mapping[str, list[str]], name: str) -> bool:
-    return query.get(name, ["false"])[-1].lower() in ("true", "1", "")
-
-
 def _metrics(face: Face) -> Answer:
     if face.metrics is None:
         return refusal(404, "no metrics are kept", 'pip install "headgate[metrics]"')
@@ -213,7 +210,7 @@ def _pages(face: Face, path: str) -> Answer:
         shown = status_page.index_page(
             {name: _report_or_error(s) for name, s in face.sinks.items()}, now_ms
         )
-        return _html(200, shown)
+        return html_answer(200, shown, POLICY)
     name = next(iter(face.sinks)) if path == "/" else unquote(path.removeprefix("/sinks/"))
     sink = face.sinks.get(name)
     if sink is None:
@@ -222,8 +219,8 @@ def _pages(face: Face, path: str) -> Answer:
         report = sink.report()
     except HeadgateError as error:
         status = 503 if isinstance(error, Unreachable) else 500
-        return _html(status, status_page.index_page({name: str(error)}, now_ms))
-    return _html(200, status_page.sink_page(report, now_ms))
+        return html_answer(status, status_page.index_page({name: str(error)}, now_ms), POLICY)
+    return html_answer(200, status_page.sink_page(report, now_ms), POLICY)
 
 
 def _report_or_error(sink: ServedSink) -> StatusReport | str:
@@ -231,10 +228,6 @@ def _report_or_error(sink: ServedSink) -> StatusReport | str:
         return sink.report()
     except HeadgateError as error:
         return str(error)
-
-
-def _html(status: int, shown: str) -> Answer:
-    return Answer(status, shown.encode(), HTML, {"Content-Security-Policy": POLICY})
 
 
 def _api(sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: bool) -> Answer:

@@ -69,7 +69,7 @@ AGAIN_S = 5.0
 """After so long a fleet whose topic is gone, or whose brokers refuse, is asked again."""
 SIGN_OF_LIFE_S = 5.0
 TELL_S = 10.0
-"""How often a sink's figures are told that nothing depends on."""
+"""How often a sink's figures are told that nobody waits for."""
 FLUSH_S = 5.0
 
 
@@ -83,6 +83,8 @@ class FleetMember:
         self._incarnation = uuid.uuid4().hex[:12]
         self._begun_s = time.monotonic()
         self._own_folder = not settings.worker.folder
+        # First what may be refused: a folder of its own would stay behind.
+        self._producer = CompactedProducer(settings.kafka)
         self._folder = _folder(settings.worker.folder)
         self._lock = threading.Lock()
         self._held = HeldSlots()
@@ -103,7 +105,6 @@ class FleetMember:
         self._complained: set[str] = set()
         self._ends = threading.Event()
         self._left = threading.Event()
-        self._producer = CompactedProducer(settings.kafka)
         self._balancer = Balancer(settings)
         self._thread = threading.Thread(target=self._run, name="headgate-fleet", daemon=True)
         self._thread.start()

@@ -148,7 +148,7 @@ def _change_once(
 
 
 def ensure_fleet_topics(settings: WorkerSettings) -> None:
-    """Create both topics, where they are missing; else check them.
+    """Create both topics, where they are missing; else check that they are compacted.
 
     Raises ``FleetTopicUnfit``, ``MissingRights``, ``Unreachable``.
     """

@@ -21,7 +21,7 @@ from headgate.runtime.fleet.fleet_records import (
     Wish,
     Wished,
 )
-from headgate.runtime.fleet.sink_life import LOST_AFTER_MS, LifeState, WantedState
+from headgate.runtime.fleet.sink_life import LOST_AFTER_MS, LifeState, WantedState, shown_state
 
 # --------------------------------------------------------------------------------------- records
 
@@ -99,12 +99,6 @@ class FleetRecords:
             self.observed.pop(record.key, None)
         elif not isinstance(record.value, Skipped):
             self.observed[record.key] = record
-
-    def forget_slot(self, slot: int) -> None:
-        """Forget a slot whose records are read from the beginning again."""
-        for some in (self.wishes, self.refused, self.drains):
-            for place in [place for place in some if place[0] == slot]:
-                del some[place]
 
 
 # ------------------------------------------------------------------------------------------ view
@@ -200,7 +194,7 @@ def view(records: FleetRecords, now_ms: int) -> FleetView:
         if isinstance(record.value, ObservedSink):
             heard_ms = _told_ms(record, record.value, workers)
             told.setdefault(record.value.key, []).append(_Told(record.value, record, heard_ms))
-    placed = _placed(records.wishes.values())
+    placed = placed_wishes(records.wishes.values())
     refused = {
         each.key: each
         for each in records.refused.values()
@@ -241,7 +235,7 @@ def _told_ms(record: ObservedRecord, value: ObservedSink, workers: Mapping[str, 
     return max(record.time_ms, worker.told_ms)
 
 
-def _placed(wishes: Iterable[WishRecord]) -> Mapping[str, WishRecord]:
+def placed_wishes(wishes: Iterable[WishRecord]) -> Mapping[str, WishRecord]:
     """Return the wish of each key that counts: in two slots, the higher number, else lower slot."""
     found: dict[str, WishRecord] = {}
     for record in wishes:
@@ -258,7 +252,7 @@ def _rank(record: WishRecord) -> tuple[int, int]:
 
 def outdated_places(records: FleetRecords) -> Mapping[Place, Wish]:
     """Return wishes that do not count, for their key has a newer one in another slot (FLEET-2)."""
-    placed = _placed(records.wishes.values())
+    placed = placed_wishes(records.wishes.values())
     return {
         place: record.value
         for place, record in records.wishes.items()
@@ -306,7 +300,7 @@ def _shown_state(
 ) -> LifeState:
     """Return the state that a reader shows: ``LOST`` where nobody tells (any longer)."""
     if here is not None:
-        return LifeState.LOST if now_ms - here.told_ms >= LOST_AFTER_MS else here.value.state
+        return shown_state(here.value.state, here.told_ms, now_ms)
     if wish is not None and wish.state is WantedState.STOPPED:
         return LifeState.STOPPED
     waited_ms = now_ms - placed.time_ms if placed else 0

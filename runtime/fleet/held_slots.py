@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headgate.control_protocol.message_encoding import Skipped
-from headgate.runtime.fleet.fleet_records import Drain, Wish
-from headgate.runtime.fleet.fleet_view import FleetRecords, WishRecord
+from headgate.runtime.fleet.fleet_records import Wish
+from headgate.runtime.fleet.fleet_view import FleetRecords, WishRecord, placed_wishes
 
 RETAINED_MS = 15_000
 """So long after the group has answered again are slots kept that were lost and did not come back:
@@ -100,23 +100,13 @@ class HeldSlots:
 
     def wishes(self) -> Mapping[str, Wish]:
         """Return what is followed: of a key in two slots, the wish with the higher number."""
-        found: dict[str, Wish] = {}
-        for slot in self.slots.values():
-            for record in slot.records.wishes.values():
-                assert isinstance(record.value, Wish)
-                other = found.get(record.key)
-                if other is None or _rank(other) < _rank(record.value):
-                    found[record.key] = record.value
-        return {**self.orphans, **found}
+        said = [r for slot in self.slots.values() for r in slot.records.wishes.values()]
+        found = {key: record.value for key, record in placed_wishes(said).items()}
+        return {**self.orphans, **{k: each for k, each in found.items() if isinstance(each, Wish)}}
 
     def refused(self) -> list[WishRecord]:
         """Return the records that are not believed, and are not followed."""
-        return [
-            record
-            for slot in self.slots.values()
-            for record in slot.records.refused.values()
-            if isinstance(record.value, Skipped)
-        ]
+        return [r for slot in self.slots.values() for r in slot.records.refused.values()]
 
     def is_drained(self, worker: str, incarnation: str) -> bool:
         """Return whether somebody wants this start of this worker to give its slots away."""
@@ -124,9 +114,4 @@ class HeldSlots:
             (drain.worker, drain.incarnation) == (worker, incarnation)
             for slot in self.slots.values()
             for drain in slot.records.drains.values()
-            if isinstance(drain, Drain)
         )
-
-
-def _rank(wish: Wish) -> tuple[int, int]:
-    return wish.number, -wish.slot

@@ -32,6 +32,19 @@ def load_of(sink: SinkView) -> float:
     return 1 + CORE_WEIGHT * (permille or 0) / 1_000
 
 
+def worker_loads(fleet: FleetView) -> Mapping[str, float]:
+    """Return what each worker that takes sinks carries, as placement counts it."""
+    loads = {
+        name: 0.0
+        for name, worker in fleet.workers.items()
+        if not worker.lost and not worker.observed.leaving
+    }
+    for sink in fleet.sinks.values():
+        if sink.worker in loads:
+            loads[sink.worker] += load_of(sink)
+    return loads
+
+
 @dataclass(slots=True)
 class Placing:
     """Chooses slots one after the other, and counts what it has placed."""
@@ -44,12 +57,12 @@ class Placing:
     """How many participants of a sink a worker has."""
 
     @classmethod
-    def of_fleet(cls, fleet: FleetView, slots: int, without: str = "") -> Placing:
-        """Count what is placed. ``without``: a worker that gets nothing."""
+    def of_fleet(cls, fleet: FleetView, slots: int) -> Placing:
+        """Count what is placed."""
         owners = {
             slot: worker
             for slot, worker in fleet.owners.items()
-            if worker != without and not fleet.workers[worker].observed.leaving
+            if not fleet.workers[worker].observed.leaving
         }
         placing = cls(slots, owners)
         for sink in fleet.sinks.values():

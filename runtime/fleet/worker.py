@@ -274,7 +274,9 @@ class Worker:
         away_ms, self._turned_ms = _now_ms() - self._turned_ms, _now_ms()
         away_ms = away_ms if away_ms > AWAY_MS else 0
         for name in sorted(self._lives, key=lambda name: self._lives[name].due_ms):
-            self._feed(name, Passed(self._may_start(), away_ms))
+            # Only who waits asks: each answer looks at all of them.
+            waits = self._lives[name].state in (LifeState.IDLE, LifeState.ERROR)
+            self._feed(name, Passed(waits and self._may_start(), away_ms))
         self._tell()
         self._manager.on_turn(f"{sum(life.has_process for life in self._lives.values())} sinks")
 

@@ -287,7 +287,7 @@ OF_FLEET: Mapping[str, Instrument] = {
         Kind.GAUGE, ("sink",), "When a sink in error is started again; passed: now."
     ),
     FLEET_LAG: Instrument(
-        Kind.GAUGE, ("sink",), "Lag that the sink's coordinator told its worker last."
+        Kind.GAUGE, ("sink",), "Records that this participant has not read of its partitions."
     ),
     FLEET_MEMORY: Instrument(Kind.GAUGE, ("sink", "worker"), "Private memory of a sink's process."),
     FLEET_CPU: Instrument(

@@ -180,6 +180,7 @@ def test_before_anything_is_known_that_is_what_is_said(serve: Serve) -> None:
         assert (page.status, "Nothing is known yet" in page.body) == (503, True)
         assert client.get("/api/v1/fleet", VIEWER).status == 503
         assert client.get("/api/v1/fleet/sinks/busy", VIEWER).status == 503
+        assert client.get("/api/v1/sinks", VIEWER).status == 503
     assert "nothing is known yet" in str(served.followed.find_problem())
 
 
